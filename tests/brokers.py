@@ -1,0 +1,114 @@
+"""Real brokers for the tests: mosquitto if it is installed, iotcore from the virtual environment.
+
+Knows: how each is started on a free port of the loopback and when it is ready.
+Must not know: what is tested with it.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+START_SECONDS = 15.0
+_MOSQUITTO = """
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence false
+max_inflight_messages 0
+max_queued_messages 0
+set_tcp_nodelay true
+"""
+_running = {}
+
+
+def free_port():
+    """A port that was free a moment ago."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_port(port, process, seconds=START_SECONDS):
+    """Wait until the port accepts; raises RuntimeError when the process ends or time is over."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args[0]} ended with status {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"{process.args[0]} does not accept on port {port} after {seconds} s")
+
+
+class Broker:
+    """A broker process on 127.0.0.1:port; its folder holds configuration and log."""
+
+    def __init__(self, name, extra=""):
+        self.name = name
+        self.extra = extra
+        self.host = "127.0.0.1"
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=name + "-"))
+        self.start()
+
+    def _command(self):
+        if self.name == "iotcore":
+            program = Path(sys.executable).parent / "iotcore"
+            return [str(program), "--listen", self.host, "--port", str(self.port)]
+        config = self.folder / "mosquitto.conf"
+        config.write_text(_MOSQUITTO.format(port=self.port) + self.extra)
+        return [find_mosquitto(), "-c", str(config)]
+
+    def start(self):
+        """Start it (again, on the same port) and wait until it accepts."""
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_port(self.port, self.process)
+
+    def kill(self):
+        """SIGKILL: what it held in memory is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """End it and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def find_mosquitto():
+    """The mosquitto program; Debian puts it where an ordinary user's PATH does not look."""
+    return shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+def get(name):
+    """The session's broker of that name, started when first asked for."""
+    if name == "mosquitto" and not find_mosquitto():
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    if name not in ("mosquitto", "iotcore"):
+        raise ValueError(f"# needs: {name}: unknown, use mosquitto or iotcore")
+    if name not in _running:
+        _running[name] = Broker(name)
+    return _running[name]
+
+
+def environment(name, config=None):
+    """The environment that tells a device test where its broker is."""
+    broker = get(name)
+    return {"BROKER_HOST": broker.host, "BROKER_PORT": str(broker.port), "BROKER_NAME": name}
+
+
+def stop_all():
+    """Stop every broker that get() started."""
+    while _running:
+        _running.popitem()[1].stop()

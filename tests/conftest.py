@@ -1,0 +1,31 @@
+"""What all tests share: the search path of the plugin modules and the broker fixtures.
+
+Knows: where the plugins lie.  Must not know: any test.
+"""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import brokers  # noqa: E402
+import pytest  # noqa: E402
+from device_plugin import (  # noqa: E402, F401
+    pytest_configure,
+    pytest_pycollect_makemodule,
+    pytest_sessionfinish,
+)
+
+
+@pytest.fixture
+def mosquitto():
+    """A running mosquitto; the test is skipped only when none is installed."""
+    return brokers.get("mosquitto")
+
+
+@pytest.fixture
+def iotcore():
+    """A running iotcore (it refuses keep alive 0)."""
+    return brokers.get("iotcore")

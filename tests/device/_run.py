@@ -1,0 +1,82 @@
+"""Runs the test functions of one device test file: `_run.py FILE NAME...`, on both interpreters.
+
+Knows: the search path of device code and the line protocol that the pytest plugin reads:
+    RUN name / PASS name / FAIL name, then the traceback, then END name
+Must not know: pytest, what the tests are about.
+Exit status: 0 all passed, 1 something failed, 2 the file could not be loaded.
+"""
+
+import sys
+
+MICROPYTHON = sys.implementation.name == "micropython"
+
+
+def _root():
+    here = __file__.replace("\\", "/").rsplit("/", 1)[0]
+    return here + "/../.."
+
+
+def set_path(root):
+    """Put the folders of device code and test helpers in front of the search path."""
+    shims = ["/tests/upy", "/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
+    folders = ["/tests/device"] + shims + ["/lib", "/firmware"]
+    sys.path[:] = [root + f for f in folders] + [p for p in sys.path[1:] if p]
+
+
+def load(path):
+    """Execute the file and return its names."""
+    names = {"__name__": path.rsplit("/", 1)[-1][:-3], "__file__": path}
+    with open(path) as f:
+        code = compile(f.read(), path, "exec")
+    exec(code, names)
+    return names
+
+
+def _print_error(e):
+    if MICROPYTHON:
+        sys.print_exception(e)
+    else:
+        import traceback
+
+        traceback.print_exception(e, file=sys.stdout)
+
+
+def _flush():
+    if not MICROPYTHON:
+        sys.stdout.flush()
+
+
+def run(names, name):
+    """Run one function; True if it passed."""
+    print("RUN", name)
+    _flush()
+    try:
+        names[name]()
+    except Exception as e:  # whatever it is belongs to this test
+        print("FAIL", name)
+        _print_error(e)
+        print("END", name)
+        _flush()
+        return False
+    print("PASS", name)
+    _flush()
+    return True
+
+
+def main(path, wanted):
+    """Load the file, run what is wanted, return the exit status."""
+    set_path(_root())
+    if not MICROPYTHON:
+        import mpshim  # noqa: F401
+    try:
+        names = load(path)
+    except Exception as e:
+        print("LOADFAIL", path)
+        _print_error(e)
+        return 2
+    failed = [n for n in wanted if not run(names, n)]
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
