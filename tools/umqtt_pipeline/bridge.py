@@ -1,0 +1,441 @@
+"""The bridge: takes PUBLISH packets from a broker, makes them durable, then acknowledges them.
+
+Knows one MQTT connection at a time, the spool and the marks. Must not know Spark or tables. It
+never acknowledges what `SpoolWriter.append` has not returned for.
+
+One read of the socket becomes one block of the spool, one fsync and one write of
+acknowledgements, so the cost of durability falls with the load. The session is persistent (clean
+session 0): what the broker sends while the bridge is down comes when it is back, if the broker
+remembers; what the broker forgets the devices send again, since the mark (`marks.py`) that the
+bridge publishes on `.../ack` stands still.
+"""
+
+import json
+import logging
+import random
+import select
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import spool as spooling
+from . import wire
+from .marks import Marks
+from .spool import SpoolFull, SpoolWriter
+
+log = logging.getLogger("umqtt.bridge")
+
+READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block
+MARK_WINDOW = 64  #: marks published and not yet acknowledged by the broker
+SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
+FULL_RETRY_S = 1.0
+HOUSEKEEPING_S = 1.0
+SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
+
+
+class Refused(Exception):
+    """The broker answered and does not want this client; trying again would not help."""
+
+
+@dataclass
+class Settings:
+    """What `umqtt-pipeline bridge` is told. Times in seconds, sizes in bytes."""
+
+    host: str
+    port: int
+    spool: str
+    topics: tuple = ("fleet/+/+/telemetry",)
+    client_id: str = "umqtt-bridge"
+    qos: int = 1
+    keepalive: int = 30
+    username: str | None = None
+    password: str | None = None
+    ca: str | None = None  #: certificate file; with `tls` the system's are used if None
+    tls: bool = False
+    metrics: str | None = None
+    segment_bytes: int = 64 << 20
+    max_spool_bytes: int | None = None
+    mark_interval: float = 0.25
+    backoff_max: float = 15.0
+    connect_timeout: float = 10.0
+
+
+class Link:
+    """One connection: a non-blocking socket with a buffer each way."""
+
+    def __init__(self, settings):
+        where = (settings.host, settings.port)
+        self.sock = socket.create_connection(where, timeout=settings.connect_timeout)
+        try:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if settings.tls or settings.ca:
+                context = ssl.create_default_context(cafile=settings.ca)
+                self.sock = context.wrap_socket(self.sock, server_hostname=settings.host)
+            self.sock.setblocking(False)
+        except BaseException:
+            self.sock.close()
+            raise
+        self.poll = select.poll()
+        self._events = 0
+        self._buffer = bytearray(READ_SIZE * 2)
+        self._held = 0
+        self._out = bytearray()
+        self.last_in = self.last_out = time.monotonic()
+
+    def wait(self, seconds, read=True):
+        """Wait for something to read (unless told not to) or for room to write what is left."""
+        wanted = (select.POLLIN if read else 0) | (select.POLLOUT if self._out else 0)
+        if wanted != self._events:
+            self.poll.register(self.sock, wanted)
+            self._events = wanted
+        if read and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+            return
+        self.poll.poll(max(0, seconds) * 1000)
+        if self._out:
+            self.send(b"")
+
+    def receive(self):
+        """Read what is there, up to about READ_SIZE; returns the bytes held."""
+        goal = self._held + READ_SIZE
+        if len(self._buffer) < goal:
+            self._buffer += bytes(goal - len(self._buffer))  # one packet larger than the buffer
+        view = memoryview(self._buffer)
+        try:
+            while self._held < goal:
+                got = self.sock.recv_into(view[self._held : goal])
+                if not got:
+                    raise ConnectionError("the broker closed the connection")
+                self._held += got
+                self.last_in = time.monotonic()
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        return bytes(view[: self._held])
+
+    def keep(self, consumed):
+        """Drop the first `consumed` bytes that `receive` returned."""
+        rest = self._held - consumed
+        self._buffer[:rest] = self._buffer[consumed : self._held]
+        self._held = rest
+
+    def send(self, data):
+        """Send, or hold what the socket does not take now."""
+        self._out += data
+        try:
+            while self._out:
+                del self._out[: self.sock.send(self._out)]
+                self.last_out = time.monotonic()
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            pass
+
+    @property
+    def unsent(self):
+        """Bytes that wait for room in the socket."""
+        return len(self._out)
+
+    def close(self):
+        self.sock.close()
+
+
+class Bridge:
+    """Runs until `stop()`; see the module's text. `sleep` can be replaced by a test."""
+
+    def __init__(self, settings, sleep=time.sleep):
+        self.settings = settings
+        self._sleep = sleep
+        self._stopping = False
+        self._link = None
+        self._pending = None  # a Scan that the full disk did not take
+        self.spool = self._open_spool()
+        self.marks = Marks()
+        self._told = {}  # packet id -> key of a mark on its way
+        self._round = {}  # keys to be told in this round, one round per mark_interval
+        self._packet_id = 1
+        self._snapshot_at = 0
+        self._restore_marks()
+        self.counts = dict.fromkeys(
+            ("received", "acknowledged", "blocks", "connects", "refused_by_disk", "acks_published",
+             "segments_deleted"), 0
+        )  # fmt: skip
+        self._started = time.time()
+        self._last_error = None
+        self._rate = (time.monotonic(), 0, 0.0)
+        self._full = False
+        self._ready = False
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def _open_spool(self):
+        s = self.settings
+        while True:
+            try:
+                opened = SpoolWriter(s.spool, s.segment_bytes, s.max_spool_bytes)
+                break
+            except SpoolFull as error:
+                log.error("no room for the spool in %s (%s): waiting", s.spool, error)
+                self._sleep(FULL_RETRY_S * 5)
+        for note in opened.notes:
+            log.warning("spool: %s", note)
+        return opened
+
+    def _restore_marks(self):
+        """Marks as of the snapshot, and on from there through what the spool still holds."""
+        path = self.spool.folder / "marks"
+        start = 0
+        try:
+            start = self.marks.load(path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
+            self.marks = Marks()
+        self._snapshot_at = start
+        count = 0
+        for block, body in spooling.walk(self.spool.folder, start, self.spool.position):
+            self.marks.feed([(f[2], f[4]) for f in wire.frames(body)])
+            count += block.count
+        self.marks.tell_all()
+        log.info("spool %s at position %d; %d marks (%d messages read again)",
+                 self.spool.folder, self.spool.position, len(self.marks.marks), count)  # fmt: skip
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def stop(self):
+        """End `run` soon; may be called from a signal handler."""
+        self._stopping = True
+
+    def run(self):
+        """Serve until stopped. Raises Refused; network errors are retried for ever."""
+        wait = 0.2
+        try:
+            while not self._stopping:
+                begun = time.monotonic()
+                try:
+                    self._session()
+                except (OSError, wire.ProtocolError) as error:
+                    self._lost(error)
+                if time.monotonic() - begun > SETTLED_S:
+                    wait = 0.2
+                if not self._stopping:
+                    self._pause(random.uniform(0, wait) + 0.05)
+                    wait = min(wait * 2, self.settings.backoff_max)
+        finally:
+            self._finish()
+
+    def _lost(self, error):
+        s = self.settings
+        what = "connection lost" if self._ready else "cannot use"
+        self._last_error = f"{what}: {s.host}:{s.port}: {error}"
+        log.warning("%s; trying again", self._last_error)
+
+    def _pause(self, seconds):
+        end = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < end:
+            self._sleep(min(0.2, end - time.monotonic()))
+        self._metrics()
+
+    def _session(self):
+        """One connection from CONNECT to its end."""
+        s = self.settings
+        self._ready = False
+        self._pending = None  # its acknowledgements belonged to the old connection
+        self._link = Link(s)
+        try:
+            self._link.send(
+                wire.connect_packet(s.client_id, s.keepalive, s.username, s.password)
+            )
+            self._deadline = time.monotonic() + s.connect_timeout
+            while not self._stopping:
+                self._step()
+            if self._ready and not self._link.unsent:
+                self._link.send(wire.DISCONNECT_PACKET)
+        finally:
+            self._link.close()
+            self.marks.due.update(dict.fromkeys((*self._told.values(), *self._round)))
+            self._told, self._round = {}, {}
+            self._ready = False
+
+    def _step(self):
+        link = self._link
+        reading = self._pending is None and link.unsent < READ_SIZE
+        link.wait(self._next_timer(), reading)
+        if self._pending is not None:
+            self._store(self._pending)
+        elif reading:
+            data = link.receive()
+            if data:
+                found = wire.scan(data)
+                link.keep(found.consumed)
+                self._store(found)
+        self._timers()
+
+    def _store(self, found):
+        """Make the packets of one read durable, then acknowledge; or hold them: disk full."""
+        if found.messages:
+            try:
+                self.spool.append(found.body, len(found.messages), time.time_ns() // 1000)
+            except SpoolFull as error:
+                self._disk_full(found, error)
+                return
+            self._link.send(found.acks)
+            self._taken(found)
+        if self._full:
+            log.warning("there is room in the spool again: going on")
+            self._full = False
+        self._pending = None
+        for head, body in found.others:
+            self._control(head, body)
+
+    def _taken(self, found):
+        self.counts["received"] += len(found.messages)
+        self.counts["acknowledged"] += len(found.acks) // 4
+        self.counts["blocks"] += 1
+        self.marks.feed(found.messages)
+
+    def _disk_full(self, found, error):
+        self.counts["refused_by_disk"] += 1
+        if not self._full:
+            log.error("spool %s takes nothing (%s): messages are left unacknowledged until "
+                      "there is room", self.spool.folder, error)  # fmt: skip
+        self._last_error = f"spool full: {error}"
+        self._full = True
+        self._pending = found
+        self._retry_at = time.monotonic() + FULL_RETRY_S
+
+    # -- what the broker says beside messages ----------------------------------------------------
+
+    def _control(self, head, body):
+        kind = head & 0xF0
+        if kind == wire.CONNACK:
+            self._connack(body)
+        elif kind == wire.SUBACK:
+            self._suback(body)
+        elif kind == wire.PUBREL:
+            self._link.send(wire.PUBCOMP_HEAD + body)
+        elif kind == wire.PUBACK:
+            self._told.pop(int.from_bytes(body, "big"), None)
+        elif kind != wire.PINGRESP:
+            raise wire.ProtocolError(f"unexpected packet, first byte 0x{head:02x}")
+
+    def _connack(self, body):
+        s = self.settings
+        if len(body) != 2:
+            raise wire.ProtocolError("CONNACK of a wrong length [MQTT 3.2]")
+        if body[1] == 3:
+            raise ConnectionError(wire.REFUSALS[3])
+        if body[1]:
+            why = wire.REFUSALS.get(body[1], f"return code {body[1]}")
+            raise Refused(f"{s.host}:{s.port} refuses client {s.client_id!r}: {why}")
+        if not body[0] & 1:
+            # The broker starts from nothing: it may have lost the retained marks, too.
+            self.marks.tell_all()
+        self.counts["connects"] += 1
+        self._link.send(wire.subscribe_packet(1, s.topics, s.qos))
+        log.info("connected to %s:%d, session %s", s.host, s.port,
+                 "present" if body[0] & 1 else "new")  # fmt: skip
+
+    def _suback(self, body):
+        refused = [t for t, code in zip(self.settings.topics, body[2:]) if code == 0x80]
+        if refused:
+            raise Refused(f"the broker refuses the subscription to {', '.join(refused)}")
+        self._ready = True
+        self._last_error = None
+        log.info("subscribed to %s at QoS %s", ", ".join(self.settings.topics),
+                 "/".join(str(c) for c in body[2:]))  # fmt: skip
+
+    # -- timers -----------------------------------------------------------------------------
+
+    _next_marks = _next_house = _retry_at = _deadline = 0.0
+
+    def _next_timer(self):
+        now = time.monotonic()
+        if self._pending is not None:
+            return min(self._retry_at - now, HOUSEKEEPING_S)
+        until = self._next_house
+        if self.marks.due and self._ready:
+            until = min(until, self._next_marks)
+        return min(until - now, HOUSEKEEPING_S)
+
+    def _timers(self):
+        now = time.monotonic()
+        self._keep_alive(now)
+        if self._ready:
+            if not self._round and self.marks.due and now >= self._next_marks:
+                self._round, self.marks.due = self.marks.due, {}
+                self._next_marks = now + self.settings.mark_interval
+            self._tell_marks()
+        if now >= self._next_house:
+            self._next_house = now + HOUSEKEEPING_S
+            self._house()
+
+    def _keep_alive(self, now):
+        link, half = self._link, self.settings.keepalive / 2
+        if not self._ready and now > self._deadline:
+            raise ConnectionError(
+                f"no CONNACK and SUBACK within {self.settings.connect_timeout:g} s"
+            )
+        if self._pending is None and now - link.last_in > 2 * half:
+            raise ConnectionError(f"not a byte from the broker for {2 * half:g} s")
+        if self._ready and (now - link.last_out > half or now - link.last_in > half):
+            if not link.unsent and now - link.last_out > min(half, 1.0):
+                link.send(wire.PINGREQ_PACKET)
+
+    def _tell_marks(self):
+        while self._round and len(self._told) < MARK_WINDOW:
+            key = next(iter(self._round))
+            del self._round[key]
+            topic, payload = self.marks.ack(key)
+            self._packet_id = self._packet_id % 65_535 + 1
+            while self._packet_id in self._told or self._packet_id == 1:  # 1: SUBSCRIBE's
+                self._packet_id = self._packet_id % 65_535 + 1
+            self._told[self._packet_id] = key
+            self._link.send(wire.publish_packet(topic, payload, 1, True, self._packet_id))
+            self.counts["acks_published"] += 1
+
+    def _house(self):
+        if self.spool.position - self._snapshot_at > SNAPSHOT_BYTES:
+            self._snapshot()
+        if len(self.spool.consumers()) and self.spool.segments > 1:
+            self.counts["segments_deleted"] += self.spool.trim(self._snapshot_at)
+        self._metrics()
+
+    def _snapshot(self):
+        """Save the marks: what is below their position may then be deleted from the spool."""
+        try:
+            data = self.marks.dump(self.spool.position)
+            spooling.replace_file(self.spool.folder / "marks", data)
+            self._snapshot_at = self.spool.position
+        except OSError as error:
+            log.warning("marks not saved (%s): they stay in the spool", error)
+
+    def _metrics(self):
+        if self.settings.metrics is None:
+            return
+        try:
+            data = json.dumps(self.state(), indent=1).encode()
+            spooling.replace_file(Path(self.settings.metrics), data, sync=False)
+        except OSError as error:
+            log.warning("metrics file %s: %s", self.settings.metrics, error)
+
+    def state(self):
+        """Counters and gauges as a dict (the metrics file)."""
+        at, count, rate = self._rate
+        now = time.monotonic()
+        if now - at >= HOUSEKEEPING_S:
+            rate = (self.counts["received"] - count) / (now - at)
+            self._rate = (now, self.counts["received"], rate)
+        position = self.spool.position
+        return {
+            "time": time.time(), "started": self._started, "connected": self._ready,
+            "rate": round(rate, 1), "position": position, "spool_bytes": self.spool.bytes,
+            "spool_segments": self.spool.segments, "spool_full": self._full,
+            "lag_bytes": {n: position - p for n, p in self.spool.consumers().items()},
+            "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._round),
+            "unreadable": self.marks.unreadable, "last_error": self._last_error, **self.counts,
+        }  # fmt: skip
+
+    def _finish(self):
+        self._snapshot()
+        self._metrics()
+        self.spool.close()

@@ -1,0 +1,87 @@
+"""`umqtt-pipeline`: the command line. Knows arguments and exit statuses; every command's work is
+done in the module of its name. Exit status 2: the arguments or the broker's answer are wrong."""
+
+import logging
+import os
+import signal
+
+import click
+
+
+class Problem(click.ClickException):
+    """A clear message and exit status 2."""
+
+    exit_code = 2
+
+
+def _address(_, __, value):
+    host, _, port = value.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example localhost:1883")
+    return host, int(port)
+
+
+def _filter(_, __, value):
+    for topic in value:
+        levels = topic.split("/")
+        bad_hash = any("#" in level and (level != "#" or i != len(levels) - 1)
+                       for i, level in enumerate(levels))  # fmt: skip
+        if not topic or bad_hash or any("+" in level and level != "+" for level in levels):
+            raise click.BadParameter(f"{topic!r} is not a topic filter")
+    return value
+
+
+def _log_to_stderr():
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def _stop_on_signals(stop):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+def main():
+    """From an MQTT broker to Parquet tables: bridge, ingest, gold, report."""
+    _log_to_stderr()
+
+
+@main.command()
+@click.option("--broker", required=True, callback=_address, metavar="HOST:PORT")
+@click.option("--spool", required=True, type=click.Path(file_okay=False), help="its folder")
+@click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
+              callback=_filter, help="topic filter; may be given several times")  # fmt: skip
+@click.option("--client-id", default="umqtt-bridge", help="fixed: it names the session")
+@click.option("--qos", type=click.IntRange(0, 2), default=1)
+@click.option("--keepalive", type=click.IntRange(2, 65_535), default=30, help="seconds")
+@click.option("--username", envvar="UMQTT_USERNAME")
+@click.option("--password", envvar="UMQTT_PASSWORD", show_default=False,
+              help="better in the environment: UMQTT_PASSWORD")  # fmt: skip
+@click.option("--tls", is_flag=True, help="TLS; the broker's certificate is verified")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA file; implies --tls")
+@click.option("--metrics", type=click.Path(dir_okay=False), help="JSON file, written each second")
+@click.option("--segment-bytes", type=click.IntRange(4096), default=64 << 20)
+@click.option("--max-spool-bytes", type=click.IntRange(4096),
+              help="take no more than that; what does not fit stays unacknowledged")  # fmt: skip
+@click.option("--mark-interval", type=click.FloatRange(0.01, 3600), default=0.25,
+              help="seconds between two marks for a device")  # fmt: skip
+def bridge(broker, **options):
+    """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
+    from .bridge import Bridge, Refused, Settings
+    from .spool import SpoolError
+
+    settings = Settings(host=broker[0], port=broker[1], **options)
+    if settings.password is not None and settings.username is None:
+        raise Problem("--password needs --username [MQTT-3.1.2-22]")
+    try:
+        running = Bridge(settings)
+        _stop_on_signals(running.stop)
+        running.run()
+    except (Refused, SpoolError) as error:
+        raise Problem(str(error))
+    except PermissionError as error:
+        raise Problem(f"{os.fspath(error.filename or options['spool'])}: {error.strerror}")

@@ -1,0 +1,135 @@
+"""How far each device's readings have arrived without a gap: the state behind `.../ack`.
+
+Knows identities of readings and ranges of numbers. Must not know sockets or files; it is fed
+only with what the spool has made durable, and can be saved and restored.
+"""
+
+import json
+import zlib
+from bisect import bisect_right
+
+from .decoders import identity
+
+MISSING_LIMIT = 16  #: ranges listed in one ack
+RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
+TELEMETRY = b"/telemetry"
+
+
+class Mark:
+    """Sequence numbers seen of one epoch: all up to `upto`, and separate ranges above."""
+
+    __slots__ = ("upto", "starts", "ends")
+
+    def __init__(self, upto=0, ranges=()):
+        self.upto = upto
+        self.starts = [a for a, _ in ranges]
+        self.ends = [b for _, b in ranges]
+
+    def add(self, sequence, low):
+        """Sequence number `sequence` arrived; all below `low` is settled on the device."""
+        if low is not None and low > self.upto + 1:
+            self.upto = low - 1
+            self._absorb()
+        if sequence == self.upto + 1:
+            self.upto = sequence
+            if self.starts:
+                self._absorb()
+        elif sequence > self.upto:
+            self._insert(sequence)
+
+    def _absorb(self):
+        starts, ends = self.starts, self.ends
+        while starts and starts[0] <= self.upto + 1:
+            starts.pop(0)
+            self.upto = max(self.upto, ends.pop(0))
+
+    def _insert(self, sequence):
+        starts, ends = self.starts, self.ends
+        at = bisect_right(starts, sequence)  # the range before `at` is the only one to hold it
+        if at and sequence <= ends[at - 1] + 1:
+            if sequence <= ends[at - 1]:
+                return
+            ends[at - 1] = sequence
+            at -= 1
+        else:
+            starts.insert(at, sequence)
+            ends.insert(at, sequence)
+        if at + 1 < len(starts) and starts[at + 1] == ends[at] + 1:
+            ends[at] = ends.pop(at + 1)
+            starts.pop(at + 1)
+        if len(starts) > RANGE_LIMIT:
+            starts.pop()
+            ends.pop()
+
+    def missing(self, limit=MISSING_LIMIT):
+        """The first gaps as [[first, last], ...]."""
+        out, after = [], self.upto
+        for start, end in zip(self.starts[:limit], self.ends):
+            out.append([after + 1, start - 1])
+            after = end
+        return out
+
+
+class Marks:
+    """The marks of all devices, and which of them have to be told.
+
+    `due` holds (telemetry topic, epoch) of every epoch heard of since it was last told: also a
+    duplicate puts it there, since a device that repeats itself has not got the mark.
+    """
+
+    def __init__(self):
+        self.marks = {}
+        self.due = {}
+        self.unreadable = 0
+
+    def feed(self, messages):
+        """Take in durable messages: (topic, payload) bytes each."""
+        marks, due = self.marks, self.due
+        for topic, payload in messages:
+            found = identity(payload) if topic.endswith(TELEMETRY) else None
+            if found is None:
+                self.unreadable += 1
+                continue
+            epoch, sequence, low = found
+            key = (topic, epoch)
+            mark = marks.get(key)
+            if mark is None:
+                mark = marks[key] = Mark()
+            mark.add(sequence, low)
+            due[key] = None
+
+    def ack(self, key):
+        """Topic and JSON payload (bytes) that tell a device its mark."""
+        topic, epoch = key
+        mark = self.marks[key]
+        body = {"epoch": epoch.hex(), "upto": mark.upto, "missing": mark.missing()}
+        payload = json.dumps(body, separators=(",", ":")).encode()
+        return topic[: -len(TELEMETRY)] + b"/ack", payload
+
+    def tell_all(self):
+        """Everything is to be told again: the broker has lost what it retained."""
+        self.due = dict.fromkeys(self.marks)
+
+    def dump(self, position):
+        """All marks as bytes, true for the spool up to `position`."""
+        rows = [
+            [topic.decode("utf-8", "surrogateescape"), epoch.hex(), m.upto,
+             list(zip(m.starts, m.ends))]
+            for (topic, epoch), m in self.marks.items()
+        ]  # fmt: skip
+        body = json.dumps({"version": 1, "position": position, "marks": rows}).encode()
+        return b"%08x\n" % zlib.crc32(body) + body
+
+    def load(self, raw):
+        """Take over what `dump` made; returns its position. Raises ValueError if damaged."""
+        check, _, body = raw.partition(b"\n")
+        if check != b"%08x" % zlib.crc32(body):
+            raise ValueError("wrong check value")
+        data = json.loads(body)
+        if data["version"] != 1:
+            raise ValueError(f"format {data['version']}, this program reads 1")
+        self.marks = {
+            (topic.encode("utf-8", "surrogateescape"), bytes.fromhex(epoch)): Mark(upto, ranges)
+            for topic, epoch, upto, ranges in data["marks"]
+        }
+        return data["position"]
