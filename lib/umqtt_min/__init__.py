@@ -1,1 +1,29 @@
+"""umqtt_min: an MQTT client that loses nothing and allocates nothing.
+
+    from umqtt_min import MQTTClient, FileStore
+
+A superset of umqtt.simple. What is not used is not loaded: the stores, the older
+protocols and the tools for subscriptions are imported when they are first named.
+"""
+
+from .client import MQTTClient
+from .errors import MQTTException
+from .protocol import MQTT_3_1_1
+
 __version__ = "0.1.0"
+
+_LAZY = {
+    "FileStore": "store",
+    "FlashStore": "store",
+    "RAMStore": "store",
+    "MQTT_3_1": "legacy",
+    "MQIPDP_2": "legacy",
+}
+
+
+def __getattr__(name):
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError("umqtt_min has no %s" % name)
+    module = __import__("umqtt_min." + module, None, None, (name,))
+    return getattr(module, name)

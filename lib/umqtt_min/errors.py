@@ -1,0 +1,46 @@
+"""The one exception of the library, and why it was raised.
+
+Network errors are OSError, bad arguments ValueError; all else that a broker or
+a full store can bring about is MQTTException. Nothing else escapes.
+"""
+
+from micropython import const
+
+# CONNACK return codes [MQTT 3.1.1, table 3.1]: the broker refused the login.
+REFUSED_PROTOCOL = const(1)
+REFUSED_CLIENT_ID = const(2)
+REFUSED_UNAVAILABLE = const(3)
+REFUSED_LOGIN = const(4)
+REFUSED_AUTHORISATION = const(5)
+# What the library itself finds out.
+PROTOCOL = const(16)  # the broker sent what the specification forbids
+TIMEOUT = const(17)  # no answer in time; the connection may still be up
+LOST = const(18)  # the connection ended before the acknowledgement came
+NOT_CONNECTED = const(19)  # stored, but there is no connection to send it on
+STORE_FULL = const(20)
+BUSY = const(21)  # called from a callback where it must not wait
+CLOSED = const(22)  # the broker hung up instead of sending CONNACK
+SUBSCRIBE_REFUSED = const(128)  # SUBACK 0x80 [MQTT-3.9.3-2]
+
+
+class MQTTException(Exception):
+    """What the broker refused or did wrong, or what could not be kept.
+
+    reason: one of the constants of this module (`args[0]`, as umqtt.simple has it).
+    detail: what it is about: bytes of a topic filter, a statement id, or None.
+    pid: packet identifier of the message concerned, 0 if none.
+    stored: True if that message is in the store and will be sent again by
+        itself: it must not be published once more.
+    """
+
+    def __init__(self, reason, detail=None, pid=0, stored=False):
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+        self.pid = pid
+        self.stored = stored
+
+    def __str__(self):
+        from .reasons import text
+
+        return text(self)

@@ -1,0 +1,285 @@
+"""What is in flight: the state machine of outgoing QoS 1 and 2 messages.
+
+Knows: packet identifiers, the order of delivery, which acknowledgement comes
+next. The messages themselves are in the store; here is only a window over it.
+Never knows: sockets, how the store keeps its records.
+
+A message in flight sits in slot `sequence number % window`: the window spans
+that many sequence numbers at most, so that no two share a slot.
+"""
+
+import hashlib
+import os
+import time
+from array import array
+
+from micropython import const
+
+from .errors import BUSY, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
+from .packet import BODY, header
+from .protocol import DUP, NAME
+
+# The store's states of a record.
+_RELEASED = const(1)
+_AGAIN = const(3)
+
+_CALLBACK = const(2)  # as in client.py
+
+
+def session_key(client):
+    """Eight bytes that name the MQTT session: server, port, client id, protocol."""
+    name = "%s %d " % (client.server, client.port)
+    h = hashlib.sha256(name.encode() + client.protocol[NAME] + client.client_id)
+    return h.digest()[:8]
+
+
+class Session:
+    """The window of one client over its store.
+
+    window: messages in flight at most, 1 to 255.
+    """
+
+    def __init__(self, client, store, window):
+        if not 0 < window < 256:
+            raise ValueError("window: 1 to 255")
+        self._client = client
+        self._store = store
+        self._size = window
+        self._pids = array("H", bytes(2 * window))
+        self._seqs = [0] * window
+        self._next = bytearray(window)  # packet type that is awaited; 0: slot is free
+        self._count = 0
+        self._first = 0  # oldest sequence number in flight
+        self._cursor = 0  # all up to here was sent, or passed over, on this connection
+        self._sent = -1  # sending has begun up to here in this session; -1: since boot unknown
+        self._back = 0  # go back to this one when nothing is in flight
+        self._view = memoryview(client._tx)[BODY:]
+        self.pid = self.seq = 0  # of the message stored last
+        store.open()
+        # A new journal starts anywhere: a broker may still hold ids of an erased one.
+        client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
+
+    def resume(self, fresh):
+        """CONNACK is in. fresh: the broker has no session, or must not have one."""
+        store = self._store
+        key = session_key(self._client)
+        if fresh or store.key != key:
+            if store.live:
+                self._client.counters.lost_sessions += 1
+            store.session(key)
+            self._sent = 0
+        elif self._sent < 0:
+            self._sent = store.sent
+        for i in range(self._size):
+            self._next[i] = 0
+        self._count = self._cursor = self._back = 0
+        self.pump()
+
+    # Sending
+
+    def publish(self, topic, msg, flags):
+        """Store a message, send it if its turn has come; returns its packet identifier.
+
+        flags: QoS << 1 | retain. Waits for the end if the client is set to.
+        """
+        c = self._client
+        if c._busy & 1:
+            raise MQTTException(BUSY)
+        wait = c._block and c._busy != _CALLBACK
+        pid = c._next_pid()
+        self._put(topic, msg, flags, pid)
+        if c.sock:
+            self._offer(topic, msg, flags)
+        if wait:
+            self._wait(self.seq, pid)
+        return pid
+
+    def _put(self, topic, msg, flags, pid):
+        # Durable when it returns; no tick may touch the store meanwhile.
+        c = self._client
+        b = c._busy
+        c._busy = 1
+        self.pid = pid
+        try:
+            self.seq = self._store.put(c._wire(pid), flags, topic, msg)
+        except OSError as e:
+            if e.args[0] == 28:
+                raise MQTTException(STORE_FULL)
+            raise
+        finally:
+            c._busy = b
+
+    def _offer(self, topic, msg, flags):
+        # A message that is stored is not lost by an error here: the next call of
+        # the application hears of it.
+        c = self._client
+        b = c._busy
+        c._busy = 1
+        try:
+            if self._store.next(self._cursor) == self.seq and self._room(self.seq):
+                self._send_new(topic, msg, flags)
+            else:
+                self.pump()
+        except OSError as e:
+            c._lost(e)
+        c._busy = b if c.sock else 0
+
+    def _send_new(self, topic, msg, flags):
+        # Straight from the caller's buffers: nothing is read back from flash.
+        c = self._client
+        self._begin(self.seq)
+        c._put(0x30 | flags, topic, c._wire(self.pid), msg)
+        c.counters.sent += 1
+        self._fly(self.seq, self.pid, 4 if flags < 4 else 5)
+
+    def _begin(self, seq):
+        # Before the first byte of it goes out: it "may have been sent".
+        if seq > self._store.sent:
+            self._store.mark(seq + self._size - 1)
+        if seq > self._sent:
+            self._sent = seq
+
+    def _room(self, seq):
+        if self._back:
+            return False
+        return not self._count or seq - self._first < self._size
+
+    def _fly(self, seq, pid, ack):
+        i = seq % self._size
+        self._seqs[i] = seq
+        self._pids[i] = pid
+        self._next[i] = ack
+        if not self._count:
+            self._first = seq
+        self._count += 1
+        self._cursor = seq
+
+    def pump(self):
+        """Send what the window has room for, from the store, in order."""
+        if self._back and not self._count:
+            self._cursor = self._back - 1
+            self._back = 0
+        while True:
+            seq = self._store.next(self._cursor)
+            if not seq or not self._room(seq):
+                return
+            self._send(seq)
+
+    def _send(self, seq):
+        store = self._store
+        c = self._client
+        n = store.find(seq)
+        pid = c._wire(store.pid)
+        if store.state == _RELEASED:
+            c.counters.redelivered += 1
+            c._control(0x6A if c.protocol[DUP] & 1 else 0x62, pid)
+            self._fly(seq, pid, 7)
+            return
+        op = 0x30 | store.flags
+        ack = 4 if op & 4 == 0 else 5
+        if store.state == _AGAIN:
+            store.sending(seq)
+        elif seq <= self._sent:
+            op |= 8
+            c.counters.redelivered += 1
+        self._begin(seq)
+        self._send_body(op, n)
+        c.counters.sent += 1
+        self._fly(seq, pid, ack)
+
+    def _send_body(self, op, n):
+        # The record is the packet but for its fixed header.
+        c = self._client
+        i = header(c._tx, op, n)
+        k = min(n, len(self._view))
+        self._store.read(0, self._view, k)
+        c._send(c._tx, i, BODY + k - i)
+        op = k
+        while op < n:
+            k = min(n - op, len(self._view))
+            self._store.read(op, self._view, k)
+            c._send(c._tx, BODY, k)
+            op += k
+
+    def again(self, first, last):
+        """Held readings `first` to `last` are to be sent anew; returns how many."""
+        n = self._store.again(first, last)
+        if n and not (0 < self._back <= first):
+            self._back = first
+        return n
+
+    def uses(self, pid):
+        """True if a message with this identifier is in flight or waits to be sent."""
+        if self._count and self._slot(pid) >= 0:
+            return True
+        store = self._store
+        if store.seq - store.low < 60000:
+            return False  # ids are given in order: none can have come round
+        seq = store.next(0)
+        while seq:
+            if store.find(seq) and self._client._wire(store.pid) == pid:
+                return True
+            seq = store.next(seq)
+        return False
+
+    # Acknowledgements
+
+    def _slot(self, pid):
+        i = self._first % self._size
+        if self._pids[i] == pid and self._next[i]:
+            return i
+        for i in range(self._size):
+            if self._pids[i] == pid and self._next[i]:
+                return i
+        return -1
+
+    def on_ack(self, t, pid):
+        """PUBACK (4), PUBREC (5) or PUBCOMP (7) has come for `pid`."""
+        i = self._slot(pid) if self._count else -1
+        if i < 0:
+            self._client.counters.unexpected += 1
+        elif t == 5 and self._next[i] >= 5:
+            if self._next[i] == 5:
+                self._store.rec(self._seqs[i])  # durable before PUBREL [MQTT-4.3.3-1]
+                self._next[i] = 7
+        elif t == self._next[i]:
+            self._end(i)
+        else:
+            self._client._bad("acknowledgement of another QoS")
+        if t == 5:
+            self._client._control(0x62, pid)
+
+    def _end(self, i):
+        seq = self._seqs[i]
+        self._store.done(seq)
+        self._next[i] = 0
+        self._count -= 1
+        self._client.counters.acked += 1
+        if seq == self._first and self._count:
+            while not (self._next[seq % self._size] and self._seqs[seq % self._size] == seq):
+                seq += 1
+            self._first = seq
+
+    def _wait(self, seq, pid):
+        # Until the last acknowledgement; the message stays stored if it fails.
+        c = self._client
+        end = time.ticks_add(time.ticks_ms(), c._tmo)
+        reason = 0 if c.sock else NOT_CONNECTED
+        while not reason:
+            try:
+                c.check_msg()
+            except OSError:
+                reason = LOST
+            if self._is_done(seq):
+                return
+            if not reason:
+                left = time.ticks_diff(end, time.ticks_ms())
+                if left <= 0:
+                    reason = TIMEOUT
+                else:
+                    c._idle(left)
+        raise MQTTException(reason, None, pid, True)
+
+    def _is_done(self, seq):
+        i = seq % self._size
+        return seq <= self._cursor and not (self._next[i] and self._seqs[i] == seq)

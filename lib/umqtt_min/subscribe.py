@@ -1,0 +1,97 @@
+"""SUBSCRIBE, UNSUBSCRIBE and their answers.
+
+Knows: sections 3.8 to 3.11 of MQTT 3.1.1. Loaded with the first subscription;
+it allocates its packet, which the steady state does not need.
+"""
+
+from .errors import BUSY, SUBSCRIBE_REFUSED, MQTTException
+from .packet import BODY, header
+from .protocol import SESSION, TOPIC_MAX
+from .topics import check_filter
+
+
+def _filters(client, topics, qos):
+    # -> list of (bytes, qos), checked before anything is sent.
+    if isinstance(topics, (str, bytes, bytearray, memoryview)):
+        topics = [(topics, qos)]
+    out = []
+    for t, q in topics:
+        t = t.encode() if isinstance(t, str) else bytes(t)
+        if not 0 <= q <= 2:
+            raise ValueError("qos: 0, 1 or 2")
+        check_filter(t, client.protocol[TOPIC_MAX])
+        out.append((t, q))
+    if not out:
+        raise ValueError("no topic filter [MQTT-3.8.3-3]")
+    return out
+
+
+def _request(client, op, filters, codes):
+    # Send the packet and wait for its answer; returns the packet identifier.
+    if client._busy > 1:
+        raise MQTTException(BUSY)
+    client._enter()
+    try:
+        pid = client._next_pid()
+        wire = client._wire(pid)
+        body = bytearray(BODY) + bytes((wire >> 8, wire & 255))
+        for t, q in filters:
+            body += bytes((len(t) >> 8, len(t) & 255)) + t
+            if codes:
+                body.append(q)
+        i = header(body, op, len(body) - BODY)
+        client._codes = len(filters) if codes else 0
+        client._send(body, i, len(body) - i)
+        client._await(pid, 0x90 if codes else 0xB0, client._tmo)
+    except OSError as e:
+        client._lost(e)
+        raise
+    client._busy = 0
+    return pid
+
+
+def subscribe(client, topic, qos):
+    """See MQTTClient.subscribe."""
+    filters = _filters(client, topic, qos)
+    _request(client, 0x82, filters, True)
+    granted = client._granted
+    for i in range(len(filters)):
+        if granted[i] == 0x80:
+            raise MQTTException(SUBSCRIBE_REFUSED, filters[i][0])
+    return granted[0] if isinstance(topic, (str, bytes, bytearray, memoryview)) else list(granted)
+
+
+def unsubscribe(client, topic):
+    """See MQTTClient.unsubscribe."""
+    if not isinstance(topic, (str, bytes, bytearray, memoryview)):
+        topic = [(t, 0) for t in topic]
+    _request(client, 0xA2, _filters(client, topic, 0), False)
+
+
+def on_suback(client, t):
+    """An answer is in the client's buffer: t is 9, SUBACK, or 11, UNSUBACK."""
+    n = client._n
+    if n < (3 if t == 9 else 2) or t == 11 and n != 2:
+        client._bad("length of SUBACK or UNSUBACK")
+    p = client._p
+    rx = client._rx
+    pid = client._wire(rx[p] << 8 | rx[p + 1])
+    if not pid:
+        client._bad("packet identifier 0 [MQTT-2.3.1-1]")
+    if pid != client._waiting:
+        client.counters.unexpected += 1
+        return
+    if t == 9:
+        if n - 2 != client._codes:
+            client._bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
+        client._granted = bytes(_code(client, rx[p + 2 + i]) for i in range(n - 2))
+    client._ack = t << 4
+
+
+def _code(client, code):
+    # 0, 1, 2 or 0x80 [MQTT-3.9.3-2]; before 3.1.1 the low two bits are the QoS.
+    if not client.protocol[SESSION]:
+        code &= 3
+    if code > 2 and code != 0x80:
+        client._bad("SUBACK code %d [MQTT-3.9.3-2]" % code)
+    return code
