@@ -196,7 +196,9 @@ def test_without_a_broker_the_client_is_reset_and_the_link_lives(link, sink):
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
         pass
-    assert ended(client(link)) == "reset"
+    with pytest.raises(ConnectionError):
+        # The reset may come while connecting or after it.
+        client(link).recv(1)
     with socket.create_server(("127.0.0.1", port)) as server:
         sock = client(link)
         peer, _ = server.accept()

@@ -1,0 +1,152 @@
+"""The verdict sees every way of being off by one."""
+
+import dataclasses
+
+import pytest
+from umqtt_demo import sensorlog
+from umqtt_demo.verdict import Row, compare_spark, gaps, judge
+
+EPOCH = "00112233445566ff"
+N = 10
+
+
+def log_text(count=N, first_seq=2):
+    return "".join("take %d %s %d %d %d\n" % (k, EPOCH, first_seq + k - 1, 200 + k, 10**12 + k)
+                   for k in range(1, count + 1))
+
+
+def silver(count=N):
+    """A clock record and `count` readings."""
+    return [Row("b1", EPOCH, 1)] + [Row("b1", EPOCH, k + 1, ordinal=k)
+                                    for k in range(1, count + 1)]
+
+
+def verdict(text=None, rows=None, **more):
+    log = sensorlog.parse(log_text() if text is None else text)
+    return judge("b1", N, log, silver() if rows is None else rows, **more)
+
+
+def test_all_there_is_right():
+    result = verdict()
+    assert result.ok, result.faults()
+    assert (result.taken, result.rows, result.duplicates, result.gaps) == (N, N, 0, [])
+
+
+@pytest.mark.parametrize("lost", [1, 5, N])
+def test_one_missing_row_is_seen(lost):
+    result = verdict(rows=[row for row in silver() if row.ordinal != lost])
+    assert not result.ok
+    assert result.missing == [(EPOCH, lost + 1)]
+    assert result.gaps == ([(EPOCH, lost + 1, lost + 1)] if lost < N else [])
+
+
+def test_one_row_twice_is_seen():
+    rows = silver()
+    result = verdict(rows=rows + [rows[4]])
+    assert not result.ok and result.twice == [(EPOCH, 5)]
+
+
+def test_one_clock_record_twice_is_seen():
+    rows = silver()
+    assert verdict(rows=rows + [rows[0]]).twice == [(EPOCH, 1)]
+
+
+def test_one_row_that_was_never_taken_is_seen():
+    result = verdict(rows=silver() + [Row("b1", EPOCH, N + 2, ordinal=N + 1)])
+    assert not result.ok and result.extra == [(EPOCH, N + 2)]
+
+
+def test_one_missing_and_one_extra_do_not_cancel():
+    rows = silver()[:-1] + [Row("b1", "f" * 16, 1, ordinal=N)]
+    result = verdict(rows=rows)
+    assert result.rows == result.taken and not result.ok
+    assert result.missing and result.extra
+
+
+def test_two_readings_exchanged_are_seen():
+    rows = silver()
+    rows[3], rows[4] = (dataclasses.replace(rows[3], ordinal=rows[4].ordinal),
+                        dataclasses.replace(rows[4], ordinal=rows[3].ordinal))
+    result = verdict(rows=rows)
+    assert not result.ok and len(result.wrong) == 2
+
+
+def test_a_missing_clock_record_is_a_gap():
+    result = verdict(rows=silver()[1:])
+    assert not result.ok and result.gaps == [(EPOCH, 1, 1)]
+
+
+def test_a_reading_never_taken_is_seen():
+    result = verdict(text=log_text(N - 1), rows=silver(N - 1))
+    assert not result.ok and "9 readings taken, 10 wanted" in result.faults()
+
+
+def test_a_void_reading_does_not_count():
+    # Cut between the sensor's count and the store: the next boot voids it and takes it again.
+    lines = log_text().splitlines(keepends=True)
+    take = lines[4]
+    void = "void 5 %s 6\n" % EPOCH
+    result = verdict(text="".join(lines[:5] + [void, take] + lines[5:]))
+    assert result.ok, result.faults()
+    assert result.taken == N
+
+
+def test_a_void_reading_in_the_table_is_seen():
+    text = log_text() + "take 11 %s 12 1 1\nvoid 11 %s 12\n" % (EPOCH, EPOCH)
+    result = verdict(text=text, rows=silver(N + 1))
+    assert not result.ok and result.extra == [(EPOCH, 12)]
+
+
+def test_the_same_sequence_number_taken_twice_is_seen():
+    text = log_text() + "take 11 %s 11 1 1\n" % EPOCH
+    assert not verdict(text=text).ok
+
+
+def test_a_void_of_nothing_is_seen():
+    assert verdict(text=log_text() + "void 3 %s 99\n" % EPOCH).complaints
+
+
+def test_rubbish_in_the_sensor_log_is_seen():
+    assert verdict(text=log_text() + "take 11\n").complaints
+
+
+def test_a_line_without_its_end_does_not_count_yet():
+    assert sensorlog.parse(log_text() + "take 11 " + EPOCH).count == N
+
+
+def test_no_log_counts_nothing(tmp_path):
+    assert sensorlog.read(tmp_path / "none").count == 0
+
+
+def test_rows_of_other_devices_do_not_count():
+    result = verdict(rows=silver() + [Row("b2", EPOCH, 3, ordinal=2)])
+    assert result.ok, result.faults()
+
+
+def test_a_new_epoch_counts_on_its_own():
+    other = "f" * 16
+    text = log_text(5) + "".join("take %d %s %d 1 1\n" % (k, other, k - 5)
+                                 for k in range(6, N + 1))
+    rows = silver(5) + [Row("b1", other, k - 5, ordinal=k) for k in range(6, N + 1)]
+    result = verdict(text=text, rows=rows)
+    assert result.ok, result.faults()
+
+
+def test_duplicates_are_what_bronze_has_more():
+    assert verdict(bronze=N + 1 + 3).duplicates == 3
+    rows = silver()
+    rows[2] = dataclasses.replace(rows[2], copies=4)
+    assert verdict(rows=rows).duplicates == 3
+
+
+def test_gaps_of_several_numbers():
+    rows = [Row("b1", EPOCH, n) for n in (1, 4, 5, 9)]
+    assert gaps(rows) == [(EPOCH, 2, 3), (EPOCH, 6, 8)]
+
+
+def test_spark_and_pyarrow_must_agree():
+    right = {"rows": N, "gaps": 0, "duplicates": 0}
+    assert compare_spark([verdict()], {"b1": right}) == []
+    for name in right:
+        assert compare_spark([verdict()], {"b1": dict(right, **{name: right[name] + 1})})
+    assert compare_spark([verdict()], {}) == ["b1: not in Spark's result"]
