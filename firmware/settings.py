@@ -154,6 +154,9 @@ def _together(flat, errors):
     if flat.get("broker.password") and not flat.get("broker.user"):
         errors.append("broker.user: expected a user name, because broker.password is set "
                       "[MQTT-3.1.2-22]")
+    if flat.get("broker.tls") and not flat.get("broker.ca"):
+        errors.append("broker.ca: expected the CA certificate that the broker's is checked with, "
+                      "because broker.tls is on")
     if flat.get("retry.max_ms", 60000) < flat.get("retry.first_ms", 500):
         errors.append("retry.max_ms: expected at least retry.first_ms")
     if flat.get("full") == "release" and flat.get("confirm", "broker") != "pipeline":

@@ -1,0 +1,108 @@
+"""Commands: whether a message on .../cmd/NAME comes from who holds this board's key, and is new.
+
+Knows HMAC-SHA256 (RFC 2104) and a durable counter. Must not know how a command is carried out,
+nor MQTT. A message is BODY "." CODE: BODY is a JSON object with "count", CODE 64 hexadecimal
+digits of HMAC-SHA256(key, TOPIC newline BODY). The topic is under the code, so that a command for
+one board or of one name is none for another. The counter is durable before the command acts: a
+command is never carried out twice, whoever records and repeats it, and at most once if the power
+goes in between.
+"""
+
+import hashlib
+import json
+from binascii import hexlify, unhexlify
+
+MAX_BODY = 1024
+_BLOCK = 64
+
+
+class Refused(ValueError):
+    """The message is not a command that this board obeys; str() says why, without the key."""
+
+
+def hmac_sha256(key, message):
+    """Return HMAC-SHA256 (RFC 2104, RFC 4231), 32 bytes. key and message: bytes."""
+    if len(key) > _BLOCK:
+        key = hashlib.sha256(key).digest()
+    key = key + bytes(_BLOCK - len(key))
+    inner = hashlib.sha256(bytes([b ^ 0x36 for b in key]))
+    inner.update(message)
+    outer = hashlib.sha256(bytes([b ^ 0x5C for b in key]))
+    outer.update(inner.digest())
+    return outer.digest()
+
+
+def same(a, b):
+    """Compare two byte strings in a time that does not tell where they differ."""
+    if len(a) != len(b):
+        return False
+    wrong = 0
+    for i in range(len(a)):
+        wrong |= a[i] ^ b[i]
+    return wrong == 0
+
+
+def sign(key, topic, body):
+    """Return the payload of a command: what a host sends. All bytes; body is a JSON object."""
+    return body + b"." + hexlify(hmac_sha256(key, topic + b"\n" + body))
+
+
+class Commands:
+    """Checks commands for one board.
+
+    key    bytes, 16 or more
+    count  highest counter obeyed so far
+    keep   function(count): makes the new counter durable, raises OSError; called before check()
+           returns
+    """
+
+    def __init__(self, key, count, keep):
+        if len(key) < 16:
+            raise ValueError("command key: expected 16 bytes or more, got %d" % len(key))
+        self._key = key
+        self._keep = keep
+        self.count = count
+        self.refused = 0
+
+    def check(self, topic, payload):
+        """Return the command's body, a dict, after its counter has been made durable.
+
+        topic, payload  bytes as received
+        Raises Refused. An OSError of `keep` passes: nothing was obeyed, the counter stands.
+        """
+        try:
+            body = self._verify(bytes(topic), bytes(payload))
+        except Refused:
+            self.refused += 1
+            raise
+        self._keep(body["count"])
+        self.count = body["count"]
+        return body
+
+    def _verify(self, topic, payload):
+        split = len(payload) - 65
+        if split < 2 or payload[split] != 0x2E:
+            raise Refused("not BODY.CODE with a code of 64 hexadecimal digits")
+        if split > MAX_BODY:
+            raise Refused("body of %d bytes, at most %d are read" % (split, MAX_BODY))
+        text = payload[:split]
+        try:
+            code = unhexlify(payload[split + 1 :])
+        except ValueError:
+            raise Refused("code is not hexadecimal")
+        if not same(code, hmac_sha256(self._key, topic + b"\n" + text)):
+            raise Refused("wrong code")
+        return self._body(text)
+
+    def _body(self, text):
+        # From here on the sender holds the key, and may still have sent nonsense.
+        try:
+            body = json.loads(text)
+        except ValueError:
+            raise Refused("body is not JSON")
+        count = body.get("count") if isinstance(body, dict) else None
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise Refused('body has no whole number "count"')
+        if count <= self.count:
+            raise Refused("count %d is not above %d: repeated or late" % (count, self.count))
+        return body

@@ -1,0 +1,128 @@
+"""Confirmation by the pipeline: when a reading that the broker has acknowledged may be forgotten.
+
+Knows the marks on .../ack and the store's held readings. Must not know sensors or connections.
+
+No common broker makes a message durable before it acknowledges it, so a reading is held until the
+bridge says, per epoch, up to which number it has everything on disk. Readings that a broker lost
+with its memory are published again: those the bridge names as missing at once, and everything
+held when the mark stands still. Each fruitless round doubles the wait, up to eight times, so that
+a pipeline that is down for a day does not find a hundred copies of each reading; a sign of life
+from it ends that.
+"""
+
+import json
+from binascii import hexlify
+from time import ticks_diff, ticks_ms
+
+_ROUNDS = 3
+_MAX_RANGES = 16
+
+
+class Confirm:
+    """Holds one store's readings for the pipeline.
+
+    client      its confirm() and republish() are used, and `connected`
+    store       the client's, opened, made with hold=True
+    stall_s     seconds that the mark may stand still
+    retention   most readings held; beyond it the oldest are given up, and counted
+    log         function(text)
+    """
+
+    def __init__(self, client, store, stall_s, retention, log):
+        self._client = client
+        self._store = store
+        self._stall_ms = stall_s * 1000
+        self._retention = retention
+        self._log = log
+        self._epoch = hexlify(store.epoch).decode()
+        self._upto = 0
+        self._missing = None
+        self._gap = (0, 0)
+        self._gap_at = self._since = ticks_ms()
+        self._round = 0
+        self.mark = 0
+        self.acks = 0
+        self.malformed = 0
+        self.given_up = 0
+        self.republished = 0
+
+    def received(self, payload):
+        """Take a message of the ack topic; for use in the callback: acts only in step()."""
+        try:
+            ack = json.loads(payload)
+            if ack["epoch"] != self._epoch:
+                return  # of a journal that is no more
+            upto, missing = ack["upto"], ack.get("missing", ())
+            for first, last in missing:
+                if first > last:
+                    raise ValueError
+            self._upto = max(self._upto, int(upto))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            self.malformed += 1
+            return
+        self.acks += 1
+        self._round = 0
+        self._missing = missing[:_MAX_RANGES]
+
+    def connected(self):
+        """A new connection stands: the mark gets its whole time anew."""
+        self._since = ticks_ms()
+
+    def step(self):
+        """Release what is confirmed, keep the bound, publish again what got lost."""
+        if self._upto > self.mark:
+            self._advance()
+        if self._store.held > self._retention:
+            # In lumps: one durable mark for many readings.
+            self.give_up(self._store.held - self._retention + self._retention // 16)
+        if not self._store.held:
+            self._since = ticks_ms()
+        elif self._client.connected:
+            if self._missing:
+                self._fill_gaps()
+            self._look_for_stall()
+
+    def give_up(self, count):
+        """Release the oldest `count` held readings unconfirmed; return how many it were.
+
+        Released by number: readings still under way among them go when the broker acknowledges
+        them.
+        """
+        given = self._client.confirm(self._store.low + count - 1)
+        self.given_up += given
+        self._log("%d readings given up unconfirmed, %d in all" % (given, self.given_up))
+        return given
+
+    def _advance(self):
+        # A mark beyond what was ever put would release readings that are yet to come.
+        self._client.confirm(min(self._upto, self._store.seq - 1))
+        self.mark = self._upto
+        self._since = ticks_ms()
+
+    def _fill_gaps(self):
+        now = ticks_ms()
+        missing, self._missing = self._missing, None
+        first, last = missing[0][0], missing[-1][1]
+        done_first, done_last = self._gap
+        # The bridge repeats what it misses with each mark, until it has come.
+        recent = ticks_diff(now, self._gap_at) < self._stall_ms
+        if recent and done_first <= first and last <= done_last:
+            return
+        count = 0
+        for first_, last_ in missing:
+            count += self._client.republish(first_, last_)
+        if count:
+            self._gap = (first, last)
+            self._gap_at = now
+            self.republished += count
+            self._log("%d readings missing at the pipeline: published again" % count)
+
+    def _look_for_stall(self):
+        now = ticks_ms()
+        if ticks_diff(now, self._since) < self._stall_ms << self._round:
+            return
+        self._since = now
+        self._round = min(self._round + 1, _ROUNDS)
+        count = self._client.republish(self._store.low, self._store.seq - 1)
+        self.republished += count
+        self._log("mark stands at %d: %d readings published again" % (self.mark, count))

@@ -1,0 +1,119 @@
+"""Remote commands: the code, the counter, and what is refused. Both interpreters."""
+
+from binascii import hexlify
+
+import commands
+from commands import Commands, Refused, hmac_sha256, sign
+
+KEY = b"0123456789abcdef"
+TOPIC = b"fleet/g/oven/cmd/interval"
+
+
+def test_hmac_of_rfc_4231():
+    for key, data, code in (
+        (b"\x0b" * 20, b"Hi There",
+         b"b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+        (b"Jefe", b"what do ya want for nothing?",
+         b"5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
+        (b"\xaa" * 131, b"Test Using Larger Than Block-Size Key - Hash Key First",
+         b"60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"),
+    ):
+        assert hexlify(hmac_sha256(key, data)) == code
+
+
+def board(count=0):
+    kept = []
+    return Commands(KEY, count, kept.append), kept
+
+
+def refusal(commands, topic, payload):
+    before = commands.count
+    try:
+        commands.check(topic, payload)
+    except Refused as error:
+        assert commands.count == before
+        return str(error)
+    raise AssertionError("obeyed")
+
+
+def test_valid_command_counts_before_it_acts():
+    commands, kept = board()
+    body = commands.check(TOPIC, sign(KEY, TOPIC, b'{"count":7,"interval_ms":500}'))
+    assert body == {"count": 7, "interval_ms": 500}
+    assert kept == [7] and commands.count == 7
+
+
+def test_repeated_and_older_commands_are_refused():
+    commands, kept = board()
+    seven = sign(KEY, TOPIC, b'{"count":7}')
+    commands.check(TOPIC, seven)
+    assert "repeated" in refusal(commands, TOPIC, seven)
+    assert "not above 7" in refusal(commands, TOPIC, sign(KEY, TOPIC, b'{"count":6}'))
+    commands.check(TOPIC, sign(KEY, TOPIC, b'{"count":8}'))
+    assert kept == [7, 8] and commands.refused == 2
+
+
+def test_counter_outlives_a_reset():
+    commands, kept = board(count=7)
+    assert "not above 7" in refusal(commands, TOPIC, sign(KEY, TOPIC, b'{"count":7}'))
+    assert kept == []
+
+
+def test_other_key_topic_or_body_is_refused():
+    commands, kept = board()
+    body = b'{"count":1}'
+    good = sign(KEY, TOPIC, body)
+    assert "wrong code" in refusal(commands, TOPIC, sign(b"0123456789abcdeX", TOPIC, body))
+    assert "wrong code" in refusal(commands, TOPIC[:-1] + b"x", good)
+    assert "wrong code" in refusal(commands, TOPIC, good.replace(b"1", b"2", 1))
+    for i in range(64):
+        at = len(body) + 1 + i
+        other = b"0" if good[at] != 0x30 else b"1"
+        assert "wrong code" in refusal(commands, TOPIC, good[:at] + other + good[at + 1 :])
+    assert kept == [] and commands.refused == 67
+
+
+def test_what_is_no_command_is_refused():
+    commands, kept = board()
+    code = b"." + b"0" * 64
+    for payload in (b"", b".", code, b"x" + code, b"{}" + b"0" * 65, b"{}." + b"0" * 63):
+        assert "BODY.CODE" in refusal(commands, TOPIC, payload), payload
+    assert "not hexadecimal" in refusal(commands, TOPIC, b"{}." + b"g" * 64)
+    long = b'{"count":1,"x":"' + b"x" * 1024 + b'"}'
+    assert "1024" in refusal(commands, TOPIC, sign(KEY, TOPIC, long))
+    assert kept == []
+
+
+def test_nonsense_with_a_right_code_is_refused():
+    commands, kept = board()
+    for body in (b"{", b"[]", b"null", b"{}", b'{"count":"1"}', b'{"count":1.5}',
+                 b'{"count":true}', b'{"count":null}', b'{"count":-1}', b'{"count":0}'):
+        refusal(commands, TOPIC, sign(KEY, TOPIC, body))
+    assert kept == [] and commands.refused == 10
+
+
+def test_counter_that_cannot_be_kept_stops_the_command():
+    def keep(count):
+        raise OSError(28)
+
+    commands = Commands(KEY, 0, keep)
+    payload = sign(KEY, TOPIC, b'{"count":1}')
+    try:
+        commands.check(TOPIC, payload)
+        raise AssertionError("obeyed")
+    except OSError:
+        assert commands.count == 0
+
+
+def test_short_key_is_refused():
+    try:
+        Commands(b"short", 0, None)
+        raise AssertionError("accepted")
+    except ValueError as error:
+        assert "16 bytes or more, got 5" in str(error)
+
+
+def test_same():
+    assert commands.same(b"ab", bytearray(b"ab"))
+    assert not commands.same(b"ab", b"ac")
+    assert not commands.same(b"ab", b"abc")
