@@ -138,6 +138,7 @@ class MQTTClient:
         self._ack = 0  # the acknowledgement that came: first byte of the packet
         self._code = 0  # SUBACK: the return code
         self._tx = bytearray(buffer_size + _BODY)
+        self._room = buffer_size - 4  # for topic and payload of a PUBLISH
         self._tb = self._tx
         self._to = self._tn = 0
         self._ctl = bytearray(4)
@@ -256,6 +257,12 @@ class MQTTClient:
         self._close()
         return e
 
+    def _failed(self):
+        # As _lost(), where a name for the exception would cost a frame from the heap.
+        if self.sock:
+            self._lost(OSError(_ECONNRESET))
+        self._busy = _FREE
+
     def _bad(self, what):
         # The broker broke the protocol [MQTT-4.8.0-1]: `what` is a statement or packet.
         raise self._lost(MQTTException(PROTOCOL, what))
@@ -280,7 +287,8 @@ class MQTTClient:
         len(msg)  # TypeError here, not with the stream in hand
         if qos:
             self._block = wait
-            return self._publish_acked(topic, msg, qos << 1 | (1 if retain else 0))
+            qos = qos << 1 | (1 if retain else 0)
+            return self._publish_acked(topic, msg, qos)
         self._publish0(topic, msg, 0x31 if retain else 0x30)
 
     def _check(self, topic):
@@ -299,11 +307,12 @@ class MQTTClient:
         # One PUBLISH from the caller's buffers: one write where it fits.
         if self._tn:
             self._drain()
-        n = body(self._tx, topic, pid, msg)
-        if not n:
+        if len(topic) + len(msg) > self._room:
             return self._put_large(op, topic, pid, msg)
-        op = header(self._tx, op, n - _BODY)
-        self._send(self._tx, op, n - op)
+        pid = body(self._tx, topic, pid, msg)  # the end of it from here on
+        op = header(self._tx, op, pid - _BODY)
+        pid -= op
+        self._send(self._tx, op, pid)
 
     def _put_large(self, op, topic, pid, msg):
         tx = self._tx
@@ -349,8 +358,8 @@ class MQTTClient:
         # next one is of the same remaining bytes: TLS insists on that.
         try:
             n = self.sock.write(self._tb, self._to, self._tn)
-        except BaseException as e:
-            self._lost(e)
+        except BaseException:
+            self._failed()
             raise
         if n:
             self._to += n
@@ -397,41 +406,53 @@ class MQTTClient:
                 return pid
 
     def _publish_acked(self, topic, msg, flags):
-        if flags > 5:
+        if not 2 <= flags <= 5:
             raise ValueError("qos: 0, 1 or 2")
         if self._session:
             return self._session.publish(topic, msg, flags)
         if not self._block or self._busy == _CALLBACK:
             raise ValueError("no acknowledgement can be awaited here: give the client a"
                              " store, such as store=RAMStore()")
-        b = self._enter()
-        pid = self._next_pid()
+        self._enter()
+        self._next_pid()
+        pid = self._wire(self.pid)
         # From here on the caller's buffers hold the message: after an error it is forgotten.
         self.counters.forgotten += 1
-        self._put(0x30 | flags, topic, self._wire(pid), msg)
+        flags |= 0x30
+        self._put(flags, topic, pid, msg)
+        return self._acked(flags)
+
+    def _acked(self, flags):
+        # The message that has just been sent is acknowledged to its end.
         self.counters.sent += 1
-        self._await(pid, 0x40 if flags < 4 else 0x70, self._tmo)
+        flags = 0x40 if flags & 2 else 0x70
+        try:
+            flags = self._await(self.pid, flags)
+        except BaseException:
+            self._failed()
+            raise
+        self._busy = _FREE
+        if not flags:
+            raise MQTTException(TIMEOUT, None, self.pid)
         self.counters.forgotten -= 1
         self.counters.acked += 1
-        self._busy = b
-        return pid
+        return self.pid
 
-    def _await(self, pid, ack, timeout):
-        # Pump until the acknowledgement `ack` of `pid` is in.
-        end = time.ticks_add(time.ticks_ms(), timeout)
+    def _await(self, pid, ack):
+        # Pump until the acknowledgement `ack` of `pid` is in; False: not in time.
+        end = time.ticks_add(time.ticks_ms(), self._tmo)
         self._waiting = pid
         self._ack = 0
-        while self._ack != ack:
+        while True:
             self._pump(False)
             if self._ack == ack:
                 break
-            left = time.ticks_diff(end, time.ticks_ms())
-            if left <= 0:
-                self._waiting = 0
-                self._busy = _FREE
-                raise MQTTException(TIMEOUT, None, pid)
-            self._idle(left)
+            pid = time.ticks_diff(end, time.ticks_ms())
+            if pid <= 0:
+                break
+            self._idle(pid)
         self._waiting = 0
+        return self._ack == ack
 
     def ping(self):
         """Send PINGREQ; the answer is awaited by the keep-alive, not here."""
@@ -475,8 +496,8 @@ class MQTTClient:
             raise MQTTException(BUSY)
         try:
             op = self._pump(False)
-        except BaseException as e:
-            self._lost(e)
+        except BaseException:
+            self._failed()
             raise
         self._busy = _FREE
         return op or None
@@ -498,7 +519,8 @@ class MQTTClient:
         timeout: seconds, None: the client's. Returns True, or False if it was
         too short. Raises OSError when the connection ends.
         """
-        end = time.ticks_add(time.ticks_ms(), self._tmo if timeout is None else int(timeout * 1000))
+        ms = self._tmo if timeout is None else int(timeout * 1000)
+        end = time.ticks_add(time.ticks_ms(), ms)
         while True:
             self.check_msg()
             if not self.inflight:
@@ -599,17 +621,20 @@ class MQTTClient:
 
     def _read(self, view):
         try:
-            n = self.sock.readinto(view)
-        except BaseException as e:
-            self._lost(e)
+            view = self.sock.readinto(view)  # how many, from here on
+        except BaseException:
+            self._failed()
             raise
-        if n is None:
-            return 0
-        if n == 0:
-            raise self._lost(OSError(_ECONNRESET))
+        if not view:
+            return self._nothing(view)
         self._ping = False
         self._rx_t = time.ticks_ms()
-        return n
+        return view
+
+    def _nothing(self, n):
+        if n is None:
+            return 0
+        raise self._lost(OSError(_ECONNRESET))  # the end of the stream
 
     def _align(self):
         # Move the beginning of a packet so that it ends where a view begins;
@@ -688,7 +713,10 @@ class MQTTClient:
         topic = bytes(self._rungs[0][p:end])
         if topic != self._heard:
             self._hear(topic)
-        self._deliver(topic, bytes(self._rungs[0][end + 2 if pid else end : self._next]))
+        if pid:
+            end += 2
+        msg = bytes(self._rungs[0][end : self._next])
+        self._deliver(topic, msg)
 
     def _hear(self, topic):
         # The topic name of a PUBLISH is checked when it is another one.
@@ -702,17 +730,13 @@ class MQTTClient:
         self.counters.received += 1
         if self.cb is None:
             return
-        b = self._busy
+        # An exception ends the connection, in whoever pumps: the message is not
+        # acknowledged, it comes again with the next one.
         self._busy = _CALLBACK
-        try:
-            self.cb(topic, msg)
-        except BaseException as e:
-            # Not acknowledged: it comes again with the next connection.
-            self._lost(e)
-            raise
+        self.cb(topic, msg)
         if self.sock is None:
             raise OSError(self._error)
-        self._busy = b
+        self._busy = _MAIN
 
     def _seen(self, pid):
         # An incoming QoS 2 message that was delivered already: only PUBREC again.
@@ -766,8 +790,8 @@ class MQTTClient:
         self._busy = _TICK
         try:
             self._tick(b)
-        except (OSError, MQTTException):
-            return  # closed; the next call of the application says so
+        except Exception:
+            self._failed()  # the next call of the application says so
         if self.sock:
             self._busy = b
 

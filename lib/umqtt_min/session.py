@@ -16,6 +16,7 @@ from array import array
 from micropython import const
 
 from .errors import BUSY, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
+from .journal import JournalFull
 from .packet import BODY, header
 from .protocol import DUP, NAME
 
@@ -55,6 +56,8 @@ class Session:
         self._back = 0  # go back to this one when nothing is in flight
         self._view = memoryview(client._tx)[BODY:]
         self.pid = self.seq = 0  # of the message stored last
+        self._topic = self._msg = None  # and its contents, until it is sent
+        self._busy = self._id = 0
         store.open()
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
@@ -82,53 +85,54 @@ class Session:
 
         flags: QoS << 1 | retain. Waits for the end if the client is set to.
         """
-        c = self._client
-        if c._busy & 1:
+        if self._client._busy & 1:
             raise MQTTException(BUSY)
-        wait = c._block and c._busy != _CALLBACK
-        pid = c._next_pid()
-        self._put(topic, msg, flags, pid)
-        if c.sock:
-            self._offer(topic, msg, flags)
+        wait = self._client._block and self._client._busy != _CALLBACK
+        pid = self.pid = self._client._next_pid()
+        self._topic = topic  # attributes, for arguments would make frames too large
+        self._msg = msg
+        self._put(flags)
+        if self._client.sock:
+            self._offer(flags)
+        self._topic = self._msg = None
         if wait:
             self._wait(self.seq, pid)
         return pid
 
-    def _put(self, topic, msg, flags, pid):
+    def _put(self, flags):
         # Durable when it returns; no tick may touch the store meanwhile.
-        c = self._client
-        b = c._busy
-        c._busy = 1
-        self.pid = pid
+        self._busy = self._client._busy
+        self._client._busy = 1
         try:
-            self.seq = self._store.put(c._wire(pid), flags, topic, msg)
-        except OSError as e:
-            if e.args[0] == 28:
-                raise MQTTException(STORE_FULL)
+            self._id = self._client._wire(self.pid)
+            self.seq = self._store.put(self._id, flags, self._topic, self._msg)
+        except JournalFull:
+            self._client._busy = self._busy
+            raise MQTTException(STORE_FULL)
+        except BaseException:
+            self._client._busy = self._busy
             raise
-        finally:
-            c._busy = b
+        self._client._busy = self._busy
 
-    def _offer(self, topic, msg, flags):
+    def _offer(self, flags):
         # A message that is stored is not lost by an error here: the next call of
         # the application hears of it.
-        c = self._client
-        b = c._busy
-        c._busy = 1
+        self._client._busy = 1
         try:
-            if self._store.next(self._cursor) == self.seq and self._room(self.seq):
-                self._send_new(topic, msg, flags)
+            if self._room(self.seq) and self._store.next(self._cursor) == self.seq:
+                self._send_new(flags)
             else:
                 self.pump()
-        except OSError as e:
-            c._lost(e)
-        c._busy = b if c.sock else 0
+        except OSError:
+            self._client._failed()
+            return
+        self._client._busy = self._busy
 
-    def _send_new(self, topic, msg, flags):
+    def _send_new(self, flags):
         # Straight from the caller's buffers: nothing is read back from flash.
         c = self._client
         self._begin(self.seq)
-        c._put(0x30 | flags, topic, c._wire(self.pid), msg)
+        c._put(0x30 | flags, self._topic, c._wire(self.pid), self._msg)
         c.counters.sent += 1
         self._fly(self.seq, self.pid, 4 if flags < 4 else 5)
 
@@ -167,39 +171,44 @@ class Session:
 
     def _send(self, seq):
         store = self._store
-        c = self._client
         n = store.find(seq)
-        pid = c._wire(store.pid)
+        pid = self._client._wire(store.pid)
         if store.state == _RELEASED:
-            c.counters.redelivered += 1
-            c._control(0x6A if c.protocol[DUP] & 1 else 0x62, pid)
-            self._fly(seq, pid, 7)
+            self._release(seq, pid)
             return
         op = 0x30 | store.flags
-        ack = 4 if op & 4 == 0 else 5
         if store.state == _AGAIN:
             store.sending(seq)
         elif seq <= self._sent:
             op |= 8
-            c.counters.redelivered += 1
+            self._client.counters.redelivered += 1
         self._begin(seq)
         self._send_body(op, n)
-        c.counters.sent += 1
-        self._fly(seq, pid, ack)
+        self._client.counters.sent += 1
+        op = 5 if op & 4 else 4
+        self._fly(seq, pid, op)
+
+    def _release(self, seq, pid):
+        # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
+        c = self._client
+        c.counters.redelivered += 1
+        c._control(0x6A if c.protocol[DUP] & 1 else 0x62, pid)
+        self._fly(seq, pid, 7)
 
     def _send_body(self, op, n):
         # The record is the packet but for its fixed header.
-        c = self._client
-        i = header(c._tx, op, n)
-        k = min(n, len(self._view))
-        self._store.read(0, self._view, k)
-        c._send(c._tx, i, BODY + k - i)
-        op = k
+        i = header(self._client._tx, op, n)
+        op = min(n, len(self._view))
+        self._store.read(0, self._view, op)
+        self._client._send(self._client._tx, i, BODY + op - i)
         while op < n:
-            k = min(n - op, len(self._view))
-            self._store.read(op, self._view, k)
-            c._send(c._tx, BODY, k)
-            op += k
+            op += self._send_piece(op, n - op)
+
+    def _send_piece(self, pos, n):
+        n = min(n, len(self._view))
+        self._store.read(pos, self._view, n)
+        self._client._send(self._client._tx, BODY, n)
+        return n
 
     def again(self, first, last):
         """Held readings `first` to `last` are to be sent anew; returns how many."""
@@ -262,23 +271,25 @@ class Session:
 
     def _wait(self, seq, pid):
         # Until the last acknowledgement; the message stays stored if it fails.
-        c = self._client
-        end = time.ticks_add(time.ticks_ms(), c._tmo)
-        reason = 0 if c.sock else NOT_CONNECTED
+        end = time.ticks_add(time.ticks_ms(), self._client._tmo)
+        reason = 0 if self._client.sock else NOT_CONNECTED
         while not reason:
-            try:
-                c.check_msg()
-            except OSError:
-                reason = LOST
+            reason = self._step()
             if self._is_done(seq):
                 return
-            if not reason:
-                left = time.ticks_diff(end, time.ticks_ms())
-                if left <= 0:
-                    reason = TIMEOUT
-                else:
-                    c._idle(left)
+            left = time.ticks_diff(end, time.ticks_ms())
+            if left <= 0:
+                reason = TIMEOUT
+            elif not reason:
+                self._client._idle(left)
         raise MQTTException(reason, None, pid, True)
+
+    def _step(self):
+        try:
+            self._client.check_msg()
+            return 0
+        except OSError:
+            return LOST
 
     def _is_done(self, seq):
         i = seq % self._size

@@ -4,7 +4,7 @@ Knows: sections 3.8 to 3.11 of MQTT 3.1.1. Loaded with the first subscription;
 it allocates its packet, which the steady state does not need.
 """
 
-from .errors import BUSY, SUBSCRIBE_REFUSED, MQTTException
+from .errors import BUSY, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
 from .packet import BODY, header
 from .protocol import SESSION, TOPIC_MAX
 from .topics import check_filter
@@ -27,7 +27,7 @@ def _filters(client, topics, qos):
 
 
 def _request(client, op, filters, codes):
-    # Send the packet and wait for its answer; returns the packet identifier.
+    # Send the packet and wait for its answer.
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()
@@ -42,12 +42,13 @@ def _request(client, op, filters, codes):
         i = header(body, op, len(body) - BODY)
         client._codes = len(filters) if codes else 0
         client._send(body, i, len(body) - i)
-        client._await(pid, 0x90 if codes else 0xB0, client._tmo)
-    except OSError as e:
-        client._lost(e)
+        answered = client._await(pid, 0x90 if codes else 0xB0)
+    except BaseException:
+        client._failed()
         raise
     client._busy = 0
-    return pid
+    if not answered:
+        raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
 
 
 def subscribe(client, topic, qos):
