@@ -1,0 +1,67 @@
+"""The report of a run: one file, every count in it, whatever the run was like."""
+
+import base64
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+import synthetic
+from umqtt_demo import report
+
+
+def figures(html):
+    return [base64.b64decode(text).decode()
+            for text in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', html)]
+
+
+def test_it_needs_nothing_else():
+    html = report.render(synthetic.run())
+    assert not re.findall(r'(?:src|href)="(?!data:)', html)
+    drawn = figures(html)
+    assert len(drawn) == 5
+    for svg in drawn:
+        ET.fromstring(svg)
+
+
+def test_a_right_run_says_so():
+    html = report.render(synthetic.run())
+    assert "Every reading is in the table exactly once" in html
+    assert "360 readings of 3 boards, 6 faults" in html
+    assert "✗" not in html
+
+
+def test_a_lost_reading_is_named():
+    html = report.render(synthetic.run(lose=(17,)))
+    assert "A count is wrong" in html and "not in silver" in html and "✗" in html
+
+
+def test_a_problem_beside_the_devices_makes_it_wrong():
+    run = synthetic.run()
+    run["problems"] = ["board-1: rows 120 by pyarrow, 119 by Spark"]
+    html = report.render(run)
+    assert "A count is wrong" in html and "119 by Spark" in html
+
+
+def test_text_is_escaped():
+    html = report.render(synthetic.run())
+    assert "board &lt;away&gt;" in html and "<away>" not in html
+
+
+@pytest.mark.parametrize("boards, readings", [(1, 1), (1, 20), (8, 3)])
+def test_small_and_wide_runs(boards, readings):
+    assert len(figures(report.render(synthetic.run(boards, readings)))) == 5
+
+
+def test_a_run_in_which_nothing_arrived():
+    run = synthetic.run(readings=3, lose=(1, 2, 3))
+    run["outages"][0]["end"] = None
+    for device in run["devices"]:
+        device["samples"] = [dict(s, table=None, bridge=None, value=None)
+                             for s in device["samples"]]
+    run["devices"][1]["samples"] = []
+    assert "A count is wrong" in report.render(run)
+
+
+def test_ranges():
+    assert report.ranges([]) == []
+    assert report.ranges({5, 1, 2, 3, 9, 8}) == [[1, 3], [5, 5], [8, 9]]

@@ -1,0 +1,182 @@
+"""The report of a run: one HTML file that needs nothing else.
+
+Knows the plain values of a run (run.json) and how they are worded. Must not know processes,
+Spark or the table's files. The form of a run:
+
+    meta      {"seed", "boards", "readings", "interval_ms", "command", "broker", "seconds",
+               "python", ...}
+    started   Unix seconds of the moment the boards were switched on
+    ended     Unix seconds of the moment that the last reading was in the table
+    devices   [{"name", "verdict": {fields of Verdict, "ok", "faults"},
+                "samples": [{"ordinal", "taken", "bridge", "table": Unix seconds or None,
+                             "copies", "value"}],
+                "epochs": [{"epoch", "once", "again", "missing": [[first, last], ...]}]}]
+    outages   [{"kind", "target", "start", "end", "text"}]
+    events    [{"time", "kind", "text"}]
+    problems  [what is wrong beside the devices' own faults, as text]
+"""
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+from . import plots
+
+TEMPLATE = "report.html.j2"
+
+
+def ranges(numbers):
+    """[[first, last], ...] of a collection of ints, in order."""
+    found = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
+
+
+def _span(seconds):
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return "%d ms" % round(seconds * 1000)
+    return "%.1f s" % seconds
+
+
+def _median(numbers):
+    ordered = sorted(numbers)
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _latencies(device):
+    return [s["table"] - s["taken"] for s in device["samples"] if s["table"] is not None]
+
+
+def _row(n, device):
+    verdict, late = device["verdict"], _latencies(device)
+    return {
+        "name": device["name"], "colour": plots.colour(n), "ok": verdict["ok"],
+        "taken": verdict["taken"], "rows": verdict["rows"], "missing": len(verdict["missing"]),
+        "extra": len(verdict["extra"]), "duplicates": verdict["duplicates"],
+        "gaps": sum(last - first + 1 for _, first, last in verdict["gaps"]),
+        "median": _span(_median(late)), "longest": _span(max(late, default=None)),
+    }
+
+
+COLUMNS = ("taken", "rows", "missing", "extra", "gaps", "duplicates")
+
+
+def _cards(run, rows):
+    def total(name):
+        return sum(row[name] for row in rows)
+
+    late = [seconds for device in run["devices"] for seconds in _latencies(device)]
+    return [
+        {"name": "readings taken", "value": total("taken")},
+        {"name": "rows in silver", "value": total("rows"),
+         "bad": total("rows") != total("taken")},
+        {"name": "missing", "value": total("missing"), "bad": total("missing")},
+        {"name": "duplicates removed", "value": total("duplicates")},
+        {"name": "faults made", "value": len(run["outages"])},
+        {"name": "median latency", "value": _span(_median(late))},
+    ]
+
+
+def _since(run):
+    """The run with every moment in seconds since the boards were switched on."""
+    start = run["started"]
+
+    def shift(item, names):
+        return {**item, **{name: None if item[name] is None else item[name] - start
+                           for name in names}}
+
+    devices = [{**device, "samples": [shift(s, ("taken", "bridge", "table"))
+                                      for s in device["samples"]]} for device in run["devices"]]
+    return {**run, "devices": devices, "ended": run["ended"] - start,
+            "outages": [shift(outage, ("start", "end")) for outage in run["outages"]],
+            "events": [shift(event, ("time",)) for event in run["events"]]}
+
+
+FIGURES = (
+    ("journeys", "The way of every reading",
+     "A dark dot is a reading taken, a coloured dot the same reading in the table; the line "
+     "between them is the time that it was kept somewhere on the way. What was away is shaded. "
+     "A red cross would be a reading that never came."),
+    ("latency", "From sensor to table",
+     "How long each reading took, and the share of readings that took no longer than so long. "
+     "The tall ones waited on a board, in its flash, until there was a way again."),
+    ("duplicates", "Duplicates removed",
+     "What a device sent again because it could not know that it had arrived. Each reading is "
+     "in silver once; this is how many copies of it more came to bronze."),
+    ("coverage", "Sequence numbers",
+     "Every record that a device put into its store since the store was made (its epoch), "
+     "clock records included."),
+    ("values", "The readings themselves", "Temperature as the simulated sensors gave it."),
+)
+
+
+def _figures(run):
+    for name, title, text in FIGURES:
+        draw = getattr(plots, name)
+        svg = (draw(run["devices"]) if name == "coverage"
+               else draw(run["devices"], run["outages"], run["ended"]))
+        if svg:
+            yield {"title": title, "text": text,
+                   "data": base64.b64encode(svg.encode()).decode()}
+
+
+def _headline(run, ok, rows):
+    if ok:
+        return ("Every reading is in the table exactly once",
+                "%d readings of %d boards, %d faults on the way, none lost and none counted "
+                "twice." % (sum(row["taken"] for row in rows), len(rows), len(run["outages"])))
+    return ("A count is wrong", "What follows was found by comparing the sensors' own count with "
+                                "the silver table.")
+
+
+def _facts(run):
+    names = (("command", "command"), ("seed", "seed"), ("boards", "boards"),
+             ("readings", "readings per board"), ("interval_ms", "milliseconds between readings"),
+             ("broker", "broker"), ("seconds", "seconds from start to verdict"),
+             ("versions", "versions"))
+    return [(text, run["meta"][name]) for name, text in names if name in run["meta"]]
+
+
+def _moments(run):
+    outages = [{"start": "%.1f s" % outage["start"], "text": outage["text"],
+                "end": "–" if outage["end"] is None else "%.1f s" % outage["end"],
+                "colour": plots.OUTAGES[outage["kind"]][0]} for outage in run["outages"]]
+    events = [{"at": "%.1f s" % event["time"], "text": event["text"]} for event in run["events"]]
+    return {"outages": outages, "events": events}
+
+
+def render(run):
+    """The report of a run (see above) as HTML text."""
+    run = _since(run)
+    rows = [_row(n, device) for n, device in enumerate(run["devices"])]
+    faults = ["%s: %s" % (device["name"], line)
+              for device in run["devices"] for line in device["verdict"]["faults"]]
+    faults += run["problems"]
+    headline, subtitle = _headline(run, not faults, rows)
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent),
+                              autoescape=select_autoescape(default=True, default_for_string=True))
+    return environment.get_template(TEMPLATE).render(
+        ok=not faults, headline=headline, subtitle=subtitle, faults=faults, rows=rows,
+        cards=_cards(run, rows), totals=[sum(row[name] for row in rows) for name in COLUMNS],
+        figures=list(_figures(run)), facts=_facts(run), meta=run["meta"],
+        agreement=run["meta"].get("agreement", ""), **_moments(run))
+
+
+def write(run, path):
+    """Write the report of a run to a file."""
+    Path(path).write_text(render(run), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo")
+    write(json.loads((folder / "run.json").read_text()), folder / "report.html")
+    print(folder / "report.html")
