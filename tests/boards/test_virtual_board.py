@@ -85,7 +85,6 @@ def test_reset_causes(board, mpremote, put):
     cause = ("exec", "import machine; print(machine.reset_cause())")
     assert mpremote(board, "resume", *cause).strip() == "1"
     assert mpremote(board, *cause).strip() == "5"
-    mpremote(board, "reset")
     put(board, "main.py", "import machine\nprint('cause', machine.reset_cause())\n")
     mark = len(board.printed())
     mpremote(board, "reset")
