@@ -117,6 +117,8 @@ class MQTTClient:
         self.store = store
         self.counters = Counters()
         self.cb = None
+        self._views = None
+        self.piece = 0
         self.on_oversize = None  # f(bytes): a message beyond max_message was drained
         self.sock = None
         self.session_present = None
@@ -160,6 +162,17 @@ class MQTTClient:
     def set_callback(self, f):
         """f(topic, msg) is called with bytes for each message received."""
         self.cb = f
+
+    def set_view_callback(self, f):
+        """f(topic, payload, flags, left) is called instead, and nothing is copied.
+
+        topic, payload: memoryviews of the receive buffer, good until f returns;
+        flags: retain | QoS << 1 | DUP << 3; left: bytes of the payload still to come.
+        A message longer than the buffer comes in pieces: `client.piece` is then
+        where the piece stands in the payload, and left is 0 with the last one; after
+        a lost connection it begins again at 0. It is acknowledged after the last.
+        """
+        self._views = f
 
     def set_last_will(self, topic, msg, retain=False, qos=0):
         """What the broker publishes when this client is lost [MQTT 3.1.1, 3.1.2.5].
@@ -603,7 +616,7 @@ class MQTTClient:
                 self._bad("packet of %d bytes" % n)
             from .large import Large
 
-            self._big = Large(self, p, n)
+            Large(self, p, n)
         return 0
 
     def _fill(self):
@@ -704,7 +717,10 @@ class MQTTClient:
                 self._bad("packet identifier 0 [MQTT-2.3.1-1]")
             if op & 4 and self._seen(pid):
                 return
-        self._deliver_small(p, p + t, pid)
+        if self._views:
+            self._hand(p, p + t, op)
+        else:
+            self._deliver_small(p, p + t, pid)
         self._delivered = op
         if pid:
             self._acknowledge(op, pid)
@@ -718,13 +734,36 @@ class MQTTClient:
         msg = bytes(self._rungs[0][end : self._next])
         self._deliver(topic, msg)
 
+    def _hand(self, p, end, op):
+        topic = self._rungs[0][p:end]
+        if topic != self._heard:
+            self._hear(topic)
+        if op & 6:
+            end += 2
+        p = self._rungs[0][end : self._next]
+        op &= 15
+        self.counters.received += 1
+        self._call(topic, p, op, 0)
+
+    def _call(self, topic, payload, flags, left):
+        self._busy = _CALLBACK
+        self._views(topic, payload, flags, left)
+        self._called()
+
+    def _called(self):
+        # The callback has returned; it may have closed the connection.
+        if self.sock is None:
+            raise OSError(self._error)
+        self._busy = _MAIN
+
     def _hear(self, topic):
         # The topic name of a PUBLISH is checked when it is another one.
         try:
             check_name(topic, 65535)
         except ValueError as e:
             self._bad("PUBLISH: %s [MQTT-3.3.2-1]" % e)
-        self._heard = topic
+        if not self._views or self._heard is None:
+            self._heard = bytes(topic)  # views: not a copy of each
 
     def _deliver(self, topic, msg):
         self.counters.received += 1
@@ -734,21 +773,22 @@ class MQTTClient:
         # acknowledged, it comes again with the next one.
         self._busy = _CALLBACK
         self.cb(topic, msg)
-        if self.sock is None:
-            raise OSError(self._error)
-        self._busy = _MAIN
+        self._called()
 
     def _seen(self, pid):
         # An incoming QoS 2 message that was delivered already: only PUBREC again.
-        if self._inbox is None:
-            from .inbox import Inbox
-
-            self._inbox = Inbox()
-        if self._inbox.in_has(pid):
+        if self._known(pid):
             self.counters.duplicates += 1
             self._control(0x50, pid)
             return True
         return False
+
+    def _known(self, pid):
+        if self._inbox is None:
+            from .inbox import Inbox
+
+            self._inbox = Inbox()
+        return self._inbox.in_has(pid)
 
     def _acknowledge(self, op, pid):
         # After the callback has returned; a QoS 2 id is durable before PUBREC.

@@ -1,8 +1,9 @@
 """A PUBLISH longer than the receive buffer.
 
-Knows: how to take it in without losing step: assembled for the callback up to
-max_message, drained beyond that or where there is no memory for it; counted,
-acknowledged as its QoS asks. Loaded with the first such message.
+Knows: how to take it in without losing step. For the callback with bytes it is
+assembled up to max_message, and drained beyond that or where there is no memory
+for it; the callback with views gets it in pieces. It is acknowledged as its QoS
+asks when all of it has been handled. Loaded with the first such message.
 """
 
 
@@ -15,77 +16,102 @@ class Large:
     def __init__(self, client, p, n):
         self._client = client
         self._op = client._rx[client._s]
-        self._size = n
-        self._got = 0
-        self._topic = 0  # its length; of a drained message only that and the id are kept
+        self._left = n  # bytes of the body that have not been handled
+        self._head = bytearray(2)  # topic length; then topic and packet identifier too
+        self._have = 0
+        self._buf = None  # the payload, when it is assembled
         self._pid = 0
-        self._buf = None
-        if n <= client.max_message:
-            try:
-                self._buf = memoryview(bytearray(n))
-            except MemoryError:
-                pass
-        self._take(client._rx, p, client._e - p)
+        self._drain = False
+        self._last = b""  # the last piece: its callback says that it is the last
+        end = client._e
         client._s = client._e = 0
-
-    def _take(self, src, i, n):
-        # n bytes of the body stand at src[i].
-        if self._buf is not None:
-            self._buf[self._got : self._got + n] = memoryview(src)[i : i + n]
-        else:
-            self._topic |= self._byte(src, i, n, 0) << 8
-            self._topic |= self._byte(src, i, n, 1)
-            if self._got + n > 1:
-                self._pid |= self._byte(src, i, n, self._topic + 2) << 8
-                self._pid |= self._byte(src, i, n, self._topic + 3)
-        self._got += n
-
-    def _byte(self, src, i, n, at):
-        # The byte at place `at` of the body if it is among these n, else 0.
-        at -= self._got
-        return src[i + at] if 0 <= at < n else 0
+        client._big = self
+        self._feed(p, end)
 
     def more(self):
-        """Read what is there; returns 0 if nothing came."""
+        """Read what is there and handle it; returns 0 if nothing came."""
         c = self._client
-        left = self._size - self._got
-        if self._buf is not None:
-            n = c._read(self._buf[self._got :])
-            self._got += n
-        else:
-            n = c._read(c._rungs[0][: min(left, len(c._rx))])
-            self._take(c._rx, 0, n)
-        if self._got == self._size:
-            c._big = None
-            self._finish()
+        n = c._read(c._rungs[0][: min(self._left, len(c._rx))])
+        self._feed(0, n)
         return n
+
+    def _feed(self, i, end):
+        # Bytes i to end of the client's buffer are the next ones of the body.
+        while i < end and self._have < len(self._head):
+            n = min(len(self._head) - self._have, end - i)
+            self._head[self._have : self._have + n] = self._client._rx[i : i + n]
+            self._have += n
+            self._left -= n
+            i += n
+            if self._have == len(self._head):
+                self._header()
+        if i < end:
+            self._left -= end - i
+            self._payload(self._client._rungs[0][i:end])
+        if not self._left:
+            self._finish()
+
+    def _header(self):
+        # Two bytes of it, or all of it, are in.
+        c = self._client
+        qos = self._op >> 1 & 3
+        topic = self._head[0] << 8 | self._head[1]
+        if qos == 3 or topic + (2 if qos else 0) > self._left + self._have - 2:
+            c._bad("PUBLISH [MQTT-3.3.1-4]")
+        if self._have == 2:
+            self._head += bytearray(topic + (2 if qos else 0))
+            if len(self._head) > 2:
+                return
+        if qos:
+            self._pid = c._wire(self._head[-2] << 8 | self._head[-1])
+            if not self._pid:
+                c._bad("packet identifier 0 [MQTT-2.3.1-1]")
+        self._topic = memoryview(self._head)[2 : 2 + topic]
+        c._hear(bytes(self._topic))
+        self._open(qos)
+
+    def _open(self, qos):
+        # What becomes of the payload.
+        c = self._client
+        self._size = self._left
+        if qos == 2 and c._known(self._pid):
+            self._drain = True
+        elif not c._views:
+            try:
+                if self._size <= c.max_message:
+                    self._buf = bytearray(self._size)
+            except MemoryError:
+                pass
+            self._drain = self._buf is None
+
+    def _payload(self, view):
+        at = self._size - self._left - len(view)
+        if self._buf:
+            self._buf[at : at + len(view)] = view
+        elif not self._drain and self._left:
+            self._client.piece = at
+            self._client._call(self._topic, view, self._op & 15, self._left)
+        else:
+            self._last = view
 
     def _finish(self):
         c = self._client
-        buf = self._buf
-        if buf is not None:
-            self._topic = buf[0] << 8 | buf[1]
+        c._big = None
         qos = self._op >> 1 & 3
-        head = 2 + self._topic + (2 if qos else 0)
-        if qos == 3 or head > self._size:
-            c._bad("PUBLISH [MQTT-3.3.1-4]")
-        pid = 0
-        if qos:
-            if buf is not None:
-                self._pid = buf[head - 2] << 8 | buf[head - 1]
-            pid = c._wire(self._pid)
-            if not pid:
-                c._bad("packet identifier 0 [MQTT-2.3.1-1]")
-            if qos == 2 and c._seen(pid):
-                return
-        if buf is None:
+        if qos == 2 and c._seen(self._pid):
+            return
+        if self._buf is not None:
+            c._deliver(bytes(self._topic), bytes(self._buf))
+            c._delivered = self._op
+        elif self._drain:
             c.counters.oversize += 1
             if c.on_oversize:
                 c.on_oversize(self._size)
         else:
-            topic = bytes(buf[2 : 2 + self._topic])
-            c._hear(topic)
-            c._deliver(topic, bytes(buf[head:]))
+            c.piece = self._size - len(self._last)
+            c._call(self._topic, self._last, self._op & 15, 0)
+            c.counters.received += 1
+            c.piece = 0
             c._delivered = self._op
         if qos:
-            c._acknowledge(self._op, pid)
+            c._acknowledge(self._op, self._pid)
