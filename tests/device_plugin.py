@@ -204,9 +204,7 @@ class DeviceFile(pytest.File):
     def _remaining(self, item):
         # What this process is to run: the selected functions from this one on.
         mine = [
-            i
-            for i in item.session.items
-            if i.parent is self and i.interpreter == item.interpreter
+            i for i in item.session.items if i.parent is self and i.interpreter == item.interpreter
         ]
         return [i.function_name for i in mine[mine.index(item) :]]
 

@@ -6,6 +6,7 @@ Must not know: pytest, what the tests are about.
 Exit status: 0 all passed, 1 something failed, 2 the file could not be loaded.
 """
 
+import gc
 import sys
 
 MICROPYTHON = sys.implementation.name == "micropython"
@@ -50,17 +51,35 @@ def run(names, name):
     """Run one function; True if it passed."""
     print("RUN", name)
     _flush()
-    try:
-        names[name]()
-    except Exception as e:  # whatever it is belongs to this test
+    errors = _call(names[name]) + _call(_clean_up)
+    if errors:
         print("FAIL", name)
-        _print_error(e)
+        for e in errors:
+            _print_error(e)
         print("END", name)
-        _flush()
-        return False
-    print("PASS", name)
+    else:
+        print("PASS", name)
     _flush()
-    return True
+    return not errors
+
+
+def _call(function):
+    try:
+        function()
+    except Exception as e:  # whatever it is belongs to this test
+        return [e]
+    return []
+
+
+def _clean_up():
+    # Timers stop, the clock is real again; what a strict broker has seen is part of the result.
+    softtimer = sys.modules.get("softtimer")
+    if softtimer:
+        softtimer.timers.clear()
+        softtimer.set_virtual(False)
+    gc.collect()
+    if "strict_broker" in sys.modules:
+        sys.modules["strict_broker"].check_all()
 
 
 def main(path, wanted):

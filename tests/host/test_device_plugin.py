@@ -143,8 +143,13 @@ def test_missing_micropython_is_an_error_and_says_what_to_do(tmp_path):
     )
     run_pytest(tmp_path, "def test_a():\n    pass\n", "--collect-only")
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS)},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1
     assert "1 failed, 1 passed" in done.stdout

@@ -1,0 +1,108 @@
+"""Serves a StrictBroker over TCP, for tests with real sockets on the host.
+
+Knows: sockets and one thread.  Must not know: packets (tests/device/strict_broker.py does).
+
+    with StrictServer() as server:
+        ... connect to server.host, server.port; look at server.broker
+Leaving the block raises ProtocolError if a client broke the protocol.
+"""
+
+import select
+import socket
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "device"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "shim"))
+
+import mpclock  # noqa: E402, F401  (time.ticks_ms for strict_broker)
+from strict_broker import StrictBroker  # noqa: E402
+from strict_wire import ProtocolError  # noqa: E402
+
+
+class StrictServer:
+    """A strict broker on 127.0.0.1; port 0 takes a free one."""
+
+    def __init__(self, level=None, port=0, broker=None):
+        self.broker = broker or StrictBroker(level)
+        self.broker.unread_acks = True
+        self.lock = threading.Lock()  # hold it to look at or to script the broker
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.host, self.port = self._listener.getsockname()
+        self._wake, self._woken = socket.socketpair()
+        self._connections = {}
+        self._running = True
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.stop()
+        if kind is None:
+            self.broker.check()
+
+    def stop(self):
+        """Close everything."""
+        self._running = False
+        self._wake.send(b"x")
+        self._thread.join(10)
+        for sock in [*self._connections, self._listener, self._wake, self._woken]:
+            sock.close()
+
+    def publish(self, topic, payload, qos=0, retain=False):
+        """Publish to the clients that subscribed."""
+        with self.lock:
+            self.broker.publish(topic, payload, qos, retain)
+        self._wake.send(b"x")
+
+    def _serve(self):
+        while self._running:
+            sockets = [self._listener, self._woken, *self._connections]
+            readable, _, _ = select.select(sockets, [], [], 1.0)
+            with self.lock:
+                for sock in readable:
+                    self._ready(sock)
+                for sock in list(self._connections):
+                    self._flush(sock)
+
+    def _ready(self, sock):
+        if sock is self._listener:
+            accepted, _ = sock.accept()
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections[accepted] = self.broker.accept()
+        elif sock is self._woken:
+            sock.recv(100)
+        else:
+            self._receive(sock)
+
+    def _receive(self, sock):
+        try:
+            data = sock.recv(65536)
+        except OSError:
+            data = b""
+        conn = self._connections[sock]
+        if not data:
+            self._drop(sock)
+            return
+        try:
+            conn.feed(data)
+        except ProtocolError:
+            pass  # kept in broker.errors; the connection is closed once flushed
+
+    def _flush(self, sock):
+        conn = self._connections[sock]
+        data = conn.take(len(conn.out))
+        try:
+            sock.sendall(data)
+        except OSError:
+            self._drop(sock)
+            return
+        if not conn.open:
+            self._drop(sock)
+
+    def _drop(self, sock):
+        self._connections.pop(sock).gone()
+        sock.close()
