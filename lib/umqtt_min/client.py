@@ -546,12 +546,23 @@ class MQTTClient:
     def confirm(self, seq):
         """The pipeline has made all up to sequence number `seq` durable: readings
         held for that are released. Returns how many."""
-        return self.store.confirm(seq)
+        return self._guarded(self.store.confirm, seq)
 
     def republish(self, first, last):
         """Send the held readings `first` to `last` once more, as new deliveries.
         Returns how many."""
-        return self._session.again(first, last)
+        return self._guarded(self._session.again, first, last)
+
+    def _guarded(self, f, *args):
+        # No tick may touch the store meanwhile.
+        if self._busy & 1:
+            raise MQTTException(BUSY)
+        b = self._busy
+        self._busy = _MAIN
+        try:
+            return f(*args)
+        finally:
+            self._busy = b
 
     def _idle(self, ms):
         # Until something may be read, and not longer than the keep-alive allows.
