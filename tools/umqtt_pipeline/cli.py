@@ -2,8 +2,8 @@
 done in the module of its name. Exit status 2: the arguments or the broker's answer are wrong."""
 
 import logging
-import os
 import signal
+import time
 
 import click
 
@@ -79,9 +79,74 @@ def bridge(broker, **options):
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
     try:
         running = Bridge(settings)
-        _stop_on_signals(running.stop)
-        running.run()
-    except (Refused, SpoolError) as error:
+    except SpoolError as error:
         raise Problem(str(error))
-    except PermissionError as error:
-        raise Problem(f"{os.fspath(error.filename or options['spool'])}: {error.strerror}")
+    except OSError as error:
+        raise Problem(f"{error.filename or options['spool']}: {error.strerror}")
+    _stop_on_signals(running.stop)
+    try:
+        running.run()
+    except Refused as error:
+        raise Problem(str(error))
+    except SpoolError as error:
+        raise click.ClickException(str(error))
+
+
+def _spark(memory, extra=None):
+    from .java import NoJava
+    from .session import session
+
+    try:
+        return session(memory=memory, extra=extra)
+    except NoJava as error:
+        raise Problem(str(error))
+
+
+def _wait_for_spool(folders, once):
+    """The bridge may be started after the ingest; a single run needs a spool now."""
+    from .spool import SpoolError, spool_id
+
+    said = False
+    while True:
+        try:
+            for folder in folders.split(","):
+                spool_id(folder.strip())
+            return
+        except SpoolError as error:
+            if once or "no spool.json" not in str(error):
+                raise Problem(str(error))
+            if not said:
+                logging.info("%s; waiting for it", error)
+            said = True
+            time.sleep(0.5)
+
+
+@main.command()
+@click.option("--spool", required=True, help="its folder (several: separated by commas)")
+@click.option("--tables", required=True, type=click.Path(file_okay=False), help="their folder")
+@click.option("--once", is_flag=True, help="take what is there and end")
+@click.option("--interval", type=click.FloatRange(0.1, 86_400), default=10.0,
+              help="seconds between two batches, without --once")  # fmt: skip
+@click.option("--max-rows", type=click.IntRange(1), default=200_000, help="of one batch")
+@click.option("--consumer", default="ingest", help="name under which the spool is released")
+@click.option("--memory", default="1g", help="heap of the Java side")
+def ingest(spool, tables, once, interval, max_rows, consumer, memory):
+    """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
+    from .ingest import InUse, Lock, Runner
+    from .spool import CONSUMER_NAME
+
+    if not CONSUMER_NAME.fullmatch(consumer):
+        raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
+    _wait_for_spool(spool, once)
+    try:
+        lock = Lock(tables)
+    except InUse as error:
+        raise Problem(str(error))
+    spark = _spark(memory)
+    lock.holds(spark)
+    runner = Runner(spark, spool, tables, once, interval, max_rows, consumer)
+    _stop_on_signals(runner.stop)
+    try:
+        runner.run()
+    finally:
+        spark.stop()

@@ -347,10 +347,11 @@ class SpoolWriter:
         while view:
             view = view[os.write(handle, view) :]
 
-    @staticmethod
-    def _full(error):
-        """The exception to raise for an OSError of a write."""
-        return SpoolFull(error.strerror) if error.errno in FULL else error
+    def _full(self, error):
+        """The exception to raise for an OSError of a write or fsync."""
+        if error.errno in FULL:
+            return SpoolFull(error.strerror)
+        return SpoolError(f"cannot write to {self.folder}: {error.strerror}")
 
     @property
     def bytes(self):
@@ -366,8 +367,8 @@ class SpoolWriter:
         """Append one block and make it durable; returns its position.
 
         body      raw PUBLISH packets (bytes), count of them, received: unix time in us
-        Raises SpoolFull (nothing kept, try again later); any other OSError means that the disk
-        cannot be trusted: end the process, recovery sorts it out.
+        Raises SpoolFull (nothing kept, try again later), SpoolError when the disk cannot be
+        trusted (end the process; the next start sorts it out).
         """
         if self.max_bytes is not None and self.bytes + BLOCK.size + len(body) > self.max_bytes:
             raise SpoolFull(f"spool limit of {self.max_bytes} bytes reached")

@@ -1,0 +1,343 @@
+"""Silver: bronze rows decoded, validated, and told apart: new, duplicate, quarantine, other.
+
+Pure functions from DataFrames to DataFrames; nothing here reads or writes a file. CBOR goes
+through one Arrow UDF, JSON through Spark's own functions inside the JVM.
+
+Identity of a reading: (group, device, epoch, sequence); group and device are the topic's, and the
+name in the payload must be the same. The numbers seen of an epoch are kept as ranges
+(`seen_after`), for ever: a duplicate is one however late it comes, and so is a reading.
+"""
+
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from . import bronze as bronze_rows
+from . import decoders
+
+MEASUREMENTS = "array<struct<name:string,unit:string,value:double>>"
+IDENTITY = {"group": "string", "device": "string", "epoch": "string", "sequence": "bigint"}
+RECEIPT = {"received_at": "timestamp", "offset": "bigint", "date": "date"}
+COLUMNS = {
+    **IDENTITY, "boot": "int", "uptime_ms": "bigint", "time": "timestamp",
+    "time_quality": "string", "received_at": "timestamp", "qos": "int",
+    "measurements": MEASUREMENTS, "offset": "bigint", "date": "date",
+}  # fmt: skip
+QUARANTINE = {"reason": "string", **bronze_rows.COLUMNS}
+DUPLICATES = {**IDENTITY, "dup": "boolean", **RECEIPT}
+CLOCK_ROWS = {**IDENTITY, "boot": "int", "uptime_ms": "bigint", "time": "timestamp", **RECEIPT}
+# The state: numbers seen (ranges), the clock of a boot.
+SEEN = {"group": "string", "device": "string", "epoch": "string", "first": "bigint",
+        "last": "bigint"}  # fmt: skip
+CLOCKS = {"group": "string", "device": "string", "epoch": "string", "boot": "int",
+          "clock_time": "timestamp", "clock_uptime_ms": "bigint"}  # fmt: skip
+KEY = ["group", "device", "epoch"]
+BOOT = [*KEY, "boot"]
+CLOCK = "clock"  #: name of the measurement that sets a boot's time
+CLOCK_FROM, CLOCK_TO = 1_577_836_800, 4_102_444_800  #: believed: from 2020 until 2100
+TELEMETRY = r"^fleet/([^/]+)/([^/]+)/telemetry$"
+OTHER_TOPICS = r"^fleet/[^/]+/[^/]+/(status|ack|cmd/.+)$"
+DECODED = (
+    "struct<device:string,epoch:string,sequence:bigint,boot:int,uptime_ms:bigint,low:bigint,"
+    f"measurements:{MEASUREMENTS},error:string>"
+)
+
+
+# -- decoders ---------------------------------------------------------------------------------
+
+
+def _decode_cbor(payloads):
+    """pyarrow binary array -> struct array DECODED; null for null."""
+    import pyarrow as pa
+
+    columns = [[] for _ in range(6)]
+    sizes, names, units, values, errors, nulls = [0], [], [], [], [], []
+    for payload in payloads.to_pylist():
+        row, error = (None,) * 6, None
+        if payload is not None:
+            try:
+                r = decoders.senml_cbor(payload)
+                row = (r.device, r.epoch.hex(), r.sequence, r.boot, r.uptime_ms, r.low)
+                for name, unit, value in r.measurements:
+                    names.append(name)
+                    units.append(unit)
+                    values.append(value)
+            except decoders.Malformed as why:
+                error = str(why)
+        for column, value in zip(columns, row):
+            column.append(value)
+        sizes.append(len(names))
+        errors.append(error)
+        nulls.append(payload is None)
+    items = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), pa.array(units, pa.string()),
+         pa.array(values, pa.float64())], ["name", "unit", "value"],
+    )  # fmt: skip
+    kinds = (pa.string(), pa.string(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds)]
+    arrays.append(pa.ListArray.from_arrays(pa.array(sizes, pa.int32()), items))
+    arrays.append(pa.array(errors, pa.string()))
+    labels = ["device", "epoch", "sequence", "boot", "uptime_ms", "low", "measurements", "error"]
+    return pa.StructArray.from_arrays(arrays, labels, mask=pa.array(nulls, pa.bool_()))
+
+
+def cbor(payload):
+    """Column of SenML CBOR payloads -> column DECODED."""
+    import pyarrow as pa
+
+    @F.arrow_udf(DECODED)
+    def decode_cbor(payloads: pa.Array) -> pa.Array:
+        return _decode_cbor(payloads)
+
+    return decode_cbor(payload)
+
+
+def _first_error(*checks):
+    """The text of the first (condition that must hold, text) that does not hold, or null."""
+    chain = None
+    for condition, text in checks:
+        failed = ~F.coalesce(condition, F.lit(False))
+        text = F.lit(text) if isinstance(text, str) else text
+        chain = F.when(failed, text) if chain is None else chain.when(failed, text)
+    return chain
+
+
+def _checked(device, fields, measurements, first_checks):
+    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}."""
+    ms = F.coalesce(fields["ms"], F.lit(0))
+    finite = F.forall(
+        measurements,
+        lambda m: F.coalesce(
+            ~F.isnan(m["value"]) & (F.abs(m["value"]) < F.lit(float("inf"))), F.lit(False)
+        ),
+    )
+    limit = decoders.LIMIT
+    error = _first_error(
+        *first_checks,
+        (fields["ep"].rlike("^[0-9A-Fa-f]{16}$"), "ep is not 8 bytes (16 hex digits)"),
+        (fields["sq"].between(1, limit - 1), "sq is missing or out of range"),
+        (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), "lo is above sq"),
+        (fields["bo"].between(0, (1 << 31) - 1), "bo is missing or out of range"),
+        (fields["up"].between(0, (1 << 40) - 1), "up is missing or out of range"),
+        (ms.between(0, 999), "ms is not an integer in 0..999"),
+        (F.size(measurements) > 0, "no measurement"),
+        (F.forall(measurements, lambda m: F.length(m["name"]) > 0), "a measurement has no name"),
+        (finite, "a measurement is not a finite number"),
+    )
+    return F.struct(
+        device.alias("device"), F.lower(fields["ep"]).alias("epoch"),
+        fields["sq"].alias("sequence"), fields["bo"].cast("int").alias("boot"),
+        (fields["up"] * 1000 + ms).alias("uptime_ms"), fields["lo"].alias("low"),
+        measurements.alias("measurements"), error.alias("error"),
+    )  # fmt: skip
+
+
+SENML = (
+    "array<struct<bn:string,ep:string,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
+    "n:string,u:string,v:double>>"
+)
+
+
+def senml_json(text):
+    """Column of SenML JSON text -> column DECODED."""
+    pack = F.from_json(text, SENML)
+    first = pack[0]
+    records = F.filter(
+        pack, lambda r, i: (i > 0) | r["n"].isNotNull() | r["v"].isNotNull()
+    )
+    values = F.transform(
+        records,
+        lambda r: F.struct(r["n"].alias("name"), r["u"].alias("unit"), r["v"].alias("value")),
+    )
+    fields = {name: first[name] for name in decoders.OWN_LABELS}
+    checks = (
+        (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
+         "not an array of SenML records"),
+        (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
+    )  # fmt: skip
+    return _checked(F.regexp_replace(first["bn"], "/$", ""), fields, values, checks)
+
+
+def flat_json(text):
+    """Column of flat JSON text -> column DECODED: what is not identity is a measurement."""
+    data = F.from_json(text, "map<string,string>")
+    fields = {short: F.try_element_at(data, F.lit(key)) for key, short in decoders.FLAT.items()}
+    device = fields.pop("device")
+    numbers = {k: F.expr("0") if v is None else v.try_cast("bigint") for k, v in fields.items()}
+    numbers["ep"] = fields["ep"]
+    known = F.array(*map(F.lit, decoders.FLAT))
+    values = F.transform(
+        F.filter(F.map_entries(data), lambda e: ~F.array_contains(known, e["key"])),
+        lambda e: F.struct(
+            e["key"].alias("name"), F.lit(None).cast("string").alias("unit"),
+            e["value"].try_cast("double").alias("value"),
+        ),
+    )  # fmt: skip
+    checks = (
+        (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
+        (F.length(device) > 0, "device is missing"),
+    )
+    return _checked(device, numbers, values, checks)
+
+
+def decode(bronze):
+    """Bronze rows -> the same rows with group, device, epoch, sequence, boot, uptime_ms,
+    measurements, other (a topic that carries no reading) and reason (why it is no reading)."""
+    text = F.col("payload").cast("string")
+    head = F.substring(F.regexp_replace(F.substring(text, 1, 16), r"^\s+", ""), 1, 1)
+    byte = F.substring("payload", 1, 1)
+    is_cbor = byte.between(F.lit(b"\x80"), F.lit(b"\x9b")) | (byte == F.lit(b"\x9f"))
+    named = bronze.select(
+        "*",
+        F.regexp_extract("topic", TELEMETRY, 1).alias("_group"),
+        F.regexp_extract("topic", TELEMETRY, 2).alias("_device"),
+        F.col("topic").rlike(OTHER_TOPICS).alias("other"),
+        F.when(head == "[", text).alias("_senml"),
+        F.when(head == "{", text).alias("_flat"),
+        F.when(is_cbor, F.col("payload")).alias("_cbor"),
+    )
+    decoded = named.select("*", cbor(F.col("_cbor")).alias("_c")).select(
+        "*",
+        F.when(F.col("_c").isNotNull(), F.col("_c"))
+        .when(F.col("_senml").isNotNull(), senml_json(F.col("_senml")))
+        .when(F.col("_flat").isNotNull(), flat_json(F.col("_flat")))
+        .alias("_r"),
+    )
+    return _validated(decoded)
+
+
+def _validated(decoded):
+    r = F.col("_r")
+    clocks = F.filter(r["measurements"], lambda m: m["name"] == CLOCK)
+    reason = F.when(~F.col("other"), _first_error(
+        (F.col("_device") != "", "the topic is not fleet/GROUP/DEVICE/telemetry"),
+        (r.isNotNull(), "unknown encoding"),
+        (r["error"].isNull(), r["error"]),
+        (r["device"] == F.col("_device"), F.concat(
+            F.lit("the payload is of device "), r["device"], F.lit(", the topic is not"))),
+        (F.forall(clocks, lambda m: m["value"].between(CLOCK_FROM, CLOCK_TO)),
+         "a clock outside 2020..2100"),
+    ))  # fmt: skip
+    return decoded.select(
+        *(c for c in decoded.columns if not c.startswith("_")),
+        F.col("_group").alias("group"), F.col("_device").alias("device"),
+        *(r[name].alias(name) for name in ("epoch", "sequence", "boot", "uptime_ms",
+                                           "measurements")),
+        reason.alias("reason"),
+    )  # fmt: skip
+
+
+# -- one row per reading ------------------------------------------------------------------------
+
+
+def with_fate(decoded, seen):
+    """Decoded rows with a column fate: new, duplicate, quarantine or other.
+
+    seen: SEEN_SCHEMA, disjoint ranges of the sequence numbers that came before. Among copies in
+    `decoded` the one received first is new.
+    """
+    good = decoded.where(~F.col("other") & F.col("reason").isNull()).repartition(*KEY)
+    copies = Window.partitionBy(*KEY, "sequence").orderBy("received_at", "offset")
+    first = F.row_number().over(copies) == 1
+    ranked = good.withColumn("_first", first).alias("r")
+    ranges = seen.repartition(*KEY).alias("s")
+    same = [F.col(f"r.{k}") == F.col(f"s.{k}") for k in KEY]
+    inside = F.col("r.sequence").between(F.col("s.first"), F.col("s.last"))
+    joined = ranked.join(ranges, [*same, inside], "left")
+    fresh = F.col("r._first") & F.col("s.first").isNull()
+    told = joined.select(
+        *(F.col(f"r.{c}") for c in decoded.columns),
+        F.when(fresh, F.lit("new")).otherwise(F.lit("duplicate")).alias("fate"),
+    )
+    rest = decoded.where(F.col("other") | F.col("reason").isNotNull())
+    fate = F.when(F.col("other"), F.lit("other")).otherwise(F.lit("quarantine"))
+    return told.unionByName(rest.withColumn("fate", fate))
+
+
+def seen_after(seen, new):
+    """The ranges of `seen` with the sequence numbers of the rows of `new` taken in."""
+    added = new.select(*KEY, F.col("sequence").alias("first"), F.col("sequence").alias("last"))
+    both = seen.select(*added.columns).unionByName(added).repartition(*KEY)
+    ordered = Window.partitionBy(*KEY).orderBy("first")
+    before = F.max("last").over(ordered.rowsBetween(Window.unboundedPreceding, -1))
+    begins = F.when(before.isNull() | (F.col("first") > before + 1), 1).otherwise(0)
+    islands = both.withColumn("_begins", begins).withColumn(
+        "_island", F.sum("_begins").over(ordered.rowsBetween(Window.unboundedPreceding, 0))
+    )
+    merged = islands.groupBy(*KEY, "_island").agg(
+        F.min("first").alias("first"), F.max("last").alias("last")
+    )
+    return merged.drop("_island")
+
+
+# -- what goes into which table -------------------------------------------------------------------
+
+
+def quarantine(told):
+    """Rows that are no reading, as they came, with the reason."""
+    return told.where(F.col("fate") == "quarantine").select(*QUARANTINE)
+
+
+def duplicates(told):
+    """Copies that were left out of silver."""
+    return told.where(F.col("fate") == "duplicate").select(*DUPLICATES)
+
+
+def clock_rows(told):
+    """Clock records: at uptime_ms of that boot it was `time`."""
+    clock = F.filter("measurements", lambda m: m["name"] == CLOCK)[0]
+    return (
+        told.where(F.col("fate") == "new")
+        .withColumn("time", F.timestamp_millis(F.round(clock["value"] * 1000).cast("bigint")))
+        .where(F.col("time").isNotNull())
+        .select(*CLOCK_ROWS)
+    )
+
+
+def clocks_after(clocks, new_clock_rows):
+    """One clock per boot: the one known, else the first that came (later ones do not change
+    times that were told)."""
+    order = Window.partitionBy(*BOOT).orderBy("_rank", "received_at", "offset")
+    none = F.lit(None)
+    old = clocks.select("*", F.lit(0).alias("_rank"), none.cast("timestamp").alias("received_at"),
+                        none.cast("bigint").alias("offset"))  # fmt: skip
+    new = new_clock_rows.select(
+        *BOOT, F.col("time").alias("clock_time"), F.col("uptime_ms").alias("clock_uptime_ms"),
+        F.lit(1).alias("_rank"), "received_at", "offset",
+    )  # fmt: skip
+    ranked = old.unionByName(new).withColumn("_n", F.row_number().over(order))
+    return ranked.where(F.col("_n") == 1).select(*clocks.columns)
+
+
+def with_time(rows, clocks):
+    """Rows with time and time_quality made anew from the clock of their boot.
+
+    'clock': clock time plus the difference of uptimes; 'received': no clock of that boot came,
+    time is the time of receipt, which the reading cannot be younger than.
+    """
+    kept = [c for c in rows.columns if c not in ("time", "time_quality")]
+    joined = rows.select(*kept).join(clocks, BOOT, "left")
+    shift = (F.col("uptime_ms") - F.col("clock_uptime_ms")) * 1000
+    exact = F.timestamp_micros(F.unix_micros("clock_time") + shift)
+    known = F.col("clock_time").isNotNull()
+    return joined.select(
+        *kept,
+        F.when(known, exact).otherwise(F.col("received_at")).alias("time"),
+        F.when(known, F.lit("clock")).otherwise(F.lit("received")).alias("time_quality"),
+    )
+
+
+def readings(told):
+    """New rows that carry more than a clock; without their time."""
+    return (
+        told.where(F.col("fate") == "new")
+        .withColumn("measurements", F.filter("measurements", lambda m: m["name"] != CLOCK))
+        .where(F.size("measurements") > 0)
+        .select(*BOOT, "sequence", "uptime_ms", "received_at", "qos", "measurements", "offset",
+                "date")
+    )  # fmt: skip
+
+
+def silver(told, clocks):
+    """Silver rows of one batch."""
+    return with_time(readings(told), clocks).select(*COLUMNS)

@@ -1,0 +1,314 @@
+"""`format("mqtt")`: a PySpark Data Source that reads spools, as a stream or as a batch.
+
+Knows the spool's files and PySpark's Data Source API. Must not know brokers, payloads or tables.
+
+Options
+    path             folder of a spool, or several separated by commas
+    maxRowsPerBatch  most rows in one micro-batch (default 200000; 0: no limit)
+    numPartitions    tasks that read one micro-batch (default 2)
+    consumer         name under which a stream tells the bridge what it is done with (letters,
+                     digits, - and _); without it nothing is ever deleted on its account
+    skipDamaged      true: leave out blocks that fail their check instead of failing the query
+
+An offset is {spool id: [position of a block, packets of it to skip]}; the id makes a spool that
+was deleted and begun anew a new series. The classes are made in several processes (planner,
+driver, workers), so no constructor opens anything.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from . import spool as spooling
+from . import wire
+from .spool import BLOCK, SegmentReader, SpoolError
+
+log = logging.getLogger("umqtt.source")
+
+SCHEMA = (
+    "topic string, payload binary, qos int, retain boolean, dup boolean, packet_id int, "
+    "received_at timestamp, offset bigint"
+)
+BATCH_ROWS = 20_000  #: rows of one Arrow record batch
+PART_ROWS = 10_000  #: fewer are not worth a task of their own
+DEFAULT_ROWS = 200_000
+
+
+@dataclass
+class SpoolRange(InputPartition):
+    """Packets from [position, skip] up to and without [stop, stop_skip] of one spool."""
+
+    folder: str
+    position: int
+    skip: int
+    stop: int
+    stop_skip: int
+
+
+class Options:
+    """The options of the module's text, checked. Raises ValueError naming the option."""
+
+    def __init__(self, given):
+        self.folders = [p.strip() for p in (given.get("path") or "").split(",") if p.strip()]
+        if not self.folders:
+            raise ValueError('format("mqtt") needs the option path: the folder of a spool')
+        self.rows = self._number(given, "maxRowsPerBatch", DEFAULT_ROWS, 0)
+        self.partitions = self._number(given, "numPartitions", 2, 1)
+        self.consumer = given.get("consumer")
+        if self.consumer is not None and not spooling.CONSUMER_NAME.fullmatch(self.consumer):
+            raise ValueError(f"option consumer={self.consumer!r}: letters, digits, - and _ only")
+        skip = (given.get("skipDamaged") or "false").lower()
+        if skip not in ("true", "false"):
+            raise ValueError(f"option skipDamaged={skip!r}: true or false")
+        self.skip_damaged = skip == "true"
+
+    @staticmethod
+    def _number(given, name, default, low):
+        raw = given.get(name)
+        if raw is None:
+            return default
+        try:
+            value = int(raw)
+        except ValueError:
+            value = low - 1
+        if value < low:
+            raise ValueError(f"option {name}={raw!r}: an integer of at least {low}")
+        return value
+
+
+def blocks(folder, position, stop, skip_damaged=False):
+    """Yield (SegmentReader, Block) from `position` up to `stop`; the body is not yet checked.
+
+    Raises SpoolError for damage and for positions that were deleted.
+    """
+    listed = spooling.segments(folder)
+    if listed and position < listed[0].base:
+        raise SpoolError(
+            f"{folder}: position {position} was deleted, the spool begins at {listed[0].base}"
+        )
+    for segment in listed:
+        if segment.base >= stop:
+            return
+        if position >= segment.base + segment.size():
+            continue
+        with SegmentReader(segment) as reader:
+            try:
+                for block in reader.headers(max(position, segment.first), stop):
+                    yield reader, block
+            except SpoolError as error:
+                if not skip_damaged:
+                    raise
+                log.error("%s: the rest of the segment is left out", error)
+
+
+def advance(folder, start, ceiling, rows):
+    """How far `rows` packets reach from `start`: ([position, skip], packets counted)."""
+    position, skip = start
+    taken = 0
+    for _, block in blocks(folder, position, ceiling, True):
+        count = block.count - skip
+        if taken + count > rows:
+            return [block.position, skip + rows - taken], rows
+        taken += count
+        position, skip = block.end, 0
+    return [max(position, ceiling), 0], taken
+
+
+def split(folder, start, stop, parts):
+    """Cut [start, stop) at block boundaries into at most `parts` SpoolRanges of like size."""
+    (position, skip), (end, end_skip) = start, stop
+    listed = [(b.position, b.count) for _, b in blocks(folder, position, end, True)]
+    share = max(PART_ROWS, sum(count for _, count in listed) // parts)
+    cuts, held = [], 0
+    for at, count in listed:
+        if held >= share and len(cuts) < parts - 1:
+            cuts.append(at)
+            held = 0
+        held += count
+    edges = [(position, skip), *((at, 0) for at in cuts), (end, end_skip)]
+    return [SpoolRange(str(folder), *a, *b) for a, b in zip(edges, edges[1:])]
+
+
+def _rows(block, body, first, last):
+    """Packets [first, last) of a block as tuples in the order of SCHEMA."""
+    names = {}
+    base = block.position + BLOCK.size
+    for number, (at, head, topic, packet_id, payload) in enumerate(wire.frames(body)):
+        if first <= number < last:
+            name = names.get(topic)
+            if name is None:
+                name = names[topic] = topic.decode("utf-8", "replace")
+            yield (name, payload, head >> 1 & 3, bool(head & 1), bool(head & 8), packet_id,
+                   block.received, base + at)  # fmt: skip
+
+
+def read_range(part, skip_damaged):
+    """Arrow record batches of one SpoolRange."""
+    held = []
+    # A stop inside a block needs that block, too: ask for one byte more.
+    stop = part.stop + (1 if part.stop_skip else 0)
+    for reader, block in blocks(part.folder, part.position, stop, skip_damaged):
+        try:
+            body = reader.body(block)
+        except SpoolError as error:
+            if not skip_damaged:
+                raise
+            log.error("%s: the block is left out", error)
+            continue
+        first = part.skip if block.position == part.position else 0
+        last = part.stop_skip if block.position == part.stop else block.count
+        held.extend(_rows(block, body, first, last))
+        while len(held) >= BATCH_ROWS:
+            yield _arrow(held[:BATCH_ROWS])
+            del held[:BATCH_ROWS]
+    if held:
+        yield _arrow(held)
+
+
+def _arrow(rows):
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.binary(), pa.int32(), pa.bool_(), pa.bool_(), pa.int32(),
+             pa.timestamp("us", tz="UTC"), pa.int64())  # fmt: skip
+    names = [column.split()[0] for column in SCHEMA.split(",")]
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows), kinds)]
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+class MqttSource(DataSource):
+    """Register it with `spark.dataSource.register(MqttSource)`."""
+
+    @classmethod
+    def name(cls):
+        return "mqtt"
+
+    def schema(self):
+        return SCHEMA
+
+    def reader(self, schema):
+        return SpoolReader(Options(self.options))
+
+    def streamReader(self, schema):  # noqa: N802 (the API's name)
+        return SpoolStreamReader(Options(self.options))
+
+
+class SpoolReader(DataSourceReader):
+    """Batch read: all that is durable when the query is planned."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def partitions(self):
+        found = []
+        for folder in self.options.folders:
+            spooling.spool_id(folder)  # a clear error where there is no spool
+            listed = spooling.segments(folder)
+            end = spooling.durable(folder)
+            if listed and end > listed[0].first:
+                start = [listed[0].base, 0]
+                found += split(folder, start, [end, 0], self.options.partitions)
+        return found
+
+    def read(self, partition):
+        if isinstance(partition, SpoolRange):  # Spark makes a partition of its own for none
+            yield from read_range(partition, self.options.skip_damaged)
+
+
+class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches; one object per query lives in the driver's planner process."""
+
+    def __init__(self, options):
+        self.options = options
+        self._target = None  # the end for available-now
+        self._done = None  # the end of the last batch that can no longer be replayed
+
+    def _spools(self):
+        return {spooling.spool_id(folder): folder for folder in self.options.folders}
+
+    @staticmethod
+    def _begin(folder):
+        listed = spooling.segments(folder)
+        return [listed[0].base if listed else 0, 0]
+
+    def _ends(self):
+        return {key: spooling.durable(folder) for key, folder in self._spools().items()}
+
+    def initialOffset(self):  # noqa: N802
+        start = {key: self._begin(folder) for key, folder in self._spools().items()}
+        self._tell(start)
+        return start
+
+    def getDefaultReadLimit(self):  # noqa: N802
+        return ReadMaxRows(self.options.rows) if self.options.rows else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self):  # noqa: N802
+        self._target = self._ends()
+
+    def latestOffset(self, start, limit):  # noqa: N802
+        spools = self._spools()
+        ends = self._target or self._ends()
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        reached = dict(start)
+        for key, folder in spools.items():
+            at = list(start.get(key) or self._begin(folder))
+            end = ends.get(key, 0)
+            if end <= at[0]:
+                reached[key] = at
+            elif left is None:
+                reached[key] = [end, 0]
+            else:
+                reached[key], taken = advance(folder, at, end, left) if left else (at, 0)
+                left -= taken
+        return reached
+
+    def reportLatestOffset(self):  # noqa: N802
+        return {key: [end, 0] for key, end in self._ends().items()}
+
+    def partitions(self, start, end):
+        folders = self._spools()
+        found = []
+        for key, stop in end.items():
+            folder = folders.get(key)
+            begin = start.get(key) or (self._begin(folder) if folder else None)
+            if begin == stop:
+                continue
+            if folder is None:
+                raise SpoolError(f"the spool {key} is gone, but its packets up to position "
+                                 f"{stop[0]} are not yet in the tables")  # fmt: skip
+            found += split(folder, begin, stop, self.options.partitions)
+        return found
+
+    def read(self, partition):
+        yield from read_range(partition, self.options.skip_damaged)
+
+    def commit(self, end):
+        # Spark says this one batch late, and plans the last committed batch once more when it is
+        # restarted: only what lies before the end said last time is surely never asked for again.
+        if self._done is not None:
+            self._tell(self._done)
+        self._done = end
+
+    def _tell(self, offset):
+        if self.options.consumer is None:
+            return
+        for key, folder in self._spools().items():
+            if key in offset:
+                spooling.register_consumer(folder, self.options.consumer, offset[key][0])
+
+
+def register(spark):
+    """Make `format("mqtt")` known to a session."""
+    spark.dataSource.register(MqttSource)
+
+
