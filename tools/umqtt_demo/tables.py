@@ -35,6 +35,15 @@ def read(tables, name, columns):
     return [row for path in files(tables, name) for row in read_file(path, columns)]
 
 
+def count(path):
+    """Number of rows of one data file; 0 if it is replaced or removed at this very moment."""
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.metadata.num_rows
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return 0
+
+
 def _ms(moment):
     return None if moment is None else moment.timestamp() * 1000
 

@@ -1,0 +1,124 @@
+"""`python -m umqtt_demo`: the command line of the demonstration.
+
+Knows arguments, the output folder and exit statuses: 0 every count exact, 1 not, 2 the arguments
+or the surroundings are wrong, 130 interrupted. Must not know the demonstration itself.
+"""
+
+import fcntl
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from . import plan
+from .broker import BrokerError
+
+MARKER = ".umqtt-demo"
+# What a run leaves in its folder, and the next run takes away.
+LEFT = ("boards", "spool", "tables", "logs", "scratch", "events.jsonl", "run.json",
+        "report.html", "bridge.json")
+
+
+class Problem(click.ClickException):
+    """A clear message and exit status 2."""
+
+    exit_code = 2
+
+
+class Options:
+    """What the demonstration is told; see main()."""
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+def prepare(out):
+    """Make the folder, or take away what an earlier run left; returns its open lock.
+
+    Raises Problem if it holds anything else, or is in use.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        foreign = not (out / MARKER).exists() and any(out.iterdir())
+    except OSError as error:
+        raise Problem("--out %s: %s" % (out, error.strerror))
+    if foreign:
+        raise Problem("--out %s: there is something in it that no demo has made; name a new or "
+                      "empty folder" % out)
+    lock = open(out / MARKER, "a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Problem("--out %s: another demo is running there; wait for its end or name another "
+                      "folder" % out)
+    for name in LEFT:
+        path = out / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return lock
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--boards", type=click.IntRange(1, 16), default=3, help="virtual boards")
+@click.option("--readings", type=click.IntRange(1, 100_000), default=120, help="of each board")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
+              help="the faults are drawn from it; one is chosen and printed if left out")
+@click.option("--broker", default="embedded", metavar="HOST:PORT",
+              help="another broker (BROKER_USER, BROKER_PASSWORD in the environment); "
+                   "embedded[:PORT] starts one")
+@click.option("--interval-ms", type=click.IntRange(50, 3_600_000), default=750,
+              help="milliseconds between two readings of a board")
+@click.option("--fault", "kinds", multiple=True,
+              type=click.Choice([*dict.fromkeys(plan.ALL), "none"]),
+              help="only faults of this kind (may be given again); left out: all")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="build/demo")
+def main(boards, readings, seed, broker, interval_ms, kinds, out):
+    """Sensors lose power and network, servers are killed, and every reading is in the table once.
+
+    Exit status: 0 every count is exact, 1 one is not, 2 wrong arguments or a broker that can't be
+    used.
+    """
+    if seed is None:
+        seed = random.SystemRandom().randrange(1, 10_000)
+    faults = plan.ALL if not kinds else tuple(kind for kind in plan.ALL if kind in kinds)
+    command = "make demo BOARDS=%d READINGS=%d SEED=%d" % (boards, readings, seed)
+    options = Options(boards=boards, readings=readings, seed=seed, broker=broker, faults=faults,
+                      interval_ms=interval_ms, command=command)
+    # Whatever ends us, the parts are ended in order.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    lock = prepare(out)
+    try:
+        sys.exit(_run(out, options))
+    finally:
+        lock.close()
+
+
+def _run(out, options):
+    from .run import Demo, Failed
+
+    began = time.monotonic()
+    try:
+        right = Demo(out, options).run()
+    except BrokerError as error:
+        raise Problem(str(error))
+    except Failed as error:
+        raise click.ClickException("the demo stopped: %s\nLogs: %s" % (error, out / "logs"))
+    except KeyboardInterrupt:
+        click.echo("interrupted; everything is stopped", err=True)
+        return 130
+    click.echo("%s  Report: %s  (%.0f s, seed %d)"
+               % ("Every reading is in the table exactly once." if right else
+                  "A COUNT IS WRONG.", out / "report.html", time.monotonic() - began,
+                  options.seed))
+    return 0 if right else 1

