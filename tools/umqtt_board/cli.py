@@ -1,0 +1,167 @@
+"""The command line: `umqtt-board` or `python -m umqtt_board`. What make calls.
+
+Knows the terminal. Every error is a sentence on standard error and exit status 2.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from umqtt_board import boards as board_files
+from umqtt_board import find
+from umqtt_board.errors import BoardError
+from umqtt_board.flash import flash as run_flash
+from umqtt_board.follow import TIMEOUT_S
+from umqtt_board.paths import PROJECT
+
+_board = click.option("--board", default="unix", show_default=True, help="Name of the board.")
+_port = click.option("--port", help="Serial port: a path, socket://host:port, rfc2217://...")
+_folder = click.option(
+    "--folder", type=click.Path(path_type=Path), help="Folder of a virtual board."
+)
+
+
+@click.group()
+def cli():
+    """Flash boards, see what they print, and run virtual ones."""
+
+
+@cli.command()
+@_board
+@_port
+@_folder
+@click.option("--settings", type=click.Path(path_type=Path),
+              help="TOML file (default: settings.toml, if there is one).")
+@click.option("--firmware", help='"skip": leave the interpreter on the board as it is.')
+@click.option("--follow/--no-follow", default=True,
+              help="Watch the log until the first publish is acknowledged.")
+@click.option("--timeout", default=TIMEOUT_S, show_default=True,
+              help="Seconds to wait for that.")  # fmt: skip
+def flash(board, port, folder, settings, firmware, follow, timeout):
+    """Install library, firmware and settings; a second run only verifies."""
+    default = PROJECT / "settings.toml"
+    if settings is None and default.exists():
+        settings = default
+    run_flash(
+        board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
+        progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
+    )  # fmt: skip
+
+
+def _progress(step, text):
+    click.echo(f"  {step:<12} {text}")
+
+
+def _transfer(done, total, path):
+    if sys.stdout.isatty():
+        bar = "#" * (24 * done // total)
+        end = "\n" if done == total else ""
+        click.echo(f"\r  {'write':<12} [{bar:<24}] {done}/{total} {path[-34:]:<34}{end}", nl=False)
+    elif done == total:
+        click.echo(f"  {'write':<12} {total} bytes")
+
+
+@cli.command()
+def boards():
+    """List the boards that there are."""
+    for name in board_files.names():
+        board = board_files.load(name)
+        tried = {"hardware": "", "virtual": "", "no": "  (not tried on hardware)"}
+        click.echo(f"  {name:<10} {board.title}{tried[board['tried']]}")
+
+
+@cli.command()
+@_board
+@_port
+@_folder
+@click.option("--lines", default=20, show_default=True, help="Lines of the past to begin with.")
+@click.option("--follow/--no-follow", default=True, help="Go on until Ctrl-C.")
+def logs(board, port, folder, lines, follow):
+    """Show what a board prints."""
+    description = board_files.load(board)
+    if description["chip"] != "unix" or port:
+        _listen(find.find(description, port)[0])
+        return
+    log = find.virtual_board(folder).console_log
+    if not log.exists():
+        raise BoardError("The virtual board has not run yet: `make flash BOARD=unix` starts it.")
+    for line in log.read_text(errors="replace").splitlines()[-lines:]:
+        click.echo(line)
+    if follow:
+        _tail(log)
+
+
+def _tail(path):
+    with open(path, errors="replace") as log:
+        log.seek(0, os.SEEK_END)
+        while True:
+            text = log.read()
+            if text:
+                click.echo(text, nl=False)
+            elif path.stat().st_size < log.tell():
+                log.seek(0)  # a new log was begun
+            else:
+                time.sleep(0.1)
+
+
+def _listen(port):
+    import serial
+
+    from umqtt_board.device import why_not_open
+
+    try:
+        with serial.serial_for_url(port, 115200, timeout=0.2, exclusive=True) as line:
+            while True:
+                click.echo(line.read(max(1, line.in_waiting)).decode(errors="replace"), nl=False)
+    except (serial.SerialException, ValueError, OSError):
+        raise BoardError(why_not_open(port))
+
+
+@cli.command()
+@_board
+@_port
+@_folder
+def repl(board, port, folder):
+    """Talk to the Python prompt of a board (mpremote; Ctrl-] ends it)."""
+    found, how = find.find(board_files.load(board), port, folder)
+    _progress("port", f"{found} ({how})")
+    command = [sys.executable, "-m", "mpremote", "connect", found, "resume", "repl"]
+    sys.exit(subprocess.call(command))
+
+
+@cli.command()
+@_folder
+def start(folder):
+    """Give a virtual board its power (it keeps running)."""
+    board = find.virtual_board(folder)
+    board.power_on()
+    _progress("port", board.port)
+
+
+@cli.command()
+@_folder
+def stop(folder):
+    """Take the power of a virtual board away."""
+    board = find.virtual_board(folder)
+    board.power_off()
+    _progress("stopped", str(board.folder))
+
+
+def main(arguments=None):
+    """Entry point: turns every error of ours into one sentence and status 2."""
+    try:
+        cli(arguments, prog_name="umqtt-board")
+    except BoardError as error:
+        click.echo(f"umqtt-board: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("\numqtt-board: stopped", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

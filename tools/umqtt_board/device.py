@@ -1,0 +1,191 @@
+"""A board at the other end of a serial port, spoken to through mpremote's own code.
+
+Knows the raw REPL and how a port fails. Every failure becomes one sentence that says what
+to do. It must not know what is installed on the board or why.
+"""
+
+import ast
+import base64
+import contextlib
+import io
+import struct
+import time
+
+import serial
+from mpremote.transport import TransportError, TransportExecError
+from mpremote.transport_serial import SerialTransport
+
+from umqtt_board.errors import BoardError
+
+CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
+ANSWER_S = 10  # a board that says nothing for so long is lost
+REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
+
+_FAILURES = (TransportError, serial.SerialException, OSError, struct.error, EOFError)
+
+
+class DeviceError(BoardError):
+    """A program run on the board raised an exception. `traceback` is the board's own text."""
+
+    def __init__(self, text, traceback):
+        super().__init__(text)
+        self.traceback = traceback
+
+
+class Device:
+    """An open serial port with the board's raw REPL. Use as a context manager.
+
+    port      anything that pyserial takes: a path, COM3, socket://host:port, rfc2217://...
+    answer_s  seconds of silence after which the board counts as lost
+    """
+
+    def __init__(self, port, answer_s=ANSWER_S):
+        self.port = port
+        self.answer_s = answer_s
+        self.doing = "connecting to it"
+        self._transport = None
+
+    def __enter__(self):
+        self.open()
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    # ---- the port
+
+    def open(self):
+        """Open the port and stop what runs: a soft reset into the raw REPL, without main.py."""
+        self._open_port()
+        for attempts_left in (2, 1, 0):
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):  # mpremote prints what it got
+                    self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
+                return
+            except _FAILURES:
+                if not attempts_left:
+                    self.close()
+                    raise BoardError(
+                        f"The board on {self.port} does not answer at the Python prompt. See that "
+                        "it has power and runs MicroPython, press its reset button, and try again."
+                    )
+
+    def _open_port(self):
+        try:
+            self._transport = SerialTransport(self.port, timeout=self.answer_s)
+            self._transport.serial.write_timeout = self.answer_s
+        except (TransportError, serial.SerialException, OSError, ValueError):
+            raise BoardError(why_not_open(self.port))
+
+    def close(self):
+        """Leave the raw REPL and close the port. Never raises."""
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        with contextlib.suppress(*_FAILURES):
+            if transport.in_raw_repl:
+                transport.exit_raw_repl()
+        with contextlib.suppress(*_FAILURES):
+            transport.close()
+
+    # ---- programs
+
+    def run(self, code):
+        """Run a program on the board; return what it printed. DeviceError if it raised."""
+        return self._guarded(lambda: self._transport.exec(code)).decode(errors="replace")
+
+    def value(self, code):
+        """Run a program whose last output is one Python literal; return its value."""
+        text = self.run(code).strip().splitlines()
+        try:
+            return ast.literal_eval(text[-1])
+        except (IndexError, ValueError, SyntaxError):
+            raise BoardError(
+                f"The board on {self.port} answered {text!r} while {self.doing}: "
+                "a program on it prints in between. Reset the board and try again."
+            )
+
+    def _guarded(self, action):
+        try:
+            return action()
+        except TransportExecError as error:
+            last = error.error_output.strip().splitlines()[-1:]
+            raise DeviceError(
+                f"The board on {self.port} failed while {self.doing}: {''.join(last)}",
+                error.error_output,
+            )
+        except _FAILURES:
+            raise BoardError(
+                f"The board on {self.port} was lost while {self.doing}. See to its power and "
+                "cable and run the same command again: it goes on where it stopped."
+            )
+
+    # ---- files
+
+    def write_file(self, path, data, progress=lambda count: None):
+        """Write a file; `progress` is told the bytes written so far."""
+        opening = f"from binascii import a2b_base64 as _d\n_f=open({path!r},'wb')\n_w=_f.write\n"
+        closing = "\n_f.close()"
+        offsets = range(0, len(data), CHUNK) or [0]
+        for offset in offsets:
+            part = data[offset : offset + CHUNK]
+            code = f"_w(_d({base64.b64encode(part)!r}))"
+            first, last = offset == offsets[0], offset == offsets[-1]
+            self.run((opening if first else "") + code + (closing if last else ""))
+            progress(offset + len(part))
+
+    # ---- resets
+
+    def hard_reset(self, keep_open=False):
+        """Reset the board as its button does.
+
+        With `keep_open` the port stays open for reading what the board prints as it starts;
+        otherwise the board is back in the raw REPL when this returns, but main.py has
+        had a moment to run.
+        """
+        self._guarded(self._ask_for_reset)
+        if not keep_open:
+            self.close()
+            time.sleep(0.3)  # a reset that has not begun yet would end the next session
+            self._reopen()
+
+    def _ask_for_reset(self):
+        self._transport.exec_raw_no_follow("import machine\nmachine.reset()")
+        self._transport.in_raw_repl = False
+
+    def _reopen(self):
+        deadline = time.monotonic() + REOPEN_S
+        while True:
+            try:
+                return self.open()
+            except BoardError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def read(self):
+        """What the board has printed since the last call, b"" after a short while without."""
+        port = self._transport.serial
+        port.timeout = 0.2
+        return self._guarded(lambda: port.read(max(1, port.in_waiting)))
+
+
+def why_not_open(port):
+    """Return the sentence that says why a port cannot be opened and what to do."""
+    try:
+        serial.serial_for_url(port, exclusive=True).close()
+    except ValueError as error:
+        return f"PORT={port} is not an address of a serial port: {error}."
+    except (serial.SerialException, OSError) as error:
+        number = getattr(error, "errno", None)
+        text = str(error)
+        if number == 2 or "No such file" in text:
+            return f"There is no port {port}: plug the board in, or give the right one as PORT=."
+        if number == 13 or "Permission" in text:
+            return (
+                f"You may not open {port}: add yourself to the group that owns it "
+                "(on Debian `sudo adduser $USER dialout`, then log in anew)."
+            )
+        if number in (11, 16) or "lock" in text or "busy" in text:
+            return f"{port} is in use by another program: end it (a terminal, an IDE), try again."
+        return f"{port} cannot be opened: {text}."
+    return f"{port} could not be opened at first but can be now: run the same command again."

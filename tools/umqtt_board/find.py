@@ -1,0 +1,48 @@
+"""The step that finds the board's serial port: PORT=, the virtual board, or the one that fits.
+
+Knows the ports of this computer and USB vendor numbers. It must not know what is said over them.
+"""
+
+from serial.tools import list_ports
+
+from umqtt_board.errors import BoardError
+from umqtt_board.paths import VIRTUAL
+from umqtt_board.virtual import VirtualBoard
+
+
+def find(board, port=None, folder=None):
+    """Return (port, how it was chosen). Starts the virtual board when that is what is meant.
+
+    board   a boards.Board
+    port    PORT= of the user; anything pyserial takes, including socket:// and rfc2217://
+    folder  folder of the virtual board, for the board `unix` (default build/boards/unix)
+    """
+    if port:
+        return str(port), "given"
+    if board["chip"] == "unix":
+        virtual = virtual_board(folder)
+        was_on = virtual.running
+        virtual.power_on()
+        return virtual.port, f"virtual board {'running' if was_on else 'started'}"
+    return _by_usb(board)
+
+
+def virtual_board(folder=None):
+    """The virtual board in `folder`, left running when this program ends."""
+    return VirtualBoard(folder or VIRTUAL, name=None if folder else "unix", tied=False)
+
+
+def _by_usb(board):
+    vendors = board["usb"]["vendors"]
+    ports = [p for p in list_ports.comports() if p.vid is not None]
+    fitting = [p for p in ports if p.vid in vendors]
+    if len(fitting) == 1:
+        return fitting[0].device, f"the only one that fits: {fitting[0].description}"
+    if fitting:
+        listed = "; ".join(f"{p.device} ({p.description})" for p in fitting)
+        raise BoardError(f"Several boards could be meant: {listed}. Choose one with PORT=.")
+    others = ", ".join(p.device for p in ports) or "none"
+    raise BoardError(
+        f"No board of the kind {board.name} is plugged in (USB serial ports: {others}). "
+        "Plug it in with a data cable, or name its port with PORT=."
+    )

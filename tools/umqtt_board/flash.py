@@ -1,0 +1,131 @@
+"""From a board and a folder of sources to a sensor that reports: the steps in their order.
+
+Each step is a module of its own (find, interpreter, build, settings_file, install, verify, follow)
+and can be used alone. This one only puts them in order and says what happens.
+"""
+
+from dataclasses import dataclass, field
+
+from umqtt_board import boards, find, follow, install, interpreter, settings_file, verify
+from umqtt_board.build import build
+from umqtt_board.device import Device
+from umqtt_board.errors import BoardError
+
+# Boards whose interpreter this version can put on the chip itself.
+CAN_WRITE = ()
+
+
+@dataclass
+class Report:
+    """What flash() did: `written` and `removed` are paths on the board, `same` a count of files,
+    `settings` is "written", "same", "kept" or "none", `acknowledged` True when a publish was seen.
+    """
+
+    port: str = ""
+    version: str = ""
+    written: list = field(default_factory=list)
+    removed: list = field(default_factory=list)
+    same: int = 0
+    settings: str = "none"
+    library: str = ""
+    heap_before: int = 0
+    heap_after: int = 0
+    journal: int = 0
+    acknowledged: bool = False
+
+
+def flash(
+    board="unix", port=None, settings=None, *, folder=None, follow_log=False, firmware=None,
+    progress=lambda step, text: None, transfer=lambda done, total, path: None,
+    environment=None, follow_timeout=follow.TIMEOUT_S,
+):  # fmt: skip
+    """Install library, firmware and settings on a board and start it.
+
+    board       name of a folder of boards/
+    port        serial port; None: found, or for "unix" the virtual board in `folder`
+    settings    dict, or path of a TOML file; None: the board keeps what it has
+    follow_log  wait until the first publish is acknowledged (needs settings with a broker)
+    firmware    "skip" or None: the interpreter on the board stays
+    progress    called with (step, text) as each step begins or ends
+    transfer    called with (bytes done, bytes in all, path) while files are written
+    environment variables that override settings; None: none (the command line gives its own)
+
+    Returns a Report. Raises BoardError with a sentence that says what to do. It may be
+    called again after any failure and goes on where it stopped.
+    """
+    description = boards.load(board)
+    _check_firmware(description, firmware)
+    flat = settings_file.gather(settings, environment or {})
+    report = Report()
+    report.port, how = find.find(description, port, folder)
+    progress("port", f"{report.port} ({how})")
+    with Device(report.port) as device:
+        found = interpreter.check(device, description)
+        report.version = found.version
+        progress("interpreter", f"MicroPython {found.version}, {found.machine}")
+        items = _build(flat, progress)
+        _install(device, items, flat, report, progress, transfer)
+        _verify(device, description, items, report, progress)
+        _start(device, flat, report, progress, follow_log, follow_timeout)
+    return report
+
+
+def _check_firmware(board, firmware):
+    if firmware not in (None, "skip"):
+        raise BoardError(
+            f"FIRMWARE={firmware}: this version does not write the interpreter onto a chip yet. "
+            "Put MicroPython on the board as its makers say (micropython.org/download), "
+            f"then `make flash BOARD={board.name} FIRMWARE=skip` installs the rest."
+        )
+
+
+def _build(flat, progress):
+    items = build()
+    size = sum(len(item.data) for item in items)
+    progress("build", f"{len(items)} files, {size} bytes")
+    return items if flat is None else [*items, settings_file.as_item(flat)]
+
+
+def _install(device, items, flat, report, progress, transfer):
+    todo = install.plan(device, items)
+    report.same = todo.same
+    report.written = [item.path for item in todo.rename]
+    report.removed = todo.remove
+    report.settings = _settings_word(device, flat, report.written)
+    if todo.nothing_to_do:
+        progress("install", f"nothing to do: all {todo.same} files are as they should be")
+    else:
+        progress("install", f"{len(todo.rename)} files to write, {todo.same} as they should be")
+        install.carry_out(device, todo, transfer)
+        progress("install", "done")
+    progress("settings", report.settings)
+
+
+def _settings_word(device, flat, written):
+    if flat is not None:
+        return "written" if settings_file.PATH in written else "same"
+    there = install.hashes(device, [settings_file.PATH])[settings_file.PATH]
+    return "kept" if there else "none"
+
+
+def _verify(device, board, items, report, progress):
+    found = verify.verify(device, board, items)
+    report.library, report.journal = found.library, found.journal
+    report.heap_before, report.heap_after = found.heap_before, found.heap_after
+    progress("verify", f"{len(items)} files read back, umqtt_min {found.library} loads; "
+                       f"heap free {found.heap_before} -> {found.heap_after} bytes; "
+                       f"journal region {found.journal} bytes")  # fmt: skip
+
+
+def _start(device, flat, report, progress, follow_log, timeout):
+    if report.settings == "none":
+        device.hard_reset(keep_open=True)
+        progress("start", "without settings the firmware waits: flash again with SETTINGS=FILE")
+    elif follow_log:
+        progress("start", "following the log until the first publish is acknowledged")
+        follow.follow(device, lambda line: progress("log", line), timeout)
+        report.acknowledged = True
+        progress("start", "the broker has acknowledged the first publish")
+    else:
+        device.hard_reset(keep_open=True)
+        progress("start", "running")

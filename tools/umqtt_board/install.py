@@ -1,0 +1,219 @@
+"""The step that puts files on a board: only what differs, and never half of a set in force.
+
+While anything is changed the board has no main.py (it is called main.py.off), so a
+board that is cut in the middle comes up at its prompt instead of running old and new files
+together, and no watchdog that main.py would start can fire. New content is written
+aside as NAME.new; when all of it is there and its hashes are right, the files are renamed, main.py
+last. A run that was cut is taken up again: what already lies aside is not sent twice.
+
+Knows files and hashes. It must not know what the files are for.
+"""
+
+import hashlib
+import json
+import posixpath
+from dataclasses import dataclass, field
+
+from umqtt_board.build import Item
+from umqtt_board.errors import BoardError
+
+MAIN = "/main.py"
+OFF = "/main.py.off"
+SETTINGS = "/settings.json"  # stays when it is not given anew
+OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
+RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
+BLOCK = 4096
+SPARE = 4 * BLOCK  # what littlefs needs to turn around in
+
+_HASH = """
+import os, hashlib, binascii
+def _hash(path):
+    s = hashlib.sha256()
+    b = bytearray(512)
+    try:
+        with open(path, "rb") as f:
+            n = f.readinto(b)
+            while n:
+                s.update(memoryview(b)[:n])
+                n = f.readinto(b)
+    except OSError:
+        return None
+    return binascii.hexlify(s.digest()).decode()
+"""
+_LIST = """
+def _list(folder):
+    try:
+        return [folder + "/" + e[0] for e in os.ilistdir(folder) if e[1] == 0x8000]
+    except OSError:
+        return []
+"""
+_REMOVE = """
+def _remove(path):
+    try:
+        os.remove(path)
+    except OSError:
+        pass
+"""
+_MAKE = """
+def _make(path):
+    try:
+        os.mkdir(path)
+    except OSError as e:
+        if e.errno != 17:
+            raise
+"""
+
+
+@dataclass
+class Plan:
+    """What has to be done to a board."""
+
+    write: list = field(default_factory=list)  # Items whose content is not on the board at all
+    rename: list = field(default_factory=list)  # Items written aside or to be written aside
+    remove: list = field(default_factory=list)  # paths that an earlier installation left
+    same: int = 0
+    main_present: bool = False
+
+    @property
+    def nothing_to_do(self):
+        return not (self.rename or self.remove)
+
+
+def digest(data):
+    """SHA-256 of bytes, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def hashes(device, paths):
+    """Return {path: hexadecimal SHA-256 or None} for files on the board."""
+    result = {}
+    paths = list(paths)
+    device.run(_HASH)
+    for start in range(0, len(paths), 20):  # a program of bounded size
+        part = paths[start : start + 20]
+        found = device.value(f"print([_hash(p) for p in {part!r}])")
+        result.update(zip(part, found))
+    return result
+
+
+def plan(device, items):
+    """Compare the board with what it should hold; return the Plan. Changes nothing."""
+    device.doing = "comparing its files"
+    record = record_item(items)
+    items = [*items, record]
+    there = hashes(device, [path for i in items for path in (i.path, i.path + ".new")])
+    result = Plan(main_present=there.get(MAIN) is not None)
+    for item in items:
+        wanted = digest(item.data)
+        if there[item.path] == wanted:
+            result.same += 1
+            continue
+        result.rename.append(item)
+        if there.pop(item.path + ".new") != wanted:
+            result.write.append(item)
+    stale = [path for path, content in there.items() if content and path.endswith(".new")]
+    result.remove = stale + _leftovers(device, items)
+    return result
+
+
+def record_item(items):
+    """The file on the board that lists what was installed."""
+    paths = sorted(item.path for item in items if item.path != SETTINGS)
+    return Item(RECORD, json.dumps(paths).encode())
+
+
+def _leftovers(device, items):
+    """Files of an earlier installation, and sources that would hide a compiled module."""
+    wanted = {item.path for item in items}
+    code = f"""
+import json
+{_LIST}
+try:
+    with open({RECORD!r}) as _f:
+        _old = json.load(_f)
+except (OSError, ValueError):
+    _old = []
+print((_old, _list({OURS!r})))
+"""
+    recorded, present = device.value(code)
+    hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}
+    hiding = {path for path, content in hashes(device, hiding).items() if content}
+    aside = {path + ".new" for path in wanted}
+    return sorted((set(present) | set(recorded) | hiding) - wanted - aside - {SETTINGS})
+
+
+def carry_out(device, todo, progress):
+    """Do what the Plan says. `progress(done, total, path)` is told the bytes as they go."""
+    _check_space(device, todo)
+    silence(device)
+    _write_aside(device, todo.write, progress)
+    _put_in_force(device, todo)
+    allow_main(device, any(item.path == MAIN for item in todo.rename))
+
+
+def silence(device):
+    """Take main.py away and restart without it: nothing runs, no watchdog counts."""
+    device.doing = "stopping its program"
+    code = f"import os\ntry:\n os.rename({MAIN!r},{OFF!r})\n print(1)\nexcept OSError:\n print(0)"
+    if device.value(code):
+        device.hard_reset()
+
+
+def allow_main(device, new):
+    """Put the `new` main.py in force, or bring the old one back; the last step of all."""
+    device.doing = "putting main.py in place"
+    source = MAIN + ".new" if new else OFF
+    code = f"import os\n{_REMOVE}\nos.rename({source!r}, {MAIN!r})\n_remove({OFF!r})"
+    device.run(code)
+
+
+def _check_space(device, todo):
+    device.doing = "looking at its free space"
+    free = device.value("import os\n_s=os.statvfs('/')\nprint(_s[0]*_s[3])")
+    need = sum(-(-len(item.data) // BLOCK) * BLOCK for item in todo.write) + SPARE
+    if todo.write and need > free:
+        raise BoardError(
+            f"The filesystem on {device.port} is full: {need} bytes are needed, {free} are free. "
+            "Remove files of your own (`mpremote fs ls`), or erase the board and flash it anew."
+        )
+
+
+def _write_aside(device, items, progress):
+    device.doing = "writing files"
+    folders = set()
+    for item in items:
+        parts = posixpath.dirname(item.path).split("/")[1:]
+        folders |= {"/" + "/".join(parts[: n + 1]) for n in range(len(parts)) if parts[0]}
+    if folders:
+        code = f"import os\n{_MAKE}\nfor _p in {sorted(folders)!r}:\n _make(_p)"
+        device.run(code)
+    total, done = sum(len(item.data) for item in items), 0
+    for item in items:
+        device.doing = f"writing {item.path}"
+        device.write_file(
+            item.path + ".new", item.data,
+            lambda count, done=done, path=item.path: progress(done + count, total, path),
+        )  # fmt: skip
+        done += len(item.data)
+
+
+def _put_in_force(device, todo):
+    """Check what lies aside, then rename everything but main.py and clear away the old."""
+    device.doing = "checking what was written"
+    aside = {item.path + ".new": digest(item.data) for item in todo.rename}
+    found = hashes(device, aside)
+    bad = [path for path, wanted in aside.items() if found[path] != wanted]
+    if bad:
+        raise BoardError(
+            f"What the board on {device.port} reads back from {bad[0]} is not what was written: "
+            "run the same command again; if it stays so the flash of the board is worn out."
+        )
+    device.doing = "putting new files in force"
+    names = [item.path for item in todo.rename if item.path not in (MAIN, RECORD)]
+    # The record last: what it does not list yet would never be removed.
+    names += [item.path for item in todo.rename if item.path == RECORD]
+    for start in range(0, len(names), 20):
+        part = names[start : start + 20]
+        device.run(f"import os\nfor _p in {part!r}:\n os.rename(_p+'.new', _p)")
+    if todo.remove:
+        device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remove!r}:\n _remove(_p)")

