@@ -180,8 +180,8 @@ class BrokerStream:
             return mask & POLLOUT
         if self.ended or not self.conn.open:
             return mask & (POLLIN | POLLOUT) | POLLHUP
-        events = POLLOUT
-        if self.conn.out or net.read_stalls:
+        events = 0 if net.write_stalls else POLLOUT
+        if self.conn.out and not net.read_stalls:
             events |= POLLIN
         return events & mask
 

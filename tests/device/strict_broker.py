@@ -151,6 +151,7 @@ class Connection:
         self.out = bytearray()
         self.sent = self.read = 0  # bytes given to the stream, bytes the client has read
         self._in = bytearray()
+        self._said = bytearray()  # the beginning of a packet to the client that is not whole yet
         self._marks = []  # (offset in what is sent, function): called once the client has read it
         self._acks = []  # (type, pid) that the client owes, in order, with the offset of its cause
         self._releases = []  # ids whose PUBREC was sent: PUBRELs in this order
@@ -452,18 +453,22 @@ class Connection:
             self._marks.append((self.sent, seen))
 
     def _oblige(self, data):
-        # Look at each whole packet; what is malformed obliges to nothing.
+        # Look at each packet once it is whole; what is malformed obliges to nothing.
+        self._said.extend(data)
+        start = self.sent + len(data) - len(self._said)
         i = 0
-        while i + 2 <= len(data):
+        while i + 2 <= len(self._said):
             try:
-                head = decode_length(data, i + 1)
+                head = decode_length(self._said, i + 1)
             except ProtocolError:
-                return
-            if head is None or head[1] + head[0] > len(data):
-                return
+                i = len(self._said)
+                break
+            if head is None or head[1] + head[0] > len(self._said):
+                break
             end = head[1] + head[0]
-            self._owe(data[i], data[head[1] : end], self.sent + end)
+            self._owe(self._said[i], self._said[head[1] : end], start + end)
             i = end
+        self._said = self._said[i:]
 
     def _owe(self, op, body, offset):
         kind, qos = op >> 4, op >> 1 & 3
