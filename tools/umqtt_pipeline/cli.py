@@ -4,6 +4,7 @@ done in the module of its name. Exit status 2: the arguments or the broker's ans
 import logging
 import signal
 import time
+from pathlib import Path
 
 import click
 
@@ -150,3 +151,34 @@ def ingest(spool, tables, once, interval, max_rows, consumer, memory):
         runner.run()
     finally:
         spark.stop()
+
+
+@main.command()
+@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--memory", default="1g", help="heap of the Java side")
+def gold(tables, memory):
+    """Make the gold tables anew: per minute, device, boot, and gaps."""
+    from . import gold as making
+
+    if not next(Path(tables, "silver").rglob("*.parquet"), None):
+        raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
+    spark = _spark(memory)
+    try:
+        for name, rows in making.build(spark, tables).items():
+            logging.info("%s: %d rows", name, rows)
+    finally:
+        spark.stop()
+
+
+@main.command()
+@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="FILE.html")
+def report(tables, out):
+    """Write an HTML report on the gold tables."""
+    from . import report as making
+
+    try:
+        making.build(tables, out)
+    except making.NoTables as error:
+        raise Problem(str(error))
+    logging.info("wrote %s", out)

@@ -185,12 +185,12 @@ def decode(payload):
 
 
 _UINT = rb"([\x00-\x17]|\x18.|\x19..|\x1a....|\x1b.{8})"
-# What the firmware packs, in its order: a few times cheaper than decoding the whole payload.
+# The order in which the firmware packs; a few times cheaper than decoding the whole payload.
 _FIRMWARE = re.compile(
-    rb"[\x81-\x97\x98][^\x21]{0,3}\x21(?:[\x62-\x77]|\x78.)[^\x00-\x1f/]+/bepH(.{8})"
-    rb"bsq" + _UINT + rb"bbo" + _UINT + rb"bup" + _UINT + rb"bms" + _UINT + rb"blo" + _UINT,
+    rb"[\x81-\x98][^\x21]{0,3}\x21(?:[\x62-\x77]|\x78.)[^\x00-\x1f/]+/bepH(.{8})bbo"
+    + _UINT + rb"bsq" + _UINT + rb"bup" + _UINT + rb"bms" + _UINT + rb"blo" + _UINT,
     re.DOTALL,
-)
+)  # fmt: skip
 
 
 def _cbor_uint(raw):
@@ -205,7 +205,7 @@ def identity(payload):
     """
     found = _FIRMWARE.match(payload)
     if found:
-        epoch, sequence, _, _, _, low = found.groups()
+        epoch, _, sequence, _, _, low = found.groups()
         sequence, low = _cbor_uint(sequence), _cbor_uint(low)
         if 1 <= low <= sequence < LIMIT:
             return epoch, sequence, low

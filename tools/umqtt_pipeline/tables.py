@@ -12,6 +12,7 @@ interrupted run of the same number left.
 
 import os
 import shutil
+import time
 import uuid
 from pathlib import Path
 
@@ -24,10 +25,12 @@ def ddl(columns):
 
 
 class Tables:
-    """The tables below one folder. columns: {table: {name: type}, the partition column last}."""
+    """The tables below one folder. columns: {table: {name: type}, the partition column last};
+    owner: whose files in the staging folder these are."""
 
-    def __init__(self, root, columns):
+    def __init__(self, root, columns, owner="ingest"):
         self.root = Path(root).absolute()
+        self.owner = owner
         self.schemas = {name: ddl(kinds) for name, kinds in columns.items()}
         for name in columns:
             (self.root / name).mkdir(parents=True, exist_ok=True)
@@ -94,14 +97,16 @@ class Tables:
 
     def stage(self, df, partition=None):
         """Write a DataFrame somewhere hidden; returns the folder."""
-        folder = self.root / "_staging" / uuid.uuid4().hex
+        folder = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
         writer = df.write.mode("errorifexists")
         (writer.partitionBy(partition) if partition else writer).parquet(str(folder))
         return folder
 
-    def clean(self):
-        """Remove what killed runs left in the staging folder."""
-        shutil.rmtree(self.root / "_staging", ignore_errors=True)
+    def clean(self, older_than=0):
+        """Remove what killed runs of this owner left staged, if older than so many seconds."""
+        for folder in (self.root / "_staging").glob(f"{self.owner}-*"):
+            if time.time() - folder.stat().st_mtime >= older_than:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def staged_files(folder):

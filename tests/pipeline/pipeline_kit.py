@@ -1,0 +1,118 @@
+"""What the pipeline's tests share: payloads as devices pack them, spools made without a broker,
+processes with deadlines. Must not know what a test asserts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import cbor2
+from umqtt_pipeline import wire
+from umqtt_pipeline.spool import SpoolWriter
+
+EPOCH = bytes.fromhex("00112233445566aa")
+DAY_US = 86_400_000_000
+NOON = 1_767_268_800_000_000  #: 2026-01-01 12:00 UTC in us
+PROGRAM = str(Path(sys.executable).parent / "umqtt-pipeline")
+
+
+def base(sequence, device="dev1", epoch=EPOCH, boot=1, uptime_ms=None, low=1):
+    """The base fields of a pack with text labels; by default the k-th reading is k s old."""
+    up, ms = divmod(sequence * 1000 if uptime_ms is None else uptime_ms, 1000)
+    return {"bn": device + "/", "ep": epoch, "bo": boot, "sq": sequence, "up": up, "ms": ms,
+            "lo": low}  # fmt: skip
+
+
+def senml(sequence, values=None, **identity):
+    """A SenML CBOR pack; values: [(name, unit or None, int or Decimal)]."""
+    values = values or [("temperature", "Cel", Decimal(2000 + sequence).scaleb(-2))]
+    records = [{0: n, **({1: u} if u else {}), 2: v} for n, u, v in values]
+    first = base(sequence, **identity)
+    first[-2] = first.pop("bn")
+    records[0] = {-2: first.pop(-2), **first, **records[0]}
+    return cbor2.dumps(records)
+
+
+def senml_text(sequence, values=(("temperature", "Cel", 20.5),), **identity):
+    """The same as SenML JSON."""
+    first = base(sequence, **identity)
+    first["ep"] = first["ep"].hex()
+    records = [{"n": n, "u": u, "v": v} for n, u, v in values]
+    return json.dumps([{**first, **records[0]}, *records[1:]]).encode()
+
+
+def flat(sequence, device="dev1", epoch=EPOCH, boot=1, low=1, **values):
+    """The same as flat JSON."""
+    up = sequence
+    return json.dumps({"device": device, "epoch": epoch.hex(), "sequence": sequence, "boot": boot,
+                       "up": up, "ms": 0, "low": low, **values}).encode()  # fmt: skip
+
+
+def clock(sequence, unix_s, **identity):
+    """A clock record: at the pack's uptime it was unix_s."""
+    return senml(sequence, [("clock", "s", Decimal(unix_s))], **identity)
+
+
+def topic(device="dev1", group="g"):
+    return f"fleet/{group}/{device}/telemetry"
+
+
+def publish(payload, device="dev1", packet_id=1, dup=False, **more):
+    """One PUBLISH packet at QoS 1 as a broker would send it."""
+    name = more.pop("topic", topic(device, more.pop("group", "g")))
+    return wire.publish_packet(name, payload, 1, False, packet_id, dup)
+
+
+def fill(folder, packets, received=NOON, per_block=50, step_us=1_000_000):
+    """Append packets to a spool, `per_block` in a block, one block every step_us."""
+    writer = SpoolWriter(folder)
+    try:
+        for at in range(0, len(packets), per_block):
+            part = packets[at : at + per_block]
+            writer.append(b"".join(part), len(part), received + at // per_block * step_us)
+    finally:
+        writer.close()
+
+
+def spawn(*arguments, log=None, **environment):
+    """Start `umqtt-pipeline ...`; its output goes to the file `log`."""
+    out = open(log, "ab") if log else subprocess.DEVNULL
+    try:
+        return subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=out, stderr=out,
+                                stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+    finally:  # fmt: skip
+        if log:
+            out.close()
+
+
+def run(*arguments, timeout=120, **environment):
+    """Run `umqtt-pipeline ...` to its end; returns CompletedProcess with text output."""
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout, env={**os.environ, **environment})  # fmt: skip
+
+
+def end(process, how=signal.SIGTERM, seconds=30):
+    """Send a signal and wait; returns the exit status."""
+    if process.poll() is None:
+        process.send_signal(how)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def wait_for(condition, seconds=30, what="the condition"):
+    """Poll until `condition()` is true and return its value; AssertionError at the deadline."""
+    until = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < until, f"{what} did not come within {seconds} s"
+        time.sleep(0.05)

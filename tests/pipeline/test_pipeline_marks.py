@@ -1,0 +1,102 @@
+"""Marks: the highest number below which nothing is missing, whatever the order of arrival."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pipeline_kit import EPOCH, flat, senml
+from umqtt_pipeline.marks import RANGE_LIMIT, Mark, Marks
+
+TOPIC = b"fleet/g/dev1/telemetry"
+
+
+def expected(seen, settled):
+    upto = settled
+    while upto + 1 in seen:
+        upto += 1
+    return upto
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 59)), max_size=80))
+def test_against_a_plain_set(arrivals):
+    mark, seen, settled = Mark(), set(), 0
+    for sequence, back in arrivals:
+        low = max(1, sequence - back)
+        mark.add(sequence, low)
+        seen.add(sequence)
+        settled = max(settled, low - 1, expected(seen, settled))
+        settled = expected(seen, settled)
+        assert mark.upto == settled
+        above = sorted(s for s in seen if s > settled)
+        held = [n for a, b in zip(mark.starts, mark.ends) for n in range(a, b + 1)]
+        assert held == above
+        missing = {n for a, b in mark.missing(100) for n in range(a, b + 1)}
+        assert missing == set(range(settled + 1, max(above, default=0))) - seen
+        assert all(a <= b for a, b in mark.missing(100))
+
+
+def test_missing_is_limited_and_ranges_are_bounded():
+    mark = Mark()
+    for sequence in range(2, 100, 2):
+        mark.add(sequence, 1)
+    assert len(mark.missing()) == 16 and mark.missing()[0] == [1, 1]
+    for sequence in range(2, 4 * RANGE_LIMIT, 2):
+        mark.add(sequence, 1)
+    assert len(mark.starts) == RANGE_LIMIT
+
+
+def test_the_ack_names_epoch_mark_and_gaps():
+    marks = Marks()
+    marks.feed([(TOPIC, senml(n)) for n in (1, 2, 5, 6, 9)])
+    topic, payload = marks.ack((TOPIC, EPOCH))
+    assert topic == b"fleet/g/dev1/ack"
+    assert json.loads(payload) == {"epoch": EPOCH.hex(), "upto": 2, "missing": [[3, 4], [7, 8]]}
+
+
+def test_what_is_below_low_is_settled():
+    marks = Marks()
+    marks.feed([(TOPIC, senml(10, low=8)), (TOPIC, senml(8, low=8))])
+    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 8
+    marks.feed([(TOPIC, flat(11, low=10, x=1))])
+    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 11
+
+
+def test_epochs_and_devices_are_told_apart():
+    marks = Marks()
+    other = bytes(8)
+    marks.feed([(TOPIC, senml(1)), (TOPIC, senml(1, epoch=other)), (b"fleet/g/d2/telemetry",
+                senml(3, device="d2"))])  # fmt: skip
+    assert {k: m.upto for k, m in marks.marks.items()} == {
+        (TOPIC, EPOCH): 1, (TOPIC, other): 1, (b"fleet/g/d2/telemetry", EPOCH): 0}  # fmt: skip
+
+
+def test_a_duplicate_makes_the_mark_due_again():
+    marks = Marks()
+    marks.feed([(TOPIC, senml(1))])
+    marks.due.clear()
+    marks.feed([(TOPIC, senml(1))])
+    assert list(marks.due) == [(TOPIC, EPOCH)]
+
+
+@pytest.mark.parametrize("topic,payload", [
+    (TOPIC, b""), (TOPIC, b"\xff"), (TOPIC, b"{}"), (TOPIC, b"hello"),
+    (TOPIC, senml(3, low=4)), (b"fleet/g/dev1/status", senml(1)),
+])  # fmt: skip
+def test_what_names_no_reading_is_not_marked(topic, payload):
+    marks = Marks()
+    marks.feed([(topic, payload)])
+    assert not marks.marks and marks.unreadable == 1
+
+
+def test_dump_and_load():
+    marks, again = Marks(), Marks()
+    odd = b"fleet/g/\xff\xfe/telemetry"
+    marks.feed([(TOPIC, senml(n)) for n in (1, 2, 5, 9)] + [(odd, senml(1))])
+    assert again.load(marks.dump(4711)) == 4711
+    assert {k: (m.upto, m.starts, m.ends) for k, m in again.marks.items()} == {
+        k: (m.upto, m.starts, m.ends) for k, m in marks.marks.items()}  # fmt: skip
+    raw = bytearray(marks.dump(1))
+    raw[-3] ^= 1
+    with pytest.raises(ValueError):
+        again.load(bytes(raw))

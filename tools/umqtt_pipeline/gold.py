@@ -1,0 +1,146 @@
+"""Gold: what an analyst and an operator ask first, made anew from silver, clock, duplicates and
+quarantine. Pure DataFrame functions and `build`, which writes their tables. Must not know spools.
+
+The tables are small beside silver; each is replaced file by file with one rename.
+"""
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from .ingest import COLUMNS
+from .silver import BOOT, KEY, TELEMETRY
+from .tables import Tables
+
+DEVICE = ["group", "device"]
+MINUTE = {
+    "group": "string", "device": "string", "minute": "timestamp", "name": "string",
+    "unit": "string", "count": "bigint", "min": "double", "mean": "double", "max": "double",
+    "date": "date",
+}  # fmt: skip
+BOOTS = {
+    "group": "string", "device": "string", "epoch": "string", "boot": "int", "readings": "bigint",
+    "first_sequence": "bigint", "last_sequence": "bigint", "first_time": "timestamp",
+    "last_time": "timestamp", "clock": "boolean",
+}  # fmt: skip
+GAPS = {
+    "group": "string", "device": "string", "epoch": "string", "first": "bigint",
+    "last": "bigint", "missing": "bigint",
+}  # fmt: skip
+DEVICES = {
+    "group": "string", "device": "string", "epochs": "bigint", "readings": "bigint",
+    "first_sequence": "bigint", "last_sequence": "bigint", "gaps": "bigint", "missing": "bigint",
+    "duplicates": "bigint", "quarantined": "bigint", "restarts": "bigint",
+    "first_time": "timestamp", "last_time": "timestamp", "last_received": "timestamp",
+    "latency_p50_s": "double", "latency_p99_s": "double",
+}  # fmt: skip
+TABLES = {
+    "gold_minute": MINUTE,
+    "gold_boot": BOOTS,
+    "gold_gap": GAPS,
+    "gold_device": DEVICES,
+}
+
+
+def minute(silver):
+    """Per device, minute of the reading and measurement: count, min, mean, max."""
+    of = F.date_trunc("minute", "time").alias("minute")
+    values = silver.select(*DEVICE, of, F.explode("measurements").alias("m"))
+    values = values.select(*DEVICE, "minute", "m.name", "m.unit", "m.value")
+    found = values.groupBy(*DEVICE, "minute", "name", "unit").agg(
+        F.count("*").alias("count"), F.min("value").alias("min"), F.mean("value").alias("mean"),
+        F.max("value").alias("max"),
+    )  # fmt: skip
+    return found.withColumn("date", F.to_date("minute")).select(*MINUTE)
+
+
+def boots(silver, clock):
+    """Per boot: its readings, their range, and whether a clock is known for it."""
+    clocks = clock.select(*BOOT).distinct().withColumn("_clock", F.lit(True))
+    found = silver.groupBy(*BOOT).agg(
+        F.count("*").alias("readings"),
+        F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
+        F.min("time").alias("first_time"), F.max("time").alias("last_time"),
+    )  # fmt: skip
+    joined = found.join(clocks, BOOT, "left")
+    return joined.withColumn("clock", F.coalesce("_clock", F.lit(False))).select(*BOOTS)
+
+
+def gaps(silver, clock):
+    """Runs of sequence numbers that are in no table, between the first and last of an epoch."""
+    numbers = silver.select(*KEY, "sequence").unionByName(clock.select(*KEY, "sequence"))
+    order = Window.partitionBy(*KEY).orderBy("sequence")
+    after = F.lag("sequence").over(order)
+    found = numbers.distinct().select(
+        *KEY, (after + 1).alias("first"), (F.col("sequence") - 1).alias("last")
+    )
+    missing = (F.col("last") - F.col("first") + 1).alias("missing")
+    return found.where(F.col("last") >= F.col("first")).select(*KEY, "first", "last", missing)
+
+
+def devices(silver, clock, gap, duplicates, quarantine):
+    """Per device: range of the epoch heard of last, gaps, duplicates, restarts, latency."""
+    facts = silver.select(*KEY, "sequence", "boot", "time", "time_quality", "received_at")
+    clocks = clock.select(
+        *KEY, "sequence", "boot", "time", F.lit(None).cast("string").alias("time_quality"),
+        "received_at",
+    )  # fmt: skip
+    per_epoch = facts.unionByName(clocks).groupBy(*KEY).agg(
+        F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
+        F.max("received_at").alias("_heard"), F.count_distinct("boot").alias("_boots"),
+    )  # fmt: skip
+    newest = F.struct("_heard", "first_sequence", "last_sequence")
+    ranges = per_epoch.groupBy(*DEVICE).agg(
+        F.max(newest).alias("_last"), F.count("*").alias("epochs"),
+        (F.sum("_boots") - 1).alias("restarts"),
+    )  # fmt: skip
+    out = ranges.select(*DEVICE, "epochs", "restarts", "_last.first_sequence",
+                        "_last.last_sequence")  # fmt: skip
+    for part in (_times(silver), _missing(gap), _count(duplicates, "duplicates"),
+                 _count(_senders(quarantine), "quarantined")):  # fmt: skip
+        out = out.join(part, DEVICE, "outer")  # a device may have sent nothing but rubbish
+    zero = ["epochs", "restarts", "readings", "gaps", "missing", "duplicates", "quarantined"]
+    return out.fillna(0, zero).select(*DEVICES)
+
+
+def _times(silver):
+    exact = F.col("time_quality") == "clock"
+    late = F.when(exact, (F.unix_micros("received_at") - F.unix_micros("time")) / 1e6)
+    return silver.groupBy(*DEVICE).agg(
+        F.count("*").alias("readings"),
+        F.min("time").alias("first_time"), F.max("time").alias("last_time"),
+        F.max("received_at").alias("last_received"),
+        F.percentile_approx(late, 0.5).alias("latency_p50_s"),
+        F.percentile_approx(late, 0.99).alias("latency_p99_s"),
+    )  # fmt: skip
+
+
+def _missing(gap):
+    return gap.groupBy(*DEVICE).agg(F.count("*").alias("gaps"), F.sum("missing").alias("missing"))
+
+
+def _count(rows, name):
+    return rows.groupBy(*DEVICE).agg(F.count("*").alias(name))
+
+
+def _senders(quarantine):
+    """Quarantine with the device of the topic, where the topic has one."""
+    named = quarantine.select(
+        F.regexp_extract("topic", TELEMETRY, 1).alias("group"),
+        F.regexp_extract("topic", TELEMETRY, 2).alias("device"),
+    )
+    return named.where(F.col("device") != "")
+
+
+def build(spark, root):
+    """Make all gold tables anew from the tables below `root`; returns {table: rows}."""
+    tables = Tables(root, {**COLUMNS, **TABLES}, owner="gold")
+    tables.clean(older_than=86_400)
+    silver, clock, duplicates, quarantine = (
+        tables.read(spark, name) for name in ("silver", "clock", "duplicates", "quarantine")
+    )
+    tables.replace(minute(silver), "gold_minute", "date")
+    tables.replace(boots(silver, clock), "gold_boot")
+    tables.replace(gaps(silver, clock), "gold_gap")
+    gap = tables.read(spark, "gold_gap")
+    tables.replace(devices(silver, clock, gap, duplicates, quarantine), "gold_device")
+    return {name: tables.read(spark, name).count() for name in TABLES}

@@ -1,0 +1,110 @@
+"""A small HTML report from the gold tables: health per device and its measurements over time.
+
+Reads Parquet with pyarrow, needs no Spark. Everything that came from the wire is escaped.
+"""
+
+import base64
+import io
+from pathlib import Path
+
+import jinja2
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+PLOTS = 12  #: devices that get a plot; the table lists all
+PAGE = """<!doctype html>
+<meta charset="utf-8"><title>Fleet report</title>
+<style>
+ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 70em; color: #222 }
+ table { border-collapse: collapse; width: 100% } th, td { padding: .3em .6em; text-align: right }
+ th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
+ th:first-child, td:first-child { text-align: left } .bad { color: #b00; font-weight: 600 }
+ img { max-width: 100% }
+</style>
+<h1>Fleet report</h1>
+<p>{{ devices|length }} devices, {{ readings }} readings, {{ quarantined }} messages in
+quarantine.</p>
+<table><tr><th>device</th><th>readings</th><th>sequence</th><th>missing</th><th>duplicates
+removed</th><th>restarts</th><th>quarantined</th><th>latency, median s</th><th>last received
+(UTC)</th></tr>
+{% for d in devices %}<tr><td>{{ d.group }}/{{ d.device }}</td><td>{{ d.readings }}</td>
+<td>{{ d.first_sequence }}&ndash;{{ d.last_sequence }}</td>
+<td{% if d.missing %} class="bad"{% endif %}>{{ d.missing }}</td><td>{{ d.duplicates }}</td>
+<td>{{ d.restarts }}</td>
+<td{% if d.quarantined %} class="bad"{% endif %}>{{ d.quarantined }}</td>
+<td>{{ "%.2f"|format(d.latency_p50_s) if d.latency_p50_s is not none else "no clock" }}</td>
+<td>{{ d.last_received.strftime("%Y-%m-%d %H:%M:%S") if d.last_received else "" }}</td></tr>
+{% endfor %}</table>
+{% if reasons %}<h2>Quarantine</h2><table><tr><th>reason</th><th>messages</th></tr>
+{% for reason, count in reasons %}<tr><td>{{ reason }}</td><td>{{ count }}</td></tr>{% endfor %}
+</table>{% endif %}
+{% for name, image in plots %}<h2>{{ name }}</h2>
+<img alt="measurements of {{ name }} over time" src="data:image/png;base64,{{ image }}">
+{% endfor %}
+"""
+
+
+class NoTables(Exception):
+    """The gold tables are not there; the text says what to run."""
+
+
+def _read(root, name, columns=None):
+    path = Path(root, name)
+    files = sorted(path.rglob("*.parquet"))
+    if not files:
+        return None
+    return pq.read_table(path, columns=columns)
+
+
+def _plot(rows, name):
+    """One PNG (base64 text) with an axis per measurement."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = sorted(pc.unique(rows["name"]).to_pylist())[:6]
+    figure, axes = plt.subplots(
+        len(names), 1, figsize=(10, 1.8 * len(names)), sharex=True, squeeze=False
+    )
+    for axis, measurement in zip(axes[:, 0], names):
+        part = rows.filter(pc.equal(rows["name"], measurement)).sort_by("minute")
+        minutes = part["minute"].to_pylist()
+        axis.fill_between(minutes, part["min"].to_pylist(), part["max"].to_pylist(), alpha=0.25)
+        axis.plot(minutes, part["mean"].to_pylist(), marker=".")
+        unit = part["unit"][0].as_py()
+        axis.set_ylabel(f"{measurement} [{unit}]" if unit else measurement, parse_math=False)
+        axis.grid(alpha=0.3)
+    figure.autofmt_xdate()
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=90, bbox_inches="tight")
+    plt.close(figure)
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def build(root, out):
+    """Write the report on the tables below `root` to the file `out`. Raises NoTables."""
+    devices = _read(root, "gold_device")
+    if devices is None:
+        raise NoTables(f"{root} has no gold tables: run `umqtt-pipeline gold --tables {root}`")
+    devices = sorted(devices.to_pylist(), key=lambda d: (d["group"], d["device"]))
+    reasons = []
+    found = _read(root, "quarantine", ["reason"])
+    if found is not None:
+        counted = found.group_by("reason").aggregate([([], "count_all")]).to_pylist()
+        reasons = sorted(((r["reason"], r["count_all"]) for r in counted), key=lambda r: -r[1])
+    minutes = _read(root, "gold_minute")
+    plots = []
+    for d in devices[:PLOTS] if minutes is not None else ():
+        mine = pc.and_(pc.equal(minutes["group"], d["group"]),
+                       pc.equal(minutes["device"], d["device"]))  # fmt: skip
+        rows = minutes.filter(mine)
+        if rows.num_rows:
+            name = f"{d['group']}/{d['device']}"
+            plots.append((name, _plot(rows, name)))
+    page = jinja2.Environment(autoescape=True).from_string(PAGE)
+    text = page.render(devices=devices, plots=plots, reasons=reasons,
+                       readings=sum(d["readings"] for d in devices),
+                       quarantined=sum(count for _, count in reasons))  # fmt: skip
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    Path(out).write_text(text)
