@@ -177,9 +177,11 @@ def check_login(host, port, user=None, password=None, timeout=10.0):
     deadline = time.monotonic() + timeout
     while not heard and time.monotonic() < deadline:
         client.loop(0.2)
+    # Before we close the connection ourselves, which is reported in the same way.
+    answer = dict(heard)
     client.disconnect()
     client.loop(0.1)
-    _judge_login(heard, "%s:%d" % (host, port), user)
+    _judge_login(answer, "%s:%d" % (host, port), user)
 
 
 def _judge_login(heard, address, user):

@@ -139,7 +139,7 @@ class Site:
             name = "board-%d" % (n + 1)
             self.sensors.append(Sensor(name, self.out / "boards" / name, link()))
         spool = self.out / "spool"
-        env = {"SPARK_LOCAL_DIRS": str(self.out / "scratch"), "TMPDIR": str(self.out / "scratch")}
+        env = {"TMPDIR": str(self.out / "scratch")}
         if self.broker.user is not None:
             env.update(UMQTT_USERNAME=self.broker.user, UMQTT_PASSWORD=self.broker.password or "")
         self.bridge = self._child("bridge", [
@@ -194,8 +194,8 @@ class Site:
 
     def spark_works(self, since):
         """Whether ingest has written a batch after `since` (Unix seconds), or has nothing to."""
-        bronze = tables.files(self.tables, "bronze")
-        if any(path.stat().st_mtime > since for path in bronze):
+        written = tables.files(self.tables, "silver") + tables.files(self.tables, "duplicates")
+        if any(path.stat().st_mtime > since for path in written):
             return True
         return self.spark.running and self.ingested() and time.time() - since > 10
 
