@@ -37,6 +37,12 @@ def log(text):
     print("umqtt:", text)
 
 
+def log_rarely(text, times):
+    """Print the 1st, 2nd, 4th, 8th ... of a line that may come again and again."""
+    if times & times - 1 == 0:
+        log("%s (%d times)" % (text, times))
+
+
 def why(error):
     """Return an exception in one line."""
     return "%s: %s" % (type(error).__name__, error)
@@ -94,7 +100,7 @@ class App:
         self.uptime = clock.Uptime()
         self.cause = status.reset_cause()
         self.interval = settings["interval_ms"]
-        self.full = self.late = self.sensor_errors = self.store_errors = 0
+        self.full = self.late = self.sensor_errors = self.store_errors = self.troubles = 0
         self._make_store()
         self._make_topics()
         self._make_record()
@@ -183,15 +189,13 @@ class App:
         try:
             self._read()
             self._tell_time()
-            if self.confirm:
-                self.confirm.step()
+        except Exception as error:
+            self._troubled(error)
+        try:
             if self.client.connected:
                 self._online()
             else:
                 self._offline()
-        except MemoryError as error:
-            gc.collect()
-            self._failed(error)
         except Exception as error:
             self._failed(error)
 
@@ -230,10 +234,10 @@ class App:
             self._pending = self._packer.pack(
                 store.seq, store.low, self.uptime.s, self.uptime.ms, sensor.values
             )
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            # Of whatever kind: a driver is somebody else's code.
             self.sensor_errors += 1
-            if self.sensor_errors & self.sensor_errors - 1 == 0:  # 1, 2, 4, 8 ...
-                log("sensor: %s (%d times)" % (why(error), self.sensor_errors))
+            log_rarely("sensor: " + why(error), self.sensor_errors)
             return
         sensor.taking(store)
         self._put_reading()
@@ -252,13 +256,14 @@ class App:
         try:
             self.client.publish(self._telemetry, payload, False, self.settings["qos"], False)
         except MQTTException as error:
-            if error.reason != STORE_FULL:
+            if error.reason == STORE_FULL:
+                self._is_full()
+            elif self.store.seq == seq:
                 raise
-            self._is_full()
         except OSError as error:
             if self.store.seq == seq:
                 self.store_errors += 1
-                log("store: %s, trying again" % why(error))
+                log_rarely("store: " + why(error), self.store_errors)
                 self._retry = ticks_add(ticks_ms(), 1000)
         return self.store.seq > seq
 
@@ -267,8 +272,7 @@ class App:
             self.confirm.give_up(max(1, self.store.held // 8))
             return
         self.full += 1
-        if self.full & self.full - 1 == 0:
-            log("store is full: no reading until there is room (%d times)" % self.full)
+        log_rarely("store is full: no reading until there is room", self.full)
         self._retry = ticks_add(ticks_ms(), FULL_MS)
 
     # Time
@@ -296,7 +300,7 @@ class App:
 
     def _offline(self):
         if self._up:
-            self._failed(OSError("connection lost"))
+            self._failed(OSError("connection lost, error %d" % self.client.counters.last_error))
         if self._wifi.joined() and self._backoff.ready():
             self._connect()
 
@@ -326,6 +330,8 @@ class App:
 
     def _online(self):
         self.client.check_msg()
+        if self.confirm:
+            self.confirm.step()
         if self._first and self.client.counters.acked:
             log("first publish acknowledged seq=%d" % self._first)
             self._first = 0
@@ -342,11 +348,18 @@ class App:
         self._report_at = ticks_ms()
         self.client.publish(self._status, status.report(self, __version__, self.epoch), True)
 
+    def _troubled(self, error):
+        # Something that has nothing to do with the network; the next step tries again.
+        self.troubles += 1
+        log_rarely(why(error), self.troubles)
+        gc.collect()
+
     def _failed(self, error):
         # Whatever it was: the board goes on, with a new connection.
         self._up = False
         if self.client.connected:
             self.client.disconnect()
+        gc.collect()
         log("%s, next try in %d ms" % (why(error), self._backoff.failed()))
 
     def _leave(self):

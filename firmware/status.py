@@ -55,6 +55,8 @@ def report(app, version, epoch):
         "full": app.full,
         "late": app.late,
         "sensor_errors": app.sensor_errors,
+        "store_errors": app.store_errors,
+        "troubles": app.troubles,
         "commands_refused": app.commands.refused if app.commands else 0,
         "heap_free": gc.mem_free() if hasattr(gc, "mem_free") else -1,
         "client": _pick(app.client.counters, _CLIENT),

@@ -69,10 +69,14 @@ class Wifi:
             self._up = False
             self._log("wifi lost")
             self._backoff.failed()
-        if self._began is not None:
-            self._await()
-        elif self._backoff.ready():
-            self._join()
+        try:
+            if self._began is not None:
+                self._await()
+            elif self._backoff.ready():
+                self._join()
+        except OSError as error:
+            self._began = None
+            self._log("wifi: %s, next try in %d ms" % (error, self._backoff.failed()))
 
     def _await(self):
         # Below zero and the 200s are the ports' codes for refused; the rest is still under way.
@@ -87,8 +91,4 @@ class Wifi:
 
     def _join(self):
         self._began = ticks_ms()
-        try:
-            self._wlan.connect(self._ssid, self._password or None)
-        except OSError as error:
-            self._began = None
-            self._log("wifi: %s, next try in %d ms" % (error, self._backoff.failed()))
+        self._wlan.connect(self._ssid, self._password or None)

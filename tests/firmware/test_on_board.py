@@ -1,0 +1,283 @@
+"""The whole firmware on the virtual board, with a real broker, while its power is cut."""
+
+import json
+import random
+import time
+
+import pytest
+from bench import Bridge, Subscriber, taken, wait_until
+from commands import sign
+
+KEY = bytes(range(16))
+
+
+def balance(board, subscriber, count):
+    """Each reading that the sensor counted arrived, with its value, and none was made up."""
+    own = taken(board)
+    assert sorted(ordinal for ordinal, _ in own.values()) == list(range(1, count + 1))
+    seen = {(r.epoch, r.seq): (r.ordinal, int(r.celsius * 100)) for r in subscriber.readings}
+    assert seen == own
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_each_reading_once_over_two_cuts(boards, broker, qos):
+    board = boards.make(broker.port, qos=qos, readings=60)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        for arrived in (15, 35):
+            subscriber.await_readings(arrived)
+            time.sleep(random.random() / 20)
+            board.cut()
+            board.power_on()
+        board.wait_for("all delivered: 60 readings", 40)
+        wait_until(lambda: len(subscriber.ordinals()) == 60, 10, "60 readings")
+    balance(board, subscriber, 60)
+    boots = [r.boot for r in subscriber.readings]
+    assert len(set(boots)) == 3
+    assert sorted(boot for boot, _ in subscriber.clocks) == sorted(set(boots)), "clock records"
+
+
+def test_readings_are_taken_without_a_network_and_arrive_later(boards, broker, link):
+    link.down()
+    board = boards.make(link.port, readings=40)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        board.wait_for("reading 40 taken", 30)
+        assert "connected" not in board.printed()
+        board.cut()
+        board.power_on()
+        link.up()
+        board.wait_for("all delivered: 40 readings", 30)
+        wait_until(lambda: len(subscriber.ordinals()) == 40, 10, "40 readings")
+    balance(board, subscriber, 40)
+
+
+def test_link_cut_in_the_middle_of_packets(boards, broker, link):
+    board = boards.make(link.port, qos=2, readings=60)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        for arrived in (10, 25, 40):
+            subscriber.await_readings(arrived)
+            link.cut(in_packet=random.uniform(0.1, 0.9))
+        board.wait_for("all delivered: 60 readings", 30)
+        wait_until(lambda: len(subscriber.ordinals()) == 60, 10, "60 readings")
+    balance(board, subscriber, 60)
+    # One boot, one session: the broker itself saw each reading once [MQTT-4.3.3-1].
+    assert len(subscriber.readings) == 60
+
+
+def test_broker_that_loses_its_memory_loses_no_reading_of_the_pipeline(boards, broker):
+    board = boards.make(broker.port, confirm="pipeline", readings=60, stall_s=2)
+    board.power_on()
+    # Nobody is subscribed: what the broker acknowledges now is gone when it is killed.
+    board.wait_for("first publish acknowledged", 20)
+    wait_until(lambda: len(taken(board)) >= 20, 20, "20 readings")
+    broker.kill()
+    time.sleep(0.5)
+    broker.start()
+    with Bridge(broker.port) as bridge:
+        board.wait_for("all delivered: 60 readings", 60)
+    assert bridge.ordinals() == list(range(1, 61))
+    balance(board, bridge, 60)
+
+
+def test_pipeline_cut_and_kill_together(boards, broker):
+    board = boards.make(broker.port, confirm="pipeline", qos=2, readings=80, stall_s=2)
+    board.power_on()
+    with Bridge(broker.port) as bridge:
+        wait_until(lambda: len(bridge.ordinals()) >= 15, 30, "15 readings")
+        board.cut()
+        board.power_on()
+        wait_until(lambda: len(bridge.ordinals()) >= 30, 30, "30 readings")
+        broker.kill()
+        wait_until(lambda: len(taken(board)) >= 50, 30, "50 taken")
+        board.cut()
+        broker.start()
+        board.power_on()
+        board.wait_for("all delivered: 80 readings", 60)
+    balance(board, bridge, 80)
+
+
+def test_unconfirmed_readings_come_again_with_the_same_name(boards, broker):
+    board = boards.make(broker.port, confirm="pipeline", readings=10, stall_s=1)
+    with Bridge(broker.port, marking=False) as bridge:
+        board.power_on()
+        board.wait_for(r"mark stands at 0: 11 readings published again", 30)
+        wait_until(lambda: len(bridge.readings) >= 20, 20, "everything twice")
+        assert bridge.ordinals() == list(range(1, 11))
+        assert not any(reading.dup for reading in bridge.readings), "a new delivery carries no DUP"
+        assert "all delivered" not in board.printed()
+        bridge.marking = True
+        bridge.mark()
+        board.wait_for("all delivered", 20)
+    balance(board, bridge, 10)
+
+
+def test_held_readings_outlive_a_cut(boards, broker):
+    board = boards.make(broker.port, confirm="pipeline", readings=10, stall_s=600)
+    with Bridge(broker.port, marking=False) as bridge:
+        board.power_on()
+        wait_until(lambda: len(bridge.ordinals()) == 10, 30, "10 readings")
+        time.sleep(0.3)
+        board.cut()
+        since = len(board.printed())
+        board.power_on()
+        board.wait_for(r"boot \d+ after pwron, .* (11|12) stored", 20, since)
+        board.wait_for("connected", 20, since)
+        bridge.marking = True
+        bridge.mark()
+        board.wait_for("all delivered", 20, since)
+    balance(board, bridge, 10)
+
+
+def test_retention_gives_up_the_oldest_and_says_so(boards, broker):
+    board = boards.make(broker.port, confirm="pipeline", readings=40, retention=10, stall_s=600,
+                        report_s=1)  # fmt: skip
+    with Bridge(broker.port, marking=False) as bridge:
+        board.power_on()
+        board.wait_for("reading 40 taken", 30)
+        wait_until(lambda: bridge.status and bridge.status[-1]["store"]["live"] <= 10
+                   and bridge.status[-1]["taken"] == 40, 20, "a report of the end")  # fmt: skip
+        last = bridge.status[-1]
+        assert last["confirm"]["given_up"] + last["store"]["held"] == 41
+        assert last["store"]["low"] > 30
+        # The pipeline learns from `lo` of what is not to be waited for.
+        assert bridge.readings[-1].low > 20
+
+
+class Commander:
+    """Sends commands to one board."""
+
+    def __init__(self, subscriber):
+        self._client = subscriber.client
+
+    def send(self, name, body, key=KEY):
+        topic = f"fleet/test/b1/cmd/{name}"
+        payload = sign(key, topic.encode(), json.dumps(body).encode())
+        self.raw(topic, payload)
+        return topic, payload
+
+    def raw(self, topic, payload):
+        self._client.publish(topic, payload, qos=1).wait_for_publish(10)
+
+
+def test_commands_valid_forged_and_repeated(boards, broker):
+    board = boards.make(broker.port, command_key=KEY.hex(), interval_ms=100)
+    with Subscriber(broker.port) as subscriber:
+        commander = Commander(subscriber)
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+
+        commander.send("interval", {"count": 5, "interval_ms": 30}, key=b"\0" * 16)
+        board.wait_for("command interval refused: wrong code", 10)
+        valid = commander.send("interval", {"count": 5, "interval_ms": 30})
+        board.wait_for("interval 30 ms by command", 10)
+        commander.raw(*valid)
+        board.wait_for("refused: count 5 is not above 5", 10)
+        commander.send("interval", {"count": 6, "interval_ms": 0})
+        board.wait_for("interval_ms: expected a whole number from 1", 10)
+        commander.send("explode", {"count": 7})
+        board.wait_for("command explode: unknown", 10)
+        commander.raw("fleet/test/b1/cmd/interval", b"nonsense")
+        board.wait_for("refused: not BODY.CODE", 10)
+        wait_until(lambda: len(subscriber.readings) > 20, 20, "readings go on")
+
+
+def test_counter_and_interval_outlive_a_cut(boards, broker):
+    board = boards.make(broker.port, command_key=KEY.hex(), interval_ms=100)
+    with Subscriber(broker.port) as subscriber:
+        commander = Commander(subscriber)
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+        valid = commander.send("interval", {"count": 9, "interval_ms": 37})
+        board.wait_for("interval 37 ms by command", 10)
+        board.cut()
+        since = len(board.printed())
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20, since)
+        commander.raw(*valid)
+        board.wait_for("refused: count 9 is not above 9", 10, since)
+        commander.send("report", {"count": 10})
+        wait_until(lambda: subscriber.status[-1].get("commands_refused") == 1, 10, "the report")
+        assert subscriber.status[-1]["interval_ms"] == 37
+
+
+def test_restart_by_command(boards, broker):
+    board = boards.make(broker.port, command_key=KEY.hex())
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+        since = len(board.printed())
+        topic, payload = Commander(subscriber).send("restart", {"count": 1})
+        board.wait_for("restart by command", 10, since)
+        board.wait_for("boot 2 after", 20, since)
+        board.wait_for("first publish acknowledged", 20, since)
+        # The broker may deliver it once more; it must not act once more.
+        Commander(subscriber).raw(topic, payload)
+        board.wait_for("refused: count 1 is not above 1", 10, since)
+    assert board.printed().count("restart by command") == 1
+
+
+def test_commands_are_off_without_a_key(boards, broker):
+    board = boards.make(broker.port)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+        Commander(subscriber).send("restart", {"count": 1})
+        before = len(subscriber.readings)
+        wait_until(lambda: len(subscriber.readings) > before + 10, 20, "readings go on")
+    assert "command" not in board.printed()
+
+
+def test_status_and_will(boards, broker):
+    board = boards.make(broker.port)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        wait_until(lambda: subscriber.status, 20, "a status")
+        status = subscriber.status[0]
+        assert status["online"] is True and status["device"] == "b1" and status["boot"] == 1
+        board.cut()
+        wait_until(lambda: subscriber.status[-1] == {"online": False}, 20, "the will")
+    with Subscriber(broker.port, client_id="other") as late:
+        wait_until(lambda: late.status, 10, "the retained will")
+        assert late.status[0] == {"online": False}
+
+
+def test_console_stops_and_resumes_the_sensor(boards, broker, tmp_path):
+    board = boards.make(broker.port, readings=30)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+        with open(board.port, "r+b", buffering=0) as line:
+            line.write(b"\x03")
+            board.wait_for("stopped at the console", 10)
+            wait_until(lambda: subscriber.status[-1] == {"online": False}, 10, "offline")
+            line.write(b"\x04")
+            board.wait_for("boot 2 after soft", 20)
+        board.wait_for("all delivered: 30 readings", 30)
+        wait_until(lambda: len(subscriber.ordinals()) == 30, 10, "30 readings")
+    balance(board, subscriber, 30)
+
+
+def test_wrong_settings_are_named_on_the_console(boards, broker):
+    board = boards.make(broker.port, keepalive=0, colour="red")
+    board.power_on()
+    board.wait_for(r"umqtt: settings: colour: unknown key", 10)
+    board.wait_for(r"umqtt: settings: keepalive: expected .* from 1 to 65535, got 0", 5)
+
+
+def test_login_that_is_refused_says_what_to_do(boards):
+    import brokers
+
+    if not brokers.find_mosquitto():
+        pytest.skip("iotcore hangs up without a word; needs mosquitto (apt-get install mosquitto)")
+    own = brokers.Broker("mosquitto", "allow_anonymous false\n")
+    try:
+        board = boards.make(own.port, broker={"host": "127.0.0.1", "port": own.port,
+                                              "user": "u", "password": "hidden-word"})
+        board.power_on()
+        board.wait_for("check (them|user name)", 20)
+        board.wait_for("next try in", 5)
+        assert "hidden-word" not in board.printed()
+    finally:
+        own.stop()
