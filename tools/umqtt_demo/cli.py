@@ -105,6 +105,8 @@ def main(boards, readings, seed, broker, interval_ms, kinds, out):
 
 
 def _run(out, options):
+    from umqtt_board.errors import BoardError
+
     from .run import Demo, Failed
 
     began = time.monotonic()
@@ -112,7 +114,7 @@ def _run(out, options):
         right = Demo(out, options).run()
     except BrokerError as error:
         raise Problem(str(error))
-    except Failed as error:
+    except (Failed, BoardError) as error:
         raise click.ClickException("the demo stopped: %s\nLogs: %s" % (error, out / "logs"))
     except KeyboardInterrupt:
         click.echo("interrupted; everything is stopped", err=True)

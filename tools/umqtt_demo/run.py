@@ -18,6 +18,8 @@ from .timeline import Timeline
 
 TURN_S = 0.15
 BRIDGE_START_S = 30.0
+SPARK_START_S = 120.0
+FIRST_S = 30.0
 # No reading taken and none come to silver for so long: it is not going to happen any more.
 STALLED_S = 120.0
 DRAIN_S = 60.0
@@ -74,18 +76,28 @@ class Demo:
         tell("broker at %s%s" % (site.broker.address,
                                  " (not ours)" if site.broker.external else " (iotcore)"))
         site.make_parts()
-        since = time.time()
+        self._start_pipeline()
+        self.started = time.time()
+        for n, sensor in enumerate(site.sensors):
+            seconds = site.flash(n)
+            tell("%s flashed in %.1f s and running" % (sensor.name, seconds))
+        for sensor in site.sensors:
+            if not wait_until(lambda s=sensor: s.log.takes, FIRST_S + o.interval_ms / 1000, 0.1):
+                raise Failed("%s takes no reading; it printed last:\n%s"
+                             % (sensor.name, "\n".join(sensor.board.printed().splitlines()[-6:])))
+
+    def _start_pipeline(self):
+        site, since = self.site, time.time()
         site.bridge.start()
         site.spark.start()
-        tell("bridge and Spark started; flashing the boards meanwhile")
-        site.flash(tell)
-        if not wait_until(lambda: site.bridge_connected(since) or not site.bridge.running,
-                          BRIDGE_START_S, 0.1) or not site.bridge.running:
-            raise Failed("the bridge did not connect: " + site.bridge.tail())
-        self.started = time.time()
-        for sensor in site.sensors:
-            sensor.power_on()
-        tell("boards have power")
+        self.timeline.tell("bridge and Spark are starting")
+        for child, ready, seconds in (
+                (site.bridge, lambda: site.bridge_connected(since), BRIDGE_START_S),
+                (site.spark, site.spark_started, SPARK_START_S)):
+            wait_until(lambda c=child, r=ready: r() or not c.running, seconds, 0.1)
+            if not child.running or not ready():
+                raise Failed("%s did not start within %d s; the end of its log:\n%s"
+                             % (child.log.stem, seconds, child.tail()))
 
     # -- the run -----------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import sensorlog, tables
@@ -136,7 +135,7 @@ class Site:
 
         self.bridge_link = link()
         for n in range(self.options.boards):
-            name = "board-%d" % (n + 1)
+            name = "board-%d" % (n + 1) + ("-" + self.run if self.broker.external else "")
             self.sensors.append(Sensor(name, self.out / "boards" / name, link()))
         spool = self.out / "spool"
         env = {"TMPDIR": str(self.out / "scratch")}
@@ -165,22 +164,23 @@ class Site:
                              "broker.password": self.broker.password or ""})
         return settings
 
-    def flash(self, told):
-        """Put library, firmware and settings on all boards, two at a time; power is off after."""
-        with ThreadPoolExecutor(2) as pool:
-            for name, seconds in pool.map(self._flash, range(len(self.sensors))):
-                told("%s flashed in %.1f s" % (name, seconds))
+    def spark_started(self):
+        """Whether ingest has begun its query for the first time."""
+        return (self.tables / "_checkpoint" / "metadata").exists()
 
-    def _flash(self, n):
+    def flash(self, n):
+        """Put library, firmware and settings on board number n, which runs then; seconds it took.
+
+        Raises umqtt_board.errors.BoardError.
+        """
         from umqtt_board.flash import flash
 
         sensor, began = self.sensors[n], time.monotonic()
-        sensor.board.power_on()
+        sensor.power_on()
         with open(self.logs / ("flash-%s.log" % sensor.name), "w") as log:
             flash(board="unix", port=sensor.board.port, settings=self.settings(n),
                   progress=lambda *what: print(*what, file=log, flush=True))
-        sensor.cut()
-        return sensor.name, time.monotonic() - began
+        return time.monotonic() - began
 
     # -- state -----------------------------------------------------------------------------
 
