@@ -7,6 +7,7 @@ Exit status: 0 all passed, 1 something failed, 2 the file could not be loaded.
 """
 
 import gc
+import os
 import sys
 
 MICROPYTHON = sys.implementation.name == "micropython"
@@ -20,8 +21,9 @@ def _root():
 def set_path(root):
     """Put the folders of device code and test helpers in front of the search path."""
     shims = ["/tests/upy", "/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
-    folders = ["/tests/device"] + shims + ["/lib", "/firmware"]
-    sys.path[:] = [root + f for f in folders] + [p for p in sys.path[1:] if p]
+    folders = [root + f for f in ["/tests/device"] + shims]
+    folders.append(os.getenv("DEVICE_LIB") or root + "/lib")  # another one: .mpy files, a release
+    sys.path[:] = folders + [root + "/firmware"] + [p for p in sys.path[1:] if p]
 
 
 def load(path):
