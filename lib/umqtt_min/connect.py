@@ -19,16 +19,15 @@ def connect(client, clean, timeout):
     from .stream import Waiter
 
     end = time.ticks_add(time.ticks_ms(), timeout)
-    client.sock = _open(client, timeout)
-    client._wait = Waiter(client.sock)
-    client._reset()
-    buf = client._tx
+    sock = _open(client, timeout)
+    client._open(sock, Waiter(sock))
+    buf = client._tx.buf
     n = _size(client)
     if BODY + n > len(buf):
         buf = bytearray(BODY + n)
     _put(client, buf, clean)
     i = header(buf, 0x10, n)
-    client._send(buf, i, BODY + n - i)
+    client._tx.send(buf, i, BODY + n - i)
     code = _connack(client, end)
     if code:
         raise MQTTException(code)
@@ -88,24 +87,25 @@ def _put(client, buf, clean):
 
 def _connack(client, end):
     # The return code. CONNACK is the first packet of a broker [MQTT-3.2.0-1].
+    rx = client._rx
     while True:
-        op = client._whole()
+        op = rx.whole()
         if op:
             break
         try:
-            n = client._fill()
+            n = rx.fill()
         except OSError as e:
             raise _hung_up(client, e)
         if not n:
             left = time.ticks_diff(end, time.ticks_ms())
             if left <= 0:
                 raise MQTTException(TIMEOUT, "no CONNACK")
-            client._wait.readable(min(left, 500))
-    client._s = client._next
-    flags = client._rx[client._p]
-    code = client._rx[client._p + 1]
+            client._tx.wait.readable(min(left, 500))
+    rx.start = rx.next
+    flags = rx.buf[rx.p]
+    code = rx.buf[rx.p + 1]
     strict = client.protocol[STRICT]
-    if op >> 4 != 2 or client._n != 2 or strict and (op & 15 or flags & 0xFE):
+    if op >> 4 != 2 or rx.n != 2 or strict and (op & 15 or flags & 0xFE):
         raise MQTTException(PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     if client.protocol[SESSION]:
         if flags and code:
@@ -137,9 +137,9 @@ def _begin(client, clean):
         client._session.resume(fresh)
     elif fresh and client._inbox:
         client._inbox.in_clear()
-    if client.keepalive and client.timer is not False:
+    if client.keepalive:
         if client._keep is None:
             from .keepalive import KeepAlive
 
             client._keep = KeepAlive(client, client.timer)
-        client._keep.start(client.keepalive)
+        client._keep.start()

@@ -6,6 +6,11 @@ a full store can bring about is MQTTException. Nothing else escapes.
 
 from micropython import const
 
+# errno, as every port of MicroPython numbers it
+ECONNRESET = const(104)
+ENOTCONN = const(107)
+ETIMEDOUT = const(110)
+
 # CONNACK return codes [MQTT 3.1.1, table 3.1]: the broker refused the login.
 REFUSED_PROTOCOL = const(1)
 REFUSED_CLIENT_ID = const(2)

@@ -1,10 +1,36 @@
-"""A PUBLISH longer than the receive buffer.
+"""A PUBLISH longer than the buffer, in or out.
 
-Knows: how to take it in without losing step. For the callback with bytes it is
-assembled up to max_message, and drained beyond that or where there is no memory
-for it; the callback with views gets it in pieces. It is acknowledged as its QoS
-asks when all of it has been handled. Loaded with the first such message.
+Knows: how to send one piece by piece, and how to take one in without losing
+step. For the callback with bytes it is assembled up to max_message, and drained
+beyond that or where there is no memory for it; the callback with views gets it
+in pieces. It is acknowledged as its QoS asks when all of it has been handled.
+Loaded with the first such message.
 """
+
+
+from .packet import BODY, MAX_LENGTH, header
+from .stream import prompt
+from .views import call
+
+
+def publish(tx, op, topic, pid, msg):
+    """Send a PUBLISH that does not fit into the buffer of Transmitter `tx`."""
+    n = len(topic)
+    total = 2 + n + (2 if pid else 0) + len(msg)
+    if total > MAX_LENGTH:
+        raise ValueError("packet of %d bytes" % total)
+    prompt(tx.sock)  # it takes more than one write
+    buf = tx.buf
+    i = header(buf, op, total)
+    buf[BODY] = n >> 8
+    buf[BODY + 1] = n & 255
+    tx.send(buf, i, BODY + 2 - i)
+    tx.send(topic, 0, n)
+    if pid:
+        buf[0] = pid >> 8
+        buf[1] = pid & 255
+        tx.send(buf, 0, 2)
+    tx.send(msg, 0, len(msg))
 
 
 class Large:
@@ -15,7 +41,8 @@ class Large:
 
     def __init__(self, client, p, n):
         self._client = client
-        self._op = client._rx[client._s]
+        self._rx = rx = client._rx
+        self._op = rx.buf[rx.start]
         self._left = n  # bytes of the body that have not been handled
         self._head = bytearray(2)  # topic length; then topic and packet identifier too
         self._have = 0
@@ -23,15 +50,15 @@ class Large:
         self._pid = 0
         self._drain = False
         self._last = b""  # the last piece: its callback says that it is the last
-        end = client._e
-        client._s = client._e = 0
-        client._big = self
+        end = rx.end
+        rx.start = rx.end = 0
+        rx.big = self
         self._feed(p, end)
 
     def more(self):
         """Read what is there and handle it; returns 0 if nothing came."""
-        c = self._client
-        n = c._read(c._rungs[0][: min(self._left, len(c._rx))])
+        rx = self._rx
+        n = rx.read(rx.rungs[0][: min(self._left, len(rx.buf))])
         self._feed(0, n)
         return n
 
@@ -39,7 +66,7 @@ class Large:
         # Bytes i to end of the client's buffer are the next ones of the body.
         while i < end and self._have < len(self._head):
             n = min(len(self._head) - self._have, end - i)
-            self._head[self._have : self._have + n] = self._client._rx[i : i + n]
+            self._head[self._have : self._have + n] = self._rx.buf[i : i + n]
             self._have += n
             self._left -= n
             i += n
@@ -47,7 +74,7 @@ class Large:
                 self._header()
         if i < end:
             self._left -= end - i
-            self._payload(self._client._rungs[0][i:end])
+            self._payload(self._rx.rungs[0][i:end])
         if not self._left:
             self._finish()
 
@@ -63,7 +90,7 @@ class Large:
             if len(self._head) > 2:
                 return
         if qos:
-            self._pid = c._wire(self._head[-2] << 8 | self._head[-1])
+            self._pid = self._head[-2] << 8 | self._head[-1]
             if not self._pid:
                 c._bad("packet identifier 0 [MQTT-2.3.1-1]")
         self._topic = memoryview(self._head)[2 : 2 + topic]
@@ -90,13 +117,13 @@ class Large:
             self._buf[at : at + len(view)] = view
         elif not self._drain and self._left:
             self._client.piece = at
-            self._client._call(self._topic, view, self._op & 15, self._left)
+            call(self._client, self._topic, view, self._op & 15, self._left)
         else:
             self._last = view
 
     def _finish(self):
         c = self._client
-        c._big = None
+        self._rx.big = None
         qos = self._op >> 1 & 3
         if qos == 2 and c._seen(self._pid):
             return
@@ -109,7 +136,7 @@ class Large:
                 c.on_oversize(self._size)
         else:
             c.piece = self._size - len(self._last)
-            c._call(self._topic, self._last, self._op & 15, 0)
+            call(c, self._topic, self._last, self._op & 15, 0)
             c.counters.received += 1
             c.piece = 0
             c._delivered = self._op

@@ -19,6 +19,7 @@ from .errors import BUSY, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTExceptio
 from .journal import JournalFull
 from .packet import BODY, header
 from .protocol import DUP, NAME
+from .stream import prompt
 
 # The store's states of a record.
 _RELEASED = const(1)
@@ -54,10 +55,11 @@ class Session:
         self._cursor = 0  # all up to here was sent, or passed over, on this connection
         self._sent = -1  # sending has begun up to here in this session; -1: since boot unknown
         self._back = 0  # go back to this one when nothing is in flight
-        self._view = memoryview(client._tx)[BODY:]
+        self._view = memoryview(client._tx.buf)[BODY:]
         self.pid = self.seq = 0  # of the message stored last
         self._topic = self._msg = None  # and its contents, until it is sent
         self._busy = self._id = 0
+        self._nagle = True
         store.open()
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
@@ -76,6 +78,7 @@ class Session:
         for i in range(self._size):
             self._next[i] = 0
         self._count = self._cursor = self._back = 0
+        self._nagle = True
         self.pump()
 
     # Sending
@@ -132,7 +135,7 @@ class Session:
         # Straight from the caller's buffers: nothing is read back from flash.
         c = self._client
         self._begin(self.seq)
-        c._put(0x30 | flags, self._topic, c._wire(self.pid), self._msg)
+        c._tx.publish(0x30 | flags, self._topic, self._id, self._msg)
         c.counters.sent += 1
         self._fly(self.seq, self.pid, 4 if flags < 4 else 5)
 
@@ -157,6 +160,10 @@ class Session:
             self._first = seq
         self._count += 1
         self._cursor = seq
+        if self._count == 2 and self._nagle:
+            # More than one at a time: none of them may wait for another's TCP ACK.
+            self._nagle = False
+            prompt(self._client.sock)
 
     def pump(self):
         """Send what the window has room for, from the store, in order."""
@@ -192,23 +199,50 @@ class Session:
         # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
         c = self._client
         c.counters.redelivered += 1
-        c._control(0x6A if c.protocol[DUP] & 1 else 0x62, pid)
+        c._tx.control(0x6A if c.protocol[DUP] & 1 else 0x62, c._wire(pid))
         self._fly(seq, pid, 7)
 
     def _send_body(self, op, n):
         # The record is the packet but for its fixed header.
-        i = header(self._client._tx, op, n)
+        tx = self._client._tx
+        i = header(tx.buf, op, n)
         op = min(n, len(self._view))
         self._store.read(0, self._view, op)
-        self._client._send(self._client._tx, i, BODY + op - i)
+        tx.send(tx.buf, i, BODY + op - i)
         while op < n:
             op += self._send_piece(op, n - op)
 
     def _send_piece(self, pos, n):
         n = min(n, len(self._view))
         self._store.read(pos, self._view, n)
-        self._client._send(self._client._tx, BODY, n)
+        self._client._tx.send(self._client._tx.buf, BODY, n)
         return n
+
+    def guarded(self, f, *args):
+        """f(*args), on the store: no tick may touch it meanwhile."""
+        c = self._client
+        if c._busy & 1:
+            raise MQTTException(BUSY)
+        b = c._busy
+        c._busy = 1
+        try:
+            return f(*args)
+        finally:
+            c._busy = b
+
+    def flush(self, timeout):
+        """See MQTTClient.flush."""
+        c = self._client
+        ms = c._tmo if timeout is None else int(timeout * 1000)
+        end = time.ticks_add(time.ticks_ms(), ms)
+        while True:
+            c.check_msg()
+            if not c.inflight:
+                return True
+            left = time.ticks_diff(end, time.ticks_ms())
+            if left <= 0:
+                return False
+            c._idle(left)
 
     def again(self, first, last):
         """Held readings `first` to `last` are to be sent anew; returns how many."""
@@ -255,8 +289,6 @@ class Session:
             self._end(i)
         else:
             self._client._bad("acknowledgement of another QoS")
-        if t == 5:
-            self._client._control(0x62, pid)
 
     def _end(self, i):
         seq = self._seqs[i]
@@ -274,14 +306,14 @@ class Session:
         end = time.ticks_add(time.ticks_ms(), self._client._tmo)
         reason = 0 if self._client.sock else NOT_CONNECTED
         while not reason:
-            reason = self._step()
-            if self._is_done(seq):
-                return
             left = time.ticks_diff(end, time.ticks_ms())
             if left <= 0:
                 reason = TIMEOUT
-            elif not reason:
+            else:
                 self._client._idle(left)
+                reason = self._step()
+            if self._is_done(seq):
+                return
         raise MQTTException(reason, None, pid, True)
 
     def _step(self):

@@ -41,7 +41,7 @@ def _request(client, op, filters, codes):
                 body.append(q)
         i = header(body, op, len(body) - BODY)
         client._codes = len(filters) if codes else 0
-        client._send(body, i, len(body) - i)
+        client._tx.send(body, i, len(body) - i)
         answered = client._await(pid, 0x90 if codes else 0xB0)
     except BaseException:
         client._failed()
@@ -71,12 +71,12 @@ def unsubscribe(client, topic):
 
 def on_suback(client, t):
     """An answer is in the client's buffer: t is 9, SUBACK, or 11, UNSUBACK."""
-    n = client._n
+    n = client._rx.n
     if n < (3 if t == 9 else 2) or t == 11 and n != 2:
         client._bad("length of SUBACK or UNSUBACK")
-    p = client._p
-    rx = client._rx
-    pid = client._wire(rx[p] << 8 | rx[p + 1])
+    p = client._rx.p
+    buf = client._rx.buf
+    pid = client._wire(buf[p] << 8 | buf[p + 1])
     if not pid:
         client._bad("packet identifier 0 [MQTT-2.3.1-1]")
     if pid != client._waiting:
@@ -85,7 +85,7 @@ def on_suback(client, t):
     if t == 9:
         if n - 2 != client._codes:
             client._bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
-        client._granted = bytes(_code(client, rx[p + 2 + i]) for i in range(n - 2))
+        client._granted = bytes(_code(client, buf[p + 2 + i]) for i in range(n - 2))
     client._ack = t << 4
 
 
