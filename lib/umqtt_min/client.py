@@ -15,7 +15,7 @@ from micropython import const
 from .errors import BUSY, ECONNRESET, ENOTCONN, PROTOCOL, TIMEOUT, MQTTException
 from .protocol import ID_MAX, LITTLE, LOGIN, MQTT_3_1_1, STRICT, TOPIC_MAX
 from .receive import Receiver
-from .topics import check_name
+from .topics import check_name, check_utf8
 from .transmit import Transmitter
 
 # What _busy says: who has the stream. Odd: nobody else may touch it.
@@ -46,6 +46,22 @@ class Counters:
 
 def _bytes(s):
     return s.encode() if isinstance(s, str) else s
+
+
+def _field(name, s):
+    # A field of CONNECT has a two-byte length.
+    if s is not None and len(s) > 65535:
+        raise ValueError("%s: 65535 bytes at most" % name)
+
+
+def _string(name, s):
+    # ... and is UTF-8 unless it is binary [MQTT-3.1.3-4, -11].
+    _field(name, s)
+    if s is not None:
+        try:
+            check_utf8(s)
+        except ValueError as e:
+            raise ValueError("%s: %s" % (name, e))
 
 
 class MQTTClient:
@@ -143,6 +159,9 @@ class MQTTClient:
             raise ValueError("password without user [MQTT-3.1.2-22]")
         if self.user is not None and not self.protocol[LOGIN]:
             raise ValueError("this protocol version has no user name")
+        _string("client_id", self.client_id)
+        _string("user", self.user)
+        _field("password", self.pswd)
         if buffer_size < 64:
             raise ValueError("buffer_size: 64 bytes or more")
         if most and not 0 < len(self.client_id) <= most:
@@ -177,8 +196,10 @@ class MQTTClient:
         if not 0 <= qos <= 2:
             raise ValueError("qos: 0, 1 or 2")
         check_name(topic, self.protocol[TOPIC_MAX])
+        msg = _bytes(msg)
+        _field("last will", msg)
         self.lw_topic = topic
-        self.lw_msg = _bytes(msg)
+        self.lw_msg = msg
         self.lw_flags = 4 | qos << 3 | (0x20 if retain else 0)
 
     @property
@@ -343,6 +364,10 @@ class MQTTClient:
         flags = 0x40 if flags & 2 else 0x70
         try:
             flags = self._await(self.pid, flags)
+        except OSError:
+            self._failed()
+            if self._ack != flags:  # else it came with the end of the stream
+                raise
         except BaseException:
             self._failed()
             raise

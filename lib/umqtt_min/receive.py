@@ -49,6 +49,8 @@ class Receiver:
         if n < 2 or self.big:
             return 0
         n = self.buf[p + 1]
+        if self.buf[p] < 16:
+            self._client._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
         if n < 128:
             p += 2
         else:

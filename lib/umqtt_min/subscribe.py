@@ -9,10 +9,12 @@ from .packet import BODY, header
 from .protocol import SESSION, TOPIC_MAX
 from .topics import check_filter
 
+_ONE = (str, bytes, bytearray, memoryview)
+
 
 def _filters(client, topics, qos):
     # -> list of (bytes, qos), checked before anything is sent.
-    if isinstance(topics, (str, bytes, bytearray, memoryview)):
+    if isinstance(topics, _ONE):
         topics = [(topics, qos)]
     out = []
     for t, q in topics:
@@ -31,6 +33,8 @@ def _request(client, op, filters, codes):
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()
+    client._ack = 0
+    ack = 0x90 if codes else 0xB0
     try:
         pid = client._next_pid()
         wire = client._wire(pid)
@@ -42,12 +46,16 @@ def _request(client, op, filters, codes):
         i = header(body, op, len(body) - BODY)
         client._codes = len(filters) if codes else 0
         client._tx.send(body, i, len(body) - i)
-        answered = client._await(pid, 0x90 if codes else 0xB0)
+        client._await(pid, ack)
+    except OSError:
+        client._failed()
+        if client._ack != ack:  # else it came with the end of the stream
+            raise
     except BaseException:
         client._failed()
         raise
     client._busy = 0
-    if not answered:
+    if client._ack != ack:
         raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
 
 
@@ -59,12 +67,12 @@ def subscribe(client, topic, qos):
     for i in range(len(filters)):
         if granted[i] == 0x80:
             raise MQTTException(SUBSCRIBE_REFUSED, filters[i][0])
-    return granted[0] if isinstance(topic, (str, bytes, bytearray, memoryview)) else list(granted)
+    return granted[0] if isinstance(topic, _ONE) else list(granted)
 
 
 def unsubscribe(client, topic):
     """See MQTTClient.unsubscribe."""
-    if not isinstance(topic, (str, bytes, bytearray, memoryview)):
+    if not isinstance(topic, _ONE):
         topic = [(t, 0) for t in topic]
     _request(client, 0xA2, _filters(client, topic, 0), False)
 
