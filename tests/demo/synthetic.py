@@ -23,7 +23,8 @@ def device(name, readings, cuts, dice, lose=()):
         copies = 1 + (dice.random() < 0.04) * dice.randrange(1, 4)
         lines.append("take %d %s %d %d %d\n" % (k, epoch, k + 1, 2100 + k, moment * 1000))
         if k not in lose:
-            rows.append(Row(name, epoch, k + 1, ordinal=k, copies=copies))
+            rows.append(Row(name, epoch, k + 1, ordinal=k, copies=copies,
+                            value={"temperature": 21 + k / 100}))
         samples.append({"ordinal": k, "taken": moment, "bridge": moment + 0.05, "copies": copies,
                         "table": None if k in lose else table, "value": 21 + k / 100})
     verdict = judge(name, readings, sensorlog.parse("".join(lines)), rows)

@@ -17,8 +17,11 @@ def log_text(count=N, first_seq=2):
 
 def silver(count=N):
     """A clock record and `count` readings."""
-    return [Row("b1", EPOCH, 1)] + [Row("b1", EPOCH, k + 1, ordinal=k)
-                                    for k in range(1, count + 1)]
+    return [Row("b1", EPOCH, 1)] + [reading(k) for k in range(1, count + 1)]
+
+
+def reading(k, epoch=EPOCH, sequence=None):
+    return Row("b1", epoch, sequence or k + 1, ordinal=k, value={"temperature": (200 + k) / 100})
 
 
 def verdict(text=None, rows=None, **more):
@@ -69,6 +72,13 @@ def test_two_readings_exchanged_are_seen():
                         dataclasses.replace(rows[4], ordinal=rows[3].ordinal))
     result = verdict(rows=rows)
     assert not result.ok and len(result.wrong) == 2
+
+
+def test_another_value_is_seen():
+    rows = silver()
+    rows[3] = dataclasses.replace(rows[3], value={"temperature": 2.04})
+    result = verdict(rows=rows)
+    assert not result.ok and len(result.wrong) == 1 and "203" in result.wrong[0]
 
 
 def test_a_missing_clock_record_is_a_gap():
@@ -125,9 +135,9 @@ def test_rows_of_other_devices_do_not_count():
 
 def test_a_new_epoch_counts_on_its_own():
     other = "f" * 16
-    text = log_text(5) + "".join("take %d %s %d 1 1\n" % (k, other, k - 5)
+    text = log_text(5) + "".join("take %d %s %d %d 1\n" % (k, other, k - 5, 200 + k)
                                  for k in range(6, N + 1))
-    rows = silver(5) + [Row("b1", other, k - 5, ordinal=k) for k in range(6, N + 1)]
+    rows = silver(5) + [reading(k, other, k - 5) for k in range(6, N + 1)]
     result = verdict(text=text, rows=rows)
     assert result.ok, result.faults()
 

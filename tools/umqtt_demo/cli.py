@@ -78,11 +78,13 @@ def _interrupt(*_):
                    "embedded[:PORT] starts one")
 @click.option("--interval-ms", type=click.IntRange(50, 3_600_000), default=750,
               help="milliseconds between two readings of a board")
+@click.option("--confirm", type=click.Choice(["pipeline", "broker"]), default="pipeline",
+              help="who releases a reading; with broker, what the broker forgets is lost")
 @click.option("--fault", "kinds", multiple=True,
               type=click.Choice([*dict.fromkeys(plan.ALL), "none"]),
               help="only faults of this kind (may be given again); left out: all")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="build/demo")
-def main(boards, readings, seed, broker, interval_ms, kinds, out):
+def main(boards, readings, seed, broker, interval_ms, confirm, kinds, out):
     """Sensors lose power and network, servers are killed, and every reading is in the table once.
 
     Exit status: 0 every count is exact, 1 one is not, 2 wrong arguments or a broker that can't be
@@ -93,7 +95,7 @@ def main(boards, readings, seed, broker, interval_ms, kinds, out):
     faults = plan.ALL if not kinds else tuple(kind for kind in plan.ALL if kind in kinds)
     command = "make demo BOARDS=%d READINGS=%d SEED=%d" % (boards, readings, seed)
     options = Options(boards=boards, readings=readings, seed=seed, broker=broker, faults=faults,
-                      interval_ms=interval_ms, command=command)
+                      interval_ms=interval_ms, confirm=confirm, command=command)
     # Whatever ends us, the parts are ended in order.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

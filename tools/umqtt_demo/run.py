@@ -21,7 +21,7 @@ BRIDGE_START_S = 30.0
 SPARK_START_S = 120.0
 FIRST_S = 30.0
 # No reading taken and none come to silver for so long: it is not going to happen any more.
-STALLED_S = 120.0
+STALLED_S = 90.0
 DRAIN_S = 60.0
 GOLD_S = 180.0
 
@@ -35,7 +35,8 @@ class Demo:
 
     Arguments:
         out: pathlib.Path of an empty folder
-        options: object with boards, readings, interval_ms, seed, broker, command, faults
+        options: object with boards, readings, interval_ms, seed, broker, confirm, command,
+            faults
     """
 
     def __init__(self, out, options):

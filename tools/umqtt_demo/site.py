@@ -18,7 +18,7 @@ from .procs import Child, Guard, wait_until
 
 # What the boards are told beside their names, the broker and the interval. The times are short
 # because the demo is: a board in the field takes the defaults of firmware/settings.py.
-SETTINGS = {"sensor": "simulated", "confirm": "pipeline", "stall_s": 4, "keepalive": 10,
+SETTINGS = {"sensor": "simulated", "stall_s": 4, "keepalive": 10,
             "connect_s": 5, "report_s": 0, "ntp": "", "retry.first_ms": 200,
             "retry.max_ms": 1500}
 PIPELINE = [sys.executable, "-c", "from umqtt_pipeline.cli import main; main()"]
@@ -99,7 +99,7 @@ class Site:
 
     Arguments:
         out: folder for everything, made by the caller
-        options: object with boards, readings, interval_ms, broker
+        options: object with boards, readings, interval_ms, broker, confirm
     """
 
     def __init__(self, out, options):
@@ -156,7 +156,7 @@ class Site:
         """Settings of board number n; every third publishes at QoS 2."""
         o = self.options
         settings = {**SETTINGS, "device": self.sensors[n].name, "group": self.group,
-                    "interval_ms": o.interval_ms, "readings": o.readings,
+                    "interval_ms": o.interval_ms, "readings": o.readings, "confirm": o.confirm,
                     "qos": 2 if n % 3 == 1 else 1, "broker.host": "127.0.0.1",
                     "broker.port": self.sensors[n].link.port}
         if self.broker.user is not None:

@@ -103,9 +103,14 @@ def judge(device, wanted, log, rows, bronze=None):
 def _compare(result, log, there):
     for key, take in sorted(log.taken.items()):
         row = there.get(key)
-        if row is not None and row.ordinal != take.ordinal:
+        if row is None:
+            continue
+        if row.ordinal != take.ordinal:
             result.wrong.append("%s: reading %d taken, %s in silver"
                                 % (key, take.ordinal, row.ordinal))
+        elif round(row.value.get("temperature", 0) * 100) != int(take.value):
+            result.wrong.append("%s: %s hundredths of a degree taken, %s degrees in silver"
+                                % (key, take.value, row.value.get("temperature")))
 
 
 def _ordinals(result, wanted, log, readings):

@@ -1,0 +1,78 @@
+"""The demonstration itself, small: real boards, broker, bridge and Spark, and real faults."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from umqtt_demo.procs import descendants, wait_until
+
+DEADLINE_S = 280
+
+
+def start(out, *arguments):
+    command = [sys.executable, "-m", "umqtt_demo", "--out", str(out), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process, out):
+    try:
+        text, _ = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        text, _ = process.communicate(timeout=60)
+        pytest.fail("not done in %d s:\n%s" % (DEADLINE_S, text))
+    return text
+
+
+def alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.timeout(DEADLINE_S + 90)
+def test_every_reading_is_in_the_table_once(tmp_path):
+    out = tmp_path / "demo"
+    process = start(out, "--boards", "2", "--readings", "20", "--interval-ms", "400", "--seed", "3",
+                    "--fault", "board", "--fault", "link", "--fault", "broker")
+    text = finish(process, out)
+    assert process.returncode == 0, text
+    run = json.loads((out / "run.json").read_text())
+    assert [d["verdict"]["taken"] for d in run["devices"]] == [20, 20]
+    assert [d["verdict"]["rows"] for d in run["devices"]] == [20, 20]
+    kinds = {outage["kind"] for outage in run["outages"]}
+    assert kinds == {"board", "link", "broker", "bridge"}
+    assert "Every reading is in the table exactly once" in (out / "report.html").read_text()
+
+
+@pytest.mark.timeout(DEADLINE_S + 90)
+def test_without_the_mark_of_the_pipeline_the_loss_is_seen(tmp_path):
+    # The count must be able to fail: here the broker's word is believed, and the broker dies.
+    out = tmp_path / "demo"
+    process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300", "--seed", "1",
+                    "--fault", "broker", "--confirm", "broker")
+    text = finish(process, out)
+    assert process.returncode == 1, text
+    assert "not in silver" in text
+    run = json.loads((out / "run.json").read_text())
+    assert run["devices"][0]["verdict"]["missing"]
+
+
+@pytest.mark.timeout(180)
+def test_ctrl_c_leaves_no_process(tmp_path):
+    process = start(tmp_path / "demo", "--boards", "1", "--readings", "1000", "--fault", "none")
+    events = tmp_path / "demo" / "events.jsonl"
+    assert wait_until(lambda: events.exists() and "running" in events.read_text(), 120, 0.2)
+    time.sleep(1)
+    family = descendants(process.pid)
+    # Broker, bridge, ingest with its JVM, the board and its supervisor, the guard.
+    assert len(family) >= 7
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, text
+    assert wait_until(lambda: not any(map(alive, family)), 20), family
