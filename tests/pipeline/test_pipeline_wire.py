@@ -56,7 +56,7 @@ def test_what_a_broker_must_not_send(data):
 
 def test_connect_keeps_the_session():
     packet = wire.connect_packet("id", 30, "user", "word")
-    assert packet == b"\x10\x1b\x00\x04MQTT\x04\xc0\x00\x1e\x00\x02id\x00\x04user\x00\x04word"
+    assert packet == b"\x10\x1a\x00\x04MQTT\x04\xc0\x00\x1e\x00\x02id\x00\x04user\x00\x04word"
     assert not wire.connect_packet("id", 30)[9] & 0x02  # clean session
 
 

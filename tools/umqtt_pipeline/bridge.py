@@ -283,6 +283,7 @@ class Bridge:
         if self._full:
             log.warning("there is room in the spool again: going on")
             self._full = False
+            self._link.last_in = time.monotonic()  # it was not listened to meanwhile
         self._pending = None
         for head, body in found.others:
             self._control(head, body)
@@ -394,9 +395,10 @@ class Bridge:
             self.counts["acks_published"] += 1
 
     def _house(self):
-        if self.spool.position - self._snapshot_at > SNAPSHOT_BYTES:
+        done = self.spool.done_with()
+        if done > self._snapshot_at or self.spool.position - self._snapshot_at > SNAPSHOT_BYTES:
             self._snapshot()
-        if len(self.spool.consumers()) and self.spool.segments > 1:
+        if done:
             self.counts["segments_deleted"] += self.spool.trim(self._snapshot_at)
         self._metrics()
 

@@ -254,13 +254,14 @@ class SpoolWriter:
 
     folder         made when missing
     segment_bytes  a segment is closed when it is at least this long
-    max_bytes      all segments together; beyond it `append` raises SpoolFull (None: no limit)
+    max_bytes      once all segments together reach it `append` raises SpoolFull (None: no
+                   limit); it is passed by one block at most; segments are a quarter at most
     notes          what recovery found, as sentences
     """
 
     def __init__(self, folder, segment_bytes=64 << 20, max_bytes=None):
         self.folder = Path(folder)
-        self.segment_bytes = segment_bytes
+        self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
         self.max_bytes = max_bytes
         self.notes = []
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -370,10 +371,10 @@ class SpoolWriter:
         Raises SpoolFull (nothing kept, try again later), SpoolError when the disk cannot be
         trusted (end the process; the next start sorts it out).
         """
-        if self.max_bytes is not None and self.bytes + BLOCK.size + len(body) > self.max_bytes:
-            raise SpoolFull(f"spool limit of {self.max_bytes} bytes reached")
         if self.position - self._base >= self.segment_bytes:
-            self._begin(self.position)
+            self._begin(self.position)  # first: only a closed segment can be deleted
+        if self.max_bytes is not None and self.bytes >= self.max_bytes:
+            raise SpoolFull(f"spool limit of {self.max_bytes} bytes reached")
         head = BLOCK.pack(BLOCK_MAGIC, PUBLISH_BLOCK, 0, len(body), received, count, 0)[:20]
         check = zlib.crc32(body, zlib.crc32(head))
         at = self.position
@@ -412,19 +413,20 @@ class SpoolWriter:
                 found[path.stem] = 0  # unreadable: keep everything rather than guess
         return found
 
-    def trim(self, floor):
-        """Delete whole segments below `floor` that every registered reader is done with.
+    def done_with(self):
+        """End of the last closed segment that every registered reader is done with; 0 for none
+        (and without a registered reader)."""
+        floor = min(self.consumers().values(), default=0)
+        ends = [base + size for base, size in self._sizes.items() if base != self._base]
+        return max((end for end in ends if end <= floor), default=0)
 
-        Without a registered reader nothing is deleted. Returns the number deleted.
-        """
-        consumed = self.consumers()
-        if not consumed:
-            return 0
-        floor = min(floor, *consumed.values())
+    def trim(self, floor):
+        """Delete closed segments below `floor` that every registered reader is done with;
+        returns the number deleted."""
+        floor = min(floor, self.done_with())
         gone = 0
         for segment in segments(self.folder):
-            end = segment.base + self._sizes.get(segment.base, 0)
-            if segment.base == self._base or end > floor:
+            if segment.base == self._base or segment.base + segment.size() > floor:
                 break
             segment.path.unlink()
             self._sizes.pop(segment.base, None)
