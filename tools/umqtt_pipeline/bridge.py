@@ -98,7 +98,7 @@ class Link:
 
     def receive(self):
         """Read what is there, up to about READ_SIZE; returns the bytes held."""
-        goal = self._held + READ_SIZE
+        before, goal = self._held, self._held + READ_SIZE
         if len(self._buffer) < goal:
             self._buffer += bytes(goal - len(self._buffer))  # one packet larger than the buffer
         view = memoryview(self._buffer)
@@ -106,11 +106,16 @@ class Link:
             while self._held < goal:
                 got = self.sock.recv_into(view[self._held : goal])
                 if not got:
+                    if self._held > before:
+                        break  # the last words first, a refusal for instance
                     raise ConnectionError("the broker closed the connection")
                 self._held += got
                 self.last_in = time.monotonic()
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
+        except ConnectionResetError:
+            if self._held == before:
+                raise
         return bytes(view[: self._held])
 
     def keep(self, consumed):
