@@ -20,6 +20,7 @@ from .transmit import Transmitter
 
 # What _busy says: who has the stream. Odd: nobody else may touch it.
 _FREE = const(0)
+_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 _MAIN = const(1)
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
 _TICK = const(3)
@@ -322,7 +323,8 @@ class MQTTClient:
             msg = msg.encode()
         if topic is not self._topic:
             self._check(topic)
-        len(msg)  # TypeError here, not with the stream in hand
+        if len(msg) > _MOST:  # here, not with the stream in hand
+            raise ValueError("message of %d bytes" % len(msg))
         if qos:
             self._block = wait
             qos = qos << 1 | (1 if retain else 0)
@@ -414,6 +416,12 @@ class MQTTClient:
     def _pingreq(self):
         self.counters.pings += 1
         self._tx.control(0xC0, 0)
+
+    def tick(self):
+        """What the keep-alive timer does: for those who have a timer of their own. It
+        may be called at any instant, also in the middle of another call. Never raises."""
+        if self._keep:
+            self._keep.tick(None)
 
     def subscribe(self, topic, qos=0):
         """Subscribe and wait for SUBACK; messages may come before it.

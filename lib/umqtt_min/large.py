@@ -8,29 +8,29 @@ Loaded with the first such message.
 """
 
 
-from .packet import BODY, MAX_LENGTH, header
+from .packet import BODY, header
 from .stream import prompt
 from .views import call
 
 
 def publish(tx, op, topic, pid, msg):
     """Send a PUBLISH that does not fit into the buffer of Transmitter `tx`."""
-    n = len(topic)
-    total = 2 + n + (2 if pid else 0) + len(msg)
-    if total > MAX_LENGTH:
-        raise ValueError("packet of %d bytes" % total)
-    prompt(tx.sock)  # it takes more than one write
-    buf = tx.buf
-    i = header(buf, op, total)
-    buf[BODY] = n >> 8
-    buf[BODY + 1] = n & 255
-    tx.send(buf, i, BODY + 2 - i)
-    tx.send(topic, 0, n)
+    _begin(tx, op, len(topic), len(msg) + 2 if pid else len(msg))
+    tx.send(topic, 0, len(topic))
     if pid:
-        buf[0] = pid >> 8
-        buf[1] = pid & 255
-        tx.send(buf, 0, 2)
+        tx.buf[0] = pid >> 8
+        tx.buf[1] = pid & 255
+        tx.send(tx.buf, 0, 2)
     tx.send(msg, 0, len(msg))
+
+
+def _begin(tx, op, topic, rest):
+    # Fixed header and topic length.
+    prompt(tx.sock)  # it takes more than one write
+    op = header(tx.buf, op, 2 + topic + rest)
+    tx.buf[BODY] = topic >> 8
+    tx.buf[BODY + 1] = topic & 255
+    tx.send(tx.buf, op, BODY + 2 - op)
 
 
 class Large:

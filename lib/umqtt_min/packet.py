@@ -11,7 +11,7 @@ the Remaining Length field.
 from micropython import const
 
 BODY = const(5)  # 1 + up to 4 bytes of Remaining Length [MQTT 3.1.1, 2.2.3]
-MAX_LENGTH = const(268435455)
+
 
 CONNACK = const(2)
 PUBLISH = const(3)

@@ -11,6 +11,12 @@ from .errors import ETIMEDOUT
 from .packet import BODY, body, header
 
 
+def _load():
+    # A name of the module: a local one would make the caller's frame too large.
+    global publish_large
+    from .large import publish as publish_large
+
+
 class Transmitter:
     """size: bytes of topic and payload that go out in one write; limit: ms that a
     write may stand still; counters: of the client; failed: called when the stream
@@ -46,9 +52,8 @@ class Transmitter:
         self.send(self.buf, op, pid)
 
     def _publish_large(self, op, topic, pid, msg):
-        from .large import publish
-
-        publish(self, op, topic, pid, msg)
+        _load()
+        publish_large(self, op, topic, pid, msg)
 
     def control(self, op, pid):
         """Send a packet of two bytes, or of four with `pid` (as on the wire)."""

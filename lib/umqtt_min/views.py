@@ -8,13 +8,12 @@ _CALLBACK = 2  # as in client.py
 
 def hand(client, p, end, op):
     """Hand out the message whose topic is buf[p:end]; its payload ends at rx.next."""
-    rx = client._rx
-    topic = rx.rungs[0][p:end]
+    topic = client._rx.rungs[0][p:end]
     if topic != client._heard:
         client._hear(topic)
     if op & 6:
         end += 2
-    p = rx.rungs[0][end : rx.next]
+    p = client._rx.rungs[0][end : client._rx.next]
     client.counters.received += 1
     call(client, topic, p, op & 15, 0)
 
