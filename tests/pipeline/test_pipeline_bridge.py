@@ -282,6 +282,17 @@ def test_mosquitto_refuses_the_login(tmp_path):
     assert done.returncode == 2 and "refuses" in done.stderr
 
 
+def test_iotcore_refuses_the_login(tmp_path):
+    from umqtt_demo.broker import EmbeddedBroker
+
+    with EmbeddedBroker(users={"name": "word"}) as own:
+        done = run("bridge", "--broker", f"127.0.0.1:{own.port}", "--spool", tmp_path / "s",
+                   "--username", "name", UMQTT_PASSWORD="wrong", timeout=60)  # fmt: skip
+        assert done.returncode == 2 and "refuses this login" in done.stderr
+        bridge = start(own, tmp_path / "s", "--username", "name", "--password", "word")
+        assert end(bridge) == 0
+
+
 def test_a_refused_subscription_ends_with_status_2(tmp_path):
     port = answering(b"\x20\x02\x00\x00\x90\x03\x00\x01\x80")
     done = run("bridge", "--broker", f"127.0.0.1:{port}", "--spool", tmp_path / "s", timeout=20)

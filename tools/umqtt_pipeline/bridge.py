@@ -32,6 +32,7 @@ MARK_WINDOW = 64  #: marks published and not yet acknowledged by the broker
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
+REBUFFS = 6  #: connections closed without CONNACK before any was accepted: a refusal
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
 
 
@@ -108,14 +109,14 @@ class Link:
                 if not got:
                     if self._held > before:
                         break  # the last words first, a refusal for instance
-                    raise ConnectionError("the broker closed the connection")
+                    raise wire.Closed("the broker closed the connection")
                 self._held += got
                 self.last_in = time.monotonic()
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
-        except ConnectionResetError:
+        except ConnectionResetError as error:
             if self._held == before:
-                raise
+                raise wire.Closed(str(error))
         return bytes(view[: self._held])
 
     def keep(self, consumed):
@@ -168,6 +169,8 @@ class Bridge:
         self._rate = (time.monotonic(), 0, 0.0)
         self._full = False
         self._ready = False
+        self._unheard = False  # CONNECT is sent and not answered
+        self._rebuffs = 0
 
     # -- opening ------------------------------------------------------------------------------
 
@@ -230,6 +233,11 @@ class Bridge:
 
     def _lost(self, error):
         s = self.settings
+        unheard = self._unheard and isinstance(error, wire.Closed)
+        self._rebuffs = self._rebuffs + 1 if unheard else 0
+        if self._rebuffs == REBUFFS and not self.counts["connects"]:
+            raise Refused(f"{s.host}:{s.port} closes the connection {REBUFFS} times without "
+                          "CONNACK: it refuses this login or does not speak MQTT 3.1.1")
         what = "connection lost" if self._ready else "cannot use"
         self._last_error = f"{what}: {s.host}:{s.port}: {error}"
         log.warning("%s; trying again", self._last_error)
@@ -243,13 +251,14 @@ class Bridge:
     def _session(self):
         """One connection from CONNECT to its end."""
         s = self.settings
-        self._ready = False
+        self._ready, self._unheard = False, False
         self._pending = None  # its acknowledgements belonged to the old connection
         self._link = Link(s)
         try:
             self._link.send(
                 wire.connect_packet(s.client_id, s.keepalive, s.username, s.password)
             )
+            self._unheard = True
             self._deadline = time.monotonic() + s.connect_timeout
             while not self._stopping:
                 self._step()
@@ -328,6 +337,7 @@ class Bridge:
         s = self.settings
         if len(body) != 2:
             raise wire.ProtocolError("CONNACK of a wrong length [MQTT 3.2]")
+        self._unheard = False
         if body[1] == 3:
             raise ConnectionError(wire.REFUSALS[3])
         if body[1]:

@@ -28,6 +28,10 @@ class ProtocolError(Exception):
     """The broker sent bytes that MQTT 3.1.1 does not allow; the connection is of no use."""
 
 
+class Closed(ConnectionError):
+    """The other side closed the connection."""
+
+
 def varint(number):
     """Encode a remaining length, 0..268435455 [section 2.2.3]."""
     if not 0 <= number <= 268_435_455:
