@@ -257,6 +257,7 @@ class MQTTClient:
         self.sock = self._tx.sock = sock
         self._tx.wait = waiter
         self._tx.left = 0
+        self._tx.nagle = True
         self._tx.time = ticks_ms()
         self._rx.open(sock)
 
@@ -638,6 +639,8 @@ class MQTTClient:
 
     def _acknowledge(self, op, pid):
         # After the callback has returned; a QoS 2 id is durable before PUBREC.
+        if self._tx.nagle:
+            self._tx.prompt()  # the next acknowledgement must not wait for this one's TCP ACK
         if op & 2:
             self._tx.control(0x40, pid)
         else:

@@ -9,7 +9,6 @@ Loaded with the first such message.
 
 
 from .packet import BODY, header
-from .stream import prompt
 from .views import call
 
 
@@ -26,7 +25,7 @@ def publish(tx, op, topic, pid, msg):
 
 def _begin(tx, op, topic, rest):
     # Fixed header and topic length.
-    prompt(tx.sock)  # it takes more than one write
+    tx.prompt()  # it takes more than one write
     op = header(tx.buf, op, 2 + topic + rest)
     tx.buf[BODY] = topic >> 8
     tx.buf[BODY + 1] = topic & 255

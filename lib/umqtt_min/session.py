@@ -19,7 +19,6 @@ from .errors import BUSY, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTExceptio
 from .journal import JournalFull
 from .packet import BODY, header
 from .protocol import DUP, NAME
-from .stream import prompt
 
 # The store's states of a record.
 _RELEASED = const(1)
@@ -59,7 +58,6 @@ class Session:
         self.pid = self.seq = 0  # of the message stored last
         self._topic = self._msg = None  # and its contents, until it is sent
         self._busy = self._id = 0
-        self._nagle = True
         store.open()
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
@@ -78,7 +76,6 @@ class Session:
         for i in range(self._size):
             self._next[i] = 0
         self._count = self._cursor = self._back = 0
-        self._nagle = True
         self.pump()
 
     # Sending
@@ -160,10 +157,9 @@ class Session:
             self._first = seq
         self._count += 1
         self._cursor = seq
-        if self._count == 2 and self._nagle:
+        if self._count == 2:
             # More than one at a time: none of them may wait for another's TCP ACK.
-            self._nagle = False
-            prompt(self._client.sock)
+            self._client._tx.prompt()
 
     def pump(self):
         """Send what the window has room for, from the store, in order."""

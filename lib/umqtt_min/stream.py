@@ -44,12 +44,7 @@ def connect(host, port, ssl, server_hostname, timeout):
 
 
 def prompt(sock):
-    """Switch Nagle's algorithm off, where the stream can.
-
-    It holds a small packet back until the one before it is acknowledged by TCP:
-    good for a burst at QoS 0, 40 ms of delay wherever two packets go out and the
-    second one is waited for.
-    """
+    """Switch Nagle's algorithm off, where the stream can."""
     try:
         sock.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY
     except (OSError, AttributeError):

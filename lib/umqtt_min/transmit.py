@@ -9,6 +9,10 @@ from time import ticks_diff, ticks_ms
 
 from .errors import ETIMEDOUT
 from .packet import BODY, body, header
+from .stream import prompt
+
+
+publish_large = None
 
 
 def _load():
@@ -29,6 +33,7 @@ class Transmitter:
         self.wait = None  # stream.Waiter of the same stream
         self.time = 0  # ticks_ms() at the end of the last packet
         self.left = 0  # bytes of the packet under way that are not out yet
+        self.nagle = True  # as sockets are; see prompt()
         self.patient = True  # False in a timer's callback: what does not go out now stays
         self._off = 0
         self._out = self.buf
@@ -52,8 +57,20 @@ class Transmitter:
         self.send(self.buf, op, pid)
 
     def _publish_large(self, op, topic, pid, msg):
-        _load()
+        if not publish_large:
+            _load()
         publish_large(self, op, topic, pid, msg)
+
+    def prompt(self):
+        """Switch Nagle's algorithm off for this connection, where the stream can.
+
+        It holds a small packet back until the one before it is acknowledged by TCP:
+        good for a burst at QoS 0, 40 ms of delay where several packets or pieces go
+        out and are waited for.
+        """
+        if self.nagle:
+            self.nagle = False
+            prompt(self.sock)
 
     def control(self, op, pid):
         """Send a packet of two bytes, or of four with `pid` (as on the wire)."""
