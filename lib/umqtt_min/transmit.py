@@ -11,7 +11,6 @@ from .errors import ETIMEDOUT
 from .packet import BODY, body, header
 from .stream import prompt
 
-
 publish_large = None
 
 
