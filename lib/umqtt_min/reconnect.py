@@ -1,0 +1,87 @@
+"""Stay connected: back off with jitter, subscribe again when the session is gone.
+
+Knows: when to try again. Never does: block longer than one attempt may take.
+Optional: an application that has its own idea of this does not import it.
+"""
+
+import os
+from time import ticks_add, ticks_diff, ticks_ms
+
+from .errors import BUSY, MQTTException
+
+
+class Reconnect:
+    """Keeps `client` connected by calling step() again and again.
+
+    subscriptions: list of (topic filter, QoS), renewed whenever the broker has
+    lost the session; first, most: seconds of the shortest and the longest pause
+    between attempts; each pause is drawn evenly from 0 to the current bound
+    (full jitter), which doubles with every failure; stable: seconds that a
+    connection must have lasted before the bound starts at `first` again, so that a
+    broker that lets everybody in and throws them out is not stormed; attempt:
+    seconds that one attempt may take, the longest that step() blocks.
+    """
+
+    def __init__(self, client, subscriptions=(), first=1, most=60, stable=30, attempt=5):
+        self.client = client
+        self.subscriptions = list(subscriptions)
+        self.error = None  # what ended the last connection or attempt
+        self._first = int(first * 1000)
+        self._most = int(most * 1000)
+        self._stable = int(stable * 1000)
+        self._attempt = attempt
+        self._bound = self._first
+        self._at = ticks_ms()  # when the next attempt is due
+        self._since = 0  # when the connection was made
+        self._ready = False  # subscriptions stand
+
+    def step(self):
+        """One check_msg(), or one attempt to connect when it is due.
+
+        Returns True while connected and subscribed. Errors of network and broker are
+        kept in `error` and make another attempt; what the application's callback
+        raises passes on. Blocks `attempt` seconds at most.
+        """
+        try:
+            if self._ready and self.client.connected:
+                self.client.check_msg()
+                if self._lasted():
+                    self._bound = self._first
+                return True
+            if self._ready:  # a tick of the keep-alive found it dead
+                self._ended(OSError(self.client.counters.last_error))
+            if ticks_diff(ticks_ms(), self._at) >= 0:
+                self._connect()
+        except OSError as e:
+            self._ended(e)
+        except MQTTException as e:
+            if e.reason == BUSY:
+                raise
+            self._ended(e)
+        return self._ready
+
+    def _lasted(self):
+        return ticks_diff(ticks_ms(), self._since) >= self._stable
+
+    def _connect(self):
+        present = self.client.connect(timeout=self._attempt)
+        self._since = ticks_ms()
+        if self.subscriptions and not present:
+            # At the QoS asked for, all in one packet.
+            self.client.subscribe(self.subscriptions)
+        self._ready = True
+        self.error = None
+
+    def _ended(self, e):
+        self.error = e
+        self._ready = False
+        if self.client.connected:
+            self.client.disconnect()
+        self._at = ticks_add(ticks_ms(), _draw(self._bound))
+        self._bound = min(2 * self._bound, self._most)
+
+
+def _draw(bound):
+    # 0 to bound ms, evenly.
+    r = os.urandom(3)
+    return (r[0] << 16 | r[1] << 8 | r[2]) % (bound + 1)
