@@ -1,6 +1,6 @@
 """In-memory streams with the semantics of MicroPython's non-blocking sockets.
 
-Knows: write/readinto/ready of a stream (field-notes 3.5), how a network fails.
+Knows: write/readinto/ready of a stream, how a network fails.
 Must not know: packets; the client.
 
     net = Network(broker)                     # a connector: net(host, port, timeout_ms) -> stream
@@ -234,6 +234,8 @@ class Echo:
 
     def write(self, buf, off=0, n=-1):
         """write(buf, off, n): takes all of it."""
+        # Every function here keeps locals and arguments few: a frame of more than 11 words would
+        # come from the heap and hide what the client takes.
         if n < 0:
             n = len(buf)
         self.written += n
@@ -241,7 +243,7 @@ class Echo:
         if op == 3:
             self._publish(buf, off)
         elif op == 6:
-            self.say(0x70, 2, buf[off + 2], buf[off + 3])
+            self._acknowledge(buf, off + 2, 0x70)
         elif op == 12:
             self.pings += 1
             self._answer[0] = 0xD0
@@ -251,28 +253,40 @@ class Echo:
 
     def _publish(self, buf, off):
         self.publishes += 1
-        qos = buf[off] >> 1 & 3
-        if not qos:
+        op = buf[off] & 6
+        if not op:
             return
-        i = off + 1
-        while buf[i] & 128:
-            i += 1
-        i += 3 + (buf[i + 1] << 8 | buf[i + 2])
-        self.say(0x40 if qos == 1 else 0x50, 2, buf[i], buf[i + 1])
+        off += 1
+        while buf[off] & 128:
+            off += 1
+        off += 3 + (buf[off + 1] << 8 | buf[off + 2])
+        self._acknowledge(buf, off, 0x40 if op == 2 else 0x50)
+
+    def _acknowledge(self, buf, i, op):
+        answer = self._answer
+        answer[0] = op
+        answer[1] = 2
+        answer[2] = buf[i]
+        answer[3] = buf[i + 1]
+        self._pending = 4
 
     def readinto(self, buf, n=-1):
         """What was prepared, the acknowledgement first."""
         if self._pending:
-            n = self._pending
-            for i in range(n):
-                buf[i] = self._answer[i]
-            self._pending = 0
-            return n
+            return self._read_answer(buf)
         if not self._times:
             return None
         self._times -= 1
-        packet = self._packet
-        n = len(packet)
-        for i in range(n):
-            buf[i] = packet[i]
+        n = len(self._packet)
+        buf[:n] = self._packet
+        return n
+
+    def _read_answer(self, buf):
+        n = self._pending
+        self._pending = 0
+        if n == 4:
+            buf[3] = self._answer[3]
+            buf[2] = self._answer[2]
+        buf[1] = self._answer[1]
+        buf[0] = self._answer[0]
         return n

@@ -2,7 +2,6 @@
 
 Knows: the client's API, the strict broker.  Must not know: how the client buffers.
 """
-
 # heap: 4M
 
 from array import array

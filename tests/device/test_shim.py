@@ -1,6 +1,6 @@
 """The ground that device code stands on: what both interpreters must do alike in these tests.
 
-Knows: stream, poll, ticks and timer semantics of MicroPython (field-notes 3.1, 3.2, 3.5, 3.8).
+Knows: stream, poll, ticks and timer semantics of MicroPython.
 Must not know: the client.
 """
 

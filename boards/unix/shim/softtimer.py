@@ -9,6 +9,8 @@ No thread is used: due callbacks run between the slices of a wait, or when `run_
 Nothing here allocates once a timer or a poll object has been made.
 """
 
+import sys
+
 _PERIOD = 1 << 30  # of ticks_ms, as on the 32-bit ports
 _HALF = 1 << 29
 
@@ -51,6 +53,11 @@ def set_virtual(on):
     virtual = on
 
 
+def _set_busy(on):
+    global _busy
+    _busy = on
+
+
 class Timer:
     """`machine.Timer` as esp32 and rp2 share it: id -1, soft callbacks, the timer as argument."""
 
@@ -86,17 +93,21 @@ class Timer:
 
     def fire(self):
         """Run the callback now, as the scheduler would; False if another one is running."""
-        global _busy
+        # One "try" for each function, no "as e": the frames have to fit the stack.
         if _busy or self._callback is None:
             return False
-        _busy = True
+        _set_busy(True)
+        try:
+            self._call()
+        finally:
+            _set_busy(False)
+        return True
+
+    def _call(self):
         try:
             self._callback(self)
-        except Exception as e:  # the scheduler prints and swallows what a soft callback raises
-            _print_exception(e)
-        finally:
-            _busy = False
-        return True
+        except Exception:  # the scheduler prints and swallows what a soft callback raises
+            _print_exception(sys.exc_info()[1])
 
     def _expire(self, now):
         # Ticks that were missed are lost, not made up for: so it is on the chips.
