@@ -38,7 +38,8 @@ def alive(pid):
 @pytest.mark.timeout(DEADLINE_S + 90)
 def test_every_reading_is_in_the_table_once(tmp_path):
     out = tmp_path / "demo"
-    process = start(out, "--boards", "2", "--readings", "20", "--interval-ms", "400", "--seed", "3",
+    process = start(out, "--boards", "2", "--readings", "20", "--interval-ms", "400",
+                    "--seed", "3",
                     "--fault", "board", "--fault", "link", "--fault", "broker")
     text = finish(process, out)
     assert process.returncode == 0, text
@@ -54,7 +55,8 @@ def test_every_reading_is_in_the_table_once(tmp_path):
 def test_without_the_mark_of_the_pipeline_the_loss_is_seen(tmp_path):
     # The count must be able to fail: here the broker's word is believed, and the broker dies.
     out = tmp_path / "demo"
-    process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300", "--seed", "1",
+    process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300",
+                    "--seed", "1",
                     "--fault", "broker", "--confirm", "broker")
     text = finish(process, out)
     assert process.returncode == 1, text

@@ -144,6 +144,24 @@ def test_a_cut_in_a_packet_falls_inside_the_next_publish(sink, link, share, kept
     assert link.cuts == 1 and link.publishes == 0
 
 
+@pytest.mark.parametrize("share, kept", [(0.01, 1), (0.5, 2), (0.99, 3)])
+@pytest.mark.parametrize("puback", [PUBACK, bytes([0x50, 2, 0, 7])])
+def test_a_cut_in_an_answer_falls_inside_the_next_acknowledgement(sink, link, puback, share, kept):
+    sink.answer = CONNACK + puback + puback
+    link.cut(in_packet=share, answer=True)
+    # The client sends nothing: what would meet a closed end is answered by a reset.
+    sock = client(link)
+    got = b""
+    while True:
+        data = sock.recv(100)
+        if not data:
+            break
+        got += data
+    assert got == CONNACK + puback[:kept]
+    assert link.wait_cut(10) and link.accepted == 0
+    sink.wait(lambda: sink.ends[0])
+
+
 def test_a_cut_in_a_packet_that_comes_byte_by_byte(sink, link):
     sock = client(link)
     link.cut(in_packet=0.5)

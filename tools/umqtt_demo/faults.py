@@ -68,18 +68,28 @@ class Faults:
 
     def link(self, fault):
         """The next PUBLISH goes through in part, then the link is gone for a while."""
+        return self._cut_link(fault, False, "a packet")
+
+    def ack(self, fault):
+        """The same inside PUBACK or PUBREC: the broker has the reading, the board can't know."""
+        return self._cut_link(fault, True, "an acknowledgement, which the board never gets")
+
+    def _cut_link(self, fault, answer, where):
         sensor = self.site.sensors[fault.target]
         link = sensor.link
-        link.cut(in_packet=fault.share, then_down=True)
+        yield self._free(link)
+        self._busy.add(link)
+        link.cut(in_packet=fault.share, answer=answer, then_down=True)
         inside = yield (lambda: link.wait_cut(0)), 15
         if not inside:
             link.disarm()
             link.down()
-        text = ("link of %s cut in the middle of a packet" if inside
-                else "link of %s cut (no packet came)") % sensor.name
-        away = self.tell.away(plan.LINK, sensor.name, text)
+            where = "nothing, for nothing came"
+        away = self.tell.away(plan.LINK, sensor.name,
+                              "link of %s cut in the middle of %s" % (sensor.name, where))
         yield pause(fault.seconds)
         link.up()
+        self._busy.discard(link)
         self.tell.back(away, "link of %s is up" % sensor.name)
 
     # -- the servers --------------------------------------------------------------------------

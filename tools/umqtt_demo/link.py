@@ -13,6 +13,8 @@ import threading
 from .ports import free_port
 
 PUBLISH, PUBACK, PUBREC = 3, 4, 5
+# Packets that a cut inside a packet waits for: from the client, from the broker.
+CUT_IN = ((PUBLISH,), (PUBACK, PUBREC))
 CHUNK = 16384
 # A direction stops reading while this much waits to be written.
 BACKLOG = 65536
@@ -146,14 +148,16 @@ class Link:
                 self._listener.close()
                 self._bind()
 
-    def cut(self, after_bytes=None, in_packet=None, then_down=False):
-        """Drop all connections: at once, or later in the middle of what the client sends.
+    def cut(self, after_bytes=None, in_packet=None, answer=False, then_down=False):
+        """Drop all connections: at once, or later in the middle of what is being sent.
 
         Arguments:
             after_bytes: pass exactly this many more bytes (0..) from a client to the broker,
                 then cut; None: at once
             in_packet: 0.0 < share < 1.0: pass this share of the next PUBLISH that a client
                 sends (at least one byte, never the whole), then cut
+            answer: cut in the other direction: bytes from the broker, or the next PUBACK or
+                PUBREC
             then_down: refuse connections from the cut on until up()
 
         A cut that is not at once is reported by wait_cut().
@@ -164,7 +168,7 @@ class Link:
             if after_bytes is None and in_packet is None:
                 self._cut_now(then_down)
             else:
-                self._armed = (after_bytes, in_packet, then_down)
+                self._armed = [after_bytes, in_packet, 1 if answer else 0, then_down]
 
     def disarm(self):
         """Forget a cut() that has not happened yet."""
@@ -257,11 +261,10 @@ class Link:
             pipe.finished.add(source)
             return
         packets = pipe.packets[source].feed(data)
-        if source is pipe.ends[0]:
-            length = self._cut_at(data, packets)
-            if length is not None:
-                self._cut_inside(pipe, data[:length])
-                return
+        length = self._cut_at(data, packets, pipe.ends.index(source))
+        if length is not None:
+            self._cut_inside(pipe, pipe.to[source], data[:length])
+            return
         self._count(source is pipe.ends[0], packets)
         target = pipe.to[source]
         pipe.waiting[target] += data
@@ -274,38 +277,38 @@ class Link:
             elif not upstream and kind in (PUBACK, PUBREC):
                 self.accepted += 1
 
-    def _cut_at(self, data, packets):
+    def _cut_at(self, data, packets, direction):
         """How many bytes of `data` still go through before an armed cut; None: no cut here."""
-        if self._armed is None:
+        if self._armed is None or self._armed[2] != direction:
             return None
-        after, share, then_down = self._armed
+        after, share = self._armed[:2]
         if after is None:
+            wanted = CUT_IN[direction]
             for kind, at, length in packets:
-                if kind == PUBLISH:
+                if kind in wanted:
                     after = max(0, at + min(length - 1, max(1, int(length * share))))
                     break
             else:
                 return None
         if after > len(data):
-            self._armed = (after - len(data), None, then_down)
+            self._armed[0] = after - len(data)
             return None
         return after
 
-    def _cut_inside(self, pipe, last):
-        """Give the broker the first half of a packet, then end every connection."""
-        server = pipe.ends[1]
-        pipe.waiting[server] += last
-        server.setblocking(True)
-        server.settimeout(2)
+    def _cut_inside(self, pipe, target, last):
+        """Give the target the first half of a packet, then end every connection."""
+        then_down, self._armed = self._armed[3], None
+        pipe.waiting[target] += last
+        target.setblocking(True)
+        target.settimeout(2)
         try:
-            server.sendall(pipe.waiting[server])
-        finally:
-            then_down = self._armed[2]
-            self._armed = None
-            # FIN, not RST, towards the broker: the half packet must arrive there.
-            self._drop(pipe, reset=pipe.ends[:1])
-            self._cut_now(then_down)
-            self._cut_done.set()
+            target.sendall(pipe.waiting[target])
+        except OSError:
+            pass
+        # FIN, not RST, towards the target: the half packet must arrive there.
+        self._drop(pipe, reset=[pipe.to[target]])
+        self._cut_now(then_down)
+        self._cut_done.set()
 
     def _cut_now(self, then_down):
         self.cuts += 1

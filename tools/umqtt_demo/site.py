@@ -27,12 +27,12 @@ PIPELINE = [sys.executable, "-c", "from umqtt_pipeline.cli import main; main()"]
 class Sensor:
     """One virtual board behind its own link. Everything of it lies in `folder`."""
 
-    def __init__(self, name, folder, link):
+    def __init__(self, name, folder, link, seed):
         from umqtt_board.virtual import VirtualBoard
 
         self.name = name
         self.link = link
-        self.board = VirtualBoard(folder, name=name)
+        self.board = VirtualBoard(folder, name=name, seed=seed)
         self.on = False
         self._log = sensorlog.SensorLog()
         self._size = -1
@@ -99,7 +99,7 @@ class Site:
 
     Arguments:
         out: folder for everything, made by the caller
-        options: object with boards, readings, interval_ms, broker, confirm
+        options: object with boards, readings, interval_ms, seed, broker, confirm
     """
 
     def __init__(self, out, options):
@@ -136,7 +136,8 @@ class Site:
         self.bridge_link = link()
         for n in range(self.options.boards):
             name = "board-%d" % (n + 1) + ("-" + self.run if self.broker.external else "")
-            self.sensors.append(Sensor(name, self.out / "boards" / name, link()))
+            self.sensors.append(Sensor(name, self.out / "boards" / name, link(),
+                                       (self.options.seed + 500 * n) % 1440))
         spool = self.out / "spool"
         env = {"TMPDIR": str(self.out / "scratch")}
         if self.broker.user is not None:
