@@ -8,10 +8,11 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from umqtt_board import partitions
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import BOARDS
 
-JOURNAL_KINDS = ("vboard", "partition", "rp2flash")
+JOURNAL_KINDS = ("vboard", "partition", "files")
 FLASH_WITH = ("none", "esptool", "uf2")
 SECTOR = 4096
 
@@ -87,7 +88,7 @@ def check(name, data, folder):
         (data["filesystem"]["size"] % SECTOR == 0,
          f"filesystem.size: expected a multiple of {SECTOR}"),
     ]  # fmt: skip
-    return [text for holds, text in conditions if not holds] + _file_faults(data, folder)
+    return [text for holds, text in conditions if not holds] + _chip_faults(data, folder)
 
 
 def _missing(data):
@@ -101,9 +102,39 @@ def _missing(data):
     return faults
 
 
-def _file_faults(data, folder):
-    """Files that the description names must be there."""
-    table = data.get("flash", {}).get("partitions")
-    if table and not (folder / table).is_file():
-        return [f"flash.partitions: there is no file {table} in {folder}"]
-    return []
+def _chip_faults(data, folder):
+    """What the way of flashing and the kind of journal need besides."""
+    faults = []
+    if data["micropython"]["flash_with"] != "none":
+        if not isinstance(data["micropython"].get("image"), str):
+            faults.append("micropython.image: expected the name of the image to fetch")
+        if not data.get("usb", {}).get("vendors"):
+            faults.append("usb.vendors: expected a list of USB vendor numbers")
+    if data["journal"]["kind"] == "partition":
+        faults += _partition_faults(data, folder)
+    return faults
+
+
+def _partition_faults(data, folder):
+    flash = data.get("flash", {})
+    try:
+        table = {p.name: p for p in partition_table(folder, flash)}
+    except (KeyError, OSError) as error:
+        return [f"flash.partitions, flash.size: expected a CSV file and a size ({error})"]
+    except partitions.PartitionError as error:
+        return [f"{flash['partitions']}: {error}"]
+    faults = []
+    for name, size in (
+        (data["journal"].get("label"), data["journal"]["size"]),
+        ("vfs", data["filesystem"]["size"]),
+    ):
+        if name not in table or table[name].size != size:
+            faults.append(f"{flash['partitions']}: expected a partition {name} of {size:#x} bytes")
+    return faults
+
+
+def partition_table(folder, flash):
+    """Return the Partitions of a board's own table, checked against the size of its flash."""
+    table = partitions.parse_csv((folder / flash["partitions"]).read_text())
+    partitions.check(table, flash["size"])
+    return table

@@ -7,13 +7,12 @@ to do. It must not know what is installed on the board or why.
 import ast
 import base64
 import contextlib
-import io
 import struct
 import time
 
 import serial
+from mpremote import transport_serial
 from mpremote.transport import TransportError, TransportExecError
-from mpremote.transport_serial import SerialTransport
 
 from umqtt_board.errors import BoardError
 
@@ -22,6 +21,23 @@ ANSWER_S = 10  # a board that says nothing for so long is lost
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
 
 _FAILURES = (TransportError, serial.SerialException, OSError, struct.error, EOFError)
+
+
+# mpremote prints what a board said when it did not understand it; our errors say it better.
+transport_serial.print = lambda *_: None
+
+
+class _Transport(transport_serial.SerialTransport):
+    """mpremote's transport with our patience instead of its fixed ten seconds."""
+
+    patience = ANSWER_S
+
+    def read_until(self, min_num_bytes, ending, timeout=10, data_consumer=None,
+                   timeout_overall=None):  # fmt: skip
+        return super().read_until(
+            min_num_bytes, ending, timeout and min(timeout, self.patience), data_consumer,
+            timeout_overall and min(timeout_overall, self.patience),
+        )  # fmt: skip
 
 
 class DeviceError(BoardError):
@@ -36,12 +52,12 @@ class Device:
     """An open serial port with the board's raw REPL. Use as a context manager.
 
     port      anything that pyserial takes: a path, COM3, socket://host:port, rfc2217://...
-    answer_s  seconds of silence after which the board counts as lost
+    answer_s  seconds of silence after which the board counts as lost (default ANSWER_S)
     """
 
-    def __init__(self, port, answer_s=ANSWER_S):
+    def __init__(self, port, answer_s=None):
         self.port = port
-        self.answer_s = answer_s
+        self.answer_s = answer_s or ANSWER_S
         self.doing = "connecting to it"
         self._transport = None
 
@@ -59,8 +75,7 @@ class Device:
         self._open_port()
         for attempts_left in (2, 1, 0):
             try:
-                with contextlib.redirect_stdout(io.StringIO()):  # mpremote prints what it got
-                    self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
+                self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
                 return
             except _FAILURES:
                 if not attempts_left:
@@ -72,7 +87,8 @@ class Device:
 
     def _open_port(self):
         try:
-            self._transport = SerialTransport(self.port, timeout=self.answer_s)
+            self._transport = _Transport(self.port, timeout=self.answer_s)
+            self._transport.patience = self.answer_s
             self._transport.serial.write_timeout = self.answer_s
         except (TransportError, serial.SerialException, OSError, ValueError):
             raise BoardError(why_not_open(self.port))

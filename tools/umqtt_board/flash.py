@@ -115,6 +115,9 @@ def _verify(device, board, items, report, progress):
     progress("verify", f"{len(items)} files read back, umqtt_min {found.library} loads; "
                        f"heap free {found.heap_before} -> {found.heap_after} bytes; "
                        f"journal region {found.journal} bytes")  # fmt: skip
+    if not found.journal and board["journal"]["kind"] != "files":
+        progress("verify", "no journal region in this board's flash: messages are kept in files, "
+                           "which wears it more (boards/README.md)")  # fmt: skip
 
 
 def _start(device, flat, report, progress, follow_log, timeout):

@@ -9,6 +9,7 @@ import time
 from umqtt_board.errors import BoardError
 
 ACKNOWLEDGED = re.compile(r"first publish acknowledged")
+PROMPT = ">>> "  # main.py has ended
 TIMEOUT_S = 90
 
 
@@ -20,18 +21,23 @@ def follow(device, show, timeout=TIMEOUT_S):
     device.doing = "starting"
     device.hard_reset(keep_open=True)
     deadline = time.monotonic() + timeout
-    pending, last = "", ""
+    pending, said = "", []
     while time.monotonic() < deadline:
         pending += device.read().decode(errors="replace")
         *lines, pending = pending.replace("\r", "").split("\n")
         for line in lines:
             if line.strip():
-                last = line
+                said = [*said[-2:], line]
                 show(line)
             if ACKNOWLEDGED.search(line):
                 return
+        if pending.startswith(PROMPT):
+            raise BoardError(
+                f"The board on {device.port} is installed, but its program has ended. What it "
+                f"said before: {' / '.join(said)}"
+            )
     raise BoardError(
         f"The board on {device.port} is installed, but no publish was acknowledged within "
-        f"{timeout} s. Its last line: {last!r}. See to the broker and the settings; "
+        f"{timeout} s. Its last line: {said[-1:]}. See to the broker and the settings; "
         "`make logs` shows more."
     )

@@ -15,6 +15,7 @@ import posixpath
 from dataclasses import dataclass, field
 
 from umqtt_board.build import Item
+from umqtt_board.device import DeviceError
 from umqtt_board.errors import BoardError
 
 MAIN = "/main.py"
@@ -23,6 +24,11 @@ SETTINGS = "/settings.json"  # stays when it is not given anew
 OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
 RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
 BLOCK = 4096
+ENOSPC = 28
+_FULL = (
+    "The filesystem on {port} is full: {detail}. Remove files of your own (`mpremote fs ls`), or "
+    "erase the board and flash it anew."
+)
 SPARE = 4 * BLOCK  # what littlefs needs to turn around in
 
 _HASH = """
@@ -72,11 +78,11 @@ class Plan:
     rename: list = field(default_factory=list)  # Items written aside or to be written aside
     remove: list = field(default_factory=list)  # paths that an earlier installation left
     same: int = 0
-    main_present: bool = False
+    main_off: bool = False  # main.py is the right one, but an earlier run took it away
 
     @property
     def nothing_to_do(self):
-        return not (self.rename or self.remove)
+        return not (self.rename or self.remove or self.main_off)
 
 
 def digest(data):
@@ -101,12 +107,16 @@ def plan(device, items):
     device.doing = "comparing its files"
     record = record_item(items)
     items = [*items, record]
-    there = hashes(device, [path for i in items for path in (i.path, i.path + ".new")])
-    result = Plan(main_present=there.get(MAIN) is not None)
+    there = hashes(device, [OFF] + [path for i in items for path in (i.path, i.path + ".new")])
+    off = there.pop(OFF)
+    result = Plan()
     for item in items:
         wanted = digest(item.data)
         if there[item.path] == wanted:
             result.same += 1
+            continue
+        if item.path == MAIN and off == wanted and there[MAIN] is None:
+            result.main_off = True
             continue
         result.rename.append(item)
         if there.pop(item.path + ".new") != wanted:
@@ -146,9 +156,24 @@ def carry_out(device, todo, progress):
     """Do what the Plan says. `progress(done, total, path)` is told the bytes as they go."""
     _check_space(device, todo)
     silence(device)
-    _write_aside(device, todo.write, progress)
+    try:
+        _write_aside(device, todo.write, progress)
+    except DeviceError as error:
+        if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
+            raise
+        _give_up(device, todo)
     _put_in_force(device, todo)
     allow_main(device, any(item.path == MAIN for item in todo.rename))
+
+
+def _give_up(device, todo):
+    """No room: the old program goes on as if nothing had been tried."""
+    device.run(_REMOVE + f"import os\nfor _p in {[i.path for i in todo.write]!r}: "
+                         "_remove(_p + '.new')")  # fmt: skip
+    allow_main(device, False)
+    device.hard_reset(keep_open=True)
+    detail = "the new files do not fit beside the old"
+    raise BoardError(_FULL.format(port=device.port, detail=detail))
 
 
 def silence(device):
@@ -172,10 +197,8 @@ def _check_space(device, todo):
     free = device.value("import os\n_s=os.statvfs('/')\nprint(_s[0]*_s[3])")
     need = sum(-(-len(item.data) // BLOCK) * BLOCK for item in todo.write) + SPARE
     if todo.write and need > free:
-        raise BoardError(
-            f"The filesystem on {device.port} is full: {need} bytes are needed, {free} are free. "
-            "Remove files of your own (`mpremote fs ls`), or erase the board and flash it anew."
-        )
+        detail = f"{need} bytes are needed, {free} are free"
+        raise BoardError(_FULL.format(port=device.port, detail=detail))
 
 
 def _write_aside(device, items, progress):

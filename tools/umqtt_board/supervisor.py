@@ -303,11 +303,12 @@ class Supervisor:
         """The watchdog's time is over.
 
         On a chip timers go on at the prompt and can feed it; here they stand still, so the
-        "kind" watchdog spares who works at the prompt. A "chip" one is as strict as silicon.
+        "kind" watchdog bites only while boot.py and main.py run. A "chip" one is as strict as
+        silicon.
         """
         if self.board is None:
             return
-        if self._watchdog_kind() != "chip" and not self.board.takes_interrupts():
+        if self._watchdog_kind() != "chip" and self.board.console.at_prompt:
             self._after("watchdog", self.watchdog_s, self._bite)
             return
         self._note("watchdog: not fed in time")

@@ -1,0 +1,363 @@
+"""Flashing a board: only what differs, whatever is cut in the middle, and errors that help."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from umqtt_board import build, device, flash, install
+from umqtt_board.errors import BoardError
+
+SETTINGS = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one"}
+CLI = [sys.executable, "-m", "umqtt_board"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A small library and firmware in place of the real ones; returns a writer of their files."""
+
+    def write(name, text):
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    write("lib/__init__.py", "__version__ = '9.9'\n")
+    write("lib/part.py", "def f():\n    return 1\n")
+    write("firmware/boot.py", "print('boot ran')\n")
+    write("firmware/main.py", "import app\n")
+    write("firmware/app.py", "import time\nimport sensors.one\nprint('app ran')\n"
+                             "while True:\n    time.sleep(1)\n")  # fmt: skip
+    write("firmware/sensors/one.py", "X = 1\n")
+    write("firmware/big.py", "".join(f"V{n} = 'value {n}'\n" for n in range(600)))
+    folder = tmp_path / "project"
+    monkeypatch.setattr(flash, "build", functools.partial(
+        build.build, folder / "lib", folder / "firmware", folder / "out"))  # fmt: skip
+    monkeypatch.setattr(device, "ANSWER_S", 2)
+    write.folder = folder
+    return write
+
+
+def _flash(board, settings=SETTINGS, **options):
+    return flash.flash("unix", board.port, settings, **options)
+
+
+def _bytes_sent(board):
+    sent = [0]
+    report = _flash(board, transfer=lambda done, total, path: sent.append(total))
+    return report, max(sent)
+
+
+def _files(board, mpremote):
+    code = """
+import os
+def walk(folder):
+    for entry in os.ilistdir(folder or "/"):
+        path = folder + "/" + entry[0]
+        walk(path) if entry[1] == 0x4000 else print(path)
+walk("")
+"""
+    return sorted(mpremote(board, "exec", code).split())
+
+
+def test_a_bare_board_gets_everything_and_starts(board, project, mpremote):
+    report = _flash(board)
+    board.wait_for(r"boot ran\napp ran")
+    assert report.library == "9.9" and report.journal == 65536 and report.settings == "written"
+    assert report.heap_before > report.heap_after > 100_000
+    assert _files(board, mpremote) == [
+        "/app.mpy", "/big.mpy", "/boot.py", "/installed.json", "/lib/umqtt_min/__init__.mpy",
+        "/lib/umqtt_min/part.mpy", "/main.py", "/sensors/one.mpy", "/settings.json",
+    ]  # fmt: skip
+    stored = mpremote(board, "cat", ":settings.json")
+    assert stored == '{"broker.host":"127.0.0.1","broker.port":1,"device":"one"}'
+
+
+def test_the_second_time_nothing_is_written(board, project):
+    _flash(board)
+    image = board.flash_image.read_bytes()
+    report, sent = _bytes_sent(board)
+    assert report.written == [] and report.removed == [] and sent == 0
+    assert report.settings == "same"
+    assert board.flash_image.read_bytes() == image
+
+
+def test_only_what_differs_is_written(board, project):
+    _flash(board)
+    project("lib/part.py", "def f():\n    return 2\n")
+    report, sent = _bytes_sent(board)
+    assert report.written == ["/lib/umqtt_min/part.mpy"]
+    assert sent < 200
+
+
+def test_settings_stay_when_none_are_given_and_change_alone(board, project, mpremote):
+    _flash(board)
+    assert _flash(board, None).settings == "kept"
+    report = _flash(board, SETTINGS | {"device": "two"})
+    assert report.written == ["/settings.json"]
+    assert '"device":"two"' in mpremote(board, "cat", ":settings.json")
+
+
+def test_what_an_update_drops_is_removed_and_the_users_files_stay(board, project, put, mpremote):
+    _flash(board)
+    put(board, "mine.py", "x = 1\n")
+    put(board, "app.py", "hides app.mpy\n")
+    os.remove(project.folder / "firmware" / "big.py")
+    os.remove(project.folder / "lib" / "part.py")
+    report = _flash(board)
+    assert report.removed == ["/app.py", "/big.mpy", "/lib/umqtt_min/part.mpy"]
+    assert mpremote(board, "cat", ":mine.py") == "x = 1\n"
+    assert "settings.json" in mpremote(board, "fs", "ls")
+
+
+def test_a_damaged_file_is_found_and_mended(board, project, put):
+    _flash(board)
+    put(board, "app.mpy", "not bytecode")
+    assert _flash(board).written == ["/app.mpy"]
+
+
+def _cut_at_call(board, monkeypatch, at):
+    """Cut the board's power right before the at-th program that flashing runs on it."""
+    calls = 0
+    run = device.Device.run
+
+    def counted(self, code):
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            board.cut()
+        return run(self, code)
+
+    monkeypatch.setattr(device.Device, "run", counted)
+    return lambda: calls
+
+
+@pytest.mark.parametrize("at", [1, 3, 5, 7, 9, 11, 14, 17, 19, 21, 22, 23])
+def test_a_cut_at_any_step_leaves_old_or_none_and_can_be_taken_up(
+    board, project, monkeypatch, mpremote, at
+):
+    _flash(board)
+    project("firmware/app.py", "import big, sensors.one, time\n"
+                               "print('new app', big.NEW, sensors.one.X)\n"
+                               "while True:\n    time.sleep(1)\n")  # fmt: skip
+    project("firmware/big.py", "NEW = 5\n" + "".join(f"W{n} = '{n}'\n" for n in range(500)))
+    project("firmware/sensors/one.py", "X = 7\n")
+    project("firmware/main.py", "import app  # new\n")
+    with monkeypatch.context() as patched:
+        calls = _cut_at_call(board, patched, at)
+        with pytest.raises(BoardError, match="was lost while .* run the same command again"):
+            _flash(board)
+        assert calls() == at
+    mark = len(board.printed())
+    board.power_on()
+    board.wait_for(r">>> |app ran|new app 5 7", since=mark)
+    assert "Traceback" not in board.printed()[mark:]  # never old and new together
+    mark = len(board.printed())
+    _flash(board)
+    board.wait_for("new app 5 7", since=mark)
+    assert not [path for path in _files(board, mpremote) if path.endswith((".new", ".off"))]
+
+
+def test_the_cuts_above_reach_the_last_step(board, project, monkeypatch):
+    _flash(board)
+    for name in ("app", "big", "sensors/one", "main"):
+        project(f"firmware/{name}.py", "Y = 1\n" * 60)
+    with monkeypatch.context() as patched:
+        calls = _cut_at_call(board, patched, 0)
+        _flash(board)
+    assert 21 <= calls() <= 30
+
+
+def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):
+    _flash(board)
+    project("firmware/big.py", "".join(f"W{n} = 'new {n}'\n" for n in range(600)))
+    project("firmware/zz.py", "Z = 1\n" * 300)
+
+    def cut_late(done, total, path):
+        if path == "/zz.mpy":
+            board.cut()
+
+    with pytest.raises(BoardError, match="was lost"):
+        _flash(board, transfer=cut_late)
+    board.power_on()
+    report, sent = _bytes_sent(board)
+    assert report.written == ["/big.mpy", "/zz.mpy", "/installed.json"]
+    assert 0 < sent < 1500
+
+
+def test_killing_the_tool_is_taken_up_too(make_board, tmp_path):
+    board = make_board()
+    board.power_on()
+    settings = tmp_path / "settings.toml"
+    settings.write_text('device = "k"\n[broker]\nhost = "127.0.0.1"\nport = 1\n')
+    command = [*CLI, "flash", "--port", board.port, "--settings", str(settings), "--no-follow"]
+    for delay in (0.5, 0.9, 1.1):
+        tool = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        time.sleep(delay)
+        tool.send_signal(signal.SIGKILL)
+        tool.wait()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "nothing to do" in again.stdout
+
+
+def _cli(*arguments, **environment):
+    done = subprocess.run(
+        [*CLI, *arguments], capture_output=True, text=True, timeout=120,
+        env=os.environ | environment,
+    )  # fmt: skip
+    return done.returncode, done.stderr, done.stdout
+
+
+def test_unknown_board_lists_the_boards():
+    status, said, _ = _cli("flash", "--board", "esp99")
+    assert status == 2
+    assert "no board 'esp99'" in said and "esp32, esp32c3, esp32s3, rp2040, rp2350, unix" in said
+
+
+def test_the_wrong_board_is_not_touched(board):
+    image = board.flash_image.read_bytes()
+    status, said, _ = _cli("flash", "--board", "rp2040", "--port", board.port)
+    assert status == 2 and "not BOARD=rp2040: give its own BOARD=" in said
+    assert board.flash_image.read_bytes() == image
+
+
+@pytest.mark.parametrize("port, said", [
+    ("/dev/ttyNONE", "no port /dev/ttyNONE: plug the board in"),
+    ("nonsense://x", "not an address of a serial port"),
+    ("socket://127.0.0.1:1", "cannot be opened"),
+])  # fmt: skip
+def test_a_port_that_is_not_there(port, said):
+    status, error, _ = _cli("flash", "--port", port)
+    assert status == 2 and said in error
+
+
+def test_a_port_in_use(board):
+    import serial
+
+    with serial.Serial(board.port, exclusive=True):
+        status, said, _ = _cli("flash", "--port", board.port)
+    assert status == 2 and "in use by another program" in said
+
+
+def test_a_board_without_power(board, monkeypatch):
+    board.cut()
+    monkeypatch.setattr(device, "ANSWER_S", 1)
+    with pytest.raises(BoardError, match="does not answer at the Python prompt"):
+        _flash(board)
+
+
+def test_no_usb_port_names_the_way_out(monkeypatch):
+    from serial.tools import list_ports
+
+    monkeypatch.setattr(list_ports, "comports", lambda: [])
+    with pytest.raises(BoardError, match="No board of the kind esp32 .* PORT="):
+        flash.flash("esp32")
+
+
+def test_two_usb_ports_are_listed(monkeypatch):
+    from serial.tools import list_ports, list_ports_common
+
+    found = []
+    for name in ("/dev/ttyUSB0", "/dev/ttyUSB1"):
+        port = list_ports_common.ListPortInfo(name)
+        port.vid, port.description = 0x10C4, "CP2102"
+        found.append(port)
+    monkeypatch.setattr(list_ports, "comports", lambda: found)
+    with pytest.raises(BoardError, match="ttyUSB0 .*; /dev/ttyUSB1 .* Choose one with PORT="):
+        flash.flash("esp32")
+
+
+@pytest.mark.parametrize("text, said", [
+    ("[broker]\nport = 1883\n", "broker.host: expected a text of 1 to 253 bytes, got nothing"),
+    ('[broker]\nhost = "h"\nport = "x"\n', "broker.port: expected a whole number from 0 to 65535"),
+    ('intervall_ms = 5\n[broker]\nhost = "h"\n', "intervall_ms: unknown key"),
+    ("[broker\nhost = 1\n", "is not TOML"),
+])  # fmt: skip
+def test_malformed_settings_name_the_key_and_touch_nothing(board, tmp_path, text, said):
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    image = board.flash_image.read_bytes()
+    status, error, _ = _cli("flash", "--port", board.port, "--settings", str(path))
+    assert status == 2 and said in error and str(path) in error
+    assert board.flash_image.read_bytes() == image
+
+
+def test_missing_settings_file():
+    status, said, _ = _cli("flash", "--settings", "/nowhere/settings.toml")
+    assert status == 2 and "SETTINGS=/nowhere/settings.toml cannot be read" in said
+
+
+def test_secrets_come_from_the_environment_and_are_never_shown(board, mpremote):
+    settings = {
+        "UMQTT_BROKER_HOST": "127.0.0.1", "UMQTT_BROKER_PORT": "1", "UMQTT_BROKER_USER": "u",
+        "UMQTT_BROKER_PASSWORD": "hunter2-very-secret",
+    }  # fmt: skip
+    status, error, output = _cli("flash", "--port", board.port, "--no-follow", **settings)
+    assert status == 0, error
+    assert "hunter2" not in error + output + board.printed()
+    assert '"broker.password":"hunter2-very-secret"' in mpremote(board, "cat", ":settings.json")
+    wrong = settings | {"UMQTT_BROKER_PASSWORD": "s3cret" * 60}
+    status, error, output = _cli("flash", "--port", board.port, **wrong)
+    assert status == 2 and "broker.password: expected a text" in error
+    assert "s3cret" not in error + output
+
+
+def test_a_full_filesystem_says_so_and_keeps_the_old_program(make_board, project, mpremote):
+    board = make_board(filesystem=0x18000)
+    board.power_on()
+    _flash(board)
+    mpremote(board, "exec", "f = open('fill', 'wb')\nwhile True:\n"
+                            "  try: f.write(bytes(512)); f.flush()\n  except OSError: break")
+    project("firmware/big.py", "".join(f"W{n} = 'new {n}'\n" for n in range(900)))
+    with pytest.raises(BoardError, match="filesystem .* is full: ") as raised:
+        _flash(board)
+    print(raised.value, mpremote(board, "df"))
+    mark = len(board.printed())
+    board.reset()
+    board.wait_for("app ran", since=mark)
+
+
+def test_a_source_that_does_not_compile_touches_nothing(board, project):
+    project("firmware/app.py", "def broken(:\n")
+    image = board.flash_image.read_bytes()
+    with pytest.raises(BoardError, match=r"app.py does not compile:\n(?s:.*)line 1"):
+        _flash(board)
+    assert board.flash_image.read_bytes() == image
+
+
+def test_what_reads_back_wrong_is_not_put_in_force(board, project, monkeypatch):
+    write = device.Device.write_file
+    monkeypatch.setattr(device.Device, "write_file", lambda self, path, data, progress:
+                        write(self, path, data[:-1] + b"?", progress))  # fmt: skip
+    with pytest.raises(BoardError, match="is not what was written"):
+        _flash(board)
+    monkeypatch.undo()
+    assert "main.py\n" not in subprocess.run(
+        [sys.executable, "-m", "mpremote", "connect", board.port, "fs", "ls"],
+        capture_output=True, text=True, timeout=60).stdout  # fmt: skip
+
+
+def test_the_real_firmware_reports_to_a_real_broker(board, iotcore):
+    lines = []
+    report = _flash(
+        board,
+        {"device": "one", "broker.host": "127.0.0.1", "broker.port": iotcore.port,
+         "interval_ms": 100},
+        follow_log=True, progress=lambda step, text: lines.append((step, text)),
+    )  # fmt: skip
+    assert report.acknowledged
+    assert any(step == "log" and "first publish acknowledged" in text for step, text in lines)
+
+
+def test_no_acknowledgement_is_an_error_with_the_last_line(board):
+    with pytest.raises(BoardError, match="no publish was acknowledged within 2 s. Its last line"):
+        _flash(board, follow_log=True, follow_timeout=2)
+
+
+def test_install_compares_nothing_but_content():
+    items = [build.Item("/b", b"2"), build.Item(install.SETTINGS, b"{}"), build.Item("/a", b"1")]
+    assert install.record_item(items).data == b'["/a", "/b"]'
