@@ -353,9 +353,21 @@ def test_the_real_firmware_reports_to_a_real_broker(board, iotcore):
     assert any(step == "log" and "first publish acknowledged" in text for step, text in lines)
 
 
-def test_no_acknowledgement_is_an_error_with_the_last_line(board):
-    with pytest.raises(BoardError, match="no publish was acknowledged within 2 s. Its last line"):
+def test_no_acknowledgement_is_an_error_with_the_last_line(board, project):
+    with pytest.raises(BoardError, match="no publish was acknowledged within 2 s.*'app ran'"):
         _flash(board, follow_log=True, follow_timeout=2)
+
+
+def test_a_program_that_ends_is_an_error_with_what_it_said(board, project):
+    project("firmware/app.py", "import nothing_of_the_kind\n")
+    with pytest.raises(BoardError, match="program has ended.* no module named 'nothing_of_the_k"):
+        _flash(board, follow_log=True)
+
+
+def test_the_acknowledged_publish_ends_the_following(board, project):
+    project("firmware/app.py", "print('umqtt: first publish acknowledged seq=1')\n"
+                               "import time\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
+    assert _flash(board, follow_log=True).acknowledged
 
 
 def test_install_compares_nothing_but_content():

@@ -9,6 +9,7 @@ import time
 from umqtt_board.errors import BoardError
 
 ACKNOWLEDGED = re.compile(r"first publish acknowledged")
+BANNER = ("MicroPython ", 'Type "help()"')
 PROMPT = ">>> "  # main.py has ended
 TIMEOUT_S = 90
 
@@ -26,7 +27,7 @@ def follow(device, show, timeout=TIMEOUT_S):
         pending += device.read().decode(errors="replace")
         *lines, pending = pending.replace("\r", "").split("\n")
         for line in lines:
-            if line.strip():
+            if line.strip() and not line.startswith(BANNER):
                 said = [*said[-2:], line]
                 show(line)
             if ACKNOWLEDGED.search(line):
