@@ -1,4 +1,4 @@
-"""Real brokers for the tests: mosquitto if it is installed, iotcore from the virtual environment.
+"""Real brokers for the tests: mosquitto if it is installed, iotcore; and the strict one over TCP.
 
 Knows: how each is started on a free port of the loopback and when it is ready.
 Must not know: what is tested with it.
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from strict_server import StrictServer
 
 START_SECONDS = 15.0
 _MOSQUITTO = """
@@ -95,11 +96,25 @@ def get(name):
     """The session's broker of that name, started when first asked for."""
     if name == "mosquitto" and not find_mosquitto():
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
-    if name not in ("mosquitto", "iotcore"):
-        raise ValueError(f"# needs: {name}: unknown, use mosquitto or iotcore")
+    if name not in ("mosquitto", "iotcore", "strict"):
+        raise ValueError(f"# needs: {name}: unknown, use mosquitto, iotcore or strict")
     if name not in _running:
-        _running[name] = Broker(name)
+        _running[name] = StrictServer() if name == "strict" else Broker(name)
     return _running[name]
+
+
+def check(name):
+    """What a strict broker has seen so far; raises ProtocolError, once."""
+    if name == "strict" and name in _running:
+        broker = _running[name].broker
+        until = time.monotonic() + 5
+        while broker.closing() and time.monotonic() < until:
+            time.sleep(0.01)  # the end of a connection comes a moment after its DISCONNECT
+        try:
+            with _running[name].lock:
+                broker.check()
+        finally:
+            broker.errors.clear()
 
 
 def environment(name, config=None):

@@ -4,7 +4,7 @@ Knows: how `tests/device/_run.py` is started on CPython and on MicroPython and w
 Must not know: what the tests are about.
 
 A file says what it wants in comments of its own:
-    # needs: mosquitto        (or iotcore) a broker; its address comes as BROKER_HOST, BROKER_PORT
+    # needs: mosquitto        or iotcore, strict: a broker; see BROKER_HOST, BROKER_PORT
     # heap: 64K               MicroPython heap (default 1M)
     # deadline: 60            seconds for each function (default 30)
     # only: micropython       (or cpython) where the other interpreter cannot show it
@@ -164,6 +164,9 @@ class DeviceItem(pytest.Item):
     def setup(self):
         need = self.parent.options["needs"]
         self.env = brokers.environment(need, self.config) if need else {}
+
+    def teardown(self):
+        brokers.check(self.parent.options["needs"])
 
     def runtest(self):
         error = self.parent.run(self)

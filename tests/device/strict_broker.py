@@ -155,6 +155,7 @@ class Connection:
         self._marks = []  # (offset in what is sent, function): called once the client has read it
         self._acks = []  # (type, pid) that the client owes, in order, with the offset of its cause
         self._releases = []  # ids whose PUBREC was sent: PUBRELs in this order
+        self._carried = []  # those of earlier connections: read, but perhaps not looked at
         self._spare = []  # ids of a second or unprovoked PUBREC: PUBREL may come
         self._heard = time.ticks_ms()
         self.received = []  # Packet, all of them
@@ -247,6 +248,7 @@ class Connection:
         self._releases = [
             one.message.pid for one in self.session.incoming if one.seen or one.released
         ]
+        self._carried = self._releases[:]
         if not self.open or not present:
             return
         for o in self.session.outgoing:
@@ -284,9 +286,18 @@ class Connection:
         if not message.dup:
             self._all_resent(message, None, "MQTT-4.4.0-1")
         known = Inflight(message)
-        self.session.incoming.append(known)
+        self.session.incoming.insert(self._place(message), known)
         self.broker._received(message)
         return known
+
+    def _place(self, message):
+        # What is re-sent though its acknowledgement had been read (the client closed
+        # before it came to that one) is older than all that is still to be re-sent.
+        incoming = self.session.incoming
+        for i in range(len(incoming)):
+            if message.dup and incoming[i].outstanding:
+                return i
+        return len(incoming)
 
     def _all_resent(self, message, until, statement):
         # What was not acknowledged comes first, in its order, else the order is lost.
@@ -311,6 +322,7 @@ class Connection:
         known.resent = True
         if message.pid in self._releases:
             self._releases.remove(message.pid)
+            self._carried.remove(message.pid)
         if message.qos == 1:
             self.broker._received(message)
 
@@ -329,8 +341,10 @@ class Connection:
     def _on_pubrel(self, p):
         known = self.session.find(p.pid)
         if p.pid in self._releases:
-            if self._releases[0] != p.pid and self.broker.resume_required:
-                fail("MQTT-4.6.0-4", "PUBREL %d before %d" % (p.pid, self._releases[0]))
+            carried = p.pid in self._carried
+            first = [r for r in self._releases if (r in self._carried) == carried][0]
+            if first != p.pid and self.broker.resume_required:
+                fail("MQTT-4.6.0-4", "PUBREL %d before %d" % (p.pid, first))
             self._releases.remove(p.pid)
         elif p.pid in self._spare:
             self._spare.remove(p.pid)
@@ -588,9 +602,14 @@ class StrictBroker:
         """Raise ProtocolError if anything was wrong."""
         if self.errors:
             raise ProtocolError("; ".join(self.errors))
-        for conn in self.connections:
-            if conn.open and conn.disconnected and not conn.closed_by_client:
-                fail("MQTT-3.14.4-1", "not closed after DISCONNECT")
+        if self.closing():
+            fail("MQTT-3.14.4-1", "not closed after DISCONNECT")
+
+    def closing(self):
+        """Connections that sent DISCONNECT and were not closed by the client."""
+        return [
+            c for c in self.connections if c.open and c.disconnected and not c.closed_by_client
+        ]
 
     def count(self, kind):
         """How many packets of that kind clients have sent."""
