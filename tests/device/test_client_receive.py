@@ -66,6 +66,15 @@ def test_check_msg_and_wait_msg_return_what_umqtt_simple_users_test_for():
     assert [m for _, m in b.got] == [b"x", b"y"]
 
 
+def test_wait_msg_delivers_one_message_as_umqtt_simple_does():
+    b = Bench().subscribe()
+    for i in range(3):
+        b.broker.publish(b"t", b"%d" % i, i)
+    for i in range(3):
+        b.client.wait_msg()
+        assert [m for _, m in b.got] == [b"%d" % k for k in range(i + 1)]
+
+
 def test_wait_msg_waits_and_a_dead_link_ends_it():
     b = Bench(keepalive=10).subscribe()
     b.net.black_hole = True
