@@ -42,6 +42,8 @@ class Demo:
     def __init__(self, out, options):
         self.out = out
         self.options = options
+        self.due = plan.draw(options.seed, options.boards, options.faults)
+        options.at_qos_1 = {fault.target for fault in self.due if fault.kind == plan.ACK}
         self.site = Site(out, options)
         self.screen = show.choose()
         self.timeline = Timeline(out / "events.jsonl", self.screen.event)
@@ -103,8 +105,7 @@ class Demo:
     # -- the run -----------------------------------------------------------------------------
 
     def _work(self):
-        due, running = list(plan.draw(self.options.seed, self.options.boards,
-                                      self.options.faults)), []
+        due, running = list(self.due), []
         total = self.options.boards * self.options.readings
         moved, last = time.monotonic(), None
         while due or running or not self._complete():
