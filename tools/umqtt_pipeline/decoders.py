@@ -91,7 +91,7 @@ def _identity(fields):
 def _reading(device, fields, measurements):
     epoch, sequence, low = _identity(fields)
     boot = _uint(fields, "bo", high=1 << 31)
-    uptime = _uint(fields, "up", high=1 << 40) * 1000 + _uint(fields, "ms", 0, 1000, 0)
+    uptime = _uint(fields, "up", high=1 << 31) * 1000 + _uint(fields, "ms", 0, 1000, 0)
     if not measurements:
         raise Malformed("no measurement")
     return Reading(device, epoch, sequence, boot, uptime, low, measurements)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .java import java_home
 
-# The first two JVM flags save 60 % of the CPU of a short run; a long-lived one drops them.
+# These JVM flags save 60 % of the CPU of a short run; a long-lived one drops them.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -23,6 +23,9 @@ def settings(memory, cores):
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
+        # Plans are made anew for each small batch; replanning them while they run costs more than
+        # it saves.
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
         # The tables' names come from query and batch, so a part of a task need not be renamed

@@ -118,16 +118,17 @@ def _checked(device, fields, measurements, first_checks):
         (fields["sq"].between(1, limit - 1), "sq is missing or out of range"),
         (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), "lo is above sq"),
         (fields["bo"].between(0, (1 << 31) - 1), "bo is missing or out of range"),
-        (fields["up"].between(0, (1 << 40) - 1), "up is missing or out of range"),
+        (fields["up"].between(0, (1 << 31) - 1), "up is missing or out of range"),
         (ms.between(0, 999), "ms is not an integer in 0..999"),
         (F.size(measurements) > 0, "no measurement"),
         (F.forall(measurements, lambda m: F.length(m["name"]) > 0), "a measurement has no name"),
         (finite, "a measurement is not a finite number"),
     )
+    uptime = F.try_add(F.try_multiply(fields["up"], F.lit(1000)), ms)
     return F.struct(
         device.alias("device"), F.lower(fields["ep"]).alias("epoch"),
-        fields["sq"].alias("sequence"), fields["bo"].cast("int").alias("boot"),
-        (fields["up"] * 1000 + ms).alias("uptime_ms"), fields["lo"].alias("low"),
+        fields["sq"].alias("sequence"), fields["bo"].try_cast("int").alias("boot"),
+        uptime.alias("uptime_ms"), fields["lo"].alias("low"),
         measurements.alias("measurements"), error.alias("error"),
     )  # fmt: skip
 
@@ -141,7 +142,7 @@ SENML = (
 def senml_json(text):
     """Column of SenML JSON text -> column DECODED."""
     pack = F.from_json(text, SENML)
-    first = pack[0]
+    first = F.get(pack, 0)
     records = F.filter(
         pack, lambda r, i: (i > 0) | r["n"].isNotNull() | r["v"].isNotNull()
     )
@@ -285,7 +286,7 @@ def duplicates(told):
 
 def clock_rows(told):
     """Clock records: at uptime_ms of that boot it was `time`."""
-    clock = F.filter("measurements", lambda m: m["name"] == CLOCK)[0]
+    clock = F.get(F.filter("measurements", lambda m: m["name"] == CLOCK), 0)
     return (
         told.where(F.col("fate") == "new")
         .withColumn("time", F.timestamp_millis(F.round(clock["value"] * 1000).cast("bigint")))

@@ -1,0 +1,257 @@
+"""From the spool to the tables, as a stream: exactly once, however late and however often killed.
+
+Tables are compared as pyarrow reads them, not as Spark does.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+
+import pyarrow.parquet as pq
+import pytest
+from pipeline_kit import (
+    DAY_US,
+    EPOCH,
+    NOON,
+    clock,
+    end,
+    fill,
+    flat,
+    publish,
+    run,
+    senml,
+    senml_text,
+    spawn,
+    wait_for,
+)
+from umqtt_pipeline import spool
+from umqtt_pipeline.ingest import COLUMNS, Ingest, InUse, Lock, Runner
+
+
+def table(root, name):
+    """All rows of a table as dicts, in a fixed order; nothing but Parquet files is looked at."""
+    files = sorted((root / name).rglob("*"))
+    assert all(f.is_dir() or f.suffix == ".parquet" for f in files)
+    rows = [row for f in files if f.is_file() for row in pq.ParquetFile(f).read().to_pylist()]
+    return sorted(rows, key=lambda row: row["offset"])
+
+
+def tables(root):
+    return {name: table(root, name) for name in COLUMNS}
+
+
+def numbers(root, name="silver", device="dev1"):
+    return sorted(r["sequence"] for r in table(root, name) if r["device"] == device)
+
+
+def ingest(spark, folder, root, rows=100_000):
+    Runner(spark, str(folder), str(root), once=True, rows=rows, patience=1).run()
+
+
+def story():
+    """Packets of two devices: all encodings, duplicates, gaps, two boots, malformed ones; the
+    clock of the first boot comes long after its first readings."""
+    sent = [publish(senml(n, boot=1), packet_id=n) for n in range(1, 40)]
+    sent += [publish(senml_text(n, device="dev2"), "dev2") for n in range(1, 30)]
+    sent += [publish(senml(n, boot=1), packet_id=n, dup=True) for n in range(30, 45)]
+    sent += [publish(b"\xff nonsense"), publish(senml(1, device="dev2")), publish(b"")]
+    sent += [publish(b"{}", topic="fleet/g/dev1/status")]
+    sent += [publish(flat(n, device="dev2", boot=2, x=n), "dev2") for n in range(25, 60)]
+    sent += [publish(clock(45, NOON // 1_000_000 - 500, boot=1, uptime_ms=60_000))]
+    sent += [publish(senml(n, boot=1 + n // 70)) for n in (*range(46, 80), 90, 91, 88, 46)]
+    sent += [publish(clock(92, NOON // 1_000_000, boot=2, uptime_ms=1_000))]
+    sent += [publish(senml(n, boot=1)) for n in range(1, 10)]
+    return sent
+
+
+@pytest.fixture(scope="module")
+def told(spark, tmp_path_factory):
+    """The story's spool, and its tables after an undisturbed run in one batch."""
+    root = tmp_path_factory.mktemp("story")
+    fill(root / "spool", story(), per_block=7)
+    ingest(spark, root / "spool", root / "tables")
+    return root
+
+
+def test_every_reading_once(told):
+    root = told / "tables"
+    assert numbers(root) == sorted({*range(1, 45), *range(46, 80), 90, 91, 88})
+    assert numbers(root, device="dev2") == list(range(1, 60))
+    assert [r["sequence"] for r in table(root, "clock")] == [45, 92]
+    assert len(table(root, "quarantine")) == 3
+    assert [r["packet_id"] for r in table(root, "bronze")][:3] == [1, 2, 3]
+
+
+def test_what_came_is_what_there_is(told):
+    """bronze = silver + clock + duplicates + quarantine + what carries no readings"""
+    found = tables(told / "tables")
+    offsets = [r["offset"] for name in ("silver", "clock", "duplicates", "quarantine")
+               for r in found[name]]  # fmt: skip
+    status = [r["offset"] for r in found["bronze"] if r["topic"].endswith("/status")]
+    assert sorted(offsets + status) == [r["offset"] for r in found["bronze"]]
+    assert len(found["bronze"]) == len(story())
+    assert [bytes(r["payload"]) for r in found["quarantine"]] == [
+        b"\xff nonsense", senml(1, device="dev2"), b""]  # fmt: skip
+    assert all(r["reason"] for r in found["quarantine"])
+
+
+def test_times_come_from_the_clock_of_the_boot(told):
+    for row in table(told / "tables", "silver"):
+        if row["device"] == "dev1":
+            begun = NOON / 1e6 - (560 if row["boot"] == 1 else 1)
+            assert row["time_quality"] == "clock"
+            assert row["time"].timestamp() == begun + row["uptime_ms"] / 1000
+        else:
+            assert row["time_quality"] == "received" and row["time"] == row["received_at"]
+
+
+@pytest.mark.parametrize("rows", [40, 77])
+def test_the_cut_into_batches_does_not_matter(spark, told, tmp_path, rows):
+    ingest(spark, told / "spool", tmp_path, rows)
+    assert tables(tmp_path) == tables(told / "tables")
+
+
+def test_late_by_40_days(spark, tmp_path):
+    """The duplicate goes, the reading stays, whatever a watermark would have said."""
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    fill(folder, [publish(senml(n)) for n in (1, 2, 3, 7)])
+    ingest(spark, folder, root)
+    fill(folder, [publish(senml(n)) for n in (3, 5, 8)], received=NOON + 40 * DAY_US)
+    ingest(spark, folder, root)
+    fill(folder, [publish(senml(n)) for n in (5, 4, 1)], received=NOON + 80 * DAY_US)
+    ingest(spark, folder, root)
+    assert numbers(root) == [1, 2, 3, 4, 5, 7, 8]
+    assert numbers(root, "duplicates") == [1, 3, 5]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL at one operation on a file."""
+
+
+@pytest.fixture
+def kill_at(monkeypatch):
+    """Arm with n: the n-th operation on a file from now on does not happen; returns the count."""
+    state = {"left": -1, "done": 0}
+
+    def guard(real):
+        def guarded(*args, **kwargs):
+            state["done"] += 1
+            if state["left"] == 0:
+                raise Killed(real.__name__)
+            state["left"] -= 1
+            return real(*args, **kwargs)
+
+        return guarded
+
+    for name in ("replace", "unlink", "rmdir", "mkdir"):
+        monkeypatch.setattr(os, name, guard(getattr(os, name)))
+
+    def arm(left):
+        state["left"], state["done"] = left, 0
+        return state
+
+    return arm
+
+
+def test_killed_at_any_file_operation(spark, tmp_path, kill_at):
+    """Batch 1, which has everything in it (a late clock rewrites files of batch 0), is killed
+    between any two changes of the disk; run again it gives the tables of an undisturbed run."""
+    fill(tmp_path / "spool", story(), per_block=7)
+    kept, root = tmp_path / "kept", tmp_path / "tables"
+    frame = spark.read.format("mqtt").load(str(tmp_path / "spool")).orderBy("offset")
+    half = frame.collect()[65].offset
+    (kept / "_checkpoint").mkdir(parents=True)
+    (kept / "_checkpoint" / "metadata").write_text(json.dumps({"id": "q"}))
+    Ingest(spark, kept)(frame.where(f"offset < {half}"), 0)
+    rest = frame.where(f"offset >= {half}")
+
+    def again():
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(kept, root)
+
+    again()
+    state = kill_at(-1)
+    Ingest(spark, root)(rest, 1)
+    operations, whole = state["done"], tables(root)
+    assert operations > 20
+    choose = random.Random(3)
+    for n in sorted(choose.sample(range(operations), 9)):
+        again()
+        kill_at(n)
+        with pytest.raises(Killed):
+            Ingest(spark, root)(rest, 1)
+        kill_at(-1)
+        Ingest(spark, root)(rest, 1)
+        assert tables(root) == whole, f"killed at operation {n} of {operations}"
+
+
+def test_killed_for_real_and_started_again(spark, told, tmp_path):
+    """SIGKILL to the command while it works; the tables are those of an undisturbed run."""
+    root, log = tmp_path / "tables", tmp_path / "log"
+    command = ("ingest", "--once", "--spool", told / "spool", "--tables", root, "--max-rows", 25,
+               "--consumer", "killed")  # fmt: skip
+    choose = random.Random(11)
+    for kill in range(2):
+        process = spawn(*command, log=log)
+        wait_for(lambda seen=kill: log.read_text().count(": batch ") > 2 * seen, 120, "a batch")
+        time.sleep(choose.uniform(0, 2))
+        end(process, signal.SIGKILL)
+    done = run(*command, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert tables(root) == tables(told / "tables")
+    assert not list((root / "_staging").iterdir())
+
+
+def test_a_lost_state_is_an_error_not_a_table_of_duplicates(spark, tmp_path):
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    fill(folder, [publish(senml(1))])
+    ingest(spark, folder, root)
+    shutil.rmtree(root / "_state" / f"{0:012d}")
+    fill(folder, [publish(senml(1))])
+    with pytest.raises(Exception, match="state of the batch before"):
+        ingest(spark, folder, root)
+
+
+def test_a_new_checkpoint_goes_on_with_the_old_state(spark, tmp_path):
+    """Spark's checkpoint deleted: everything is read again, and nothing is there twice."""
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    fill(folder, [publish(senml(n)) for n in range(1, 6)])
+    ingest(spark, folder, root)
+    shutil.rmtree(root / "_checkpoint")
+    fill(folder, [publish(senml(6))])
+    ingest(spark, folder, root)
+    assert numbers(root) == [1, 2, 3, 4, 5, 6]
+    assert len(table(root, "bronze")) == 11
+
+
+def test_one_writer_at_a_time(tmp_path):
+    lock = Lock(tmp_path)
+    with pytest.raises(InUse):
+        Lock(tmp_path)
+    del lock
+    fill(tmp_path / "spool", [publish(senml(1))])
+    held = Lock(tmp_path)
+    done = run("ingest", "--once", "--spool", tmp_path / "spool", "--tables", tmp_path)
+    assert done.returncode == 2 and "another ingest" in done.stderr
+    del held
+
+
+@pytest.mark.parametrize("arguments,words", [
+    (["--spool", "{tmp}/none"], "is not a spool"),
+    (["--interval", "0"], "--interval"),
+    (["--consumer", "../x"], "--consumer"),
+])  # fmt: skip
+def test_bad_arguments(tmp_path, arguments, words):
+    spool.SpoolWriter(tmp_path / "spool").close()
+    given = {"--spool": str(tmp_path / "spool"), "--tables": str(tmp_path / "tables")}
+    given.update(zip(arguments[::2], (a.format(tmp=tmp_path) for a in arguments[1::2])))
+    done = run("ingest", "--once", *[x for pair in given.items() for x in pair])
+    assert done.returncode == 2
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_epochs_are_shown_as_hex(told):
+    assert {r["epoch"] for r in table(told / "tables", "silver")} == {EPOCH.hex()}

@@ -1,0 +1,174 @@
+"""Silver's functions, one DataFrame in and one out: no stream, no files."""
+
+import datetime
+
+import pytest
+from pipeline_kit import EPOCH, NOON, clock, flat, senml, senml_text, topic
+from pyspark.sql import functions as F
+from umqtt_pipeline import bronze, decoders, silver
+from umqtt_pipeline.tables import ddl
+
+UTC = datetime.UTC
+
+
+def at(seconds):
+    return datetime.datetime.fromtimestamp(NOON / 1e6 + seconds, UTC)
+
+
+def utc(collected):
+    """Spark hands out naive datetimes in the local time zone."""
+    return collected.astimezone(UTC)
+
+
+@pytest.fixture
+def rows(spark):
+    """Make bronze rows of payloads, or of (topic, payload), one second apart."""
+
+    def make(*payloads):
+        data = []
+        for n, payload in enumerate(payloads):
+            name, payload = payload if isinstance(payload, tuple) else (topic(), payload)
+            data.append((name, payload, 1, False, False, n + 1, at(n), 100 * n, None))
+        made = spark.createDataFrame(data, ddl(bronze.COLUMNS))
+        return made.withColumn("date", F.to_date("received_at"))
+
+    return make
+
+
+@pytest.fixture
+def seen(spark):
+    def make(*ranges, device="dev1", epoch=EPOCH):
+        data = [("g", device, epoch.hex(), a, b) for a, b in ranges]
+        return spark.createDataFrame(data, ddl(silver.SEEN))
+
+    return make
+
+
+def test_the_three_encodings_give_the_same_row(rows):
+    values = [("temperature", "Cel", 20.5)]
+    packs = [senml(7, [("temperature", "Cel", 20.5)], boot=3), senml_text(7, values, boot=3),
+             flat(7, boot=3, temperature=20.5)]  # fmt: skip
+    for n, r in enumerate(silver.decode(rows(*packs)).orderBy("offset").collect()):
+        assert r.reason is None and not r.other
+        assert (r.group, r.device, r.epoch, r.sequence, r.boot, r.uptime_ms) == (
+            "g", "dev1", EPOCH.hex(), 7, 3, 7000)  # fmt: skip
+        unit = None if n == 2 else "Cel"
+        assert [tuple(m) for m in r.measurements] == [("temperature", unit, 20.5)]
+
+
+MALFORMED = [
+    b"", b"\x00", b"hello", b"[", b"[]", b"[1]", b"[{}]", b"{}", b"{\"device\":\"dev1\"", b"\x80",
+    b"\x82\xa1", senml(0), senml(3, low=4), senml(1, [("x", None, float("nan"))]),
+    senml_text(0), senml_text(3, low=4), senml_text(1, [("x", None, "warm")]),
+    senml_text(1, [("x", None, None)]), senml_text(1, [("", None, 1)]), senml_text(1, device=""),
+    senml_text(1) + b" tail", flat(1), flat(0, x=1), flat(1, x="warm"), flat(1, x=None),
+    flat(3, low=4, x=1), flat(1, device="", x=1), flat(1, x=float("nan")),
+    flat(1, x=float("inf")), flat(1, epoch=b"short", x=1), flat(1, boot=-1, x=1),
+    b"[" * 5000, b"{\"a\":" * 5000, b'{"a":1,"a":2}', b"\xff\xfe\xfd",
+    senml_text(2**62), flat(2**62, x=1), flat(2**70, x=1), flat(1, boot=2**40, x=1),
+    senml_text(1, uptime_ms=2**62), senml(1, uptime_ms=2**62), senml(1, boot=2**40),
+    senml(1, device="dev2"), senml_text(1, device="dev2"), flat(1, device="dev2", x=1),
+    clock(1, 5), clock(1, 99_999_999_999),
+    ("fleet/g/telemetry", senml(1)), ("a", senml(1)), ("fleet/g/dev1/x/telemetry", senml(1)),
+]  # fmt: skip
+
+
+def test_what_is_no_reading_has_a_reason(rows):
+    found = silver.decode(rows(*MALFORMED)).orderBy("offset").collect()
+    assert [MALFORMED[n] for n, r in enumerate(found) if not r.reason] == []
+    assert "dev2" in found[MALFORMED.index(senml(1, device="dev2"))].reason
+    assert "topic" in found[-1].reason
+
+
+def test_no_reading_for_the_bridge_is_none_for_silver(rows):
+    """What silver takes, the bridge marks: else a device would send it for ever."""
+    payloads = [m for m in MALFORMED if isinstance(m, bytes)] + [
+        senml(1), senml_text(2), flat(3, x=1), senml_text(4, [("x", None, 1e300)]), clock(5, 2e9)]
+    taken = silver.decode(rows(*payloads)).where("reason is null").collect()
+    assert len(taken) == 5
+    assert all(decoders.identity(bytes(r.payload)) for r in taken)
+
+
+def test_status_and_commands_are_neither_readings_nor_malformed(rows):
+    names = ["fleet/g/d/status", "fleet/g/d/ack", "fleet/g/d/cmd/interval"]
+    told = silver.decode(rows(*((n, b"{}") for n in names))).collect()
+    assert [r.other for r in told] == [True] * 3 and [r.reason for r in told] == [None] * 3
+
+
+def test_an_unknown_field_is_ignored_and_white_space_is_no_matter(rows):
+    text = b' \r\n' + senml_text(1).replace(b'"n"', b'"zz": {"deep": [1]}, "n"') + b"\n"
+    assert silver.decode(rows(text)).first().reason is None
+
+
+def fates(rows, seen):
+    told = silver.with_fate(silver.decode(rows), seen)
+    return {r.offset // 100: r.fate for r in told.collect()}
+
+
+def test_duplicates_within_a_batch_and_against_what_was_seen(rows, seen):
+    packs = [senml(n) for n in (5, 1, 5, 3, 4, 9, 1)]
+    assert fates(rows(*packs), seen((1, 1), (4, 8))) == {
+        0: "duplicate", 1: "duplicate", 2: "duplicate", 3: "new", 4: "duplicate", 5: "new",
+        6: "duplicate"}  # fmt: skip
+    assert fates(rows(*packs), seen()) == {0: "new", 1: "new", 2: "duplicate", 3: "new",
+                                           4: "new", 5: "new", 6: "duplicate"}  # fmt: skip
+
+
+def test_another_epoch_or_device_is_no_duplicate(rows, seen):
+    packs = [senml(1), senml(1, epoch=bytes(8)), (topic("d2"), senml(1, device="d2")),
+             (topic("dev1", "h"), senml(1))]  # fmt: skip
+    told = fates(rows(*packs), seen((1, 1)))
+    assert told == {0: "duplicate", 1: "new", 2: "new", 3: "new"}
+
+
+def test_ranges_grow_together(rows, seen):
+    packs = [senml(n) for n in (2, 4, 7, 10, 12)]
+    new = silver.with_fate(silver.decode(rows(*packs)), seen()).where("fate = 'new'")
+    after = silver.seen_after(seen((1, 1), (3, 3), (5, 6), (20, 30)), new)
+    found = sorted((r["first"], r["last"]) for r in after.collect())
+    assert found == [(1, 7), (10, 10), (12, 12), (20, 30)]
+    other = silver.seen_after(seen((1, 9), device="d2"), new).collect()
+    assert {(r["device"], r["first"], r["last"]) for r in other} >= {("d2", 1, 9)}
+
+
+@pytest.fixture
+def clocks(spark):
+    def make(*data):
+        return spark.createDataFrame(
+            [("g", "dev1", EPOCH.hex(), boot, at(when), up) for boot, when, up in data],
+            ddl(silver.CLOCKS),
+        )
+
+    return make
+
+
+def test_time_is_the_clock_of_the_boot_plus_the_difference_of_uptimes(rows, seen, clocks):
+    packs = [senml(1, boot=1, uptime_ms=5_250), senml(2, boot=2, uptime_ms=1_000),
+             senml(3, boot=3, uptime_ms=9_000)]  # fmt: skip
+    told = silver.with_fate(silver.decode(rows(*packs)), seen())
+    made = silver.silver(told, clocks((1, -1000, 10_000), (2, -500, 0)))
+    assert made.columns == list(silver.COLUMNS)
+    found = {r.sequence: (utc(r.time), r.time_quality) for r in made.collect()}
+    assert found == {1: (at(-1004.75), "clock"), 2: (at(-499), "clock"), 3: (at(2), "received")}
+
+
+def test_clock_records(rows, seen, clocks):
+    packs = [senml(1), clock(2, NOON // 1_000_000, boot=4, uptime_ms=1_500),
+             clock(3, NOON // 1_000_000 + 77, boot=4, uptime_ms=90_000)]  # fmt: skip
+    told = silver.with_fate(silver.decode(rows(*packs)), seen())
+    made = silver.clock_rows(told)
+    told_times = [(r.sequence, r.boot, r.uptime_ms, utc(r.time)) for r in made.collect()]
+    assert sorted(told_times) == [(2, 4, 1_500, at(0)), (3, 4, 90_000, at(77))]
+    assert [r.sequence for r in silver.readings(told).collect()] == [1]
+    first = silver.clocks_after(clocks(), made).collect()
+    assert [(r.boot, utc(r.clock_time), r.clock_uptime_ms) for r in first] == [(4, at(0), 1_500)]
+    known = silver.clocks_after(clocks((4, -9, 1)), made).collect()
+    assert [(r.boot, utc(r.clock_time)) for r in known] == [(4, at(-9))]
+
+
+def test_a_clock_beside_a_measurement_gives_both(rows, seen, clocks):
+    pack = senml(1, [("clock", "s", NOON // 1_000_000), ("x", None, 4)], uptime_ms=0)
+    told = silver.with_fate(silver.decode(rows(pack)), seen())
+    assert [tuple(r.measurements[0]) for r in silver.readings(told).collect()] == [
+        ("x", None, 4.0)]  # fmt: skip
+    assert silver.clock_rows(told).count() == 1

@@ -1,0 +1,155 @@
+"""format("mqtt"): every packet once, in batches as large as asked, and nothing deleted early."""
+
+import json
+
+import pytest
+from pipeline_kit import NOON, fill, publish, senml
+from umqtt_pipeline import source, spool
+from umqtt_pipeline.source import Options, SpoolStreamReader, advance, read_range, split
+
+
+def packets(count):
+    return [publish(senml(n), packet_id=n, dup=n % 7 == 0) for n in range(1, count + 1)]
+
+
+def rows_of(parts):
+    return [row for part in parts for batch in read_range(part, False)
+            for row in batch.to_pylist()]  # fmt: skip
+
+
+def test_batch_read_has_every_field(spark, tmp_path):
+    fill(tmp_path, [*packets(120), publish(b"", topic="\u00e4/b", packet_id=9)], per_block=50)
+    rows = spark.read.format("mqtt").load(str(tmp_path)).orderBy("offset").collect()
+    assert len(rows) == 121
+    for n, row in enumerate(rows[:120], 1):
+        assert (row.topic, bytes(row.payload), row.qos, row.retain, row.dup, row.packet_id) == (
+            "fleet/g/dev1/telemetry", senml(n), 1, False, n % 7 == 0, n)  # fmt: skip
+        assert row.received_at.timestamp() == NOON / 1e6 + (n - 1) // 50
+    assert (rows[120].topic, bytes(rows[120].payload)) == ("\u00e4/b", b"")
+    assert len({row.offset for row in rows}) == 121
+
+
+def test_an_empty_spool_has_no_rows(spark, tmp_path):
+    spool.SpoolWriter(tmp_path).close()
+    assert spark.read.format("mqtt").load(str(tmp_path)).count() == 0
+
+
+@pytest.mark.parametrize("options,words", [
+    ({}, "path"), ({"path": "x", "maxRowsPerBatch": "-1"}, "maxRowsPerBatch"),
+    ({"path": "x", "numPartitions": "many"}, "numPartitions"),
+    ({"path": "x", "consumer": "../x"}, "consumer"), ({"path": "x", "skipDamaged": "1"}, "true"),
+])  # fmt: skip
+def test_bad_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        Options(options)
+
+
+def test_no_spool_is_a_clear_error(spark, tmp_path):
+    with pytest.raises(Exception, match="is not a spool"):
+        spark.read.format("mqtt").load(str(tmp_path)).count()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 10, 11, 25, 1000])
+def test_admission_and_partitions_lose_and_repeat_nothing(tmp_path, monkeypatch, rows):
+    """Offsets may fall into the middle of a block, partitions begin at blocks."""
+    monkeypatch.setattr(source, "PART_ROWS", 1)
+    writer = spool.SpoolWriter(tmp_path, segment_bytes=700)
+    sent = packets(61)
+    for at, size in ((0, 1), (1, 10), (11, 9), (20, 1), (21, 40)):
+        writer.append(b"".join(sent[at : at + size]), size, NOON)
+    writer.close()
+    end, at, found = spool.durable(tmp_path), [0, 0], []
+    while True:
+        reached, taken = advance(tmp_path, at, end, rows)
+        if reached == at:
+            break
+        assert taken == min(rows, 61 - len(found))
+        parts = split(tmp_path, at, reached, 3)
+        assert len(parts) <= 3
+        found += rows_of(parts)
+        at = reached
+    assert [row["packet_id"] for row in found] == list(range(1, 62))
+    assert [row["offset"] for row in found] == sorted({row["offset"] for row in found})
+
+
+def test_stream_batches_and_restart(spark, tmp_path):
+    """maxRowsPerBatch, available-now, and a restart that reads only what is new."""
+    folder, seen = tmp_path / "spool", []
+    fill(folder, packets(130))
+
+    def once():
+        frame = spark.readStream.format("mqtt").options(
+            path=str(folder), maxRowsPerBatch="60", consumer="t").load()  # fmt: skip
+        query = frame.writeStream.foreachBatch(
+            lambda df, n: seen.append((n, sorted(r.packet_id for r in df.collect())))
+        ).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        started = query.start()
+        assert started.awaitTermination(60)
+
+    once()
+    assert [len(rows) for _, rows in seen] == [60, 60, 10]
+    fill(folder, packets(135)[130:])
+    once()
+    assert [n for n, _ in seen] == [0, 1, 2, 3]
+    assert sorted(x for _, rows in seen for x in rows) == list(range(1, 136))
+    # The last batch is planned again after a restart, so what it read is not released.
+    released = json.loads((folder / "consumers" / "t.json").read_text())["position"]
+    last = [b.position for b, _ in spool.walk(folder, 0, spool.durable(folder))]
+    assert released < last[2]
+
+
+def test_commit_releases_one_batch_late(tmp_path):
+    fill(tmp_path, packets(10), per_block=1)
+    reader = SpoolStreamReader(Options({"path": str(tmp_path), "consumer": "c"}))
+    key = spool.spool_id(tmp_path)
+    released = lambda: json.loads((tmp_path / "consumers" / "c.json").read_text())  # noqa: E731
+    reader.initialOffset()
+    assert released() == {"position": 0}
+    reader.commit({key: [100, 0]})
+    assert released() == {"position": 0}
+    reader.commit({key: [200, 3]})
+    assert released() == {"position": 100}
+    again = SpoolStreamReader(Options({"path": str(tmp_path), "consumer": "c"}))
+    again.commit({key: [200, 3]})  # a restarted driver does not know what was said before
+    assert released() == {"position": 100}
+
+
+def test_a_spool_begun_anew_is_another_series(tmp_path):
+    fill(tmp_path / "a", packets(20))
+    reader = SpoolStreamReader(Options({"path": str(tmp_path / "a")}))
+    start = reader.latestOffset(reader.initialOffset(), source.ReadAllAvailable())
+    (tmp_path / "a").rename(tmp_path / "old")
+    fill(tmp_path / "a", packets(5))
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert len(rows_of(reader.partitions(start, end))) == 5
+
+
+def test_deleted_positions_are_an_error_not_a_hole(tmp_path):
+    writer = spool.SpoolWriter(tmp_path, segment_bytes=100)
+    for packet in packets(4):
+        writer.append(packet, 1, NOON)
+    writer.close()
+    spool.segments(tmp_path)[0].path.unlink()
+    with pytest.raises(spool.SpoolError, match="deleted"):
+        split(tmp_path, [0, 0], [writer.position, 0], 2)
+
+
+def test_damage_fails_unless_told_to_skip(tmp_path):
+    fill(tmp_path, packets(30), per_block=10)
+    block = [b for b, _ in spool.walk(tmp_path, 0, spool.durable(tmp_path))][1]
+    path = spool.segments(tmp_path)[0].path
+    raw = bytearray(path.read_bytes())
+    raw[block.position + 40] ^= 1
+    path.write_bytes(raw)
+    parts = split(tmp_path, [0, 0], [spool.durable(tmp_path), 0], 1)
+    with pytest.raises(spool.SpoolError, match="check value"):
+        rows_of(parts)
+    kept = [row["packet_id"] for batch in read_range(parts[0], True) for row in batch.to_pylist()]
+    assert kept == [*range(1, 11), *range(21, 31)]
+
+
+def test_several_spools(spark, tmp_path):
+    fill(tmp_path / "a", packets(3))
+    fill(tmp_path / "b", packets(4))
+    frame = spark.read.format("mqtt").load(f"{tmp_path / 'a'},{tmp_path / 'b'}")
+    assert frame.count() == 7
