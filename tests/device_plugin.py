@@ -222,7 +222,8 @@ class DeviceFile(pytest.File):
             self.processes[item.interpreter] = process
         error = process.result(item.function_name, float(self.options["deadline"]))
         if process.load_failed:
-            self.load_errors[item.interpreter] = error
+            last = error.splitlines()[-2]
+            self.load_errors[item.interpreter] = f"not loaded: {last} (see the first failure)"
         if process.ended or item.function_name == process.names[-1]:
             process.close()
             del self.processes[item.interpreter]

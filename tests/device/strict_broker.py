@@ -118,6 +118,7 @@ class Session:
         self.outgoing = []  # Outgoing
         self.queue = []  # messages that came while the client was away
         self.requests = {}  # id of SUBSCRIBE and UNSUBSCRIBE not answered: (connection, packet)
+        self.completed = {}  # id of a finished QoS 2 publication: the connection it ended in
         self.resumed = False  # the client may have sent something in an earlier connection
         self.last_pid = 0
 
@@ -285,6 +286,7 @@ class Connection:
             fail("MQTT-3.3.1-1", "DUP on a first delivery: %r" % message)
         if not message.dup:
             self._all_resent(message, None, "MQTT-4.4.0-1")
+        self.session.completed.pop(message.pid, None)
         known = Inflight(message)
         self.session.incoming.insert(self._place(message), known)
         self.broker._received(message)
@@ -348,12 +350,19 @@ class Connection:
             self._releases.remove(p.pid)
         elif p.pid in self._spare:
             self._spare.remove(p.pid)
+        elif self.session.completed.get(p.pid, self) is not self:
+            pass  # PUBCOMP was read, but the device lost its power before it had written that down
         else:
             fail("MQTT-4.3.3-1", "PUBREL %d without PUBREC" % p.pid)
         if known:
             self._check_release(known, p)
             known.released = known.resent = True
-        self.answer(PUBREL, self._short(0x70, p.pid), lambda: self._forget(known))
+
+        def seen():
+            self._forget(known)
+            self.session.completed[p.pid] = self
+
+        self.answer(PUBREL, self._short(0x70, p.pid), seen)
 
     def _check_release(self, known, p):
         if known.resent and not known.seen and not self.broker.unread_acks:

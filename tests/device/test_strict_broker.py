@@ -338,6 +338,10 @@ def test_pubrel_is_repeated_after_a_cut():
     assert conn.take(100) == b"\x70\x02\x00\x01"
     caught("MQTT-4.3.3-1", broker, conn, b"\x62\x02\x00\x01")
     assert broker.payloads() == [b"x"]
+    conn = again(broker, conn)
+    conn.feed(b"\x62\x02\x00\x01")  # PUBCOMP was read but not written down before the cut
+    assert conn.take(100) == b"\x70\x02\x00\x01"
+    caught("MQTT-4.3.3-1", broker, conn, b"\x62\x02\x00\x02")
 
 
 def test_3_1_dup_on_a_repeated_pubrel():
