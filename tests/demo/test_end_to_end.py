@@ -39,8 +39,7 @@ def alive(pid):
 def test_every_reading_is_in_the_table_once(tmp_path):
     out = tmp_path / "demo"
     process = start(out, "--boards", "2", "--readings", "20", "--interval-ms", "400",
-                    "--seed", "3",
-                    "--fault", "board", "--fault", "link", "--fault", "broker")
+                    "--seed", "3", "--fault", "board", "--fault", "link", "--fault", "broker")
     text = finish(process, out)
     assert process.returncode == 0, text
     run = json.loads((out / "run.json").read_text())
@@ -56,8 +55,7 @@ def test_without_the_mark_of_the_pipeline_the_loss_is_seen(tmp_path):
     # The count must be able to fail: here the broker's word is believed, and the broker dies.
     out = tmp_path / "demo"
     process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300",
-                    "--seed", "1",
-                    "--fault", "broker", "--confirm", "broker")
+                    "--seed", "1", "--fault", "broker", "--confirm", "broker", "--patience", "30")
     text = finish(process, out)
     assert process.returncode == 1, text
     assert "not in silver" in text

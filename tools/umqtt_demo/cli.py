@@ -80,11 +80,13 @@ def _interrupt(*_):
               help="milliseconds between two readings of a board")
 @click.option("--confirm", type=click.Choice(["pipeline", "broker"]), default="pipeline",
               help="who releases a reading; with broker, what the broker forgets is lost")
+@click.option("--patience", type=click.IntRange(10, 3600), default=90,
+              help="seconds without any progress until it gives up and says what is missing")
 @click.option("--fault", "kinds", multiple=True,
               type=click.Choice([*dict.fromkeys(plan.ALL), "none"]),
               help="only faults of this kind (may be given again); left out: all")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="build/demo")
-def main(boards, readings, seed, broker, interval_ms, confirm, kinds, out):
+def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, out):
     """Sensors lose power and network, servers are killed, and every reading is in the table once.
 
     Exit status: 0 every count is exact, 1 one is not, 2 wrong arguments or a broker that can't be
@@ -95,7 +97,8 @@ def main(boards, readings, seed, broker, interval_ms, confirm, kinds, out):
     faults = plan.ALL if not kinds else tuple(kind for kind in plan.ALL if kind in kinds)
     command = "make demo BOARDS=%d READINGS=%d SEED=%d" % (boards, readings, seed)
     options = Options(boards=boards, readings=readings, seed=seed, broker=broker, faults=faults,
-                      interval_ms=interval_ms, confirm=confirm, command=command)
+                      interval_ms=interval_ms, confirm=confirm, command=command,
+                      patience=patience)
     # Whatever ends us, the parts are ended in order.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

@@ -35,7 +35,8 @@ class Faults:
         return getattr(self, fault.kind)(fault)
 
     def holds(self, name):
-        """Whether a fault has this part ("bridge", "spark", "broker") in its hands."""
+        """Whether a fault has this part in its hands: "bridge", "spark", "broker", a Sensor or a
+        Link."""
         return name in self._busy
 
     def _free(self, *names):
@@ -47,6 +48,8 @@ class Faults:
         """Power cut right after a reading was begun; back later with the flash as it was."""
         sensor = self.site.sensors[fault.target]
         interval = self.site.options.interval_ms / 1000
+        yield self._free(sensor)
+        self._busy.add(sensor)
         self._catch_reading(sensor, 2 * interval + 1)
         # Most of what can go wrong goes wrong in the first milliseconds.
         time.sleep(min(2.0, fault.share ** 4 * interval))
@@ -56,6 +59,7 @@ class Faults:
                               % (sensor.name, taken))
         yield pause(fault.seconds)
         sensor.power_on()
+        self._busy.discard(sensor)
         self.tell.back(away, "%s has power again" % sensor.name)
 
     @staticmethod

@@ -20,8 +20,6 @@ TURN_S = 0.15
 BRIDGE_START_S = 30.0
 SPARK_START_S = 120.0
 FIRST_S = 30.0
-# No reading taken and none come to silver for so long: it is not going to happen any more.
-STALLED_S = 90.0
 DRAIN_S = 60.0
 GOLD_S = 180.0
 
@@ -35,8 +33,8 @@ class Demo:
 
     Arguments:
         out: pathlib.Path of an empty folder
-        options: object with boards, readings, interval_ms, seed, broker, confirm, command,
-            faults
+        options: object with boards, readings, interval_ms, seed, broker, confirm, patience,
+            command, faults
     """
 
     def __init__(self, out, options):
@@ -119,7 +117,7 @@ class Demo:
             now = taken, sum(self.rows.values())
             if now != last:
                 moved, last = time.monotonic(), now
-            if time.monotonic() - moved > STALLED_S and not running:
+            if time.monotonic() - moved > self.options.patience and not running:
                 self._give_up()
                 return
             time.sleep(TURN_S)
@@ -145,7 +143,7 @@ class Demo:
 
     def _give_up(self):
         self.ended = time.time()
-        text = "nothing has moved for %d s: " % STALLED_S + "; ".join(
+        text = "nothing has moved for %d s: " % self.options.patience + "; ".join(
             "%s has taken %d of %d, %d are in the table"
             % (s.name, s.log.count, self.options.readings, self.rows.get(s.name, 0))
             for s in self.site.sensors)
