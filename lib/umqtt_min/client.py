@@ -93,6 +93,7 @@ class MQTTClient:
     lw_msg = b""
     lw_flags = 0
     _views = None
+    _one = False  # wait_msg(): stop after one message
     _error = ENOTCONN
     _granted = b""
     _codes = 0
@@ -483,15 +484,19 @@ class MQTTClient:
         return op or None
 
     def wait_msg(self):
-        """Wait, without limit, until a message has been delivered.
+        """Wait, without limit, until one message has been delivered.
 
         A link that is dead ends it (OSError) where there is a keep-alive.
         """
-        while True:
-            op = self.check_msg()
-            if op:
-                return op
-            self._idle(1000)
+        self._one = True
+        try:
+            while True:
+                op = self.check_msg()
+                if op:
+                    return op
+                self._idle(1000)
+        finally:
+            self._one = False
 
     def _idle(self, ms):
         # Until something may be read, and not longer than the keep-alive allows.
@@ -505,7 +510,8 @@ class MQTTClient:
         # All that has arrived; in a tick it stops before a PUBLISH.
         # Returns the first byte of the last PUBLISH delivered, 0 without one.
         rx = self._rx
-        self._delivered = op = 0
+        self._delivered = 0
+        op = 1  # 0: all that has arrived was looked at
         n = 64  # a flood must not keep the application for ever
         if self._tx.left:
             self._tx.write()
@@ -513,14 +519,16 @@ class MQTTClient:
             op = rx.whole()
             if op:
                 if tick and op >> 4 == 3:
-                    break  # it is for the application; what is behind it is not seen
+                    break  # it is for the application
                 rx.start = rx.next
                 self._handle(op)
                 n -= 1
+                if self._one and self._delivered:
+                    break
             elif not rx.fill():
                 break
         if self._keep and not self._tx.left:
-            self._keep.check(not (tick and (op or rx.big)))
+            self._keep.check(not op)
         if self._session and not tick:
             self._session.pump()
         return self._delivered
