@@ -26,7 +26,7 @@ def test_it_needs_nothing_else():
 def test_a_right_run_says_so():
     html = report.render(synthetic.run())
     assert "Every reading is in the table exactly once" in html
-    assert "360 readings of 3 boards, 6 faults" in html
+    assert "360 readings of 3 boards, 6 outages" in html
     assert "✗" not in html
 
 

@@ -67,7 +67,8 @@ def _legend(figure, kinds, extra=()):
     handles = list(extra) + [Patch(color=OUTAGES[kind][0], alpha=0.35, label=OUTAGES[kind][1])
                              for kind in OUTAGES if kind in kinds]
     if handles:
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(8, len(handles)),
+        columns = len(handles) if len(handles) <= 8 else (len(handles) + 1) // 2
+        figure.legend(handles=handles, loc="outside upper center", ncols=columns,
                       frameon=False, fontsize=8.5, handlelength=1.6, columnspacing=1.4)
 
 
@@ -77,15 +78,20 @@ def _marker(label, **style):
 
 @matplotlib.rc_context(STYLE)
 def journeys(devices, outages, end):
-    """Each reading as a line from the moment it was taken to the moment it was in the table."""
+    """Each reading as a line from the moment it was taken to the moment it was in the table.
+
+    The line is strong until the reading is in the bridge's spool, and faint from there.
+    """
     figure, axes = _panels(len(devices), 1.55)
     kinds = set()
     for n, (ax, device) in enumerate(zip(axes, devices)):
         kinds |= _shade(ax, outages, device["name"], end)
         there = [s for s in device["samples"] if s["table"] is not None]
         lost = [s for s in device["samples"] if s["table"] is None]
-        ax.hlines([s["ordinal"] for s in there], [s["taken"] for s in there],
-                  [s["table"] for s in there], color=colour(n), linewidth=0.8, alpha=0.45)
+        numbers = [s["ordinal"] for s in there]
+        for begin, end_, alpha in (("taken", "bridge", 1.0), ("bridge", "table", 0.35)):
+            ax.hlines(numbers, [s[begin] for s in there], [s[end_] for s in there],
+                      color=colour(n), linewidth=0.9, alpha=alpha)
         ax.plot([s["taken"] for s in device["samples"]],
                 [s["ordinal"] for s in device["samples"]], ".", color=INK, markersize=2.5)
         ax.plot([s["table"] for s in there], [s["ordinal"] for s in there], "o",
@@ -96,8 +102,11 @@ def journeys(devices, outages, end):
         ax.set_ylabel("reading")
         ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes[-1].set_xlabel("seconds since the boards were switched on")
-    _legend(figure, kinds, (_marker("taken", marker=".", color=INK, markersize=5),
-                            _marker("in the table", marker="o", color=FAINT, markersize=5)))
+    _legend(figure, kinds, (
+        _marker("taken", marker=".", color=INK, markersize=5),
+        Line2D([], [], color=INK, linewidth=1.2, label="on its way to the spool"),
+        Line2D([], [], color=INK, linewidth=1.2, alpha=0.35, label="in the spool"),
+        _marker("in the table", marker="o", color=FAINT, markersize=5)))
     return _svg(figure)
 
 
@@ -144,6 +153,7 @@ def latency(devices, outages, end):
 def duplicates(devices, outages, end):
     """Copies of each record that were removed, at the time the record was taken."""
     figure, axes = _panels(len(devices), 0.95, sharey=True)
+    most = max([1] + [s["copies"] - 1 for device in devices for s in device["samples"]])
     kinds = set()
     for n, (ax, device) in enumerate(zip(axes, devices)):
         kinds |= _shade(ax, outages, device["name"], end)
@@ -155,7 +165,7 @@ def duplicates(devices, outages, end):
                     color=colour(n), markersize=3.5, markeredgewidth=0)
         ax.set_title("%s: %d removed" % (device["name"], device["verdict"]["duplicates"]),
                      loc="left", fontweight="bold", color=colour(n))
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, most + 0.4)
         ax.yaxis.set_major_locator(MaxNLocator(3, integer=True, min_n_ticks=1))
     axes[-1].set_xlim(0, end)
     axes[-1].set_xlabel("seconds since the boards were switched on (reading taken)")

@@ -81,7 +81,7 @@ def _cards(run, rows):
          "bad": total("rows") != total("taken")},
         {"name": "missing", "value": total("missing"), "bad": total("missing")},
         {"name": "duplicates removed", "value": total("duplicates")},
-        {"name": "faults made", "value": len(run["outages"])},
+        {"name": "outages", "value": len(run["outages"])},
         {"name": "median latency", "value": _span(_median(late))},
     ]
 
@@ -103,12 +103,14 @@ def _since(run):
 
 FIGURES = (
     ("journeys", "The way of every reading",
-     "A dark dot is a reading taken, a coloured dot the same reading in the table; the line "
-     "between them is the time that it was kept somewhere on the way. What was away is shaded. "
-     "A red cross would be a reading that never came."),
+     "A dark dot is a reading taken, a coloured dot the same reading in the table. The strong "
+     "line between them is the time that it was kept in the board's flash, the faint one the time "
+     "in the bridge's spool. What was away is shaded. A red cross would be a reading that never "
+     "came."),
     ("latency", "From sensor to table",
      "How long each reading took, and the share of readings that took no longer than so long. "
-     "The tall ones waited on a board, in its flash, until there was a way again."),
+     "The tall ones waited, in a board's flash or in the bridge's spool, until there was a way "
+     "again."),
     ("duplicates", "Duplicates removed",
      "What a device sent again because it could not know that it had arrived. Each reading is "
      "in silver once; this is how many copies of it more came to bronze."),
@@ -132,7 +134,7 @@ def _figures(run):
 def _headline(run, ok, rows):
     if ok:
         return ("Every reading is in the table exactly once",
-                "%d readings of %d boards, %d faults on the way, none lost and none counted "
+                "%d readings of %d boards, %d outages on the way, none lost and none counted "
                 "twice." % (sum(row["taken"] for row in rows), len(rows), len(run["outages"])))
     return ("A count is wrong", "What follows was found by comparing the sensors' own count with "
                                 "the silver table.")
