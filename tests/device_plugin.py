@@ -5,7 +5,7 @@ Must not know: what the tests are about.
 
 A file says what it wants in comments of its own:
     # needs: mosquitto        or iotcore, strict: a broker; see BROKER_HOST, BROKER_PORT
-    # heap: 64K               MicroPython heap (default 1M)
+    # heap: 64K               MicroPython heap (default 512K)
     # deadline: 60            seconds for each function (default 30)
     # only: micropython       (or cpython) where the other interpreter cannot show it
 All selected functions of a file run in one process per interpreter.  After a hang or a crash,
@@ -30,7 +30,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "device"
 INTERPRETERS = ("cpython", "micropython")
-DEFAULT_HEAP = "1M"
+DEFAULT_HEAP = "512K"
 DEFAULT_DEADLINE = 30.0
 LOAD_DEADLINE = 30.0
 _OPTION = re.compile(r"^# (needs|heap|deadline|only): *(\S+)", re.M)

@@ -4,6 +4,7 @@ Knows: the normative statements (OASIS, Appendix B) and the client's API.
 Must not know: how the client does it.  The strict broker checks every byte in all of these tests;
 tests/host/test_statements.py checks that no statement is left out.
 """
+# heap: 2M
 
 import time
 

@@ -2,6 +2,7 @@
 
 Knows: the client's API, the strict broker.  Must not know: the client's parser.
 """
+# heap: 2M
 
 from harness import Bench, raises, reason
 from strict_broker import publish

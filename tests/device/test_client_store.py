@@ -221,6 +221,18 @@ def test_ids_skip_what_is_in_flight_and_go_on_after_a_reboot():
     delivered(b, [b"%d" % i for i in range(7)], 1)
 
 
+def test_ids_skip_what_has_waited_in_the_store_for_65535_messages():
+    """[MQTT-2.3.1-2]"""
+    disk = Disk()
+    b = Stored(disk)
+    old = b.client.publish(b"t", b"old", qos=1, wait=False)
+    disk.seq = 65530  # what came between has been acknowledged
+    b.client.pid = old - 2 if old > 2 else 65535 + old - 2
+    ids = [b.client.publish(b"t", b"new", qos=1, wait=False) for _ in range(3)]
+    assert old not in ids and len(set(ids)) == 3
+    finish(b)
+
+
 def scenario(b, sent):
     """A bit of everything, at both QoS; appends what publish() accepted."""
     b.connect()

@@ -1,0 +1,112 @@
+"""The client with FlashStore on a NOR flash that loses its power at every operation.
+
+Knows: the scenarios every store has to pass, the flash emulator.
+Must not know: the journal's format.
+"""
+# heap: 4M
+# deadline: 240
+
+import store_scenarios as scenarios
+from harness import Bench
+from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut
+from umqtt_min import FlashStore, MQTTException
+
+PAGES = (1, 256)
+flash = [None]
+
+
+def fresh(page=1):
+    """An erased flash of 8 sectors."""
+    flash[0] = NOR(blocks=8, block=4096, page=page)
+
+
+def open_store():
+    """The store as it is after a reboot."""
+    flash[0].boot()
+    return FlashStore(flash[0])
+
+
+def test_everything_once():
+    for page in PAGES:
+        fresh(page)
+        scenarios.everything_once(open_store)
+
+
+def test_many():
+    for page in PAGES:
+        fresh(page)
+        scenarios.many(open_store)
+
+
+def test_offline_then_reboot():
+    for page in PAGES:
+        fresh(page)
+        scenarios.offline_then_reboot(open_store)
+
+
+def test_link_cuts():
+    scenarios.cuts(open_store, fresh, False, step=5)
+
+
+def test_link_cuts_and_reboots():
+    scenarios.cuts(open_store, fresh, True, step=3)
+
+
+def test_incoming_once():
+    fresh()
+    scenarios.incoming_once(open_store)
+
+
+def test_dup_only_on_what_may_have_been_sent():
+    fresh()
+    scenarios.dup_only_on_what_may_have_been_sent(open_store)
+
+
+def with_power_cut(page, operation, at, mode):
+    """Play, die in that operation, boot, finish, check.  True if it died."""
+    fresh(page)
+    sent = {1: [], 2: []}
+    died = False
+    try:
+        b = Bench(store=open_store(), **scenarios.OPTIONS)
+        flash[0].cut_after(operation, at, mode)
+        scenarios.play(b, sent)
+    except PowerCut:
+        died = True
+    except (OSError, MQTTException):
+        pass
+    b.make(store=open_store(), **scenarios.OPTIONS)
+    scenarios.finish(b)
+    for qos in (1, 2):
+        got = [m.payload for m in b.broker.messages if m.qos == qos]
+        once = scenarios.firsts(got)
+        # What was accepted came; the message that was being accepted may have come as well.
+        assert once[: len(sent[qos])] == sent[qos], (operation, at, mode, got, sent)
+        assert len(once) <= len(sent[qos]) + 1, (operation, at, mode, got, sent)
+        assert qos == 1 or got == once, (operation, at, mode, got)
+    return died
+
+
+def sizes(page):
+    """Bytes of each program of the scenario, 0 for an erase, as without a power cut."""
+    fresh(page)
+    flash[0].sizes = []
+    b = Bench(store=open_store(), **scenarios.OPTIONS)
+    del flash[0].sizes[:]
+    scenarios.play(b, {1: [], 2: []})
+    return flash[0].sizes
+
+
+def test_power_cuts_at_every_operation():
+    for page in PAGES:
+        for mode in (PREFIX, SUBSET, INVISIBLE, LOOKS_DONE):
+            for operation, size in enumerate(sizes(page)):
+                at = (operation * 7 + mode * 3) % (size + 1)
+                assert with_power_cut(page, operation + 1, at, mode)
+
+
+def test_power_cuts_between_operations():
+    operation = 1
+    while with_power_cut(1, operation, 0, PREFIX):
+        operation += 1
+    assert operation > 10
