@@ -1,0 +1,266 @@
+"""Media of the journal: the files of a folder, where there is no raw flash region.
+
+Knows: how to make a file durable on littlefs and on other file systems.
+Must not know: records.
+
+Two layouts. `PlainFiles`: one file per segment, programmed in place and synced: host file
+systems, FAT. `SmallFiles`: for littlefs, where syncing an append costs two erases: a segment
+is cut into files so small that littlefs keeps them inside its directory log, and a program
+rewrites one of them in one commit, which is atomic.
+"""
+
+import os
+
+from .bits import copy
+
+ENOENT = 2
+_BLANK = b"\xff" * 256
+
+
+def _sync(file):
+    """Make what was written to an open file durable."""
+    file.flush()  # MicroPython: syncs on littlefs and on the unix port's POSIX files
+    if hasattr(os, "fsync"):
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder):
+    """Make new names in a folder durable, where the system lets a folder be opened."""
+    if hasattr(os, "fsync"):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _make(folder):
+    """Make a folder and those above it."""
+    path = ""
+    for part in folder.split("/"):
+        path += part
+        if part and part != ".":
+            try:
+                os.mkdir(path)
+                _sync_folder(path.rsplit("/", 1)[0] or "/" if "/" in path else ".")
+            except OSError:
+                pass  # it is there, or the next step says what is wrong
+        path += "/"
+    os.listdir(folder)
+
+
+def _fill(view, off, end):
+    """Blank bytes off to end of a buffer."""
+    while off < end:
+        n = min(256, end - off)
+        copy(view, off, _BLANK, 0, n)
+        off += n
+
+
+class PlainFiles:
+    """One file per segment, overwritten in place."""
+
+    page = 1
+    once = False
+    spare = 1
+    levelled = False
+
+    def __init__(self, folder, size, count):
+        self.size = size
+        self.count = count
+        self._folder = folder
+        self._file = None
+        self._segment = -1
+
+    def open(self):
+        """Make the folder if it is not there."""
+        _make(self._folder)
+
+    def close(self):
+        """Close the file at hand."""
+        if self._file:
+            self._file.close()
+        self._file = None
+        self._segment = -1
+
+    def read(self, segment, off, buf):
+        """Fill buf from the segment; a file that is missing or short reads as blank."""
+        try:
+            file = self._at(segment, "r+b")
+            file.seek(off)
+            n = file.readinto(buf)
+        except OSError as e:
+            if e.errno != ENOENT:
+                raise
+            n = 0
+        _fill(buf, n, len(buf))
+
+    def program(self, segment, off, view):
+        """Write a view's bytes, durable when it returns."""
+        file = self._at(segment, "r+b")
+        file.seek(off)
+        file.write(view)
+        _sync(file)
+
+    def erase(self, segment):
+        """Make the segment's file, all 0xFF."""
+        try:
+            file = self._at(segment, "r+b")
+        except OSError:
+            file = self._at(segment, "w+b")
+        file.seek(0)
+        for _ in range(self.size // 256):
+            file.write(_BLANK)
+        _sync(file)
+        _sync_folder(self._folder)
+
+    def _at(self, segment, mode):
+        if segment != self._segment:
+            self.close()
+            self._file = open("%s/%03d.log" % (self._folder, segment), mode)
+            self._segment = segment
+        return self._file
+
+
+class SmallFiles:
+    """Segments cut into files of at most `page` bytes behind two bytes of generation.
+
+    Erasing only counts a generation up: files of an older one read as blank, and the first
+    program, the header's, makes it durable. So an erase costs nothing, and a segment's old
+    content stays until the new header replaces it in one commit.
+    """
+
+    page = 1
+    once = False
+    spare = 1
+    levelled = True  # littlefs spreads the wear; few files are better than all in turn
+
+    def __init__(self, folder, size, count, chunk):
+        self.size = size
+        self.count = count
+        self._folder = folder
+        self.chunk = chunk
+        self._buf = bytearray(chunk + 2)
+        self._view = memoryview(self._buf)
+        self._generations = [0] * count
+        self._at = -1  # number of the file in _buf
+        self._used = 0
+
+    def open(self):
+        """Make the folder; read the generation of every segment there is."""
+        _make(self._folder)
+        self._at = -1
+        for segment in range(self.count):
+            self._generations[segment] = self._load(segment, 0, False)
+
+    def close(self):
+        """Nothing stays open."""
+        self._at = -1
+
+    def read(self, segment, off, buf):
+        """Fill buf from the segment; what is missing reads as blank."""
+        done = 0
+        n = len(buf)
+        while done < n:
+            self._select(segment, off // self.chunk)
+            at = off % self.chunk
+            k = min(n - done, self.chunk - at)
+            copy(buf, done, self._buf, at + 2, k)
+            done += k
+            off += k
+
+    def program(self, segment, off, view):
+        """Rewrite the file that holds off, durable when it returns. A program does not cross
+        files; what goes over the end is padding."""
+        self._select(segment, off // self.chunk)
+        at = off % self.chunk
+        n = min(len(view), self.chunk - at)
+        while n and view[n - 1] == 255:
+            n -= 1
+        copy(self._buf, at + 2, view, 0, n)
+        self._used = max(self._used, at + n)
+        try:
+            with open(self._name(segment, off // self.chunk), "wb") as file:
+                file.write(self._view[: self._used + 2])
+        except OSError:
+            self._at = -1
+            raise
+
+    def erase(self, segment):
+        """From here on the segment reads as blank."""
+        self._generations[segment] = (self._generations[segment] + 1) & 0xFFFF
+        self._at = -1
+
+    def _name(self, segment, number):
+        return "%s/%d.%d" % (self._folder, segment, number)
+
+    def _select(self, segment, number):
+        """Have a file in _buf, blank if it is of an older generation."""
+        at = segment * 65536 + number
+        if at == self._at:
+            return
+        self._at = -1
+        generation = self._load(segment, number, True)
+        if generation != self._generations[segment]:
+            self._used = 0
+            generation = self._generations[segment]
+            _fill(self._buf, 2, len(self._buf))
+        self._buf[0] = generation >> 8
+        self._buf[1] = generation & 255
+        self._at = at
+
+    def _load(self, segment, number, whole):
+        """Read a file; its generation."""
+        self._used = 0
+        try:
+            with open(self._name(segment, number), "rb") as file:
+                n = file.readinto(self._buf)
+        except OSError as e:
+            if e.errno != ENOENT:
+                raise
+            n = 0
+        if whole:
+            _fill(self._buf, n, len(self._buf))
+        if n < 2:
+            return 0
+        self._used = n - 2
+        return self._buf[0] << 8 | self._buf[1]
+
+
+def littlefs(folder):
+    """Whether a folder is on littlefs, as far as the port can say."""
+    if hasattr(os, "fsync"):
+        return False
+    try:
+        import vfs
+
+        mounts = vfs.mount()
+    except (ImportError, TypeError):  # before 1.25: the ports' file system in flash is littlefs
+        import sys
+
+        return sys.platform not in ("linux", "darwin", "win32")
+    best = name = ""
+    if not folder.startswith("/"):
+        folder = os.getcwd().rstrip("/") + "/" + folder
+    for device, path in mounts:
+        prefix = path.rstrip("/") + "/"
+        if (folder + "/").startswith(prefix) and len(prefix) >= len(best):
+            best = prefix
+            name = type(device).__name__
+    return name.startswith("VfsLfs")
+
+
+def FileMedium(folder, size=65536, segment=0, chunk=112, small=None):
+    """The medium for a folder: SmallFiles on littlefs, PlainFiles elsewhere.
+
+    size: bytes of all segments. segment: bytes of one, a power of two; 0 for 4096, or 1024 in
+    small files. chunk: data bytes of a small file; at most what littlefs keeps inline, less 2
+    (128 with a prog size of 32, 512 with 256). small: True or False to choose the layout.
+    """
+    if small is None:
+        small = littlefs(folder)
+    if small:
+        segment = segment or 1024
+        return SmallFiles(folder, segment, size // segment, chunk)
+    segment = segment or 4096
+    return PlainFiles(folder, segment, size // segment)

@@ -1,0 +1,370 @@
+"""Mounting a journal: which records are valid, and settling what a power cut left behind.
+
+Knows: segment order, torn tails, SETTLE records.
+Must not know: what messages are for; it hands records to Journal.apply().
+
+A torn program may read either way on every later boot. Recovery therefore decides once and
+writes the decision down: a SETTLE record says from where on the old log does not count, and
+carries the last accepted record, whose bits nothing proves to be whole. STORE.md has the proof.
+"""
+
+import os
+from array import array
+
+from .bits import get4
+from .log import EIO, HEADER, MARK, NOWHERE, SETTLE, SETTLED, WINDOW, JournalFull
+
+
+def mount(j):
+    """Replay the medium into a cleared journal, settle it, and leave it ready to append."""
+    Replay(j).run()
+
+
+class Replay:
+    """The state of one mount; collected when it is done."""
+
+    def __init__(self, journal):
+        self._j = journal
+        self._jumps = array("I")  # pairs: from where, to where
+        self._from = self._to = NOWHERE  # the next jump
+        self._resume = 0
+        self._husk = 0  # serial of a header above the log with nothing valid behind it
+        self._end = 0  # where the log ends in its last segment
+        # The last accepted record: its position, and what of it must be carried over.
+        self._serial = self._off = 0
+        self._seg = self._place = self._length = 0
+
+    def run(self):
+        j = self._j
+        self._scan()
+        seg = j._oldest(0) if max(j._serials) else -1
+        if seg < 0:
+            self._format()
+        else:
+            self._replay(seg)
+            self._settle()
+        try:
+            while j._free() < j._keep and j._oldest(0) != j._head:
+                j._reclaim()
+        except JournalFull:
+            pass  # cut again and again: the next acknowledgement makes room
+
+    # Which segments are in the log.
+
+    def _scan(self):
+        """Fill the table of serial numbers: segments with a header and a valid record."""
+        j = self._j
+        newest = 0
+        for seg in range(j.medium.count):
+            j._serials[seg] = j._bad[seg] = 0
+            serial = self._probe(seg)
+            j._serial = max(j._serial, abs(serial))
+            if serial < 0:
+                self._husk = max(self._husk, -serial)
+            elif serial > newest:
+                newest = serial
+                j.epoch = bytes(j._back[8:16]) if j._load(seg) else b""
+        tail = self._drop_strangers()
+        for seg in range(j.medium.count):
+            if j._serials[seg] < tail:
+                j._serials[seg] = 0
+        if self._husk < newest:
+            self._husk = 0
+
+    def _probe(self, seg):
+        """Serial of a segment; negative if nothing valid is behind its header, 0 if none."""
+        j = self._j
+        try:
+            off = j._load(seg)
+            serial = get4(j._back, 16)
+            if not off:
+                j.skipped += self._litter(seg)
+                return 0
+            if j._valid(seg, off) > 0 or self._candidate(seg, off):
+                j._serials[seg] = serial
+                return serial
+        except OSError:
+            j.skipped += j._size
+            return 0
+        return -serial
+
+    def _drop_strangers(self):
+        """Forget segments of another epoch; the highest tail that a header names."""
+        j = self._j
+        tail = 0
+        for seg in range(j.medium.count):
+            if j._serials[seg]:
+                j._load(seg)
+                if bytes(j._back[8:16]) == j.epoch:
+                    tail = max(tail, get4(j._back, 20))
+                else:
+                    j._serials[seg] = 0
+        return tail
+
+    def _candidate(self, seg, off):
+        """The next place behind off where a recovery has left a valid SETTLE record, 0 if
+        there is none: a page that begins with MARK, then the record."""
+        j = self._j
+        off = (off // j._page + 1) * j._page
+        while off < j._end:
+            if j._back[j._window(seg, off)] == MARK and self._is_settle(seg, off + 1):
+                return off
+            off += j._page
+        return 0
+
+    def _is_settle(self, seg, off):
+        j = self._j
+        if off >= j._end or j._back[j._window(seg, off)] != SETTLE:
+            return False
+        return j._valid(seg, off) > 0
+
+    def _litter(self, seg):
+        """Bytes that are not blank."""
+        j = self._j
+        count = 0
+        for off in range(0, j._size, WINDOW):
+            j._window_seg = -1
+            j._window(seg, off)
+            for byte in j._back:
+                count += byte != 255
+        return count
+
+    # Jumps over what does not count.
+
+    def _collect(self, seg):
+        """Note the SETTLE records of a segment whose header was just loaded."""
+        j = self._j
+        off = j._load(seg)
+        serial = j._serials[seg]
+        if self._is_settle(seg, off):
+            self._jump(seg, off, self._position(serial, off))
+        off = self._candidate(seg, off)
+        while off:
+            self._jump(seg, off + 1, self._position(serial, off))
+            off = self._candidate(seg, off)
+
+    def _jump(self, seg, off, to):
+        j = self._j
+        i = j._window(seg, off)
+        serial = get4(j._back, i + 3)
+        at = max(0, self._position(serial, j._back[i + 7] << 8 | j._back[i + 8]))
+        if at < to:
+            self._jumps.append(at)
+            self._jumps.append(to)
+
+    def _position(self, serial, off):
+        """A place as one number that grows along the log."""
+        return (serial - self._base) * self._j._size + off
+
+    def _next_jump(self, at):
+        self._from = self._to = NOWHERE
+        jumps = self._jumps
+        for i in range(0, len(jumps), 2):
+            if jumps[i + 1] > at:
+                if jumps[i] < self._from or jumps[i] == self._from and jumps[i + 1] > self._to:
+                    self._from = jumps[i]
+                    self._to = jumps[i + 1]
+
+    # The replay.
+
+    def _replay(self, seg):
+        j = self._j
+        self._base = j._serials[seg]
+        order = []
+        while not order or order[-1] != seg:
+            order.append(seg)
+            self._collect(seg)
+            seg = j._oldest(j._serials[seg]) if j._serials[seg] < max(j._serials) else seg
+        self._next_jump(0)
+        for seg in order:
+            self._segment(seg)
+        for seg in order[:-1]:
+            if j._serials[seg] < j._tail:
+                self._bury(seg)
+        j._head = order[-1]
+
+    def _segment(self, seg):
+        j = self._j
+        off = j._load(seg)
+        start = self._position(j._serials[seg], 0)
+        if start + off < self._resume:
+            off = self._resume - start
+            if off >= j._size:
+                return
+            off += j._back[j._window(seg, off)] == MARK
+        else:
+            self._snapshot()
+        while off < j._size:
+            off = self._step(seg, start, off)
+
+    def _step(self, seg, start, off):
+        """Go over one record, or over what is not one; the offset behind it."""
+        j = self._j
+        if start + off >= self._from:
+            return self._leap(seg, start)
+        n = j._valid(seg, off)
+        if n > 0:
+            self._accept(seg, off, n)
+            return j._up(off + n)
+        self._end = off
+        limit = min(j._end, self._from - start)
+        to = self._resync(seg, off + 1, limit)
+        self._count_skipped(seg, off, to)
+        return j._size if to >= j._end else to
+
+    def _leap(self, seg, start):
+        j = self._j
+        self._resume = self._to
+        self._next_jump(self._to)
+        off = self._resume - start
+        if off >= j._size:
+            return off
+        return off + (j._back[j._window(seg, off)] == MARK)
+
+    def _resync(self, seg, off, limit):
+        """The next place from off on where a valid record begins, limit if there is none."""
+        j = self._j
+        last = self._last_byte(seg)
+        off = j._up(off)
+        while off < limit and off < last:
+            if j._valid(seg, off) > 0:
+                return off
+            off += j._align
+        return limit
+
+    def _last_byte(self, seg):
+        """Offset behind the last byte that is not blank."""
+        j = self._j
+        off = j._size
+        while off > 0 and j._back[j._window(seg, max(0, off - 1))] == 255:
+            off -= 1
+        return off
+
+    def _count_skipped(self, seg, off, to):
+        j = self._j
+        while off < to:
+            j.skipped += j._back[j._window(seg, off)] != 255
+            off += 1
+
+    def _accept(self, seg, off, n):
+        j = self._j
+        i = j._window(seg, off)
+        if j._back[i] == SETTLE:
+            self._serial = get4(j._back, i + 3)
+            self._off = j._back[i + 7] << 8 | j._back[i + 8]
+            self._place = off + SETTLED
+            self._length = n - SETTLED - 4
+        else:
+            self._serial = j._serials[seg]
+            self._off = self._place = off
+            self._length = n - 4
+        self._seg = seg
+        self._end = off + n
+        j.apply(seg, off)
+
+    def _snapshot(self):
+        """Take over what the header just loaded says."""
+        j = self._j
+        back = j._back
+        j.boot = max(j.boot, get4(back, 24))
+        seq = get4(back, 28)
+        j.sent = get4(back, 32)
+        j.last_pid = back[40] << 8 | back[41]
+        j.key = bytes(back[HEADER : HEADER + back[42]])
+        j._confirmed = max(j._confirmed, get4(back, 36))
+        j._count = 0
+        at = HEADER + back[42]
+        for i in range(back[43]):
+            j._in_add(back[at + 2 * i] << 8 | back[at + 2 * i + 1])
+        j._tail = max(j._tail, get4(back, 20))
+        j.raise_seq(seq)
+        j._forget_held()
+
+    def _bury(self, seg):
+        """The segment was reclaimed: what the index still has in it was moved and is done."""
+        j = self._j
+        for seq in range(j.low, j.seq):
+            if j._state(seq) and j._places[seq % j._span] >> j._shift == seg:
+                j._set(seq, 0)
+        j._serials[seg] = 0
+
+    # Settling.
+
+    def _format(self):
+        j = self._j
+        j.epoch = os.urandom(8)
+        j._head = j.medium.count - 1
+        j._tail = 0
+        self._serial = self._off = 0
+        self._recover_in_new()
+        j._tail = j._serial
+
+    def _settle(self):
+        j = self._j
+        j._tail = j._tail or self._base
+        if not j.medium.spare:  # RAM: no cut, nothing to settle
+            j._load(j._head)
+            j._off = self._end
+            j.boot += 1
+            return
+        at = 0 if j.medium.once or self._husk else self._fresh_page()
+        size = SETTLED + self._length + 4
+        if not at or at + 1 + size > j._end:
+            self._recover_in_new()
+            return
+        j._load(j._head)
+        j._serial = max(j._serial, self._husk)
+        j.boot += 1
+        if self._mark(at):
+            j._off = at + 1
+            if self._write_settle():
+                return
+        self._recover_in_new()
+
+    def _fresh_page(self):
+        """The first page of the head that no torn program can have touched, 0 if none.
+
+        A program never crosses a page, so a torn one without any trace is in the page where
+        the log ends; what a visible record claims to fill may be torn further on."""
+        j = self._j
+        seg = j._head
+        last = max(self._end, self._last_byte(seg))
+        last = max(last, self._end + j._extent(seg, self._end))
+        off = j._page
+        while off < j._end:
+            if j._back[j._window(seg, off)] == MARK:
+                last = max(last, off + 1 + j._extent(seg, off + 1))
+            off += j._page
+        off = (last // j._page + 1) * j._page
+        return off if off < j._end else 0
+
+    def _mark(self, at):
+        """The page is touched from here on. Always the same byte: a torn one reads as blank
+        and is written again, or is seen and the page avoided."""
+        j = self._j
+        j._begin(at)
+        j._tmp[0] = MARK
+        j._stage(j._tmp, 0, 1)
+        j._flush()
+        return not j._failed
+
+    def _write_settle(self):
+        j = self._j
+        j._void(self._serial, self._off, self._length)
+        to = (j._head << j._shift) + j._off + SETTLED
+        j._carry(self._seg, self._place, self._length)
+        if not j._finish(SETTLED + self._length + 4):
+            return False
+        place = (self._seg << j._shift) + self._place
+        for i in range(j._span):
+            if j._states[i] and j._places[i] == place and self._length:
+                j._places[i] = to
+        return True
+
+    def _recover_in_new(self):
+        j = self._j
+        j.boot += 1
+        while j._open_next():
+            if self._write_settle():
+                return
+        raise OSError(EIO, "no segment takes what is programmed")
