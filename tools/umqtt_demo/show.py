@@ -69,7 +69,8 @@ class Terminal:
             table.add_column(name, justify="right" if not name else "left")
         for d in devices:
             table.add_row(d["name"], self._dot(d["on"]), self._dot(d["link"]),
-                          ProgressBar(total=d["wanted"], completed=d["taken"], width=24),
+                          ProgressBar(total=d["wanted"], completed=d["taken"], width=24,
+                                      complete_style="blue"),
                           str(d["taken"]),
                           ProgressBar(total=d["wanted"], completed=d["rows"], width=24,
                                       complete_style="green"), str(d["rows"]))
