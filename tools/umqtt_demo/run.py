@@ -20,6 +20,7 @@ TURN_S = 0.15
 BRIDGE_START_S = 30.0
 SPARK_START_S = 120.0
 FIRST_S = 30.0
+RELEASE_S = 30.0
 DRAIN_S = 60.0
 GOLD_S = 180.0
 
@@ -155,6 +156,10 @@ class Demo:
     def _finish(self):
         """Let everything that is under way arrive, and have Spark count it."""
         site = self.site
+        for sensor in site.sensors:
+            if not wait_until(sensor.delivered, RELEASE_S, 0.1):
+                self.problems.append("%s still holds readings: the word that they are safe has "
+                                     "not reached it" % sensor.name)
         for sensor in site.sensors:
             sensor.cut()
         time.sleep(1)

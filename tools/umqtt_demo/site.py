@@ -21,6 +21,8 @@ from .procs import Child, Guard, wait_until
 SETTINGS = {"sensor": "simulated", "stall_s": 4, "keepalive": 10,
             "connect_s": 5, "report_s": 0, "ntp": "", "retry.first_ms": 200,
             "retry.max_ms": 1500}
+# What firmware/app.py prints when it starts, and when nothing is left in its store.
+BOOTED, DELIVERED = " stored\n", "umqtt: all delivered"
 PIPELINE = [sys.executable, "-c", "from umqtt_pipeline.cli import main; main()"]
 
 
@@ -45,6 +47,10 @@ class Sensor:
         if size != self._size:
             self._log, self._size = sensorlog.read(path), size
         return self._log
+
+    def delivered(self):
+        """Whether its firmware has said, since it was switched on, that its store is empty."""
+        return DELIVERED in self.board.printed().rpartition(BOOTED)[2]
 
     def power_on(self):
         self.board.power_on()
