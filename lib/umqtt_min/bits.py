@@ -89,12 +89,14 @@ def _bytecode():
         s[3] = hi >> 8
 
     def copy(dst, at, src, off, n):
-        for i in range(n):
-            dst[at + i] = src[off + i]
+        while n:
+            n -= 1
+            dst[at + n] = src[off + n]
 
     def same(a, at, b, off, n):
-        for i in range(n):
-            if a[at + i] != b[off + i]:
+        while n:
+            n -= 1
+            if a[at + n] != b[off + n]:
                 return False
         return True
 

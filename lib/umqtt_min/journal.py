@@ -201,13 +201,12 @@ class Journal(Log):
             return 0
         self.flags = state & 7
         self.state = state >> 3 & 3
-        place = self._places[seq % self._span]
-        seg = place >> self._shift
-        off = place & self._size - 1
-        n = self._length(seg, off)
-        self._body = place + 7
-        self._find_pid(seg, off + 7)
-        return n
+        self._body = self._places[seq % self._span] + 7
+        return self._find_body(self._body >> self._shift, self._body & self._size - 1)
+
+    def _find_body(self, seg, off):
+        self._find_pid(seg, off)
+        return self._length(seg, off - 7)
 
     def _length(self, seg, off):
         i = self._window(seg, off)
@@ -222,12 +221,11 @@ class Journal(Log):
     def read(self, pos, buf, n):
         """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
         be overwritten, too."""
-        seg = self._body >> self._shift
-        off = (self._body & self._size - 1) + pos
-        if off + len(buf) <= self._size:
-            self.medium.read(seg, off, buf)
+        pos += self._body & self._size - 1
+        if pos + len(buf) <= self._size:
+            self.medium.read(self._body >> self._shift, pos, buf)
         else:
-            self._read_window(seg, off, buf, n)
+            self._read_window(self._body >> self._shift, pos, buf, n)
 
     def mark(self, seq):
         """Durable: messages up to seq may have been sent."""
@@ -375,9 +373,7 @@ class Journal(Log):
 
     def _gone(self, seq):
         self.live -= 1
-        place = self._places[seq % self._span]
-        n = self._length(place >> self._shift, place & self._size - 1)
-        self._used -= self._charge(n + LONG + 4)
+        self._used -= self._charge(self._content(self._places[seq % self._span]) + LONG)
         self._capacity = self._limit_live
         while self.low < self.seq and not self._states[self.low % self._span]:
             self.low += 1
@@ -490,11 +486,7 @@ class Journal(Log):
             self._bad[seg] = 1
 
     def _open_segment(self, seg):
-        self.erases += 1
-        self._window_seg = -1
-        try:
-            self.medium.erase(seg)
-        except OSError:
+        if not self._erase(seg):
             return False
         head = self._head
         off = self._off
@@ -506,6 +498,15 @@ class Journal(Log):
         self._head = head
         self._off = off
         return False
+
+    def _erase(self, seg):
+        self.erases += 1
+        self._window_seg = -1
+        try:
+            self.medium.erase(seg)
+        except OSError:
+            return False
+        return True
 
     def _header(self):
         """The header proves that the erase was complete, and repeats all state that is not
@@ -601,19 +602,24 @@ class Journal(Log):
             seq += 1
 
     def _move(self, seq):
-        place = self._places[seq % self._span]
-        seg = place >> self._shift
-        n = self._length(seg, place & self._size - 1) + 4
+        n = self._content(self._places[seq % self._span])
         while True:
             self._room(n + LONG)
             to = self._here()
             self._begin_record(self._off)
             self._emit_kind(self._kind(seq), n)
-            self._carry(seg, (place & self._size - 1) + 3, n)
+            self._carry_place(self._places[seq % self._span] + 3, n)
             if self._finish(n + LONG):
                 break
             self._abandon()
         self._places[seq % self._span] = to
+
+    def _content(self, place):
+        """Bytes of content of the record at a place."""
+        return self._length(place >> self._shift, place & self._size - 1) + 4
+
+    def _carry_place(self, place, n):
+        self._carry(place >> self._shift, place & self._size - 1, n)
 
     def _kind(self, seq):
         """Type byte of a message's record: what was asked for again is held in flash."""

@@ -38,5 +38,7 @@ class RAMMedium:
     def erase(self, segment):
         """Set a segment to 0xFF."""
         at = segment * self.size
-        for i in range(at, at + self.size, 64):
-            copy(self._bytes, i, _BLANK, 0, 64)
+        end = at + self.size
+        while at < end:
+            copy(self._bytes, at, _BLANK, 0, 64)
+            at += 64

@@ -1,0 +1,150 @@
+"""What the stores take from the heap after open(): nothing, on RAM and on flash.
+
+Knows: MicroPython's heap counters, the Store interface.  Must not know: the bytes of a record.
+Each operation three ways: under heap_lock(); no bytes left behind (gc.mem_alloc); no bytes taken
+even for a moment (micropython.mem_total), which a frame too large for the stack does.
+"""
+# only: micropython
+
+import gc
+
+import micropython
+from umqtt_min.bits import copy
+from umqtt_min.flash import FlashMedium
+from umqtt_min.journal import DROP_OLDEST, Journal
+from umqtt_min.store import FlashStore, RAMStore
+
+TOPIC = b"fleet/hall/one/telemetry"
+PAYLOAD = bytearray(100)
+BUFFER = bytearray(256)
+
+
+class Flash:
+    """A block device that allocates nothing."""
+
+    def __init__(self, page, blocks=6, block=1024):
+        self.page = page
+        self._block = block
+        self._blocks = blocks
+        self._data = bytearray(b"\xff" * (block * blocks))
+
+    def ioctl(self, op, arg):
+        if op == 4:
+            return self._blocks
+        if op == 5:
+            return self._block
+        arg *= self._block
+        op = arg + self._block
+        while arg < op:
+            self._data[arg] = 255
+            arg += 1
+        return 0
+
+    def readblocks(self, n, buf, off):
+        copy(buf, 0, self._data, n * self._block + off, len(buf))
+        return 0
+
+    def writeblocks(self, n, buf, off):
+        n = n * self._block + off
+        off = len(buf)
+        while off:
+            off -= 1
+            self._data[n + off] &= buf[off]
+        return 0
+
+
+def one(store):
+    """The life of a message, all operations."""
+    seq = store.put(7, 2, TOPIC, PAYLOAD)
+    store.next(0)
+    store.next(seq - 1)
+    store.mark(seq)
+    n = store.find(seq)
+    store.read(0, BUFFER, n)
+    store.rec(seq)
+    store.in_add(9)
+    store.in_has(9)
+    store.in_del(9)
+    store.done(seq)
+    store.confirm(seq)
+
+
+def held(store):
+    """The life of a message that is held and asked for again."""
+    seq = store.put(7, 2, TOPIC, PAYLOAD)
+    store.done(seq)
+    store.again(seq, seq)
+    store.next(0)
+    store.find(seq)
+    store.sending(seq)
+    store.done(seq)
+    store.confirm(seq)
+    store.session(b"12345678")
+
+
+def filled(store):
+    """A message into a full journal."""
+    store.put(7, 2, TOPIC, PAYLOAD)
+
+
+def bytes_taken(store, work, count):
+    """Left behind, taken in all, by count times work under a locked heap."""
+    for _ in range(3):
+        work(store)
+    gc.collect()
+    gc.disable()
+    left = gc.mem_alloc()
+    total = micropython.mem_total()
+    for _ in range(count):
+        work(store)
+    total = micropython.mem_total() - total
+    left = gc.mem_alloc() - left
+    gc.enable()
+    micropython.heap_lock()
+    try:
+        for _ in range(count):
+            work(store)
+    finally:
+        micropython.heap_unlock()
+    return left, total
+
+
+def nothing(store, work, count=200):
+    store.open()
+    erases = store.erases
+    left, total = bytes_taken(store, work, count)
+    assert store.erases > erases + 5, "no segment was reclaimed: nothing is shown"
+    # the probe itself costs a float or two
+    assert (left, total) == (0, 0), "%d bytes left behind, %d taken" % (left, total)
+
+
+def test_ram_store_takes_nothing():
+    nothing(RAMStore(4096), one)
+
+
+def test_ram_store_with_held_messages_takes_nothing():
+    nothing(RAMStore(4096, hold=True), held)
+
+
+def test_ram_store_that_drops_the_oldest_takes_nothing():
+    nothing(RAMStore(4096, policy=DROP_OLDEST), filled)
+
+
+def test_flash_of_any_bytes_takes_nothing():
+    nothing(FlashStore(Flash(1)), one)
+
+
+def test_flash_of_any_bytes_with_held_messages_takes_nothing():
+    nothing(FlashStore(Flash(1), hold=True), held)
+
+
+def test_flash_with_pages_takes_nothing():
+    nothing(FlashStore(Flash(256)), one)
+
+
+def test_flash_with_16_byte_pages_once_takes_nothing():
+    nothing(Journal(FlashMedium(Flash(16), once=True)), held)
+
+
+def test_flash_that_drops_the_oldest_takes_nothing():
+    nothing(FlashStore(Flash(256), policy=DROP_OLDEST), filled)
