@@ -7,12 +7,14 @@ Must not know: what is tested with it.
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import certificates
 import pytest
 from strict_server import StrictServer
 
@@ -26,6 +28,7 @@ max_queued_messages 0
 set_tcp_nodelay true
 """
 _running = {}
+_folders = []
 
 
 def free_port():
@@ -96,18 +99,39 @@ def get(name):
     """The session's broker of that name, started when first asked for."""
     if name == "mosquitto" and not find_mosquitto():
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
-    if name not in ("mosquitto", "iotcore", "strict"):
-        raise ValueError(f"# needs: {name}: unknown, use mosquitto, iotcore or strict")
+    if name not in _MAKERS:
+        raise ValueError(f"# needs: {name}: unknown, use one of {', '.join(_MAKERS)}")
     if name not in _running:
-        _running[name] = StrictServer() if name == "strict" else Broker(name)
+        _running[name] = _MAKERS[name]()
     return _running[name]
+
+
+def _strict_tls():
+    # Its folder holds the authority that signed its certificate (ca) and another one (other).
+    folder = Path(tempfile.mkdtemp(prefix="tls-"))
+    _folders.append(folder)
+    certificates.authority(folder, "other")
+    path = certificates.server(folder, certificates.authority(folder, "ca"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    server = StrictServer(tls=context)
+    server.folder = folder
+    return server
+
+
+_MAKERS = {
+    "mosquitto": lambda: Broker("mosquitto"),
+    "iotcore": lambda: Broker("iotcore"),
+    "strict": StrictServer,
+    "strict-tls": _strict_tls,
+}
 
 
 def check(name):
     """What a strict broker has seen so far; raises ProtocolError, once."""
-    if name == "strict" and name in _running:
+    if name in ("strict", "strict-tls") and name in _running:
         broker = _running[name].broker
-        until = time.monotonic() + 5
+        until = time.monotonic() + 15
         while broker.closing() and time.monotonic() < until:
             time.sleep(0.01)  # the end of a connection comes a moment after its DISCONNECT
         try:
@@ -120,10 +144,15 @@ def check(name):
 def environment(name, config=None):
     """The environment that tells a device test where its broker is."""
     broker = get(name)
-    return {"BROKER_HOST": broker.host, "BROKER_PORT": str(broker.port), "BROKER_NAME": name}
+    found = {"BROKER_HOST": broker.host, "BROKER_PORT": str(broker.port), "BROKER_NAME": name}
+    if name == "strict-tls":
+        found["BROKER_CERTIFICATES"] = str(broker.folder)
+    return found
 
 
 def stop_all():
     """Stop every broker that get() started."""
     while _running:
         _running.popitem()[1].stop()
+    while _folders:
+        shutil.rmtree(_folders.pop(), ignore_errors=True)

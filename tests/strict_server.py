@@ -22,9 +22,10 @@ from strict_wire import ProtocolError  # noqa: E402
 
 
 class StrictServer:
-    """A strict broker on 127.0.0.1; port 0 takes a free one."""
+    """A strict broker on 127.0.0.1; port 0 takes a free one; tls: an ssl.SSLContext or None."""
 
-    def __init__(self, level=None, port=0, broker=None):
+    def __init__(self, level=None, port=0, broker=None, tls=None):
+        self.tls = tls
         self.broker = broker or StrictBroker(level)
         self.broker.unread_acks = True
         self.lock = threading.Lock()  # hold it to look at or to script the broker
@@ -33,6 +34,7 @@ class StrictServer:
         self._wake, self._woken = socket.socketpair()
         self._connections = {}
         self._running = True
+        self.handshake_errors = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -72,15 +74,31 @@ class StrictServer:
         if sock is self._listener:
             accepted, _ = sock.accept()
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections[accepted] = self.broker.accept()
+            accepted = self._handshake(accepted)
+            if accepted:
+                self._connections[accepted] = self.broker.accept()
         elif sock is self._woken:
             sock.recv(100)
         else:
             self._receive(sock)
 
+    def _handshake(self, accepted):
+        # In the one thread: a client that does not go on stops the others for some seconds.
+        accepted.settimeout(5)
+        if not self.tls:
+            return accepted
+        try:
+            return self.tls.wrap_socket(accepted, server_side=True)
+        except OSError as e:
+            self.handshake_errors.append(str(e))
+            accepted.close()
+            return None
+
     def _receive(self, sock):
         try:
             data = sock.recv(65536)
+            while data and self.tls and sock.pending():
+                data += sock.recv(65536)
         except OSError:
             data = b""
         conn = self._connections[sock]

@@ -140,36 +140,30 @@ class SSLSocket(_Streams):
         return self._inner.pending()
 
 
-class SSLContext(ssl.SSLContext):
-    """ssl.SSLContext whose wrap_socket takes what MicroPython's takes."""
+def _load_verify_locations(self, cafile=None, cadata=None):
+    # MicroPython takes a file name, or bytes in DER or PEM.
+    if isinstance(cadata, (bytes, bytearray)) and cadata.startswith(b"-----"):
+        cadata = bytes(cadata).decode()
+    _real_load_verify_locations(self, cafile=cafile, cadata=cadata)
 
-    def load_verify_locations(self, cafile=None, cadata=None):
-        """MicroPython takes cadata=bytes in DER or PEM, or a file name."""
-        if isinstance(cadata, (bytes, bytearray)) and cadata.startswith(b"-----"):
-            cadata = bytes(cadata).decode()
-        super().load_verify_locations(cafile=cafile, cadata=cadata)
 
-    def load_cert_chain(self, certfile, keyfile=None):
-        """File names only: CPython cannot load a chain from memory."""
-        super().load_cert_chain(certfile, keyfile)
-
-    def wrap_socket(
-        self, sock, *, server_side=False, do_handshake_on_connect=True, server_hostname=None
-    ):
-        """A stream; with do_handshake_on_connect=False read and write drive the handshake."""
-        blocking = sock.getblocking()
-        if do_handshake_on_connect:
-            sock.setblocking(True)  # MicroPython's handshake blocks whatever the socket does
-        plain = _RealSocket(sock.family, sock.type, sock.proto, fileno=sock.detach())
-        plain.setblocking(do_handshake_on_connect or blocking)
-        inner = super().wrap_socket(
-            plain,
-            server_side=server_side,
-            do_handshake_on_connect=do_handshake_on_connect,
-            server_hostname=server_hostname,
-        )
-        inner.setblocking(blocking)
-        return SSLSocket(inner)
+def _wrap_socket(
+    self, sock, *, server_side=False, do_handshake_on_connect=True, server_hostname=None
+):
+    # As MicroPython: without do_handshake_on_connect, read and write drive the handshake; with it,
+    # it blocks whatever the socket does.
+    blocking = sock.getblocking()
+    plain = _RealSocket(sock.family, sock.type, sock.proto, fileno=sock.detach())
+    plain.setblocking(do_handshake_on_connect or blocking)
+    inner = _real_wrap_socket(
+        self,
+        plain,
+        server_side=server_side,
+        do_handshake_on_connect=do_handshake_on_connect,
+        server_hostname=server_hostname,
+    )
+    inner.setblocking(blocking)
+    return SSLSocket(inner)
 
 
 class _RealPoll:
@@ -236,7 +230,9 @@ def _patch_time():
 
 def _patch_rest():
     socket.socket = Socket
-    ssl.SSLContext = SSLContext
+    # Methods, not the class: ssl's own code looks its classes up by name.
+    ssl.SSLContext.wrap_socket = _wrap_socket
+    ssl.SSLContext.load_verify_locations = _load_verify_locations
     sys.print_exception = _print_exception
     builtins.const = lambda x: x  # MicroPython's compiler knows const() without an import
 
@@ -245,5 +241,7 @@ if not hasattr(time, "ticks_ms"):
     _real_sleep = time.sleep
     _real_poll = select.poll
     _RealSocket = socket.socket
+    _real_wrap_socket = ssl.SSLContext.wrap_socket
+    _real_load_verify_locations = ssl.SSLContext.load_verify_locations
     _patch_time()
     _patch_rest()

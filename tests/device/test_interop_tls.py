@@ -1,0 +1,105 @@
+"""TLS over real sockets: the certificate and the name are checked, the handshake is bounded.
+
+Knows: the client's API, certificates made for this run.  Must not know: a TLS library's inside.
+"""
+# needs: strict-tls
+# heap: 2M
+
+import os
+import socket
+import ssl
+import time
+
+from harness import raises
+from umqtt_min import MQTTClient
+
+PORT = int(os.getenv("BROKER_PORT"))
+FOLDER = os.getenv("BROKER_CERTIFICATES")
+
+
+def read(name):
+    """A file of the certificates' folder."""
+    with open(FOLDER + "/" + name, "rb") as f:
+        return f.read()
+
+
+def client(params, host="localhost", **options):
+    """A client that collects what it receives in .got."""
+    name = "tls-%d" % (time.ticks_us() & 0xFFFFFF)
+    settings = {"keepalive": 10, "timeout": 10, "timer": False, "ssl": True}
+    settings.update(options)
+    c = MQTTClient(name, host, PORT, ssl_params=params, **settings)
+    got = []
+    c.set_callback(lambda topic, msg: got.append((topic, msg)))
+    return c, got
+
+
+def echo(c, got, sizes=(0, 1, 300, 20000)):
+    """Every QoS both ways."""
+    c.connect()
+    topic = b"echo/" + c.client_id
+    c.subscribe(topic, 2)
+    sent = []
+    for qos in (0, 1, 2):
+        for n in sizes:
+            sent.append((topic, b"x" * n))
+            c.publish(topic, sent[-1][1], qos=qos)
+    end = time.ticks_add(time.ticks_ms(), 15000)
+    while len(got) < len(sent) and time.ticks_diff(end, time.ticks_ms()) > 0:
+        c.check_msg()
+        time.sleep_ms(2)
+    assert got == sent
+    c.disconnect()
+
+
+def test_every_qos_both_ways_with_der_and_pem():
+    echo(*client({"cadata": read("ca.der")}))
+    echo(*client({"cadata": read("ca.pem")}), sizes=(10,))
+
+
+def test_a_context_of_the_application():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=read("ca.der"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    echo(*client(None, ssl=context), sizes=(10,))
+
+
+def test_a_certificate_of_another_authority_is_refused():
+    c, _ = client({"cadata": read("other.der")})
+    raises((OSError, ValueError), c.connect)
+    assert not c.connected
+
+
+def test_another_host_name_is_refused():
+    c, _ = client({"cadata": read("ca.der"), "server_hostname": "elsewhere.example"})
+    raises((OSError, ValueError), c.connect)
+    assert not c.connected
+
+
+def test_no_authority_is_an_error_that_says_what_to_do():
+    c, _ = client({})
+    assert "cadata" in str(raises(ValueError, c.connect))
+    c, _ = client({"ca": b""})
+    assert "ca" in str(raises(ValueError, c.connect))
+
+
+def test_not_checking_has_to_be_asked_for():
+    echo(*client({"cert_reqs": ssl.CERT_NONE}), sizes=(10,))
+
+
+def test_a_handshake_that_does_not_go_on_ends_in_time():
+    listener = socket.socket()
+    for port in range(30000 + time.ticks_us() % 20000, 60000):
+        try:
+            listener.bind(socket.getaddrinfo("127.0.0.1", port)[0][-1])
+            break
+        except OSError:
+            continue
+    listener.listen(1)
+    c = MQTTClient("slow", "localhost", port, ssl=True, keepalive=10, timeout=1,
+                   ssl_params={"cadata": read("ca.der")})  # fmt: skip
+    start = time.ticks_ms()
+    raises(Exception, c.connect)
+    assert time.ticks_diff(time.ticks_ms(), start) < 6000
+    assert not c.connected
+    listener.close()
