@@ -22,6 +22,7 @@ from .protocol import DUP, NAME
 
 # The store's states of a record.
 _RELEASED = const(1)
+_HELD = const(2)
 _AGAIN = const(3)
 
 _CALLBACK = const(2)  # as in client.py
@@ -321,4 +322,7 @@ class Session:
 
     def _is_done(self, seq):
         i = seq % self._size
-        return seq <= self._cursor and not (self._next[i] and self._seqs[i] == seq)
+        if self._next[i] and self._seqs[i] == seq:
+            return False
+        # republish() moves the cursor back: then the store knows.
+        return seq <= self._cursor or not self._store.find(seq) or self._store.state >= _HELD
