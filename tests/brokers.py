@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import certificates
 import pytest
+from certificates import Authority
 from strict_server import StrictServer
 
 START_SECONDS = 15.0
@@ -26,6 +26,11 @@ persistence false
 max_inflight_messages 0
 max_queued_messages 0
 set_tcp_nodelay true
+"""
+_TLS = """
+cafile {folder}/ca.pem
+certfile {folder}/server.pem
+keyfile {folder}/server-key.pem
 """
 _running = {}
 _folders = []
@@ -90,6 +95,33 @@ class Broker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class TLSBroker(Broker):
+    """A mosquitto that speaks TLS as `localhost`, and asks for a client's certificate on a
+    second listener, `port_mutual`.  Its folder holds ca.der, other.der (a CA that did not sign
+    it), client.pem and client-key.pem."""
+
+    def __init__(self):
+        self.port_mutual = free_port()
+        super().__init__("mosquitto", "")
+
+    def _command(self):
+        authority = Authority("umqtt_min test CA")
+        files = {"ca.pem": authority.pem, "ca.der": authority.certificate}
+        files["other.der"] = Authority("umqtt_min test CA").certificate
+        files["server.pem"], files["server-key.pem"] = authority.issue("localhost")
+        files["client.pem"], files["client-key.pem"] = authority.issue("sensor-1")
+        for name, content in files.items():
+            (self.folder / name).write_bytes(content)
+        self.extra = _TLS.format(folder=self.folder)
+        self.extra += f"listener {self.port_mutual} 127.0.0.1\nrequire_certificate true\n"
+        self.extra += _TLS.format(folder=self.folder)
+        return super()._command()
+
+    def environment(self):
+        """What a device test has to know of it."""
+        return {"BROKER_MUTUAL_PORT": str(self.port_mutual), "BROKER_TLS": str(self.folder)}
+
+
 def find_mosquitto():
     """The mosquitto program; Debian puts it where an ordinary user's PATH does not look."""
     return shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
@@ -97,7 +129,7 @@ def find_mosquitto():
 
 def get(name):
     """The session's broker of that name, started when first asked for."""
-    if name == "mosquitto" and not find_mosquitto():
+    if name in ("mosquitto", "tls") and not find_mosquitto():
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
     if name not in _MAKERS:
         raise ValueError(f"# needs: {name}: unknown, use one of {', '.join(_MAKERS)}")
@@ -110,10 +142,14 @@ def _strict_tls():
     # Its folder holds the authority that signed its certificate (ca) and another one (other).
     folder = Path(tempfile.mkdtemp(prefix="tls-"))
     _folders.append(folder)
-    certificates.authority(folder, "other")
-    path = certificates.server(folder, certificates.authority(folder, "ca"))
+    authority = Authority("umqtt_min test CA")
+    chain = folder / "server.pem"
+    chain.write_bytes(b"".join(authority.issue("localhost", ["127.0.0.1"])))
+    (folder / "ca.pem").write_bytes(authority.pem)
+    (folder / "ca.der").write_bytes(authority.certificate)
+    (folder / "other.der").write_bytes(Authority("umqtt_min test CA").certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
+    context.load_cert_chain(chain)
     server = StrictServer(tls=context)
     server.folder = folder
     return server
@@ -124,6 +160,7 @@ _MAKERS = {
     "iotcore": lambda: Broker("iotcore"),
     "strict": StrictServer,
     "strict-tls": _strict_tls,
+    "tls": TLSBroker,
 }
 
 
@@ -147,6 +184,8 @@ def environment(name, config=None):
     found = {"BROKER_HOST": broker.host, "BROKER_PORT": str(broker.port), "BROKER_NAME": name}
     if name == "strict-tls":
         found["BROKER_CERTIFICATES"] = str(broker.folder)
+    if hasattr(broker, "environment"):
+        found.update(broker.environment())
     return found
 
 

@@ -1,78 +1,51 @@
-"""Certificates for the TLS tests, made anew in a folder: nothing secret is kept in the repository.
+"""A certificate authority of a test's own, and what it signs.
 
-Knows: a certificate authority, a server certificate for localhost and 127.0.0.1.
-Must not know: who uses them.
+Knows: the `cryptography` package (it comes with esptool).  Must not know: brokers, the client.
+Keys are P-256: that is what small devices can verify quickly.
 """
 
 import datetime
 import ipaddress
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-
-_DAY = datetime.timedelta(days=1)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 
 def _name(text):
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _certificate(subject, issuer, key, issuer_key, extensions):
+def _builder(subject, issuer, key):
     now = datetime.datetime.now(datetime.timezone.utc)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(_name(subject))
-        .issuer_name(_name(issuer))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _DAY)
-        .not_valid_after(now + 2 * _DAY)
-    )
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical)
-    return builder.sign(issuer_key, hashes.SHA256())
+    day = datetime.timedelta(days=1)
+    builder = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer))
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - day).not_valid_after(now + 2 * day)
 
 
-def _key_usage(**used):
-    names = (
-        "digital_signature content_commitment key_encipherment data_encipherment key_agreement "
-        "key_cert_sign crl_sign encipher_only decipher_only"
-    ).split()
-    return x509.KeyUsage(**{name: used.get(name, False) for name in names})
+class Authority:
+    """A certificate authority; `certificate` is its own, in DER."""
 
+    def __init__(self, name):
+        self.name = name
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(name, name, self.key)
+        builder = builder.add_extension(x509.BasicConstraints(True, 0), True)
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        self._signed = builder.add_extension(usage, True).sign(self.key, hashes.SHA256())
+        self.certificate = self._signed.public_bytes(Encoding.DER)
+        self.pem = self._signed.public_bytes(Encoding.PEM)
 
-def authority(folder, name):
-    """Make NAME.pem and NAME.der; returns (name, key) for server()."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    extensions = [
-        (x509.BasicConstraints(ca=True, path_length=None), True),
-        (_key_usage(key_cert_sign=True, crl_sign=True), True),
-        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
-    ]
-    cert = _certificate(name, name, key, key, extensions)
-    (folder / f"{name}.pem").write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{name}.der").write_bytes(cert.public_bytes(serialization.Encoding.DER))
-    return name, key
-
-
-def server(folder, issuer, name="server"):
-    """Make NAME.pem (key and certificate together) for localhost, signed by issuer; its path."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    extensions = [
-        (x509.BasicConstraints(ca=False, path_length=None), True),
-        (x509.SubjectAlternativeName(names), False),
-        (x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer[1].public_key()), False),
-    ]
-    cert = _certificate("localhost", issuer[0], key, issuer[1], extensions)
-    path = folder / f"{name}.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + cert.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
+    def issue(self, name, addresses=()):
+        """A certificate for a host (or a client) of that name: (certificate, key), both PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.DNSName(name)]
+        names += [x509.IPAddress(ipaddress.ip_address(a)) for a in addresses]
+        builder = _builder(name, self.name, key)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
+        signed = builder.sign(self.key, hashes.SHA256())
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return signed.public_bytes(Encoding.PEM), pem
