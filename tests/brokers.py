@@ -4,6 +4,7 @@ Knows: how each is started on a free port of the loopback and when it is ready.
 Must not know: what is tested with it.
 """
 
+import getpass
 import os
 import shutil
 import socket
@@ -73,7 +74,9 @@ class Broker:
             program = Path(sys.executable).parent / "iotcore"
             return [str(program), "--listen", self.host, "--port", str(self.port)]
         config = self.folder / "mosquitto.conf"
-        config.write_text(_MOSQUITTO.format(port=self.port) + self.extra)
+        # Started by root it would become another user, who cannot read what lies in the folder.
+        user = f"user {getpass.getuser()}\n"
+        config.write_text(user + _MOSQUITTO.format(port=self.port) + self.extra)
         return [find_mosquitto(), "-c", str(config)]
 
     def start(self):
