@@ -4,12 +4,17 @@ quarantine. Pure DataFrame functions and `build`, which writes their tables. Mus
 The tables are small beside silver; each is replaced file by file with one rename.
 """
 
+import logging
+
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from .ingest import COLUMNS
 from .silver import BOOT, KEY, TELEMETRY
 from .tables import Tables
+
+log = logging.getLogger("umqtt.gold")
 
 DEVICE = ["group", "device"]
 MINUTE = {
@@ -131,8 +136,23 @@ def _senders(quarantine):
     return named.where(F.col("device") != "")
 
 
-def build(spark, root):
-    """Make all gold tables anew from the tables below `root`; returns {table: rows}."""
+def build(spark, root, tries=3):
+    """Make all gold tables anew from the tables below `root`; returns {table: rows}.
+
+    An ingest may work at the same time: a file that it replaces while it is read here makes Spark
+    give up, so there are `tries`.
+    """
+    while True:
+        try:
+            return _build(spark, root)
+        except PySparkException as error:
+            tries -= 1
+            if not tries:
+                raise
+            log.warning("a table changed while it was read, once more: %s", str(error)[:200])
+
+
+def _build(spark, root):
     tables = Tables(root, {**COLUMNS, **TABLES}, owner="gold")
     tables.clean(older_than=86_400)
     silver, clock, duplicates, quarantine = (

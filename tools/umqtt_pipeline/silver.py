@@ -9,6 +9,8 @@ name in the payload must be the same. The numbers seen of an epoch are kept as r
 """
 
 
+from functools import lru_cache
+
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
@@ -184,12 +186,20 @@ def flat_json(text):
 def decode(bronze):
     """Bronze rows -> the same rows with group, device, epoch, sequence, boot, uptime_ms,
     measurements, other (a topic that carries no reading) and reason (why it is no reading)."""
+    split, decoders_, validated = _decode_columns(bronze.sparkSession.sparkContext.applicationId)
+    decoded = bronze.select("*", *split).select("*", decoders_[0]).select("*", decoders_[1])
+    return decoded.select(*bronze.columns, *validated)
+
+
+@lru_cache(maxsize=1)
+def _decode_columns(_application):
+    """The columns of `decode`, made once in an application: it takes thousands of calls into the
+    JVM, which would be a good part of a small batch's time."""
     text = F.col("payload").cast("string")
     head = F.substring(F.regexp_replace(F.substring(text, 1, 16), r"^\s+", ""), 1, 1)
     byte = F.substring("payload", 1, 1)
     is_cbor = byte.between(F.lit(b"\x80"), F.lit(b"\x9b")) | (byte == F.lit(b"\x9f"))
-    named = bronze.select(
-        "*",
+    split = (
         F.regexp_extract("topic", TELEMETRY, 1).alias("_group"),
         F.regexp_extract("topic", TELEMETRY, 2).alias("_device"),
         F.col("topic").rlike(OTHER_TOPICS).alias("other"),
@@ -197,18 +207,16 @@ def decode(bronze):
         F.when(head == "{", text).alias("_flat"),
         F.when(is_cbor, F.col("payload")).alias("_cbor"),
     )
-    decoded = named.select("*", cbor(F.col("_cbor")).alias("_c")).select(
-        "*",
+    one_of = (
         F.when(F.col("_c").isNotNull(), F.col("_c"))
         .when(F.col("_senml").isNotNull(), senml_json(F.col("_senml")))
         .when(F.col("_flat").isNotNull(), flat_json(F.col("_flat")))
-        .alias("_r"),
     )
-    return _validated(decoded)
+    return split, (cbor(F.col("_cbor")).alias("_c"), one_of.alias("_r")), _validated(F.col("_r"))
 
 
-def _validated(decoded):
-    r = F.col("_r")
+def _validated(r):
+    """What `decode` adds, from the decoded struct, the topic's names and `other`."""
     clocks = F.filter(r["measurements"], lambda m: m["name"] == CLOCK)
     reason = F.when(~F.col("other"), _first_error(
         (F.col("_device") != "", "the topic is not fleet/GROUP/DEVICE/telemetry"),
@@ -219,12 +227,10 @@ def _validated(decoded):
         (F.forall(clocks, lambda m: m["value"].between(CLOCK_FROM, CLOCK_TO)),
          "a clock outside 2020..2100"),
     ))  # fmt: skip
-    return decoded.select(
-        *(c for c in decoded.columns if not c.startswith("_")),
-        F.col("_group").alias("group"), F.col("_device").alias("device"),
-        *(r[name].alias(name) for name in ("epoch", "sequence", "boot", "uptime_ms",
-                                           "measurements")),
-        reason.alias("reason"),
+    names = ("epoch", "sequence", "boot", "uptime_ms", "measurements")
+    return (
+        F.col("other"), F.col("_group").alias("group"), F.col("_device").alias("device"),
+        *(r[name].alias(name) for name in names), reason.alias("reason"),
     )  # fmt: skip
 
 

@@ -1,0 +1,106 @@
+"""Gold's functions, the gold command's tables, and the report."""
+
+import datetime
+from decimal import Decimal
+
+import pyarrow.parquet as pq
+import pytest
+from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
+from umqtt_pipeline import gold, report, silver
+from umqtt_pipeline.ingest import Runner
+from umqtt_pipeline.tables import ddl
+
+UTC = datetime.UTC
+
+
+def at(seconds):
+    return datetime.datetime.fromtimestamp(NOON / 1e6 + seconds, UTC)
+
+
+@pytest.fixture
+def rows(spark):
+    """Silver rows of (device, epoch, sequence, boot, seconds, [(name, value)])."""
+
+    def make(*data):
+        return spark.createDataFrame(
+            [("g", device, epoch, sequence, boot, 0, at(seconds), "clock", at(seconds + 2), 1,
+              [(name, "u", float(value)) for name, value in values], sequence, at(0).date())
+             for device, epoch, sequence, boot, seconds, values in data],
+            ddl(silver.COLUMNS),
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def nothing(spark):
+    return {name: spark.createDataFrame([], ddl(columns)) for name, columns in {
+        "clock": silver.CLOCK_ROWS, "duplicates": silver.DUPLICATES,
+        "quarantine": silver.QUARANTINE}.items()}  # fmt: skip
+
+
+def test_minutes(rows):
+    made = gold.minute(rows(
+        ("d", "e", 1, 1, 0, [("t", 1), ("h", 5)]), ("d", "e", 2, 1, 59, [("t", 3)]),
+        ("d", "e", 3, 1, 60, [("t", 8)]), ("d2", "e", 1, 1, 1, [("t", 100)]),
+    ))  # fmt: skip
+    assert made.columns == list(gold.MINUTE)
+    found = {(r.device, r.minute.astimezone(UTC), r["name"]): (r["count"], r.min, r.mean, r.max)
+             for r in made.collect()}  # fmt: skip
+    assert found == {("d", at(0), "t"): (2, 1, 2, 3), ("d", at(0), "h"): (1, 5, 5, 5),
+                     ("d", at(60), "t"): (1, 8, 8, 8), ("d2", at(0), "t"): (1, 100, 100, 100)}
+
+
+def test_gaps_are_between_what_came(rows, nothing):
+    made = gold.gaps(rows(*(("d", "e", n, 1, n, [("t", 1)]) for n in (3, 4, 8, 9, 12)),
+                          ("d", "f", 1, 1, 0, [("t", 1)])), nothing["clock"])  # fmt: skip
+    assert sorted((r.epoch, r["first"], r["last"], r.missing) for r in made.collect()) == [
+        ("e", 5, 7, 3), ("e", 10, 11, 2)]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    """Tables from a spool: two boots, a gap, duplicates, a device that sends only rubbish."""
+    root = tmp_path_factory.mktemp("gold")
+    sent = [publish(clock(1, NOON // 1_000_000 - 10, boot=1, uptime_ms=0))]
+    sent += [publish(senml(n, [("t", "Cel", Decimal(n))], boot=1 + n // 10, uptime_ms=n * 1000))
+             for n in (2, 3, 4, 7, 8, 9, 10, 11, 3, 4)]  # fmt: skip
+    sent += [publish(b"rubbish", "<b>odd")]
+    fill(root / "spool", sent)
+    Runner(spark, str(root / "spool"), str(root / "tables"), once=True, patience=1).run()
+    gold.build(spark, root / "tables")
+    gold.build(spark, root / "tables")  # again: replaced, not added to
+    return root / "tables"
+
+
+def test_devices(made):
+    found = {r["device"]: r for r in pq.read_table(made / "gold_device").to_pylist()}
+    d = found["dev1"]
+    assert (d["readings"], d["first_sequence"], d["last_sequence"], d["gaps"], d["missing"],
+            d["duplicates"], d["restarts"], d["epochs"]) == (8, 1, 11, 1, 2, 2, 1, 1)
+    assert d["latency_p50_s"] == pytest.approx(4, abs=1)  # only boot 1 has a clock
+    odd = found["<b>odd"]
+    assert (odd["readings"], odd["quarantined"], odd["last_sequence"]) == (0, 1, None)
+
+
+def test_boots_and_gaps(made):
+    boots = pq.read_table(made / "gold_boot").sort_by("boot").to_pylist()
+    assert [(b["boot"], b["readings"], b["first_sequence"], b["last_sequence"], b["clock"])
+            for b in boots] == [(1, 6, 2, 9, True), (2, 2, 10, 11, False)]  # fmt: skip
+    assert pq.read_table(made / "gold_gap").to_pylist() == [{
+        "group": "g", "device": "dev1", "epoch": EPOCH.hex(), "first": 5, "last": 6,
+        "missing": 2}]  # fmt: skip
+
+
+def test_the_report_escapes_what_came_from_the_wire(made, tmp_path):
+    report.build(made, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "g/dev1" in text and "unknown encoding" in text and "data:image/png" in text
+    assert "<b>odd" not in text and "&lt;b&gt;odd" in text
+
+
+def test_nothing_to_report(tmp_path):
+    for command in (("gold",), ("report", "--out", tmp_path / "x.html")):
+        done = run(*command, "--tables", tmp_path)
+        assert done.returncode == 2 and "umqtt-pipeline" in done.stderr
+        assert "Traceback" not in done.stderr
