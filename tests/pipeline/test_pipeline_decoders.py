@@ -83,6 +83,12 @@ def test_malformed(payload, reason):
     assert identity(payload) is None
 
 
+def test_bytes_behind_the_pack():
+    with pytest.raises(Malformed, match="behind"):
+        decode(senml(1) + b"\x00")
+    assert identity(senml(1) + b"\x00") == identity(senml(1))  # kept in quarantine, so it came
+
+
 @settings(max_examples=400)
 @given(st.binary(max_size=80))
 @example(b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff")  # an array of 2**64 - 1 items

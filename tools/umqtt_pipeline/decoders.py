@@ -8,6 +8,7 @@ not know). The JSON decoders here serve the bridge; silver.py reads JSON inside 
 tests hold the two against each other.
 """
 
+import io
 import json
 import math
 import re
@@ -120,11 +121,14 @@ def _senml(pack):
 
 def senml_cbor(payload):
     """SenML CBOR with definite or indefinite lengths -> Reading. Raises Malformed."""
+    source = io.BytesIO(payload)
     try:
-        pack = cbor2.loads(payload)
+        pack = cbor2.CBORDecoder(source).decode()
     except (cbor2.CBORError, ValueError, OverflowError, TypeError, RecursionError,
             InvalidOperation) as error:  # fmt: skip
         raise Malformed(f"not CBOR: {type(error).__name__}")
+    if source.tell() != len(payload):
+        raise Malformed("bytes behind the end of the CBOR item")
     if isinstance(pack, list):
         pack = [
             {CBOR_LABELS.get(k, k) if type(k) is int else k: v for k, v in record.items()}
