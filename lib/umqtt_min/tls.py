@@ -4,16 +4,18 @@ Knows: the ssl module of MicroPython and CPython. Loaded only when needed.
 """
 
 import ssl
+from binascii import a2b_base64
 
 
 def context(params, host):
     """Returns (SSLContext, server name for the handshake).
 
-    params: dict; cadata or cafile: the CA certificate (bytes in DER or PEM, or a
-    file name); certificate and key: the client's own; server_hostname: the name in
-    the certificate if it is not `host`; cert_reqs: ssl.CERT_NONE switches the check
-    off, which lets anybody between here and the broker read and write.
-    Raises ValueError without a CA, and for unknown keys; OSError.
+    params: dict; cadata or cafile: the CA certificate, bytes in DER or PEM, or the
+    name of a file of them; certificate and key: the client's own, likewise;
+    server_hostname: the name in the certificate if it is not `host`; cert_reqs:
+    ssl.CERT_NONE switches the check off, which lets anybody between here and the
+    broker read and write.
+    Raises ValueError without a CA, for unknown keys and bad certificates; OSError.
     """
     known = ("cadata", "cafile", "certificate", "key", "server_hostname", "cert_reqs")
     for k in params:
@@ -25,13 +27,43 @@ def context(params, host):
         if hasattr(ctx, "check_hostname"):
             ctx.check_hostname = False
     elif "cadata" in params:
-        ctx.load_verify_locations(cadata=params["cadata"])
+        _trust(ctx, params["cadata"])
     elif "cafile" in params:
-        ctx.load_verify_locations(cafile=params["cafile"])
+        _trust(ctx, _read(params["cafile"]))
     else:
         raise ValueError("ssl=True needs ssl_params={'cadata': ...} or {'cafile': ...}"
                          " to check the broker's certificate with")
     ctx.verify_mode = reqs
     if "certificate" in params:
-        ctx.load_cert_chain(params["certificate"], params["key"])
+        if "key" not in params:
+            raise ValueError("ssl_params: certificate without key")
+        own = _read(params["certificate"]), _read(params["key"])
+        ctx.load_cert_chain(_der(own[0])[0], _der(own[1])[0])
     return ctx, params.get("server_hostname", host)
+
+
+def _read(what):
+    # The contents of a file, if it is the name of one.
+    if isinstance(what, str) and not what.startswith("-----"):
+        with open(what, "rb") as f:
+            return f.read()
+    return what
+
+
+def _trust(ctx, data):
+    for der in _der(data):
+        ctx.load_verify_locations(cadata=der)
+
+
+def _der(data):
+    # MicroPython's mbedtls is built without PEM: a list of what is in `data`, in DER.
+    data = data.encode() if isinstance(data, str) else bytes(data)
+    if b"-----BEGIN" not in data:
+        return [data]
+    out = []
+    for part in data.split(b"-----BEGIN ")[1:]:
+        part = part.split(b"-----")
+        if len(part) < 3 or not part[2].startswith(b"END "):
+            raise ValueError("ssl_params: PEM without END line")
+        out.append(a2b_base64(part[1]))
+    return out

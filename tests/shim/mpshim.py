@@ -14,6 +14,7 @@ import select
 import socket
 import ssl
 import sys
+import tempfile
 import time
 import traceback
 
@@ -140,6 +141,17 @@ class SSLSocket(_Streams):
         return self._inner.pending()
 
 
+def _load_cert_chain(self, certfile, keyfile=None):
+    # MicroPython takes bytes in DER (the key in PKCS 8); CPython only files in PEM.
+    if not isinstance(certfile, bytes):
+        return _real_load_cert_chain(self, certfile, keyfile)
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as f:
+        f.write(ssl.DER_cert_to_PEM_cert(certfile))
+        f.write(ssl.DER_cert_to_PEM_cert(keyfile).replace("CERTIFICATE", "PRIVATE KEY"))
+        f.flush()
+        return _real_load_cert_chain(self, f.name)
+
+
 def _load_verify_locations(self, cafile=None, cadata=None):
     # MicroPython takes a file name, or bytes in DER or PEM.
     if isinstance(cadata, (bytes, bytearray)) and cadata.startswith(b"-----"):
@@ -233,6 +245,7 @@ def _patch_rest():
     # Methods, not the class: ssl's own code looks its classes up by name.
     ssl.SSLContext.wrap_socket = _wrap_socket
     ssl.SSLContext.load_verify_locations = _load_verify_locations
+    ssl.SSLContext.load_cert_chain = _load_cert_chain
     sys.print_exception = _print_exception
     builtins.const = lambda x: x  # MicroPython's compiler knows const() without an import
 
@@ -243,5 +256,6 @@ if not hasattr(time, "ticks_ms"):
     _RealSocket = socket.socket
     _real_wrap_socket = ssl.SSLContext.wrap_socket
     _real_load_verify_locations = ssl.SSLContext.load_verify_locations
+    _real_load_cert_chain = ssl.SSLContext.load_cert_chain
     _patch_time()
     _patch_rest()
