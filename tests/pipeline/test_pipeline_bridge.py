@@ -230,6 +230,23 @@ def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
     assert end(bridge) == 0
 
 
+@BOTH
+def test_killed_while_the_spool_is_full(broker, device, tmp_path):
+    """What it holds in memory for want of room is not acknowledged: the broker sends it again."""
+    folder = tmp_path / "spool"
+    bridge = start(broker, folder, "--max-spool-bytes", 4096)
+    for _ in range(4):
+        device.take(100).wait_for_publish(20)
+    metrics = tmp_path / "metrics.json"
+    wait_for(lambda: json.loads(metrics.read_text())["refused_by_disk"] > 1, what="a full spool")
+    end(bridge, signal.SIGKILL)
+    assert len(set(sequences(folder))) < 400
+    bridge = start(broker, folder)
+    wait_for(lambda: device.upto == 400, what="the mark")
+    assert set(sequences(folder)) == set(range(1, 401))
+    end(bridge)
+
+
 def test_qos_2_is_answered_in_four_steps(broker, device, tmp_path):
     bridge = start(broker, tmp_path / "spool", "--qos", 2)
     for sequence in range(1, 51):
