@@ -65,10 +65,14 @@ class Reconnect:
 
     def _connect(self):
         present = self.client.connect(timeout=self._attempt)
-        self._since = ticks_ms()
         if self.subscriptions and not present:
             # At the QoS asked for, all in one packet.
             self.client.subscribe(self.subscriptions)
+        self.begun()
+
+    def begun(self):
+        """The client is connected; to be called by who connected it without step()."""
+        self._since = ticks_ms()
         self._ready = True
         self.error = None
 

@@ -12,8 +12,8 @@ from .topics import check_filter
 _ONE = (str, bytes, bytearray, memoryview)
 
 
-def _filters(client, topics, qos):
-    # -> list of (bytes, qos), checked before anything is sent.
+def filters(client, topics, qos):
+    """A list of (bytes, qos), checked before anything is sent."""
     if isinstance(topics, _ONE):
         topics = [(topics, qos)]
     out = []
@@ -28,25 +28,40 @@ def _filters(client, topics, qos):
     return out
 
 
-def _request(client, op, filters, codes):
+def names(client, topics):
+    """As filters(), of one filter or a list of them without QoS."""
+    if not isinstance(topics, _ONE):
+        topics = [(t, 0) for t in topics]
+    return filters(client, topics, 0)
+
+
+def send(client, op, wanted, codes):
+    """Send SUBSCRIBE or UNSUBSCRIBE, for who holds the stream; returns its packet identifier.
+
+    op: first byte; wanted: from filters(); codes: the answer has a code for each.
+    """
+    client._ack = 0
+    pid = client._next_pid()
+    wire = client._wire(pid)
+    body = bytearray(BODY) + bytes((wire >> 8, wire & 255))
+    for t, q in wanted:
+        body += bytes((len(t) >> 8, len(t) & 255)) + t
+        if codes:
+            body.append(q)
+    i = header(body, op, len(body) - BODY)
+    client._codes = len(wanted) if codes else 0
+    client._tx.send(body, i, len(body) - i)
+    return pid
+
+
+def _request(client, op, wanted, codes):
     # Send the packet and wait for its answer.
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()
-    client._ack = 0
     ack = 0x90 if codes else 0xB0
     try:
-        pid = client._next_pid()
-        wire = client._wire(pid)
-        body = bytearray(BODY) + bytes((wire >> 8, wire & 255))
-        for t, q in filters:
-            body += bytes((len(t) >> 8, len(t) & 255)) + t
-            if codes:
-                body.append(q)
-        i = header(body, op, len(body) - BODY)
-        client._codes = len(filters) if codes else 0
-        client._tx.send(body, i, len(body) - i)
-        client._await(pid, ack)
+        client._await(send(client, op, wanted, codes), ack)
     except OSError:
         client._failed()
         if client._ack != ack:  # else it came with the end of the stream
@@ -59,22 +74,25 @@ def _request(client, op, filters, codes):
         raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
 
 
+def granted(client, wanted, topic):
+    """The QoS granted, or a list of them; MQTTException for a filter that is refused."""
+    codes = client._granted
+    for i in range(len(wanted)):
+        if codes[i] == 0x80:
+            raise MQTTException(SUBSCRIBE_REFUSED, wanted[i][0])
+    return codes[0] if isinstance(topic, _ONE) else list(codes)
+
+
 def subscribe(client, topic, qos):
     """See MQTTClient.subscribe."""
-    filters = _filters(client, topic, qos)
-    _request(client, 0x82, filters, True)
-    granted = client._granted
-    for i in range(len(filters)):
-        if granted[i] == 0x80:
-            raise MQTTException(SUBSCRIBE_REFUSED, filters[i][0])
-    return granted[0] if isinstance(topic, _ONE) else list(granted)
+    wanted = filters(client, topic, qos)
+    _request(client, 0x82, wanted, True)
+    return granted(client, wanted, topic)
 
 
 def unsubscribe(client, topic):
     """See MQTTClient.unsubscribe."""
-    if not isinstance(topic, _ONE):
-        topic = [(t, 0) for t in topic]
-    _request(client, 0xA2, _filters(client, topic, 0), False)
+    _request(client, 0xA2, names(client, topic), False)
 
 
 def on_suback(client, t):
