@@ -311,8 +311,11 @@ class App:
         self._backoff.began()
         log("connected to %s:%d, session %s, %d to send" % (
             s["broker.host"], s["broker.port"], "present" if present else "new", client.inflight))
-        # Once per boot also into a session that is there: what is wanted may have changed.
-        if not present or not self._subscribed:
+        # Once per boot also into a session that is there: what is wanted may have changed. A new
+        # session may be cut off before it has the subscription, and be "present" the next time.
+        if not present:
+            self._subscribed = False
+        if not self._subscribed:
             self._subscribe()
         if self.confirm:
             self.confirm.connected()
