@@ -97,9 +97,12 @@ class Demo:
                 (site.bridge, lambda: site.bridge_connected(since), BRIDGE_START_S),
                 (site.spark, site.spark_started, SPARK_START_S)):
             wait_until(lambda c=child, r=ready: r() or not c.running, seconds, 0.1)
-            if not child.running or not ready():
-                raise Failed("%s did not start within %d s; the end of its log:\n%s"
-                             % (child.log.stem, seconds, child.tail()))
+            if not child.running:
+                raise Failed("%s ended with status %s; the end of %s:\n%s"
+                             % (child.log.stem, child.status, child.log, child.tail()))
+            if not ready():
+                raise Failed("%s did not start within %d s; the end of %s:\n%s"
+                             % (child.log.stem, seconds, child.log, child.tail()))
 
     # -- the run -----------------------------------------------------------------------------
 
