@@ -172,13 +172,14 @@ class Poll:
     def __init__(self):
         self._poll = _real_poll()
         self._real = 0
-        self._objects = []  # [object, events, mask]
+        self._objects = []  # [object, events]: what ipoll() hands out
+        self._masks = []  # of each of them
 
     def _find(self, obj):
-        for entry in self._objects:
-            if entry[0] is obj:
-                return entry
-        return None
+        for i in range(len(self._objects)):
+            if self._objects[i][0] is obj:
+                return i
+        return -1
 
     def register(self, obj, eventmask=5):
         """Watch obj for eventmask; a second call changes the mask."""
@@ -186,34 +187,39 @@ class Poll:
             self._poll.register(obj, eventmask)
             self._real += 1
             return
-        entry = self._find(obj)
-        if entry:
-            entry[2] = eventmask
+        i = self._find(obj)
+        if i >= 0:
+            self._masks[i] = eventmask
         else:
-            self._objects.append([obj, 0, eventmask])
+            self._objects.append([obj, 0])
+            self._masks.append(eventmask)
 
     def modify(self, obj, eventmask):
         """Change the mask of a registered object."""
         if hasattr(obj, "ready"):
-            self._find(obj)[2] = eventmask
+            self._masks[self._find(obj)] = eventmask
         else:
             self._poll.modify(obj, eventmask)
 
     def unregister(self, obj):
         """Watch obj no longer."""
         if hasattr(obj, "ready"):
-            self._objects.remove(self._find(obj))
+            i = self._find(obj)
+            self._objects.pop(i)
+            self._masks.pop(i)
         else:
             self._poll.unregister(obj)
             self._real -= 1
 
     def _asked(self):
-        # Ask the in-memory objects; the first that is ready is the answer, none is the usual case.
-        for entry in self._objects:
-            entry[1] = entry[0].ready(entry[2])
+        # Ask the in-memory objects; one that is ready is the answer, none is the usual case.
+        found = None
+        for i in range(len(self._objects)):
+            entry = self._objects[i]
+            entry[1] = entry[0].ready(self._masks[i])
             if entry[1]:
-                return entry
-        return None
+                found = entry
+        return found
 
     def ipoll(self, timeout=-1, flags=0):
         """As MicroPython's: an iterable of (object, events, ...)."""
