@@ -62,6 +62,7 @@ class PlainFiles:
 
     page = 1
     once = False
+    opaque = False  # blank reads as 0xFF
     spare = 1
     levelled = False
 
@@ -132,6 +133,7 @@ class SmallFiles:
 
     page = 1
     once = False
+    opaque = False  # blank reads as 0xFF
     spare = 1
     levelled = True  # littlefs spreads the wear; few files are better than all in turn
 

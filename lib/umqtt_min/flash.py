@@ -25,10 +25,10 @@ class FlashMedium:
     once: True if no page may be programmed twice without an erase.
     """
 
-    spare = 1  # one segment is kept back for recovery
     levelled = False  # segments are used in turn, so that all wear alike
 
-    def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False):
+    def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
+                 encrypted=False):
         self._device = device
         self._block = device.ioctl(5, 0)
         total = device.ioctl(4, 0)
@@ -42,7 +42,13 @@ class FlashMedium:
             raise ValueError("a segment is a multiple of the block size, %d" % self._block)
         self.count = self._blocks * self._block // self.size
         self.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
-        self.once = once
+        if encrypted:
+            self.page = max(16, self.page)
+        self.once = once or encrypted
+        self.opaque = encrypted  # blank flash cannot be told from other
+        # Segments kept back for recovery. An opaque region takes one with every mount; the
+        # second allows for a cut in it.
+        self.spare = 2 if encrypted else 1
 
     def open(self):
         """Nothing to do: a block device is open."""

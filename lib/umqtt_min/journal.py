@@ -43,6 +43,7 @@ AGAIN = const(3)  # held, to be sent as a new delivery
 
 LIVE = const(0x80)  # in the index: LIVE | state << 3 | qos << 1 | retain
 _STATE = const(0x18)
+_ASKED = const(0x20)  # held in flash; what happens to it since again() is in RAM only
 
 # What happens to a message that finds the journal full.
 RAISE = const(0)
@@ -73,7 +74,11 @@ class Journal(Log):
         self._places = array("I", [0] * self._span)  # segment * size + offset of each record
         self._states = bytearray(self._span)
         self._inbound = array("H", [0] * inbound)
-        self._area = self._end - HEADER - MAX_KEY - 4 - 2 * inbound
+        # Bytes of messages in a segment, at most: so that all of them fit into any other one,
+        # beside the largest header, a SETTLE and a TAIL record.
+        self._area = self._end - self._up(HEADER + MAX_KEY + 4 + 2 * inbound)
+        self._area -= self._up(SHORT) + self._up(SETTLED + 4)
+        self._loads = array("I", [0] * medium.count)  # bytes of live messages in each segment
         self._keep = 1 + medium.spare  # segments kept free
         # Acknowledgements must find room also when messages fill the rest; where each takes a
         # page of its own, a segment is set aside for them.
@@ -91,16 +96,18 @@ class Journal(Log):
         self.seq = self.low = self._first = 1
         self.last_pid = self.sent = self.live = self.held = 0
         self.pid = self.flags = self.state = 0
-        self._confirmed = 0
+        self.confirmed = 0
         self._count = 0  # incoming identifiers
         self._used = 0  # bytes of live records, as they fill segments
         self._capacity = self._limit_live
         self._serial = self._tail = 0
         self._body = 0  # place of the body of the message last found
-        self._moving = False
-        self._last = 0  # what recovery must carry over: replay.py
+        self._filled = 0  # bytes of messages in the head, live or not
+        self._short = False  # fewer segments are free than should be
         for i in range(self._span):
             self._states[i] = 0
+        for i in range(self.medium.count):
+            self._loads[i] = 0
 
     def open(self):
         """Mount: replay, settle what a cut left behind, count the boot. Never fails for what
@@ -152,7 +159,7 @@ class Journal(Log):
 
     def _write(self, n):
         while True:
-            self._room(n)
+            self._room(n, n)
             self._begin_record(self._off)
             self._emit_kind(PUT | self._flags, n - LONG)
             self._emit4(self.seq)
@@ -165,7 +172,8 @@ class Journal(Log):
             if self._finish(n):
                 break
             self._abandon()
-        self._used += self._charge(n)
+        self._filled += self._up(n)
+        self._count_in(place, n)
         self._places[self.seq % self._span] = place
         self._states[self.seq % self._span] = LIVE | self._flags
 
@@ -229,8 +237,9 @@ class Journal(Log):
 
     def mark(self, seq):
         """Durable: messages up to seq may have been sent."""
-        self._note(SENT, seq)
-        self.sent = seq
+        if seq > self.sent:
+            self._note(SENT, seq)
+            self.sent = seq
 
     def rec(self, seq):
         """Durable: PUBREC for it was received."""
@@ -244,7 +253,7 @@ class Journal(Log):
         state = self._state(seq)
         if not state:
             return
-        if self.hold and seq > self._confirmed:
+        if self.hold and seq > self.confirmed:
             self._note(HOLD, seq)
             self._set(seq, LIVE | HELD << 3 | state & 7)
         else:
@@ -255,16 +264,16 @@ class Journal(Log):
         """Durable: the pipeline has everything up to seq. Held messages up to it are gone,
         others go when they are done. Returns how many went."""
         seq = min(seq, self.seq - 1)
-        if seq <= self._confirmed:
+        if seq <= self.confirmed:
             return 0
         self._note(CONFIRM, seq)
-        self._confirmed = seq
+        self.confirmed = seq
         return self._forget_held()
 
     def _forget_held(self):
         count = 0
         seq = self.low
-        while seq <= self._confirmed:
+        while seq <= self.confirmed:
             if self._states[seq % self._span] & (LIVE | HELD << 3) == LIVE | HELD << 3:
                 self._set(seq, 0)
                 count += 1
@@ -280,7 +289,7 @@ class Journal(Log):
         while seq <= last:
             state = self._states[seq % self._span]
             if state & (LIVE | _STATE) == LIVE | HELD << 3:
-                self._set(seq, state | AGAIN << 3)
+                self._set(seq, state | AGAIN << 3 | _ASKED)
                 count += 1
             seq += 1
         return count
@@ -299,7 +308,7 @@ class Journal(Log):
         if len(key) > MAX_KEY:
             raise ValueError("a session key has at most %d bytes" % MAX_KEY)
         while True:
-            self._room(LONG + len(key))
+            self._room(LONG + len(key), 0)
             self._begin_record(self._off)
             self._emit_kind(SESSION, len(key))
             self._emit(key, 0, len(key))
@@ -373,12 +382,22 @@ class Journal(Log):
 
     def _gone(self, seq):
         self.live -= 1
-        self._used -= self._charge(self._content(self._places[seq % self._span]) + LONG)
+        self._count_out(self._places[seq % self._span])
         self._capacity = self._limit_live
         while self.low < self.seq and not self._states[self.low % self._span]:
             self.low += 1
         if self._first < self.low:
             self._first = self.low
+
+    def _count_in(self, place, n):
+        """A live record of n bytes is at a place."""
+        self._loads[place >> self._shift] += self._up(n)
+        self._used += self._charge(n)
+
+    def _count_out(self, place):
+        n = self._content(place) + LONG
+        self._loads[place >> self._shift] -= self._up(n)
+        self._used -= self._charge(n)
 
     def _charge(self, n):
         """What a record of n bytes costs of a segment, its share of the waste at the end
@@ -405,7 +424,7 @@ class Journal(Log):
             return False
         if self.seq - self.low >= self._span and self.live:
             return False
-        if self._make_room(n):
+        if self._make_room(n, n):
             return True
         self._capacity = self._used  # no use in trying again before something is gone
         return False
@@ -415,35 +434,45 @@ class Journal(Log):
         self._set(seq, 0)
         self.dropped += 1
 
-    def _room(self, n):
-        if not self._make_room(n):
+    def _room(self, n, message):
+        if not self._make_room(n, message):
             raise JournalFull()
 
-    def _make_room(self, n):
-        """Open segments, reclaim old ones, until the head takes n bytes."""
+    def _make_room(self, n, message):
+        """Open segments and reclaim old ones until the head takes a record of n bytes;
+        message: n for a message, 0 for other records, which may fill what messages may not."""
         n = self._up(n)
         tries = 2 * self.medium.count
-        while self._off + n > self._end:
+        while True:
+            if self._short:
+                self._tidy()
+            if self._off + n <= self._end and self._filled + message <= self._area:
+                return True
             tries -= 1
-            if tries < 0 or not self._advance():
+            if tries < 0 or not self._open_next():
                 return False
-        return True
 
-    def _advance(self):
-        """The next segment becomes the head; the oldest one is reclaimed if few are free."""
-        if not self._open_next():
+    def _tidy(self):
+        """Reclaim segments, oldest first, as long as few are free and one fits the head."""
+        self._short = False  # what is written meanwhile does not come here again
+        while self._free() < self._keep:
+            if not self._reclaimable(self._oldest(0)):
+                self._short = True
+                break
+            self._reclaim(self._oldest(0))
+
+    def _reclaimable(self, seg):
+        n = self._loads[seg]
+        if seg == self._head or self._filled + n > self._area:
             return False
-        if not self._moving:
-            while self._free() < self._keep and self._oldest(0) != self._head:
-                self._reclaim()
-        return True
+        return self._off + n + self._up(SHORT) <= self._end
 
     def _note(self, kind, value):
         """Append a short record."""
         if self._head < 0:
             raise OSError(EIO, "the journal is not open")
         while True:
-            self._room(SHORT)
+            self._room(SHORT, 0)
             self._begin_record(self._off)
             self._tmp[0] = kind
             put4(self._tmp, 1, value)
@@ -482,6 +511,8 @@ class Journal(Log):
                 return False
             self._serial += 1
             if self._open_segment(seg):
+                self._filled = 0
+                self._short = self._free() < self._keep
                 return True
             self._bad[seg] = 1
 
@@ -520,7 +551,7 @@ class Journal(Log):
         self._emit4(self.boot)
         self._emit4(self.seq)
         self._emit4(self.sent)
-        self._emit4(self._confirmed)
+        self._emit4(self.confirmed)
         n = self._header_tail()
         self._off = 0
         if not self._finish(n + 4):
@@ -565,15 +596,10 @@ class Journal(Log):
         self._emit(self._tmp, 0, 2)
         self._emit4(self.boot)
 
-    def _reclaim(self):
+    def _reclaim(self, seg):
         """Move the live messages of the oldest segment to the head, then give it up."""
-        seg = self._oldest(0)
-        self._moving = True
-        try:
-            self._move_all(seg)
-            self._next_tail(seg)
-        finally:
-            self._moving = False
+        self._move_all(seg)
+        self._next_tail(seg)
 
     def _next_tail(self, seg):
         """Say that a segment is given up. Where the record does not fit, the next header says
@@ -604,7 +630,7 @@ class Journal(Log):
     def _move(self, seq):
         n = self._content(self._places[seq % self._span])
         while True:
-            self._room(n + LONG)
+            self._room(n + LONG, n + LONG)
             to = self._here()
             self._begin_record(self._off)
             self._emit_kind(self._kind(seq), n)
@@ -612,6 +638,12 @@ class Journal(Log):
             if self._finish(n + LONG):
                 break
             self._abandon()
+        self._moved(seq, to, self._up(n + LONG))
+
+    def _moved(self, seq, to, n):
+        self._filled += n
+        self._loads[self._places[seq % self._span] >> self._shift] -= n
+        self._loads[to >> self._shift] += n
         self._places[seq % self._span] = to
 
     def _content(self, place):
@@ -623,8 +655,8 @@ class Journal(Log):
 
     def _kind(self, seq):
         """Type byte of a message's record: what was asked for again is held in flash."""
-        state = self._states[seq % self._span] & 0x1F
-        return PUT | (state & ~_STATE | HELD << 3 if state & _STATE == AGAIN << 3 else state)
+        state = self._states[seq % self._span]
+        return PUT | (state & 7 | HELD << 3 if state & _ASKED else state & 0x1F)
 
     def _read_window(self, seg, off, buf, n):
         while n:
@@ -672,12 +704,12 @@ class Journal(Log):
         self._add(seq, LIVE | kind, n)
 
     def _add(self, seq, state, n):
-        if state & _STATE == HELD << 3 and seq <= self._confirmed:
+        if state & _STATE == HELD << 3 and seq <= self.confirmed:
             return
         self._states[seq % self._span] = state
         self.live += 1
         self.held += state & _STATE == HELD << 3
-        self._used += self._charge(n + LONG + 4)
+        self._count_in(self._places[seq % self._span], n + LONG + 4)
         self.low = min(self.low, seq)
         self._first = self.low
 
@@ -698,7 +730,7 @@ class Journal(Log):
             self._tail = max(self._tail, value)
         elif kind == CONFIRM:
             self.raise_seq(value + 1)
-            self._confirmed = max(self._confirmed, value)
+            self.confirmed = max(self.confirmed, value)
             self._forget_held()
         elif value > 0:
             self._apply_seq(kind, value)
@@ -713,7 +745,7 @@ class Journal(Log):
             return
         if kind == REC:
             self._set(seq, LIVE | RELEASED << 3 | state & 7)
-        elif kind == HOLD and seq > self._confirmed:
+        elif kind == HOLD and seq > self.confirmed:
             self._set(seq, LIVE | HELD << 3 | state & 7)
         else:
             self._set(seq, 0)

@@ -74,7 +74,7 @@ class Log:
         self._size = medium.size
         self._shift = _log2(medium.size, "the segment size", 256)
         self._page = max(page, medium.page)
-        least = 4 if medium.spare else 3
+        least = 3 + medium.spare
         if medium.count < least:
             raise ValueError("a journal needs %d segments, not %d" % (least, medium.count))
         self._end = self._size - (GUARD if medium.page == 1 else 0)

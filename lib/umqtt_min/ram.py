@@ -13,6 +13,7 @@ class RAMMedium:
 
     page = 1  # any number of bytes can be programmed
     once = False
+    opaque = False  # blank reads as 0xFF
     spare = 0  # no segment is kept back for recovery: there is none
     levelled = True  # no wear
 

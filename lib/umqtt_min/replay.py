@@ -12,7 +12,7 @@ import os
 from array import array
 
 from .bits import get4
-from .log import EIO, HEADER, MARK, NOWHERE, SETTLE, SETTLED, WINDOW, JournalFull
+from .log import EIO, HEADER, LONG, MARK, NOWHERE, PUT, SETTLE, SETTLED, WINDOW
 
 
 def mount(j):
@@ -33,6 +33,13 @@ class Replay:
         # The last accepted record: its position, and what of it must be carried over.
         self._serial = self._off = 0
         self._seg = self._place = self._length = 0
+        # Segments that count no more, and whether that is so of the newest one: it holds
+        # nothing but copies, which a reclaim was making of messages in older segments.
+        self._void = []  # pairs: segment, position of the SETTLE record behind it
+        self._at = 0  # position of the last accepted record
+        self._copies = []  # pairs: number in the index, place of the original
+        self._redundant = False
+        self._before = None  # what to carry over if the newest segment does not count
 
     def run(self):
         j = self._j
@@ -43,11 +50,18 @@ class Replay:
         else:
             self._replay(seg)
             self._settle()
-        try:
-            while j._free() < j._keep and j._oldest(0) != j._head:
-                j._reclaim()
-        except JournalFull:
-            pass  # cut again and again: the next acknowledgement makes room
+        self._make_free()
+
+    def _make_free(self):
+        """Have as many segments free as there should be. If it was cut again and again in a
+        full journal there may be fewer: acknowledgements will make room."""
+        j = self._j
+        j._short = j._free() < j._keep
+        for _ in range(2 * j.medium.count):
+            if j._short:
+                j._tidy()
+            if not j._short or not j._open_next():
+                break
 
     # Which segments are in the log.
 
@@ -107,7 +121,7 @@ class Replay:
         j = self._j
         off = (off // j._page + 1) * j._page
         while off < j._end:
-            if j._back[j._window(seg, off)] == MARK and self._is_settle(seg, off + 1):
+            if j._back[j._window(seg, off)] == MARK and self._is_settle(seg, off + j._up(1)):
                 return off
             off += j._page
         return 0
@@ -122,6 +136,8 @@ class Replay:
         """Bytes that are not blank."""
         j = self._j
         count = 0
+        if j.medium.opaque:
+            return 0
         for off in range(0, j._size, WINDOW):
             j._window_seg = -1
             j._window(seg, off)
@@ -140,7 +156,7 @@ class Replay:
             self._jump(seg, off, self._position(serial, off))
         off = self._candidate(seg, off)
         while off:
-            self._jump(seg, off + 1, self._position(serial, off))
+            self._jump(seg, off + j._up(1), self._position(serial, off))
             off = self._candidate(seg, off)
 
     def _jump(self, seg, off, to):
@@ -181,6 +197,9 @@ class Replay:
         for seg in order[:-1]:
             if j._serials[seg] < j._tail:
                 self._bury(seg)
+        for seg, to in self._void:
+            if self._at > to + j._up(1):  # what was written behind it proves it whole
+                j._serials[seg] = 0
         j._head = order[-1]
 
     def _segment(self, seg):
@@ -190,10 +209,15 @@ class Replay:
         if start + off < self._resume:
             off = self._resume - start
             if off >= j._size:
+                self._void.append((seg, self._resume))
                 return
-            off += j._back[j._window(seg, off)] == MARK
+            off = self._after_mark(seg, off)
         else:
             self._snapshot()
+        self._copies = []
+        self._redundant = True
+        j._filled = 0
+        self._before = (j._serials[seg], off, 0, 0, 0)
         while off < j._size:
             off = self._step(seg, start, off)
 
@@ -219,7 +243,12 @@ class Replay:
         off = self._resume - start
         if off >= j._size:
             return off
-        return off + (j._back[j._window(seg, off)] == MARK)
+        return self._after_mark(seg, off)
+
+    def _after_mark(self, seg, off):
+        """The SETTLE record at a place to go on from: it may have a MARK before it."""
+        j = self._j
+        return off + j._up(1) if j._back[j._window(seg, off)] == MARK else off
 
     def _resync(self, seg, off, limit):
         """The next place from off on where a valid record begins, limit if there is none."""
@@ -242,14 +271,15 @@ class Replay:
 
     def _count_skipped(self, seg, off, to):
         j = self._j
-        while off < to:
+        while off < to and not j.medium.opaque:
             j.skipped += j._back[j._window(seg, off)] != 255
             off += 1
 
     def _accept(self, seg, off, n):
         j = self._j
         i = j._window(seg, off)
-        if j._back[i] == SETTLE:
+        kind = j._back[i]
+        if kind == SETTLE:
             self._serial = get4(j._back, i + 3)
             self._off = j._back[i + 7] << 8 | j._back[i + 8]
             self._place = off + SETTLED
@@ -260,7 +290,34 @@ class Replay:
             self._length = n - 4
         self._seg = seg
         self._end = off + n
+        self._at = self._position(j._serials[seg], off)
+        if kind == SETTLE and (off == self._before[1] or self._before[:2] == (
+                self._serial, self._off)):
+            self._before = (self._serial, self._off, seg, self._place, self._length)
+        elif self._length:
+            self._original(seg, self._place)
         j.apply(seg, off)
+
+    def _original(self, seg, off):
+        """Note where a message is that seems to be in the log a second time. Whatever else
+        is in a segment makes it count."""
+        j = self._j
+        i = j._window(seg, off)
+        if j._back[i] < PUT:
+            self._redundant = False
+            return
+        seq = get4(j._back, i + 3)
+        j._filled += j._up(self._length + 4)
+        if j._state(seq) and j._places[seq % j._span] >> j._shift != seg:
+            self._copies.append((seq % j._span, j._places[seq % j._span]))
+        elif not self._is_copy(seq % j._span):
+            self._redundant = False
+
+    def _is_copy(self, index):
+        for known, _ in self._copies:
+            if known == index:
+                return True
+        return False
 
     def _snapshot(self):
         """Take over what the header just loaded says."""
@@ -271,7 +328,7 @@ class Replay:
         j.sent = get4(back, 32)
         j.last_pid = back[40] << 8 | back[41]
         j.key = bytes(back[HEADER : HEADER + back[42]])
-        j._confirmed = max(j._confirmed, get4(back, 36))
+        j.confirmed = max(j.confirmed, get4(back, 36))
         j._count = 0
         at = HEADER + back[42]
         for i in range(back[43]):
@@ -290,33 +347,47 @@ class Replay:
 
     # Settling.
 
+    def _give_up_copies(self):
+        """The newest segment holds nothing but copies: go back to the originals. If no other
+        segment is free it may be erased at once, unless what it settles is in another."""
+        j = self._j
+        self._void.append((j._head, 0))
+        self._serial, self._off, self._seg, self._place, self._length = self._before
+        for index, place in self._copies:
+            n = j._up(j._content(place) + LONG)
+            j._loads[j._places[index] >> j._shift] -= n
+            j._loads[place >> j._shift] += n
+            j._places[index] = place
+        if not j._free() and self._serial == j._serials[j._head]:
+            j._serials[j._head] = 0
+
     def _format(self):
         j = self._j
         j.epoch = os.urandom(8)
         j._head = j.medium.count - 1
         j._tail = 0
         self._serial = self._off = 0
+        j.boot = 1
         self._recover_in_new()
         j._tail = j._serial
 
     def _settle(self):
         j = self._j
         j._tail = j._tail or self._base
+        j.boot += 1
         if not j.medium.spare:  # RAM: no cut, nothing to settle
             j._load(j._head)
             j._off = self._end
-            j.boot += 1
             return
-        at = 0 if j.medium.once or self._husk else self._fresh_page()
-        size = SETTLED + self._length + 4
-        if not at or at + 1 + size > j._end:
+        crowded = self._redundant and not j._free() and self._before[0] == j._serials[j._head]
+        at = 0 if j.medium.opaque or self._husk or crowded else self._fresh_page()
+        size = j._up(1) + SETTLED + self._length + 4
+        if not at or at + size > j._end:
             self._recover_in_new()
             return
         j._load(j._head)
-        j._serial = max(j._serial, self._husk)
-        j.boot += 1
         if self._mark(at):
-            j._off = at + 1
+            j._off = at + j._up(1)
             if self._write_settle():
                 return
         self._recover_in_new()
@@ -333,7 +404,8 @@ class Replay:
         off = j._page
         while off < j._end:
             if j._back[j._window(seg, off)] == MARK:
-                last = max(last, off + 1 + j._extent(seg, off + 1))
+                settle = off + j._up(1)
+                last = max(last, settle + max(1, j._extent(seg, settle)))
             off += j._page
         off = (last // j._page + 1) * j._page
         return off if off < j._end else 0
@@ -356,15 +428,26 @@ class Replay:
         if not j._finish(SETTLED + self._length + 4):
             return False
         place = (self._seg << j._shift) + self._place
-        for i in range(j._span):
-            if j._states[i] and j._places[i] == place and self._length:
-                j._places[i] = to
+        if self._length and j._back[j._window(self._seg, self._place)] >= PUT:
+            n = j._up(self._length + 4)
+            j._filled += n
+            for i in range(j._span):
+                if j._states[i] and j._places[i] == place:
+                    j._loads[self._seg] -= n
+                    j._loads[j._head] += n
+                    j._places[i] = to
         return True
 
     def _recover_in_new(self):
+        """Settle in a new segment. If the one before held nothing but copies it is given up:
+        however often a recovery is cut, it does not run out of segments."""
         j = self._j
-        j.boot += 1
+        if self._redundant and j._oldest(0) != j._head:
+            self._give_up_copies()
         while j._open_next():
             if self._write_settle():
+                for seg, _ in self._void:
+                    if seg != j._head:
+                        j._serials[seg] = 0
                 return
         raise OSError(EIO, "no segment takes what is programmed")

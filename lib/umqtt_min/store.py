@@ -14,15 +14,17 @@ __all__ = ("FlashStore", "FileStore", "RAMStore", "JournalFull", "RAISE", "DROP_
            "QUEUED", "RELEASED", "HELD", "AGAIN")
 
 
-def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, **options):
+def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypted=False,
+               **options):
     """A journal in a raw flash region: the recommended one.
 
-    device, segment, first, blocks, page, once: see FlashMedium. options: hold, policy, window,
-    inbound, see Journal. Raises ValueError for a region of fewer than 4 segments.
+    device, segment, first, blocks, page, once, encrypted: see FlashMedium. options: hold,
+    policy, window, inbound, see Journal. Raises ValueError for a region of fewer than 4 segments.
     """
     from .flash import FlashMedium
 
-    return Journal(FlashMedium(device, segment, first, blocks, page, once), **options)
+    medium = FlashMedium(device, segment, first, blocks, page, once, encrypted)
+    return Journal(medium, **options)
 
 
 def FileStore(folder, size=65536, segment=0, chunk=112, small=None, **options):

@@ -57,11 +57,12 @@ class NOR:
         self.data = data or bytearray(b"\xff" * (blocks * block))
         self.random = Random(seed)
         self.weak = {}  # address: bits that are between 0 and 1
+        self._calm = set()  # addresses that the next boot does not draw yet
         self.stuck = set()  # blocks that neither erase nor program
         self.failing = False  # what a stuck block does: False nothing, True an error, too
         self.programs = self.programmed = self.reads = self.erases = 0
         self.worn = [0] * blocks  # erases of each block
-        self.pages = set()  # programmed since their erase
+        self.pages = {}  # what was programmed since their erase, where that is only allowed once
         self.mode = PREFIX
         self.dead = False
         self.operations = 0  # programs and erases since the last boot
@@ -103,7 +104,7 @@ class NOR:
         self.programs += 1
         self.programmed += len(buf)
         if self.once:
-            self._only_once(at, len(buf))
+            self._only_once(at, buf)
         if at // self.block in self.stuck:
             if self.failing:
                 raise OSError(EIO)
@@ -130,7 +131,7 @@ class NOR:
         else:
             self._tear_erase(at, cut)
         for page in range(at // self.page, (at + self.block) // self.page):
-            self.pages.discard(page)
+            self.pages.pop(page, 0)
         if cut >= 0:
             self._die()
         return 0
@@ -150,15 +151,22 @@ class NOR:
         self.dead = False
         self.operations = self._cut = 0
         for at in sorted(self.weak):
-            mask = self.weak[at]
-            self.data[at] = self.data[at] & ~mask | self.random.bits(8) & mask
+            if at not in self._calm:
+                mask = self.weak[at]
+                self.data[at] = self.data[at] & ~mask | self.random.bits(8) & mask
+        self._calm = set()
 
-    def settle(self, ones):
-        """Power is back, and all weak bits read alike: ones or zeros."""
-        self.dead = False
-        self.operations = self._cut = 0
-        for at, mask in self.weak.items():
-            self.data[at] = self.data[at] | mask if ones else self.data[at] & ~mask
+    def clone(self):
+        """The same flash in the same state, to try two ways from here."""
+        other = NOR(self.blocks, self.block, self.page, self.once, 1, bytearray(self.data))
+        other.random._state = self.random._state
+        other.weak = dict(self.weak)
+        other._calm = set(self._calm)
+        other.stuck = set(self.stuck)
+        other.failing = self.failing
+        other.pages = dict(self.pages)
+        other.worn = list(self.worn)
+        return other
 
     def _count(self, n):
         """Number of the byte at which this operation dies, -1 if it does not."""
@@ -182,11 +190,14 @@ class NOR:
                           % (n, off, length))
         return at
 
-    def _only_once(self, at, n):
-        for page in range(at // self.page, (at + n) // self.page):
-            if page in self.pages:
+    def _only_once(self, at, buf):
+        """The same bytes again, as after a cut, are no second program: the same cells."""
+        for i in range(0, len(buf), self.page):
+            page = (at + i) // self.page
+            data = bytes(buf[i : i + self.page])
+            if self.pages.get(page, data) != data:
                 raise OSError(EINVAL, "page %d is programmed twice" % page)
-            self.pages.add(page)
+            self.pages[page] = data
 
     def _program(self, at, byte):
         self.data[at] &= byte
@@ -207,7 +218,7 @@ class NOR:
 
     def _tear_program(self, at, buf, cut):
         if self.mode == PREFIX:
-            for i in range(cut):
+            for i in range(min(cut, len(buf))):
                 self._program(at + i, buf[i])
             if cut < len(buf):
                 self._blur(at + cut, self.data[at + cut] & ~buf[cut] & self.random.bits(8))
@@ -228,6 +239,8 @@ class NOR:
     def _blur(self, at, bits):
         if bits:
             self.weak[at] = self.weak.get(at, 0) | bits
+            if self.mode >= INVISIBLE:
+                self._calm.add(at)
 
     def _tear_erase(self, at, cut):
         for i in range(at, at + self.block):

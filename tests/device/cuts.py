@@ -1,0 +1,220 @@
+"""Cuts the power in the middle of a store's operations and checks what is left.
+
+Knows: NOR, Model, how to make a journal over a NOR.  Must not know: records, segments.
+Used by test_powercut.py (both interpreters, a sample) and tests/powercut (everything).
+"""
+
+import journal_model as jm
+from array import array
+from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut, Random
+from umqtt_min.flash import FlashMedium
+from umqtt_min.journal import Journal
+
+
+class Geometry:
+    """A flash and a journal's options."""
+
+    def __init__(self, name, blocks, block, page, once=False, unit=256, longest=300, **options):
+        self.name = name
+        self.nor = (blocks, block, page, once)
+        self.once = once
+        self.longest = longest
+        self.options = dict(options)
+        self.options["page"] = unit
+        self.options["inbound"] = 8
+
+    def flash(self, seed):
+        """A blank flash."""
+        return NOR(*self.nor, seed=seed)
+
+    def store(self, flash):
+        """A journal on it, not yet open."""
+        return Journal(FlashMedium(flash, once=self.once), **self.options)
+
+    def model(self):
+        """What an empty one must hold."""
+        return jm.Model(self.options.get("hold", False), self.options.get("policy", 0))
+
+
+GEOMETRIES = (
+    Geometry("any byte", 6, 512, 1, unit=64, longest=250),
+    Geometry("any byte, held", 5, 512, 1, unit=64, longest=250, hold=True),
+    Geometry("any byte, 256", 5, 1024, 1, longest=500, policy=jm.DROP_OLDEST),
+    Geometry("pages of 256", 5, 1024, 256, longest=500),
+    Geometry("pages of 256, held, drop", 5, 1024, 256, longest=500, hold=True,
+             policy=jm.DROP_OLDEST),
+    Geometry("16 bytes once", 7, 512, 16, once=True, unit=64, longest=250, hold=True),
+    Geometry("256 bytes once", 7, 2048, 256, once=True, longest=900),
+)
+
+
+def clone(geometry, store, flash):
+    """A second journal in the same state, on a second flash."""
+    flash = flash.clone()
+    other = geometry.store(flash)
+    for name, value in store.__dict__.items():
+        if isinstance(value, (bytearray, array)):
+            mine = getattr(other, name)
+            for i in range(len(value)):
+                mine[i] = value[i]
+        elif isinstance(value, (int, bytes)):
+            setattr(other, name, value)
+    return other, flash
+
+
+class Run:
+    """A scenario on one geometry. Each step is first tried with every cut that `points` names,
+    each on a copy, then done."""
+
+    def __init__(self, geometry, seed, points):
+        self.geometry = geometry
+        self.random = Random(seed)
+        self.points = points
+        self.cuts = self.recovery_cuts = self.steps = 0
+        self.flash = geometry.flash(seed)
+        self.store = geometry.store(self.flash)
+        self.model = geometry.model()
+        self.scenario = jm.Scenario(Random(seed + 1), geometry.longest)
+        self.epoch = None
+        self.where = ""
+
+    def format(self):
+        """The first mount, cut everywhere, too: it must come to an empty journal."""
+        plain = self.flash.clone()
+        plain.sizes = []
+        self.geometry.store(plain).open()
+        for k in range(len(plain.sizes)):
+            for at, mode in self.points(plain.sizes[k]):
+                self.where = "formatting, operation %d, byte %d, mode %d" % (k, at, mode)
+                flash = self.flash.clone()
+                flash.cut_after(k + 1, at, mode)
+                self._expect_cut(self.geometry.store(flash).open)
+                self.cuts += 1
+                self._recover(flash, [(self.model.snapshot(), self.model)], 0)
+        self.store.open()
+        self.epoch = self.store.epoch
+
+    def step(self):
+        """One operation of the scenario."""
+        op = self.scenario.op(self.model)
+        copy, flash = clone(self.geometry, self.store, self.flash)
+        flash.sizes = []
+        jm.perform(copy, op)
+        outcomes = self.model.outcomes(op)
+        for k in range(len(flash.sizes)):
+            for at, mode in self.points(flash.sizes[k]):
+                self.where = "step %d %s, operation %d, byte %d, mode %d" % (
+                    self.steps, op[:2], k, at, mode)
+                self._trial(op, k, at, mode, outcomes)
+        self._really(op)
+        self.steps += 1
+
+    def _really(self, op):
+        if op[0] == "put":
+            before = self.store.dropped
+            if jm.perform(self.store, op):
+                for _ in range(self.store.dropped - before):
+                    self.model._drop()
+                self.model.apply(op)
+        else:
+            assert jm.perform(self.store, op), "%s refused: full" % (op,)
+            self.model.apply(op)
+        found = jm.snapshot(self.store, jm.PIDS)
+        assert found == self.model.snapshot(), "%s: %s, not %s" % (
+            op, found, self.model.snapshot())
+
+    def _expect_cut(self, work, *args):
+        try:
+            work(*args)
+        except PowerCut:
+            return
+        raise AssertionError("no cut: " + self.where)
+
+    def _trial(self, op, k, at, mode, outcomes):
+        store, flash = clone(self.geometry, self.store, self.flash)
+        flash.random = Random(self.random.bits(16) + 1)
+        flash.cut_after(k + 1, at, mode)
+        self._expect_cut(jm.perform, store, op)
+        self.cuts += 1
+        self._recover(flash, outcomes, store.boot)
+
+    def _recover(self, flash, outcomes, boot):
+        """Boot, perhaps with cuts in the recovery; what was found once must stay found."""
+        model = None
+        for again in range(self.random.below(3), -1, -1):
+            for _ in range(self.random.below(3)):
+                self._cut_mount(flash)
+            store = self._mount(flash)
+            assert store.boot > boot, "%s: boot number %d again" % (self.where, store.boot)
+            boot = store.boot
+            model = self._agree(store, outcomes)
+            outcomes = [(model.snapshot(), model)]
+            if again:
+                model = self._go_on(store, flash, model)
+                outcomes = [(model.snapshot(), model)]
+        self._agree(self._mount(flash), outcomes)
+
+    def _mount(self, flash):
+        flash.boot()
+        store = self.geometry.store(flash)
+        store.open()
+        if self.epoch is not None:
+            assert store.epoch == self.epoch, "%s: another epoch" % self.where
+        return store
+
+    def _cut_mount(self, flash):
+        """A mount that is cut in one of its operations, if it gets that far."""
+        flash.boot()
+        mode = (PREFIX, SUBSET, INVISIBLE, LOOKS_DONE)[self.random.below(4)]
+        flash.cut_after(1 + self.random.below(4), self.random.below(60), mode)
+        try:
+            self.geometry.store(flash).open()
+        except PowerCut:
+            self.recovery_cuts += 1
+
+    def _agree(self, store, outcomes):
+        try:
+            found = jm.snapshot(store, jm.PIDS)
+        except AssertionError as e:
+            raise AssertionError("%s: %s" % (self.where, e))
+        for snapshot, model in outcomes:
+            if snapshot == found:
+                return model
+        raise AssertionError("%s:\nfound %s\nallowed %s" % (
+            self.where, found, "\n        ".join([str(s) for s, _ in outcomes])))
+
+    def _go_on(self, store, flash, model):
+        """A few operations more, on what recovery left behind."""
+        model = model.copy()
+        scenario = jm.Scenario(self.random, 100)
+        for _ in range(self.random.below(4)):
+            op = scenario.op(model)
+            before = store.dropped
+            if jm.perform(store, op):
+                for _ in range(store.dropped - before):
+                    model._drop()
+                model.apply(op)
+            else:
+                assert op[0] == "put", "%s, then %s refused: full" % (self.where, op)
+        return model
+
+
+def every(size):
+    """Points of a program or erase: every byte, and the ways in which bits can be torn."""
+    if not size:
+        return [(at, PREFIX) for at in (0, 1, 40, 200, 4096)] + [
+            (0, SUBSET), (0, SUBSET), (0, INVISIBLE), (0, LOOKS_DONE)]
+    return [(at, PREFIX) for at in range(size + 1)] + [
+        (at, mode) for mode in (SUBSET, INVISIBLE, LOOKS_DONE) for at in (0, size // 2)]
+
+
+class Sampled:
+    """Two points of each operation, drawn from a generator."""
+
+    def __init__(self, seed, count=2):
+        self._random = Random(seed)
+        self._count = count
+
+    def __call__(self, size):
+        points = every(size)
+        return [points[self._random.below(len(points))] for _ in range(self._count)]
