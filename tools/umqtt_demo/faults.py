@@ -72,11 +72,12 @@ class Faults:
 
     def link(self, fault):
         """The next PUBLISH goes through in part, then the link is gone for a while."""
-        return self._cut_link(fault, False, "a packet")
+        return self._cut_link(fault, False, "in the middle of a packet")
 
     def ack(self, fault):
         """The same inside PUBACK or PUBREC: the broker has the reading, the board can't know."""
-        return self._cut_link(fault, True, "an acknowledgement, which the board never gets")
+        return self._cut_link(fault, True, "in the middle of an acknowledgement, which the board "
+                              "never gets")
 
     def _cut_link(self, fault, answer, where):
         sensor = self.site.sensors[fault.target]
@@ -88,9 +89,9 @@ class Faults:
         if not inside:
             link.disarm()
             link.down()
-            where = "nothing, for nothing came"
+            where = "while nothing was being sent"
         away = self.tell.away(plan.LINK, sensor.name,
-                              "link of %s cut in the middle of %s" % (sensor.name, where))
+                              "link of %s cut %s" % (sensor.name, where))
         yield pause(fault.seconds)
         link.up()
         self._busy.discard(link)

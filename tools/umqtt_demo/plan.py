@@ -25,7 +25,7 @@ class Fault:
         the broker's acknowledgement), "broker" (killed with messages in its memory), "bridge" or
         "spark" (killed)
     target: index 0.. of the board or its link; -1 for the others
-    at: share of the run, 0..1
+    at: share of the readings taken, 0..1: of the target's, or of all if there is none
     seconds: how long what was cut stays away
     share: 0..1; link, ack: how much of the packet still passes; board: how soon after a reading is
         begun the current goes, 0 at once, 1 an interval later (small shares are favoured)

@@ -107,18 +107,15 @@ class Demo:
     # -- the run -----------------------------------------------------------------------------
 
     def _work(self):
-        due, running = list(self.due), []
-        total = self.options.boards * self.options.readings
+        running = []
         moved, last = time.monotonic(), None
-        while due or running or not self._complete():
-            taken = sum(sensor.log.count for sensor in self.site.sensors)
-            while due and due[0].at * total <= taken:
-                running.append(Running(self.faults.make(due.pop(0))))
+        while self.due or running or not self._complete():
+            running += [Running(self.faults.make(fault)) for fault in self._now_due()]
             running = [one for one in running if one.step()]
             self.rows = self.watch.look()
             self._show()
             self._check_parts()
-            now = taken, sum(self.rows.values())
+            now = sum(s.log.count for s in self.site.sensors), sum(self.rows.values())
             if now != last:
                 moved, last = time.monotonic(), now
             if time.monotonic() - moved > self.options.patience and not running:
@@ -127,6 +124,15 @@ class Demo:
             time.sleep(TURN_S)
         self.ended = time.time()
         self.timeline.tell("all readings are taken and in the table", "good")
+
+    def _now_due(self):
+        """Takes from the plan what is due, by the readings of the board concerned, or of all."""
+        counts = [sensor.log.count for sensor in self.site.sensors]
+        whole = sum(counts) / len(counts)
+        due = [fault for fault in self.due if fault.at * self.options.readings
+               <= (whole if fault.target < 0 else counts[fault.target])]
+        self.due = [fault for fault in self.due if fault not in due]
+        return due
 
     def _complete(self):
         wanted = self.options.readings
@@ -170,6 +176,7 @@ class Demo:
         if not wait_until(site.ingested, DRAIN_S, 0.3):
             self.problems.append("bronze does not hold all that is in the spool")
         site.spark.stop(60)
+        self.watch.look()
         self.timeline.tell("boards, bridge and ingest stopped; Spark counts (gold)")
         if site.gold.start().wait(GOLD_S) != 0:
             self.problems.append("umqtt-pipeline gold failed: " + site.gold.tail(2))

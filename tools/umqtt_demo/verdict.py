@@ -66,8 +66,15 @@ class Verdict:
         return found
 
 
+def _named(item):
+    """A text, an ordinal, (epoch, sequence) or (epoch, first, last), in few characters."""
+    if isinstance(item, tuple):
+        return "%s:%s" % (item[0][:8], "-".join(str(n) for n in item[1:]))
+    return str(item)
+
+
 def _some(items, most=5):
-    shown = ", ".join(str(item) for item in items[:most])
+    shown = ", ".join(_named(item) for item in items[:most])
     return shown + (", ..." if len(items) > most else "")
 
 
@@ -107,10 +114,10 @@ def _compare(result, log, there):
             continue
         if row.ordinal != take.ordinal:
             result.wrong.append("%s: reading %d taken, %s in silver"
-                                % (key, take.ordinal, row.ordinal))
+                                % (_named(key), take.ordinal, row.ordinal))
         elif round(row.value.get("temperature", 0) * 100) != int(take.value):
             result.wrong.append("%s: %s hundredths of a degree taken, %s degrees in silver"
-                                % (key, take.value, row.value.get("temperature")))
+                                % (_named(key), take.value, row.value.get("temperature")))
 
 
 def _ordinals(result, wanted, log, readings):
