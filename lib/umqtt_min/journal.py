@@ -638,9 +638,10 @@ class Journal(Log):
             if self._finish(n + LONG):
                 break
             self._abandon()
-        self._moved(seq, to, self._up(n + LONG))
+        self._moved(seq, to, n + LONG)
 
     def _moved(self, seq, to, n):
+        n = self._up(n)
         self._filled += n
         self._loads[self._places[seq % self._span] >> self._shift] -= n
         self._loads[to >> self._shift] += n

@@ -7,8 +7,20 @@ Used by test_powercut.py (both interpreters, a sample) and tests/powercut (every
 import journal_model as jm
 from array import array
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut, Random
+from umqtt_min import replay
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import Journal
+
+
+class Epochs:
+    """Stands for the module os in a mount: the same epochs in every run."""
+
+    def __init__(self, random):
+        self._random = random
+
+    def urandom(self, n):
+        """n bytes."""
+        return bytes([self._random.bits(8) for _ in range(n)])
 
 
 class Geometry:
@@ -69,6 +81,7 @@ class Run:
     def __init__(self, geometry, seed, points):
         self.geometry = geometry
         self.random = Random(seed)
+        replay.os = Epochs(Random(seed + 2))
         self.points = points
         self.cuts = self.recovery_cuts = self.steps = 0
         self.flash = geometry.flash(seed)
