@@ -33,14 +33,15 @@ class Reconnect:
         self._bound = self._first
         self._at = ticks_ms()  # when the next attempt is due
         self._since = 0  # when the connection was made
-        self._ready = False  # subscriptions stand
+        self._ready = False  # connected, and subscriptions stand
+        self._owed = False  # the broker began a session that has not got them yet
 
     def step(self):
         """One check_msg(), or one attempt to connect when it is due.
 
         Returns True while connected and subscribed. Errors of network and broker are
         kept in `error` and make another attempt; what the application's callback
-        raises passes on. Blocks `attempt` seconds at most.
+        raises passes on (but an OSError, which looks like the network's). Blocks `attempt` seconds at most.
         """
         try:
             if self._ready and self.client.connected:
@@ -64,10 +65,13 @@ class Reconnect:
         return ticks_diff(ticks_ms(), self._since) >= self._stable
 
     def _connect(self):
-        present = self.client.connect(timeout=self._attempt)
-        if self.subscriptions and not present:
-            # At the QoS asked for, all in one packet.
+        if not self.client.connect(timeout=self._attempt):
+            self._owed = bool(self.subscriptions)
+        if self._owed:
+            # At the QoS asked for, all in one packet. Until it is answered they stay
+            # owed: the next connection may find the session, without them.
             self.client.subscribe(self.subscriptions)
+            self._owed = False
         self.begun()
 
     def begun(self):

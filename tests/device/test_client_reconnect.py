@@ -6,6 +6,7 @@ Knows: the strict broker on a virtual clock.  Must not know: how the pauses are 
 import time
 
 from harness import Bench, raises
+from strict_broker import CLOSE
 from strict_wire import CONNECT, SUBSCRIBE
 from umqtt_min.reconnect import Reconnect
 
@@ -60,6 +61,18 @@ def test_subscribes_again_only_when_the_session_was_lost():
         b.link.step()
         time.sleep_ms(10)
     assert b.kinds() == [CONNECT, CONNECT, SUBSCRIBE]
+
+
+def test_a_subscription_that_was_cut_off_is_still_owed():
+    b = bench(first=0)
+    b.link.client = Persistent(b.client)
+    b.broker.when(SUBSCRIBE, CLOSE)
+    assert not b.link.step()  # the session is new, SUBSCRIBE came to nothing
+    for _ in range(50):
+        b.link.step()
+        time.sleep_ms(10)
+    assert b.client.session_present  # and yet
+    assert b.kinds() == [CONNECT, SUBSCRIBE, CONNECT, SUBSCRIBE]
 
 
 class Persistent:
