@@ -41,7 +41,8 @@ class Reconnect:
 
         Returns True while connected and subscribed. Errors of network and broker are
         kept in `error` and make another attempt; what the application's callback
-        raises passes on (but an OSError, which looks like the network's). Blocks `attempt` seconds at most.
+        raises passes on (but an OSError, which looks like the network's). Blocks
+        `attempt` seconds at most.
         """
         try:
             if self._ready and self.client.connected:
