@@ -1,0 +1,441 @@
+"""The asyncio face: several tasks publish, one or more take messages, on one connection.
+
+    from umqtt_min.aio import MQTTClient
+
+    client = MQTTClient("sensor-1", "192.168.1.10", keepalive=60)
+    await client.connect()
+    await client.subscribe("commands/#", 1)
+    async for topic, msg in client:
+        await client.publish("answers", msg, qos=1)     # returns when it is acknowledged
+
+Knows: the core client and its session, tasks. Never knows: bytes of packets.
+Everything is done by the core, whose calls are made where they do not wait. One
+wait is left: connect(), at the start and when a lost connection is made again,
+blocks the whole loop while it looks the name up, opens the stream and waits for
+CONNACK: see `reconnect`. Loaded by those who use it.
+"""
+
+import asyncio
+from time import ticks_add, ticks_diff, ticks_ms
+
+from .client import MQTTClient as _Client
+from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
+from .session import Session
+
+try:
+    from asyncio import core as _core  # MicroPython's, which waits for streams
+except ImportError:
+    _core = None
+
+_PAUSE = 100  # ms between two looks at the clock
+_POLL = 5  # ms between two looks at a stream that cannot be waited for
+
+
+def _sleep(ms):
+    # One of the two is there.
+    if hasattr(asyncio, "sleep_ms"):
+        return asyncio.sleep_ms(ms)
+    return asyncio.sleep(ms / 1000)
+
+
+def _readable(stream):
+    # As MicroPython's own asyncio.StreamReader waits.
+    yield _core._io_queue.queue_read(stream)
+
+
+def _left(end):
+    return ticks_diff(end, ticks_ms())
+
+
+class _Session(Session):
+    """A session that says what was acknowledged."""
+
+    def _end(self, i):
+        seq = self._seqs[i]
+        super()._end(i)
+        self._client.ended(seq)
+
+
+class _Core(_Client):
+    """The core, as the pump of a loop wants it: one message per call, none without room."""
+
+    _one = True
+    clean = None  # what connect() was asked for, for the connections that follow
+
+    def __init__(self, store, window, room, ended, arguments, options):
+        super().__init__(*arguments, timer=False, **options)
+        self.room = room
+        self.ended = ended
+        self.store = self._inbox = store
+        self._session = _Session(self, store, window)
+
+    def connect(self, clean_session=None, timeout=None):
+        """As the core's; None is what it was the last time."""
+        if clean_session is not None:
+            self.clean = clean_session
+        return super().connect(self.clean, timeout)
+
+    def check_msg(self):
+        """As the core's, but it stops before a message that there is no room for and
+        never waits for a packet to get out."""
+        for _ in range(16):
+            if self._tx.left or not self.room():
+                return self._hold()
+            if not super().check_msg():
+                return
+
+    def _hold(self):
+        # All but messages: acknowledgements, the keep-alive, what is to be sent.
+        self._enter()
+        try:
+            self._pump(True)
+            if not self._tx.left:
+                self._session.pump()
+        except BaseException:
+            self._failed()
+            raise
+        self._busy = 0
+
+    def send(self, *message):
+        """As publish(); what the network does not take now stays for the pump."""
+        self._tx.patient = False
+        try:
+            return self.publish(*message)
+        finally:
+            self._tx.patient = True
+
+    def ask(self, op, wanted, codes):
+        """Send SUBSCRIBE or UNSUBSCRIBE; its answer is then waited for."""
+        from .subscribe import send
+
+        self._enter()
+        try:
+            self._waiting = send(self, op, wanted, codes)
+        except BaseException:
+            self._failed()
+            raise
+        self._busy = 0
+
+
+class MQTTClient:
+    """An MQTT client for asyncio.
+
+    Arguments as umqtt_min.MQTTClient, but for `timer`: a task keeps the link alive.
+    store: None makes a RAMStore(), for QoS 1 and 2 need one here: messages are in it
+    until they are acknowledged, over lost connections too; what a reset must not
+    lose belongs into a FlashStore or FileStore;
+    queue: messages received and not taken, 1 or more. When they are that many, nothing
+    more is read, and the broker waits: no message is ever dropped here. While a
+    task awaits an acknowledgement, which may stand behind other messages, twice as
+    many are taken in, so that the body of `async for` may publish. Whoever
+    subscribes must also take the messages;
+    reconnect: True makes a lost connection again, with pauses as reconnect.Reconnect
+    has them, and subscribes anew if the broker lost the session; a dict gives its
+    arguments (`attempt`: seconds, 5, that a connect() of it may block the loop);
+    False: the end of the connection is an error of every task that uses the client.
+    """
+
+    def __init__(self, *arguments, store=None, window=16, queue=8, reconnect=True, **options):
+        if queue < 1:
+            raise ValueError("queue: 1 or more")
+        if store is None:
+            from .store import RAMStore
+
+            store = RAMStore()
+        self.core = _Core(store, window, self._room, self._acked, arguments, options)
+        self.core.set_callback(self._received)
+        self.error = None  # why there is no connection: the last error of network or broker
+        self._most = queue
+        self._queue = []
+        self._waiters = {}  # sequence number: Event of the task that awaits its end
+        self._filters = {}  # topic filter: QoS, to subscribe anew
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._asking = asyncio.Lock()
+        self._sock = None  # the stream that _reader reads
+        self._reader = self._runner = None
+        self._link = None
+        if reconnect:
+            from .reconnect import Reconnect
+
+            self._link = Reconnect(self.core, **(reconnect if isinstance(reconnect, dict) else {}))
+
+    # For the application
+
+    @property
+    def connected(self):
+        """True while there is a connection."""
+        return self.core.connected
+
+    @property
+    def counters(self):
+        """What happened so far: see umqtt_min.MQTTClient."""
+        return self.core.counters
+
+    @property
+    def inflight(self):
+        """Messages stored whose acknowledgement has not come yet."""
+        return self.core.inflight
+
+    def set_last_will(self, topic, msg, retain=False, qos=0):
+        """As umqtt_min.MQTTClient.set_last_will(), before connect()."""
+        self.core.set_last_will(topic, msg, retain, qos)
+
+    async def connect(self, clean_session=None, timeout=None):
+        """Connect and start the tasks that serve the connection.
+
+        Arguments, result and errors as umqtt_min.MQTTClient.connect(): one attempt.
+        Blocks the loop until it is made, `timeout` seconds at most.
+        """
+        await self._stop()
+        present = self.core.connect(clean_session, timeout)
+        if self._link:
+            self._link.begun()
+        self.error = None
+        self._changed()
+        self._runner = asyncio.create_task(self._run())
+        return present
+
+    async def disconnect(self):
+        """Send DISCONNECT, end the tasks; `async for` ends when all was taken."""
+        await self._stop()
+        self.core.disconnect()
+        self._sock = None
+        self._give_up()
+
+    async def publish(self, topic, msg, retain=False, qos=0, timeout=None):
+        """Publish; returns when it is sent (QoS 0) or acknowledged to its end.
+
+        timeout: seconds, None: the client's. Until then it waits for the connection,
+        for room in the store and for the acknowledgement. Cancelled, or after an
+        MQTTException with .stored, the message stays in the store and is sent by itself.
+        Returns the packet identifier, None at QoS 0. Raises OSError, ValueError,
+        MQTTException TIMEOUT, LOST, NOT_CONNECTED, STORE_FULL.
+        """
+        end = self._end(timeout)
+        if not qos:
+            await self._clear(end)
+            self.core.send(topic, msg, retain)
+            await self._clear(end)  # the message may still be read from the caller's buffer
+            return None
+        while True:
+            while self.connected and self.core._tx.left:
+                await self._clear(end)
+            try:
+                return await self._publish((topic, msg, retain, qos, False), end)
+            except MQTTException as e:
+                if e.reason != STORE_FULL or _left(end) <= 0:
+                    raise
+            await _sleep(_POLL)
+
+    async def subscribe(self, topic, qos=0, timeout=None):
+        """Subscribe and wait for SUBACK; arguments, result, errors as the core's."""
+        from .subscribe import filters, granted
+
+        wanted = filters(self.core, topic, qos)
+        await self._ask(0x82, wanted, True, self._end(timeout))
+        result = granted(self.core, wanted, topic)
+        for f, q in wanted:
+            self._filters[f] = q
+        return result
+
+    async def unsubscribe(self, topic, timeout=None):
+        """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
+        from .subscribe import names
+
+        gone = names(self.core, topic)
+        for f, _ in gone:
+            self._filters.pop(f, None)
+        await self._ask(0xA2, gone, False, self._end(timeout))
+
+    async def flush(self, timeout=None):
+        """Wait until all publishes are acknowledged; False if the time was too short."""
+        end = self._end(timeout)
+        while self.core.inflight:
+            if _left(end) <= 0:
+                return False
+            self._check()
+            await _sleep(_POLL)
+        return True
+
+    def __aiter__(self):
+        """Messages as (topic, msg), both bytes, in the order in which they came."""
+        return self
+
+    async def __anext__(self):
+        while not self._queue:
+            if not self._runner:
+                raise StopAsyncIteration
+            self._check()
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._taken.set()
+        return self._queue.pop(0)
+
+    async def __aenter__(self):
+        await self.connect()
+        return self
+
+    async def __aexit__(self, kind, value, trace):
+        await self.disconnect()
+
+    # Inside
+
+    def _end(self, timeout):
+        ms = self.core._tmo if timeout is None else int(timeout * 1000)
+        return ticks_add(ticks_ms(), ms)
+
+    def _check(self):
+        # Raises what ended the connection, if nobody makes it again.
+        if not self._runner:
+            raise OSError(ENOTCONN)
+        if self.error and not (self._link and isinstance(self.error, (OSError, MQTTException))):
+            raise self.error
+
+    async def _clear(self, end):
+        # There is a connection, and all that was to be sent is out.
+        while not self.connected or self.core._tx.left:
+            self._check()
+            if _left(end) <= 0:
+                if self.connected:
+                    self.core._failed()  # half a packet is out: nothing else can follow it
+                raise OSError(ETIMEDOUT)
+            await _sleep(_POLL)
+            if self.connected:
+                self._pump()
+
+    async def _publish(self, message, end):
+        # The sequence number is that of the next record.
+        seq = self.core.store.seq
+        acked = self._waiters[seq] = asyncio.Event()
+        try:
+            pid = self.core.send(*message)
+            await self._wait(acked, seq, pid, end)
+        finally:
+            self._waiters.pop(seq, None)
+        return pid
+
+    async def _wait(self, acked, seq, pid, end):
+        reason = TIMEOUT
+        if not (self._link and self._runner or self.connected):
+            reason = NOT_CONNECTED
+        else:
+            try:
+                await asyncio.wait_for(acked.wait(), max(_left(end), 1) / 1000)
+                reason = LOST
+            except asyncio.TimeoutError:
+                pass
+        if seq in self._waiters:
+            # A store that drops the oldest may have dropped this one.
+            raise MQTTException(reason, None, pid, self.core.store.find(seq) > 0)
+
+    async def _ask(self, op, wanted, codes, end):
+        # SUBSCRIBE or UNSUBSCRIBE, one at a time, and its answer.
+        core = self.core
+        async with self._asking:
+            await self._clear(end)
+            ack = 0x90 if codes else 0xB0
+            core.ask(op, wanted, codes)
+            sock = core.sock
+            try:
+                while core._ack != ack:
+                    if core.sock is not sock:
+                        raise OSError(core._error)
+                    if _left(end) <= 0:
+                        raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
+                    await _sleep(_POLL)
+            finally:
+                core._waiting = 0
+
+    # What the core calls
+
+    def _room(self):
+        n = len(self._queue)
+        return n < self._most or n < 2 * self._most and (self._waiters or self.core._waiting)
+
+    def _received(self, topic, msg):
+        self._queue.append((topic, msg))
+        self._arrived.set()
+
+    def _acked(self, seq):
+        waiter = self._waiters.pop(seq, None)
+        if waiter:
+            waiter.set()
+
+    # The tasks
+
+    def _pump(self):
+        # All that can be done now. Errors are for those who use the connection.
+        try:
+            if self._link:
+                self._link.step()
+                self.error = self._link.error
+            else:
+                self.core.check_msg()
+        except Exception as e:
+            self.error = e
+
+    async def _read(self, sock):
+        # Serves one connection: a message is handled as soon as it is there.
+        core = self.core
+        wait = _core and getattr(core._tx.wait, "_poll", None)
+        while core.sock is sock:
+            if not self._room():
+                self._taken.clear()
+                await self._taken.wait()
+            elif core._rx.whole():
+                await _sleep(0)
+            elif wait:
+                await _readable(sock)
+            else:
+                await _sleep(_POLL)
+            if core.sock is sock:
+                self._pump()
+
+    async def _run(self):
+        # Looks at the clock: keep-alive, lost connections, new ones.
+        core = self.core
+        while True:
+            if core.connected or self._link:
+                self._pump()
+            if core.sock is not self._sock:
+                self._changed()
+                if core.connected and not core.session_present and self._filters:
+                    await self._renew()
+            await _sleep(_PAUSE)
+
+    def _changed(self):
+        # Another connection, or none.
+        if self._reader:
+            self._reader.cancel()
+            self._reader = None
+        self._sock = self.core.sock
+        if self._sock:
+            self._reader = asyncio.create_task(self._read(self._sock))
+            return
+        if not self.error:
+            self.error = OSError(self.core._error)
+        if not self._link:
+            self._give_up()
+
+    def _give_up(self):
+        # Nobody makes the connection again: everybody who waits hears of it.
+        for waiter in self._waiters.values():
+            waiter.set()
+        self._arrived.set()
+
+    async def _renew(self):
+        # Subscriptions are the session's; a broker that refuses one now did not before.
+        try:
+            await self._ask(0x82, list(self._filters.items()), True, self._end(None))
+        except (OSError, MQTTException) as e:
+            self.error = e
+            self.core.disconnect()
+
+    async def _stop(self):
+        # A cancellation can get lost in what a task just awaits: until it has ended.
+        for task in (self._runner, self._reader):
+            while task and not task.done():
+                task.cancel()
+                await _sleep(0)
+        self._runner = self._reader = None

@@ -1,0 +1,436 @@
+"""aio.MQTTClient: what a task awaits, what happens to it when the link, the broker or a task ends.
+
+Knows: the strict broker over in-memory streams, asyncio.  Must not know: how the tasks of the
+client are arranged.  The clock is real; every wait has a deadline.
+"""
+# heap: 2M
+# deadline: 60
+
+import asyncio
+
+from broker_stream import Network
+from strict_broker import CLOSE, DROP, HOLD, StrictBroker
+from strict_wire import CONNECT, PINGREQ, PUBLISH, SUBSCRIBE
+from umqtt_min.aio import MQTTClient
+from umqtt_min.errors import LOST, NOT_CONNECTED, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
+from umqtt_min.store import RAMStore
+
+SECONDS = 15
+FAST = {"first": 0.05, "most": 0.2, "attempt": 2}
+
+
+class Bench:
+    """A broker, a network, a client."""
+
+    def __init__(self, **options):
+        self.broker = StrictBroker()
+        self.net = Network(self.broker)
+        settings = {"keepalive": 60, "timeout": 5, "reconnect": FAST, "connector": self.net}
+        settings.update(options)
+        self.client = MQTTClient("dev", "broker", **settings)
+
+
+async def eventually(condition, what="the condition"):
+    """Wait until condition() is true."""
+    for _ in range(SECONDS * 100):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("%s did not come about in %d s" % (what, SECONDS))
+
+
+async def error(coroutine, kind):
+    """The exception of that kind that awaiting the coroutine must raise."""
+    try:
+        await coroutine
+    except kind as e:
+        return e
+    raise AssertionError("%s was not raised" % kind)
+
+
+async def take(client, n):
+    """The payloads of the next n messages."""
+    got = []
+    async for _, msg in client:
+        got.append(msg)
+        if len(got) == n:
+            return got
+
+
+def run(test, **options):
+    """Run test(bench) with a client, connected; the loop has to end in time."""
+    b = Bench(**options)
+
+    async def main():
+        await b.client.connect()
+        await asyncio.wait_for(test(b), 3 * SECONDS)
+        await b.client.disconnect()
+
+    asyncio.run(main())
+    asyncio.new_event_loop()  # MicroPython keeps the old one's tasks
+    return b
+
+
+def test_publish_returns_when_it_is_acknowledged():
+    async def test(b):
+        for qos in (0, 1, 2):
+            pid = await b.client.publish("t", "qos %d" % qos, False, qos)
+            assert b.broker.payloads()[-1] == b"qos %d" % qos
+            assert bool(pid) == (qos > 0)
+            assert b.client.inflight == 0
+
+    run(test)
+
+
+def test_publish_does_not_return_before():
+    async def test(b):
+        b.broker.when(PUBLISH, HOLD)
+        task = asyncio.create_task(b.client.publish("t", "x", qos=1))
+        await eventually(lambda: b.broker.held)
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        b.broker.release()
+        assert await task == b.broker.publishes[0].pid
+
+    run(test)
+
+
+def test_many_tasks_publish_at_once():
+    async def one(b, i):
+        await b.client.publish("t", b"%d" % i, qos=i % 3)
+
+    async def test(b):
+        await asyncio.gather(*[one(b, i) for i in range(60)])
+        assert sorted(b.broker.payloads()) == sorted([b"%d" % i for i in range(60)])
+        # Within a QoS in the order of the calls.
+        for qos in (1, 2):
+            sent = [m.payload for m in b.broker.publishes if m.qos == qos]
+            assert sent == [b"%d" % i for i in range(qos, 60, 3)]
+
+    run(test)
+
+
+def test_a_store_that_is_full_is_waited_for():
+    async def test(b):
+        b.broker.when(PUBLISH, HOLD)
+        tasks = [asyncio.create_task(b.client.publish("t", bytes(30), qos=1)) for _ in range(20)]
+        await eventually(lambda: b.broker.held)
+        await asyncio.sleep(0.2)
+        b.broker.release()
+        await asyncio.gather(*tasks)
+        assert len(b.broker.payloads()) == 20
+
+    run(test, store=RAMStore(1024), window=2)
+
+
+def test_messages_come_in_order():
+    async def test(b):
+        assert await b.client.subscribe([("a/#", 1), ("b", 2)]) == [1, 2]
+        for i in range(12):
+            b.broker.publish(b"a/x" if i % 2 else b"b", b"%d" % i, i % 3)
+        assert await take(b.client, 12) == [b"%d" % i for i in range(12)]
+
+    run(test)
+
+
+def test_nothing_is_dropped_when_nobody_takes_the_messages():
+    async def test(b):
+        await b.client.subscribe("t", 2)
+        for i in range(30):
+            b.broker.publish(b"t", b"%d" % i, i % 3)
+        await eventually(lambda: b.client.counters.received == 3)
+        await asyncio.sleep(0.3)
+        assert b.client.counters.received == 3
+        assert await take(b.client, 30) == [b"%d" % i for i in range(30)]
+
+    run(test, queue=3)
+
+
+def test_the_link_stays_alive_while_nobody_takes_the_messages():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        for i in range(10):
+            b.broker.publish(b"t", b"%d" % i, 1)
+        await asyncio.sleep(3)
+        assert b.broker.count(PINGREQ) >= 3
+        assert len(await take(b.client, 10)) == 10
+        assert b.broker.count(CONNECT) == 1
+
+    run(test, queue=2, keepalive=1)
+
+
+def test_the_body_of_the_loop_may_publish():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        for i in range(20):
+            b.broker.publish(b"t", b"%d" % i, 1)
+        n = 0
+        async for _, msg in b.client:
+            await b.client.publish("answer", msg, qos=1 + n % 2)
+            n += 1
+            if n == 20:
+                break
+        assert b.broker.payloads() == [b"%d" % i for i in range(20)]
+
+    run(test, queue=12)
+
+
+def test_a_long_message():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        b.broker.publish(b"t", b"z" * 5000, 1)
+        assert await take(b.client, 1) == [b"z" * 5000]
+        await b.client.publish("u", b"y" * 5000)
+        assert b.broker.payloads()[-1] == b"y" * 5000
+
+    run(test)
+
+
+def test_the_link_is_made_again():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        b.broker.when(PUBLISH, DROP)
+        task = asyncio.create_task(b.client.publish("u", "x", qos=1))
+        await eventually(lambda: b.broker.publishes)
+        b.net.refuse = 2
+        b.net.cut()
+        await task
+        assert [m.dup for m in b.broker.publishes] == [False, True]
+        b.broker.publish(b"t", b"back", 1)
+        assert await take(b.client, 1) == [b"back"]
+        assert b.broker.count(SUBSCRIBE) == 1  # the broker kept the session
+
+    run(test)
+
+
+def test_subscriptions_are_renewed_when_the_session_was_lost():
+    async def test(b):
+        await b.client.subscribe([("t", 1), ("u", 2), ("v", 0)])
+        await b.client.unsubscribe("v")
+        b.broker.lose_sessions()
+        await eventually(lambda: b.broker.count(SUBSCRIBE) == 2, "a second SUBSCRIBE")
+        b.broker.publish(b"u", b"back", 2)
+        assert await take(b.client, 1) == [b"back"]
+        assert b.net.stream.conn.session.subscriptions == {b"t": 1, b"u": 2}
+
+    run(test)
+
+
+def test_publish_without_a_link_waits_for_it():
+    async def test(b):
+        b.net.refuse = 3
+        b.net.cut()
+        await eventually(lambda: not b.client.connected)
+        pids = await asyncio.gather(
+            b.client.publish("t", "1", qos=1), b.client.publish("t", "0")
+        )  # fmt: skip
+        assert pids[0] and pids[1] is None
+        assert sorted(b.broker.payloads()) == [b"0", b"1"]
+
+    run(test)
+
+
+def test_time_is_over_and_the_message_stays_stored():
+    async def test(b):
+        b.broker.when(PUBLISH, HOLD)
+        e = await error(b.client.publish("t", "x", qos=1, timeout=0.2), MQTTException)
+        assert (e.reason, e.stored) == (TIMEOUT, True)
+        assert b.client.inflight == 1
+        b.broker.release()
+        assert await b.client.flush()
+        assert b.broker.payloads() == [b"x"]
+
+    run(test)
+
+
+def test_a_task_that_is_cancelled_leaves_its_message_in_the_store():
+    async def test(b):
+        b.broker.when(PUBLISH, HOLD)
+        task = asyncio.create_task(b.client.publish("t", "x", qos=1))
+        await eventually(lambda: b.broker.held)
+        task.cancel()
+        await error(task, asyncio.CancelledError)
+        assert not await b.client.flush(0.1)
+        b.broker.release()
+        assert await b.client.flush()
+
+    run(test)
+
+
+def test_a_consumer_that_is_cancelled_loses_nothing():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        task = asyncio.create_task(take(b.client, 1))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await error(task, asyncio.CancelledError)
+        b.broker.publish(b"t", b"x", 1)
+        assert await take(b.client, 1) == [b"x"]
+
+    run(test)
+
+
+def test_disconnect_ends_the_loop_and_the_tasks():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        consumer = asyncio.create_task(take(b.client, 1))
+        b.broker.when(PUBLISH, DROP)
+        publisher = asyncio.create_task(b.client.publish("t2", "x", qos=1))
+        await eventually(lambda: b.broker.publishes)
+        await b.client.disconnect()
+        assert await consumer is None
+        e = await error(publisher, MQTTException)
+        assert (e.reason, e.stored) == (LOST, True)
+        await error(b.client.publish("t", "x"), OSError)
+        e = await error(b.client.publish("t", "y", qos=1), MQTTException)
+        assert (e.reason, e.stored) == (NOT_CONNECTED, True)
+        packets = len(b.broker.packets)
+        await asyncio.sleep(0.5)
+        assert len(b.broker.packets) == packets
+        assert await b.client.connect()  # and again: what is stored is sent
+        assert await b.client.flush()
+        assert b.broker.payloads()[-2:] == [b"x", b"y"]
+
+    run(test)
+
+
+def test_without_reconnection_every_task_hears_of_the_end():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        b.broker.when(PUBLISH, DROP)
+        consumer = asyncio.create_task(take(b.client, 1))
+        publisher = asyncio.create_task(b.client.publish("u", "x", qos=1))
+        await eventually(lambda: b.broker.publishes)
+        b.net.cut()
+        await error(consumer, OSError)
+        e = await error(publisher, MQTTException)
+        assert (e.reason, e.stored) == (LOST, True)
+        await error(b.client.publish("u", "y"), OSError)
+        await error(b.client.subscribe("v"), OSError)
+        assert b.broker.count(CONNECT) == 1
+        await b.client.connect()
+        assert await b.client.flush()
+        assert b.broker.payloads() == [b"x", b"x"]  # sent once more, the broker did not answer
+
+    run(test, reconnect=False)
+
+
+def test_what_was_received_before_the_end_is_handed_out_first():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        b.broker.publish(b"t", b"x", 0)
+        await eventually(lambda: b.client.counters.received)
+        b.net.cut()
+        await eventually(lambda: not b.client.connected)
+        assert await take(b.client, 1) == [b"x"]
+        await error(take(b.client, 1), OSError)
+
+    run(test, reconnect=False)
+
+
+def test_the_first_connection_is_one_attempt():
+    b = Bench()
+
+    async def main():
+        b.net.refuse = 1
+        await error(b.client.connect(), OSError)
+        await error(b.client.publish("t", "x"), OSError)
+        b.broker.refuse = 5
+        assert (await error(b.client.connect(), MQTTException)).reason == 5
+        b.broker.refuse = 0
+        async with b.client as c:
+            await c.publish("t", "x", qos=1)
+        assert b.net.stream.closed
+
+    asyncio.run(main())
+    asyncio.new_event_loop()
+
+
+def test_a_refused_subscription_is_an_error_of_the_task_that_asked():
+    async def test(b):
+        b.broker.refused_filters.append(b"secret")
+        e = await error(b.client.subscribe([("t", 1), ("secret", 1)]), MQTTException)
+        assert (e.reason, e.detail) == (SUBSCRIBE_REFUSED, b"secret")
+        assert await b.client.subscribe("t", 2) == 2
+        await error(b.client.subscribe("a/#/b"), ValueError)
+
+    run(test)
+
+
+def test_subscribing_has_an_end():
+    async def test(b):
+        b.broker.when(SUBSCRIBE, DROP)
+        e = await error(b.client.subscribe("t", timeout=0.2), MQTTException)
+        assert e.reason == TIMEOUT
+        b.broker.when(SUBSCRIBE, CLOSE)
+        await error(b.client.subscribe("t"), OSError)
+        assert await b.client.subscribe("t", 1) == 1  # it waited for the new connection
+
+    run(test)
+
+
+def test_two_tasks_subscribe_at_once():
+    async def test(b):
+        qos = await asyncio.gather(b.client.subscribe("t", 1), b.client.subscribe("u", 2))
+        assert list(qos) == [1, 2]
+
+    run(test)
+
+
+def test_a_link_that_takes_nothing_does_not_block_the_loop():
+    async def test(b):
+        b.net.write_stalls = 1000000
+        for qos in (0, 1):
+            task = asyncio.create_task(b.client.publish("t", b"x%d" % qos, qos=qos))
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+            assert not task.done()
+            b.net.write_stalls = 0
+            await task
+            b.net.write_stalls = 1000000
+        b.net.write_stalls = 0
+        assert b.broker.payloads() == [b"x0", b"x1"]
+        assert b.client.counters.stall == 0  # no call of the core stood still
+
+    run(test)
+
+
+def test_a_link_that_takes_nothing_is_given_up():
+    async def test(b):
+        b.net.write_stalls = 1000000
+        await error(b.client.publish("t", "x", timeout=0.3), OSError)
+        assert not b.client.connected
+        b.net.write_stalls = 0
+        await b.client.publish("t", "y", qos=1)
+
+    run(test)
+
+
+def test_an_idle_link_is_kept_alive_and_a_dead_one_noticed():
+    async def test(b):
+        await asyncio.sleep(2.5)
+        assert b.broker.count(PINGREQ) >= 2
+        b.net.black_hole = True
+        await eventually(lambda: not b.client.connected, "noticing a dead link")
+        b.net.black_hole = False
+        await b.client.publish("t", "x", qos=1)
+        assert b.broker.count(CONNECT) == 2
+
+    run(test, keepalive=1)
+
+
+def test_a_broker_that_breaks_the_protocol_ends_only_the_connection():
+    async def test(b):
+        b.net.stream.conn.out.extend(b"\xf0\x00")
+        await eventually(lambda: b.broker.count(CONNECT) == 2, "a second connection")
+        await b.client.publish("t", "x", qos=2)
+
+    run(test)
+
+
+def test_arguments_are_checked():
+    try:
+        MQTTClient("dev", "broker", queue=0)
+    except ValueError:
+        return
+    raise AssertionError("queue=0")
