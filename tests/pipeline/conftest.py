@@ -13,13 +13,12 @@ for folder in (HERE, HERE.parent):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A local session with the settings of the command line, but plans are interpreted: the
-    tests' tables are so small that compiling each plan would be half of the work."""
+    """A local session with the settings of the command line, but plans are interpreted."""
+    from pipeline_kit import INTERPRETED
     from umqtt_pipeline.session import session
     from umqtt_pipeline.source import register
 
-    made = session("pipeline-tests", extra={
-        "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
+    made = session("pipeline-tests", extra=INTERPRETED)
     register(made)
     yield made
     made.stop()

@@ -17,6 +17,10 @@ from umqtt_pipeline.spool import SpoolWriter
 EPOCH = bytes.fromhex("00112233445566aa")
 DAY_US = 86_400_000_000
 NOON = 1_767_268_800_000_000  #: 2026-01-01 12:00 UTC in us
+# The tests' tables are so small that compiling each plan would be half of the work.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false",
+               "spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # fmt: skip
+QUICK = [word for pair in INTERPRETED.items() for word in ("--conf", "=".join(pair))]
 PROGRAM = str(Path(sys.executable).parent / "umqtt-pipeline")
 
 

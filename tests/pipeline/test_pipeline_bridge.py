@@ -209,7 +209,9 @@ def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
     options = ("--segment-bytes", 4096, "--max-spool-bytes", 20_000, "--keepalive", 4)
     bridge = start(broker, folder, *options)
     metrics = tmp_path / "metrics.json"
-    device.take(600)
+    for _ in range(6):
+        device.take(100).wait_for_publish(20)
+        time.sleep(0.1)  # so that it is more than one block
     wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
     time.sleep(5)  # longer than the keep alive: the connection must live
     held = len(sequences(folder))
@@ -237,6 +239,7 @@ def test_killed_while_the_spool_is_full(broker, device, tmp_path):
     bridge = start(broker, folder, "--max-spool-bytes", 4096)
     for _ in range(4):
         device.take(100).wait_for_publish(20)
+        time.sleep(0.1)
     metrics = tmp_path / "metrics.json"
     wait_for(lambda: json.loads(metrics.read_text())["refused_by_disk"] > 1, what="a full spool")
     end(bridge, signal.SIGKILL)

@@ -16,6 +16,7 @@ from pipeline_kit import (
     DAY_US,
     EPOCH,
     NOON,
+    QUICK,
     clock,
     end,
     fill,
@@ -191,7 +192,7 @@ def test_killed_for_real_and_started_again(spark, told, tmp_path):
     """SIGKILL to the command while it works; the tables are those of an undisturbed run."""
     root, log = tmp_path / "tables", tmp_path / "log"
     command = ("ingest", "--once", "--spool", told / "spool", "--tables", root, "--max-rows", 45,
-               "--consumer", "killed")  # fmt: skip
+               "--consumer", "killed", *QUICK)  # fmt: skip
     choose = random.Random(11)
     for kill in range(2):
         process = spawn(*command, log=log)
@@ -209,7 +210,8 @@ def test_from_the_broker_to_silver(broker, tmp_path):
     import paho.mqtt.publish
 
     folder, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "log"
-    ingesting = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.5, log=log)
+    ingesting = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.5, *QUICK,
+                      log=log)  # fmt: skip
     bridging = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder, log=log)
     wait_for(lambda: "subscribed" in log.read_text(), 30, "the subscription")
     for first in (1, 11):
@@ -260,6 +262,7 @@ def test_one_writer_at_a_time(tmp_path):
     (["--spool", "{tmp}/none"], "is not a spool"),
     (["--interval", "0"], "--interval"),
     (["--consumer", "../x"], "--consumer"),
+    (["--conf", "memory"], "spark.KEY=VALUE"),
 ])  # fmt: skip
 def test_bad_arguments(tmp_path, arguments, words):
     spool.SpoolWriter(tmp_path / "spool").close()

@@ -93,7 +93,7 @@ def bridge(broker, **options):
         raise click.ClickException(str(error))
 
 
-def _spark(memory, extra=None):
+def _spark(memory, extra):
     from .java import NoJava
     from .session import session
 
@@ -101,6 +101,28 @@ def _spark(memory, extra=None):
         return session(memory=memory, extra=extra)
     except NoJava as error:
         raise Problem(str(error))
+
+
+def _conf(_, __, value):
+    pairs = [item.partition("=") for item in value]
+    for (key, equals, _rest), item in zip(pairs, value):
+        if not key.startswith("spark.") or not equals:
+            raise click.BadParameter(f"{item!r} is not spark.KEY=VALUE")
+    return {key: rest for key, _equals, rest in pairs}
+
+
+_spark_options = [
+    click.option("--memory", default="1g", help="heap of the Java side"),
+    click.option("--conf", multiple=True, callback=_conf, metavar="spark.KEY=VALUE",
+                 help="more configuration of Spark; may be given several times"),
+]  # fmt: skip
+
+
+def _with_spark(command):
+    """Add the options of every command that starts Spark."""
+    for option in reversed(_spark_options):
+        command = option(command)
+    return command
 
 
 def _wait_for_spool(folders, once):
@@ -130,8 +152,8 @@ def _wait_for_spool(folders, once):
               help="seconds between two batches, without --once")  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(1), default=200_000, help="of one batch")
 @click.option("--consumer", default="ingest", help="name under which the spool is released")
-@click.option("--memory", default="1g", help="heap of the Java side")
-def ingest(spool, tables, once, interval, max_rows, consumer, memory):
+@_with_spark
+def ingest(spool, tables, once, interval, max_rows, consumer, memory, conf):
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     from .ingest import InUse, Lock, Runner
     from .spool import CONSUMER_NAME
@@ -143,7 +165,7 @@ def ingest(spool, tables, once, interval, max_rows, consumer, memory):
         lock = Lock(tables)
     except InUse as error:
         raise Problem(str(error))
-    spark = _spark(memory)
+    spark = _spark(memory, conf)
     lock.holds(spark)
     runner = Runner(spark, spool, tables, once, interval, max_rows, consumer)
     _stop_on_signals(runner.stop)
@@ -155,14 +177,14 @@ def ingest(spool, tables, once, interval, max_rows, consumer, memory):
 
 @main.command()
 @click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--memory", default="1g", help="heap of the Java side")
-def gold(tables, memory):
+@_with_spark
+def gold(tables, memory, conf):
     """Make the gold tables anew: per minute, device, boot, and gaps."""
     from . import gold as making
 
     if not next(Path(tables, "silver").rglob("*.parquet"), None):
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
-    spark = _spark(memory)
+    spark = _spark(memory, conf)
     try:
         for name, rows in making.build(spark, tables).items():
             logging.info("%s: %d rows", name, rows)
