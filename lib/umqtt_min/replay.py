@@ -39,6 +39,7 @@ class Replay:
         self._at = 0  # position of the last accepted record
         self._copies = []  # pairs: number in the index, place of the original
         self._redundant = False
+        self._bytes = None  # what to carry over, if the medium will not have it any more
         self._before = None  # what to carry over if the newest segment does not count
 
     def run(self):
@@ -349,7 +350,8 @@ class Replay:
 
     def _give_up_copies(self):
         """The newest segment holds nothing but copies: go back to the originals. If no other
-        segment is free it may be erased at once, unless what it settles is in another."""
+        segment is free it is erased at once. Where it settles something in an older segment
+        that is the last resort: a cut in the erase leaves that to be settled again."""
         j = self._j
         self._void.append((j._head, 0))
         self._serial, self._off, self._seg, self._place, self._length = self._before
@@ -358,7 +360,10 @@ class Replay:
             j._loads[j._places[index] >> j._shift] -= n
             j._loads[place >> j._shift] += n
             j._places[index] = place
-        if not j._free() and self._serial == j._serials[j._head]:
+        if not j._free():
+            self._bytes = bytearray(self._length)
+            j._seek((self._seg << j._shift) + self._place)
+            j.read(0, self._bytes, self._length)
             j._serials[j._head] = 0
 
     def _format(self):
@@ -422,21 +427,33 @@ class Replay:
 
     def _write_settle(self):
         j = self._j
-        j._void(self._serial, self._off, self._length)
+        n = self._length
+        if n and self._bytes is None:
+            kind = j._back[j._window(self._seg, self._place)]
+        else:
+            kind = self._bytes[0] if n else 0
         to = (j._head << j._shift) + j._off + SETTLED
-        j._carry(self._seg, self._place, self._length)
-        if not j._finish(SETTLED + self._length + 4):
+        j._void(self._serial, self._off, n)
+        if self._bytes is None:
+            j._carry(self._seg, self._place, n)
+        else:
+            j._emit(self._bytes, 0, n)
+        if not j._finish(SETTLED + n + 4):
             return False
-        place = (self._seg << j._shift) + self._place
-        if self._length and j._back[j._window(self._seg, self._place)] >= PUT:
-            n = j._up(self._length + 4)
-            j._filled += n
-            for i in range(j._span):
-                if j._states[i] and j._places[i] == place:
-                    j._loads[self._seg] -= n
-                    j._loads[j._head] += n
-                    j._places[i] = to
+        if kind >= PUT:
+            self._relocate(to, j._up(n + 4))
         return True
+
+    def _relocate(self, to, n):
+        """The index follows a message that was carried over."""
+        j = self._j
+        place = (self._seg << j._shift) + self._place
+        j._filled += n
+        for i in range(j._span):
+            if j._states[i] and j._places[i] == place:
+                j._loads[self._seg] -= n
+                j._loads[j._head] += n
+                j._places[i] = to
 
     def _recover_in_new(self):
         """Settle in a new segment. If the one before held nothing but copies it is given up:
