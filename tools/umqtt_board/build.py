@@ -51,7 +51,9 @@ def build(library=LIBRARY, firmware=FIRMWARE, out=BUILD / "device"):
 
 
 def _sources(folder):
-    return sorted(p for p in Path(folder).rglob("*.py") if "__pycache__" not in p.parts)
+    # What a board needs: not the library's examples, nor the list for freezing it.
+    left_out = {"__pycache__", "examples", "manifest.py"}
+    return sorted(p for p in Path(folder).rglob("*.py") if not left_out & set(p.parts))
 
 
 def _compile(source, name, out):
