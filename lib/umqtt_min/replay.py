@@ -219,8 +219,11 @@ class Replay:
         self._redundant = True
         j._filled = 0
         self._before = (j._serials[seg], off, 0, 0, 0)
+        before = self._at
         while off < j._size:
             off = self._step(seg, start, off)
+        if self._at == before and self._resume >= start + j._size:
+            self._void.append((seg, self._resume))
 
     def _step(self, seg, start, off):
         """Go over one record, or over what is not one; the offset behind it."""
@@ -442,6 +445,9 @@ class Replay:
             return False
         if kind >= PUT:
             self._relocate(to, j._up(n + 4))
+        for seg, _ in self._void:
+            if seg != j._head:
+                j._serials[seg] = 0
         return True
 
     def _relocate(self, to, n):
@@ -463,8 +469,5 @@ class Replay:
             self._give_up_copies()
         while j._open_next():
             if self._write_settle():
-                for seg, _ in self._void:
-                    if seg != j._head:
-                        j._serials[seg] = 0
                 return
         raise OSError(EIO, "no segment takes what is programmed")
