@@ -16,7 +16,7 @@ def fake(folder, text):
 
 def test_the_wheel_without_the_module_that_spark_asks_for(tmp_path, monkeypatch):
     monkeypatch.setenv("UMQTT_JDK", "pypi")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(java.sys, "prefix", str(tmp_path))
     home = java.java_home()
     assert tmp_path in home.parents
     program = str(home / "bin" / "java")
@@ -32,6 +32,10 @@ def test_java_home_is_used_if_new_enough(tmp_path, monkeypatch):
     assert java.java_home() == tmp_path / "new"
     monkeypatch.setenv("JAVA_HOME", str(fake(tmp_path / "old", "11.0.9")))
     monkeypatch.setenv("PATH", str(fake(tmp_path / "older", "1.8.0_392") / "bin"))
+    monkeypatch.setattr(java.sys, "prefix", str(tmp_path))
+    assert java.java_home().parent == tmp_path / "share" / "umqtt_pipeline"
+    # outside of a virtual environment
+    monkeypatch.setattr(java.sys, "prefix", java.sys.base_prefix)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert java.java_home().parent == tmp_path / "umqtt_pipeline"
 
