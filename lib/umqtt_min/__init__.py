@@ -25,5 +25,4 @@ def __getattr__(name):
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError("umqtt_min has no %s" % name)
-    module = __import__("umqtt_min." + module, None, None, (name,))
-    return getattr(module, name)
+    return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)

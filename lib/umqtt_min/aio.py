@@ -22,11 +22,7 @@ from .client import MQTTClient as _Client
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
 from .session import Session
 
-try:
-    from asyncio import core as _core  # MicroPython's, which waits for streams
-except ImportError:
-    _core = None
-
+_core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
 _PAUSE = 100  # ms between two looks at the clock
 _POLL = 5  # ms between two looks at a stream that cannot be waited for
 

@@ -27,7 +27,7 @@ def _sync(file):
 def _sync_folder(folder):
     """Make new names in a folder durable, where the system lets a folder be opened."""
     if hasattr(os, "fsync"):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(folder, 0)  # O_RDONLY
         try:
             os.fsync(handle)
         finally:

@@ -28,7 +28,7 @@ class KeepAlive:
                 pass  # a port without timers: the application's calls keep the link alive
         self._client = client
         self._half = client.keepalive * 500
-        self._sent = 0  # ticks_ms() of the PINGREQ that is not answered
+        self._sent = ticks_ms()  # of the PINGREQ that is not answered
         self.waiting = False
         # References are kept: rp2 collects a timer that nobody holds, and to look
         # the method up in the callback would allocate there.

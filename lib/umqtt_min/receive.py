@@ -19,7 +19,7 @@ class Receiver:
 
     def __init__(self, size, client):
         self.sock = None
-        self.time = 0  # ticks_ms() when the last byte came
+        self.time = ticks_ms()  # when the last byte came
         self.heard = True  # something came since this was last cleared
         self.p = self.n = 0  # body of the packet that whole() found, and its length
         self.next = 0  # its end

@@ -32,7 +32,7 @@ class Reconnect:
         self._attempt = attempt
         self._bound = self._first
         self._at = ticks_ms()  # when the next attempt is due
-        self._since = 0  # when the connection was made
+        self._since = ticks_ms()  # when the connection was made
         self._ready = False  # connected, and subscriptions stand
         self._owed = False  # the broker began a session that has not got them yet
 

@@ -33,7 +33,7 @@ def context(params, host):
     else:
         raise ValueError("ssl=True needs ssl_params={'cadata': ...} or {'cafile': ...}"
                          " to check the broker's certificate with")
-    ctx.verify_mode = reqs
+    ctx.verify_mode = reqs  # type: ignore[attr-defined]  # the stubs have left it out
     if "certificate" in params:
         if "key" not in params:
             raise ValueError("ssl_params: certificate without key")

@@ -30,7 +30,7 @@ class Transmitter:
         self.room = size - 4
         self.sock = None
         self.wait = None  # stream.Waiter of the same stream
-        self.time = 0  # ticks_ms() at the end of the last packet
+        self.time = ticks_ms()  # at the end of the last packet
         self.left = 0  # bytes of the packet under way that are not out yet
         self.nagle = True  # as sockets are; see prompt()
         self.patient = True  # False in a timer's callback: what does not go out now stays
@@ -58,7 +58,7 @@ class Transmitter:
     def _publish_large(self, op, topic, pid, msg):
         if not publish_large:
             _load()
-        publish_large(self, op, topic, pid, msg)
+        publish_large(self, op, topic, pid, msg)  # type: ignore[misc]  # no longer None
 
     def prompt(self):
         """Switch Nagle's algorithm off for this connection, where the stream can.
