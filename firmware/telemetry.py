@@ -68,7 +68,7 @@ class Packer:
         self._uint(_UINT, boot)
         self._start = self._pos
         self._view = memoryview(self.buffer)
-        self._views = [None] * (size + 1)
+        self._views: list = [None] * (size + 1)
 
     def pack(self, seq, low, up, ms, values):
         """Write one reading; return its length in bytes (in `buffer`, see view()).

@@ -13,10 +13,10 @@ class Sensor:
     taken    readings taken; of this boot, or of all boots where the driver can tell
     """
 
-    fields = ()
+    fields: tuple = ()
 
     def __init__(self):
-        self.values = [None] * len(self.fields)
+        self.values: list = [None] * len(self.fields)
         self.taken = 0
 
     def begin(self, store):
