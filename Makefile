@@ -71,5 +71,8 @@ repl: $(VENV)/.ready ## talk to a board: BOARD= PORT=
 lint: $(VENV)/.ready ## ruff over everything
 	@$(BIN)/python -m ruff check .
 
+types: $(VENV)/.ready ## mypy over library and firmware, with the stubs of esp32 and of rp2
+	@$(BIN)/python tools/check_types.py
+
 clean: ## remove what was built (not the virtual environment)
 	rm -rf build
