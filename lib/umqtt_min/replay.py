@@ -40,6 +40,7 @@ class Replay:
         self._copies = []  # pairs: number in the index, place of the original
         self._redundant = False
         self._bytes = None  # what to carry over, if the medium will not have it any more
+        self._first = 0  # offset of a segment's first record
         self._before = None  # what to carry over if the newest segment does not count
 
     def run(self):
@@ -218,6 +219,7 @@ class Replay:
         self._copies = []
         self._redundant = True
         j._filled = 0
+        self._first = off
         self._before = (j._serials[seg], off, 0, 0, 0)
         before = self._at
         while off < j._size:
@@ -295,7 +297,7 @@ class Replay:
         self._seg = seg
         self._end = off + n
         self._at = self._position(j._serials[seg], off)
-        if kind == SETTLE and (off == self._before[1] or self._before[:2] == (
+        if kind == SETTLE and (off == self._first or self._before[:2] == (
                 self._serial, self._off)):
             self._before = (self._serial, self._off, seg, self._place, self._length)
         elif self._length:
