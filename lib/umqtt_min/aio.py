@@ -145,6 +145,7 @@ class MQTTClient:
         self._queue = []
         self._waiters = {}  # sequence number: Event of the task that awaits its end
         self._filters = {}  # topic filter: QoS, to subscribe anew
+        self._owed = False  # ... in a session that has not got them yet
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._asking = asyncio.Lock()
@@ -396,7 +397,9 @@ class MQTTClient:
                 self._pump()
             if core.sock is not self._sock:
                 self._changed()
-                if core.connected and not core.session_present and self._filters:
+                # A link that is cut before SUBACK leaves a session without subscriptions.
+                self._owed = self._owed or core.connected and not core.session_present
+                if core.connected and self._owed:
                     await self._renew()
             await _sleep(_PAUSE)
 
@@ -423,7 +426,9 @@ class MQTTClient:
     async def _renew(self):
         # Subscriptions are the session's; a broker that refuses one now did not before.
         try:
-            await self._ask(0x82, list(self._filters.items()), True, self._end(None))
+            if self._filters:
+                await self._ask(0x82, list(self._filters.items()), True, self._end(None))
+            self._owed = False
         except (OSError, MQTTException) as e:
             self.error = e
             self.core.disconnect()
