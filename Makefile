@@ -19,6 +19,10 @@ SETTINGS ?=
 # test: arguments for pytest, for instance TESTS="tests/device -k keepalive"
 TESTS ?=
 
+# bench: a folder with umqtt/simple.py and mqtt_as, to be measured beside it
+PEERS ?=
+ROUNDS ?=
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test device-test flash boards logs repl report lint types powercut bench clean
 
@@ -73,6 +77,9 @@ lint: $(VENV)/.ready ## ruff over everything
 
 types: $(VENV)/.ready ## mypy over library and firmware, with the stubs of esp32 and of rp2
 	@$(BIN)/python tools/check_types.py
+
+bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients: PEERS=folder ROUNDS=
+	@$(BIN)/python tools/bench/bench_client.py $(if $(PEERS),--peers "$(PEERS)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
 
 clean: ## remove what was built (not the virtual environment)
 	rm -rf build
