@@ -367,7 +367,7 @@ class MQTTClient:
         self.counters.sent += 1
         flags = 0x40 if flags & 2 else 0x70
         try:
-            flags = self._await(self.pid, flags)
+            flags = self._await(self.pid, flags, self._tmo)
         except OSError:
             self._failed()
             if self._ack != flags:  # else it came with the end of the stream
@@ -382,9 +382,9 @@ class MQTTClient:
         self.counters.acked += 1
         return self.pid
 
-    def _await(self, pid, ack):
-        # Pump until the acknowledgement `ack` of `pid` is in; False: not in time.
-        end = ticks_add(ticks_ms(), self._tmo)
+    def _await(self, pid, ack, end):
+        # Pump until the acknowledgement `ack` of `pid` is in, or `end` ms are over: False.
+        end = ticks_add(ticks_ms(), end)
         self._waiting = pid
         self._ack = 0
         while True:
@@ -425,22 +425,23 @@ class MQTTClient:
         if self._keep:
             self._keep.tick(None)
 
-    def subscribe(self, topic, qos=0):
+    def subscribe(self, topic, qos=0, timeout=None):
         """Subscribe and wait for SUBACK; messages may come before it.
 
-        topic: one filter (str or bytes), or a list of (filter, qos).
+        topic: one filter (str or bytes), or a list of (filter, qos);
+        timeout: seconds, None: the client's.
         Returns the QoS granted, or a list of them. Raises MQTTException
         SUBSCRIBE_REFUSED with the filter as detail, TIMEOUT; OSError; ValueError.
         """
         from .subscribe import subscribe
 
-        return subscribe(self, topic, qos)
+        return subscribe(self, topic, qos, timeout)
 
-    def unsubscribe(self, topic):
+    def unsubscribe(self, topic, timeout=None):
         """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
         from .subscribe import unsubscribe
 
-        unsubscribe(self, topic)
+        unsubscribe(self, topic, timeout)
 
     # What only a store makes possible
 

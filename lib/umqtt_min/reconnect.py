@@ -19,7 +19,7 @@ class Reconnect:
     (full jitter), which doubles with every failure; stable: seconds that a
     connection must have lasted before the bound starts at `first` again, so that a
     broker that lets everybody in and throws them out is not stormed; attempt:
-    seconds that one attempt may take, the longest that step() blocks.
+    seconds that connecting may take, and subscribing, the longest that step() blocks.
     """
 
     def __init__(self, client, subscriptions=(), first=1, most=60, stable=30, attempt=5):
@@ -42,7 +42,7 @@ class Reconnect:
         Returns True while connected and subscribed. Errors of network and broker are
         kept in `error` and make another attempt; what the application's callback
         raises passes on (but an OSError, which looks like the network's). Blocks
-        `attempt` seconds at most.
+        `attempt` seconds at most to connect, and as long to subscribe if that is due.
         """
         try:
             if self._ready and self.client.connected:
@@ -71,7 +71,7 @@ class Reconnect:
         if self._owed:
             # At the QoS asked for, all in one packet. Until it is answered they stay
             # owed: the next connection may find the session, without them.
-            self.client.subscribe(self.subscriptions)
+            self.client.subscribe(self.subscriptions, 0, self._attempt)
             self._owed = False
         self.begun()
 

@@ -54,14 +54,15 @@ def send(client, op, wanted, codes):
     return pid
 
 
-def _request(client, op, wanted, codes):
+def _request(client, op, wanted, codes, timeout):
     # Send the packet and wait for its answer.
+    ms = client._tmo if timeout is None else int(timeout * 1000)
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()
     ack = 0x90 if codes else 0xB0
     try:
-        client._await(send(client, op, wanted, codes), ack)
+        client._await(send(client, op, wanted, codes), ack, ms)
     except OSError:
         client._failed()
         if client._ack != ack:  # else it came with the end of the stream
@@ -83,16 +84,16 @@ def granted(client, wanted, topic):
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 
-def subscribe(client, topic, qos):
+def subscribe(client, topic, qos, timeout):
     """See MQTTClient.subscribe."""
     wanted = filters(client, topic, qos)
-    _request(client, 0x82, wanted, True)
+    _request(client, 0x82, wanted, True, timeout)
     return granted(client, wanted, topic)
 
 
-def unsubscribe(client, topic):
+def unsubscribe(client, topic, timeout):
     """See MQTTClient.unsubscribe."""
-    _request(client, 0xA2, names(client, topic), False)
+    _request(client, 0xA2, names(client, topic), False, timeout)
 
 
 def on_suback(client, t):

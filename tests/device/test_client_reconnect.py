@@ -6,7 +6,7 @@ Knows: the strict broker on a virtual clock.  Must not know: how the pauses are 
 import time
 
 from harness import Bench, raises
-from strict_broker import CLOSE
+from strict_broker import CLOSE, DROP
 from strict_wire import CONNECT, SUBSCRIBE
 from umqtt_min.reconnect import Reconnect
 
@@ -73,6 +73,16 @@ def test_a_subscription_that_was_cut_off_is_still_owed():
         time.sleep_ms(10)
     assert b.client.session_present  # and yet
     assert b.kinds() == [CONNECT, SUBSCRIBE, CONNECT, SUBSCRIBE]
+
+
+def test_no_answer_to_subscribe_blocks_no_longer_than_allowed():
+    b = bench(attempt=2)
+    b.client.timeout = 30
+    b.client._tmo = 30000
+    b.broker.when(SUBSCRIBE, DROP, 0)
+    start = time.ticks_ms()
+    assert not b.link.step()
+    assert time.ticks_diff(time.ticks_ms(), start) <= 2 * 2000 + 100
 
 
 class Persistent:
