@@ -103,6 +103,7 @@ class Journal(Log):
         self._serial = self._tail = 0
         self._body = 0  # place of the body of the message last found
         self._filled = 0  # bytes of messages in the head, live or not
+        self._tidying = False
         self._short = False  # fewer segments are free than should be
         for i in range(self._span):
             self._states[i] = 0
@@ -448,7 +449,7 @@ class Journal(Log):
         n = self._up(n)
         tries = 2 * self.medium.count
         while True:
-            if self._short:
+            if self._short and not self._tidying:
                 self._tidy()
             if self._off + n <= self._end and self._filled + message <= self._area:
                 return True
@@ -458,12 +459,13 @@ class Journal(Log):
 
     def _tidy(self):
         """Reclaim segments, oldest first, as long as few are free and one fits the head."""
-        self._short = False  # what is written meanwhile does not come here again
-        while self._free() < self._keep:
-            if not self._reclaimable(self._oldest(0)):
-                self._short = True
-                break
-            self._reclaim(self._oldest(0))
+        self._tidying = True  # what is written meanwhile does not come here again
+        try:
+            while self._free() < self._keep and self._reclaimable(self._oldest(0)):
+                self._reclaim(self._oldest(0))
+        finally:
+            self._tidying = False
+        self._short = self._free() < self._keep
 
     def _reclaimable(self, seg):
         n = self._loads[seg]

@@ -295,7 +295,7 @@ class Replay:
             self._off = self._place = off
             self._length = n - 4
         self._seg = seg
-        self._end = off + n
+        self._end = j._up(off + n)
         self._at = self._position(j._serials[seg], off)
         if kind == SETTLE and (off == self._first or self._before[:2] == (
                 self._serial, self._off)):

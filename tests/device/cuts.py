@@ -4,10 +4,12 @@ Knows: NOR, Model, how to make a journal over a NOR.  Must not know: records, se
 Used by test_powercut.py (both interpreters, a sample) and tests/powercut (everything).
 """
 
-import journal_model as jm
+import sys
 from array import array
+
+import journal_model as jm
+import umqtt_min.replay  # noqa: F401  (its os is replaced)
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut, Random
-from umqtt_min import replay
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import Journal
 
@@ -81,7 +83,7 @@ class Run:
     def __init__(self, geometry, seed, points):
         self.geometry = geometry
         self.random = Random(seed)
-        replay.os = Epochs(Random(seed + 2))
+        sys.modules["umqtt_min.replay"].os = Epochs(Random(seed + 2))
         self.points = points
         self.cuts = self.recovery_cuts = self.steps = 0
         self.flash = geometry.flash(seed)
@@ -94,10 +96,10 @@ class Run:
     def format(self):
         """The first mount, cut everywhere, too: it must come to an empty journal."""
         plain = self.flash.clone()
-        plain.sizes = []
+        plain.log = []
         self.geometry.store(plain).open()
-        for k in range(len(plain.sizes)):
-            for at, mode in self.points(plain.sizes[k]):
+        for k in range(len(plain.log)):
+            for at, mode in self.points(plain.log[k]):
                 self.where = "formatting, operation %d, byte %d, mode %d" % (k, at, mode)
                 flash = self.flash.clone()
                 flash.cut_after(k + 1, at, mode)
@@ -111,16 +113,21 @@ class Run:
         """One operation of the scenario."""
         op = self.scenario.op(self.model)
         copy, flash = clone(self.geometry, self.store, self.flash)
-        flash.sizes = []
+        flash.log = []
         jm.perform(copy, op)
         outcomes = self.model.outcomes(op)
-        for k in range(len(flash.sizes)):
-            for at, mode in self.points(flash.sizes[k]):
+        for k in range(len(flash.log)):
+            for at, mode in self.points(flash.log[k]):
                 self.where = "step %d %s, operation %d, byte %d, mode %d" % (
                     self.steps, op[:2], k, at, mode)
                 self._trial(op, k, at, mode, outcomes)
         self._really(op)
         self.steps += 1
+
+    def quietly(self, count):
+        """So many operations without a cut."""
+        for _ in range(count):
+            self._really(self.scenario.op(self.model))
 
     def _really(self, op):
         if op[0] == "put":
@@ -212,13 +219,15 @@ class Run:
         return model
 
 
-def every(size):
-    """Points of a program or erase: every byte, and the ways in which bits can be torn."""
-    if not size:
+def every(program):
+    """Points of a program, given its bytes, or of an erase, given none: before every byte that
+    changes something and at the end, and the ways in which bits can be torn."""
+    if not program:
         return [(at, PREFIX) for at in (0, 1, 40, 200, 4096)] + [
             (0, SUBSET), (0, SUBSET), (0, INVISIBLE), (0, LOOKS_DONE)]
-    return [(at, PREFIX) for at in range(size + 1)] + [
-        (at, mode) for mode in (SUBSET, INVISIBLE, LOOKS_DONE) for at in (0, size // 2)]
+    n = len(program)
+    return [(at, PREFIX) for at in range(n) if program[at] != 255] + [(n, PREFIX)] + [
+        (at, mode) for mode in (SUBSET, INVISIBLE, LOOKS_DONE) for at in (0, n // 2)]
 
 
 class Sampled:
@@ -228,6 +237,6 @@ class Sampled:
         self._random = Random(seed)
         self._count = count
 
-    def __call__(self, size):
-        points = every(size)
+    def __call__(self, program):
+        points = every(program)
         return [points[self._random.below(len(points))] for _ in range(self._count)]

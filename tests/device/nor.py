@@ -67,7 +67,7 @@ class NOR:
         self.dead = False
         self.operations = 0  # programs and erases since the last boot
         self._cut = self._at = 0
-        self.sizes = None  # a list to note the operations in: bytes of a program, 0 an erase
+        self.log = None  # a list to note the operations in: what is programmed, b"" an erase
 
     # The block device protocol.
 
@@ -100,7 +100,7 @@ class NOR:
         if at % self.page or len(buf) % self.page:
             raise OSError(EINVAL, "program of %d bytes at %d, the page is %d"
                           % (len(buf), at, self.page))
-        cut = self._count(len(buf))
+        cut = self._count(buf)
         self.programs += 1
         self.programmed += len(buf)
         if self.once:
@@ -120,7 +120,7 @@ class NOR:
     def erase(self, n):
         """Set block n to 0xFF."""
         at = self._bounds(n, 0, self.block)
-        cut = self._count(0)
+        cut = self._count(b"")
         self.erases += 1
         self.worn[n] += 1
         if n in self.stuck:
@@ -168,13 +168,13 @@ class NOR:
         other.worn = list(self.worn)
         return other
 
-    def _count(self, n):
+    def _count(self, program):
         """Number of the byte at which this operation dies, -1 if it does not."""
         if self.dead:
             raise PowerCut()
         self.operations += 1
-        if self.sizes is not None:
-            self.sizes.append(n)
+        if self.log is not None:
+            self.log.append(bytes(program))
         return self._at if self.operations == self._cut else -1
 
     def _die(self):

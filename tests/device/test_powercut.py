@@ -1,0 +1,79 @@
+"""The power is cut in operations of the journal: nothing accepted is lost, nothing done returns.
+
+Knows: cuts.py.  Must not know: records, segments.
+A sample of what `make powercut` does in full; each function prints how many cuts it tried.
+"""
+# deadline: 120
+# heap: 8M
+
+import cuts
+
+
+def sample(index, seed, steps):
+    """Two cuts in each device operation of a short scenario, once segments are reclaimed."""
+    run = cuts.Run(cuts.GEOMETRIES[index], seed, cuts.Sampled(seed + 3, 2))
+    run.format()
+    run.quietly(150)
+    for _ in range(steps):
+        run.step()
+    print("%s: %d cuts, %d more in recovery" % (run.geometry.name, run.cuts, run.recovery_cuts))
+    assert run.cuts > steps and run.recovery_cuts > steps
+
+
+def test_cuts_any_byte():
+    sample(0, 1, 60)
+
+
+def test_cuts_any_byte_held():
+    sample(1, 2, 50)
+
+
+def test_cuts_any_byte_dropping_the_oldest():
+    sample(2, 3, 25)
+
+
+def test_cuts_pages_of_256():
+    sample(3, 4, 25)
+
+
+def test_cuts_pages_of_256_held_dropping():
+    sample(4, 5, 15)
+
+
+def test_cuts_pages_of_16_programmed_once():
+    sample(5, 6, 40)
+
+
+def test_cuts_pages_of_256_programmed_once():
+    sample(6, 7, 15)
+
+
+def test_last_slot_of_a_segment():
+    """Cuts in the very operations that fill a segment and open the next."""
+    run = cuts.Run(cuts.GEOMETRIES[0], 9, lambda program: ())
+    run.format()
+    run.quietly(150)
+    tried = 0
+    for _ in range(80):
+        room = run.store._end - run.store._off
+        run.points = cuts.Sampled(run.random.bits(8), 3) if room < 70 else lambda program: ()
+        before = run.cuts
+        run.step()
+        tried += run.cuts - before
+    assert tried > 20, "%d cuts" % tried
+
+
+def test_the_emulator_can_break_a_journal():
+    """Were weak bits trusted, the checks would see it: they do see a flipped byte."""
+    run = cuts.Run(cuts.GEOMETRIES[0], 11, lambda program: ())
+    run.format()
+    while run.store.live < 3:
+        run.step()
+    seq = run.store.next(0)
+    run.store.find(seq)
+    run.flash.data[run.store._body + 5] ^= 1
+    store = run.geometry.store(run.flash)
+    store.open()
+    assert store.skipped > 0
+    assert not store.find(seq), "a message with a wrong check value was accepted"
+    assert store.live == run.store.live - 1, "its neighbours were lost, too"
