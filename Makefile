@@ -81,5 +81,8 @@ types: $(VENV)/.ready ## mypy over library and firmware, with the stubs of esp32
 bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients: PEERS=folder ROUNDS=
 	@$(BIN)/python tools/bench/bench_client.py $(if $(PEERS),--peers "$(PEERS)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
 
+powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: some minutes
+	@$(BIN)/python tests/powercut/campaign.py
+
 clean: ## remove what was built (not the virtual environment)
 	rm -rf build
