@@ -12,7 +12,7 @@ import os
 from array import array
 
 from .bits import get4
-from .log import EIO, HEADER, LONG, MARK, NOWHERE, PUT, SETTLE, SETTLED, WINDOW
+from .log import BLANK, EIO, HEADER, LONG, MARK, NOWHERE, PUT, SETTLE, SETTLED, WINDOW
 
 
 def mount(j):
@@ -396,7 +396,7 @@ class Replay:
             self._recover_in_new()
             return
         j._load(j._head)
-        if self._mark(at):
+        if self._mark_up_to(at):
             j._off = at + j._up(1)
             if self._write_settle():
                 return
@@ -420,9 +420,23 @@ class Replay:
         off = (last // j._page + 1) * j._page
         return off if off < j._end else 0
 
+    def _mark_up_to(self, last):
+        """Mark the pages behind the log up to that one, in this order.
+
+        Another boot may read weak bits differently and choose another page. A mark that a cut
+        left invisible has visible ones before it: so no boot chooses a page before it, and
+        whoever goes on there writes the same byte over it."""
+        j = self._j
+        at = (self._end + j._page - 1) // j._page * j._page
+        while at <= last:
+            if j._back[j._window(j._head, at)] in (BLANK, MARK):
+                if not self._mark(at):
+                    return False
+            at += j._page
+        return True
+
     def _mark(self, at):
-        """The page is touched from here on. Always the same byte: a torn one reads as blank
-        and is written again, or is seen and the page avoided."""
+        """The page is touched from here on."""
         j = self._j
         j._begin(at)
         j._tmp[0] = MARK

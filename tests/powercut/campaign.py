@@ -56,8 +56,8 @@ def arguments(argv):
                         help="CPU seconds for each scenario, then it ends where it is")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args(argv)
-    if min(args.steps, args.seeds, args.jobs) < 1 or min(args.points, args.quiet) < 0 or args.seconds <= 0:
-        parser.error("steps, seeds and jobs must be at least 1, points 0 or more")
+    if min(args.steps, args.seeds, args.jobs) < 1 or min(args.points, args.quiet) < 0:
+        parser.error("steps, seeds and jobs must be at least 1, points and quiet 0 or more")
     return args
 
 
