@@ -1,0 +1,253 @@
+"""What becomes of held readings: marks, gaps, stalls, the bound. Both interpreters.
+
+The store is a real one; the client only passes on to it what the real one does, so that the
+acknowledgement of what is published again can be put off to the moment that a test is about.
+"""
+
+import json
+from binascii import hexlify
+
+import confirm
+from confirm import Confirm
+from umqtt_min.store import RAMStore
+
+
+class Client:
+    """confirm() and republish() as the client has them."""
+
+    def __init__(self, store):
+        self.store = store
+        self.connected = True
+        self.again = []
+
+    def confirm(self, seq):
+        return self.store.confirm(seq)
+
+    def republish(self, first, last):
+        count = self.store.again(first, last)
+        self.again.append((first, last, count))
+        return count
+
+    def deliver(self):
+        """Send and have acknowledged what is to be sent."""
+        seq = self.store.next(0)
+        while seq:
+            self.store.find(seq)
+            self.store.sending(seq)
+            self.store.done(seq)
+            seq = self.store.next(seq)
+
+
+class Bench:
+    """`held` readings that the broker has acknowledged; a clock that moves by hand."""
+
+    def __init__(self, held=10, stall_s=30, retention=1000):
+        self.store = RAMStore(16384, hold=True)
+        self.store.open()
+        self.store.session(b"12345678")
+        self.client = Client(self.store)
+        self.lines = []
+        self.now = (1 << 30) - 5000
+        self._saved = confirm.ticks_ms
+        confirm.ticks_ms = lambda: self.now
+        self.confirm = Confirm(self.client, self.store, stall_s, retention, self.lines.append)
+        for _ in range(held):
+            self.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        confirm.ticks_ms = self._saved
+
+    def read(self):
+        seq = self.store.seq
+        self.store.put(seq, 2, b"t", b"reading")
+        self.store.done(seq)
+
+    def ack(self, upto, missing=(), epoch=None):
+        epoch = epoch or hexlify(self.store.epoch).decode()
+        message = {"epoch": epoch, "upto": upto, "missing": missing}
+        self.confirm.received(json.dumps(message).encode())
+        self.confirm.step()
+
+    def wait(self, seconds):
+        self.now = (self.now + seconds * 1000) % (1 << 30)
+        self.confirm.step()
+
+
+def test_mark_releases_what_it_covers():
+    with Bench() as b:
+        b.ack(4)
+        assert (b.store.held, b.store.low) == (6, 5)
+        b.ack(10)
+        assert b.store.held == 0 and b.confirm.mark == 10
+
+
+def test_mark_never_goes_back():
+    with Bench() as b:
+        b.ack(8)
+        b.ack(3)
+        assert b.store.held == 2 and b.confirm.mark == 8
+
+
+def test_mark_of_another_epoch_is_ignored():
+    with Bench() as b:
+        b.ack(10, epoch="00" * 8)
+        assert b.store.held == 10 and b.confirm.acks == 0
+
+
+def test_mark_beyond_what_was_taken_spares_what_is_yet_to_come():
+    with Bench() as b:
+        b.ack(1000)
+        assert b.store.held == 0
+        b.read()
+        assert b.store.held == 1
+
+
+def test_nothing_happens_inside_the_callback():
+    with Bench() as b:
+        message = {"epoch": hexlify(b.store.epoch).decode(), "upto": 5, "missing": [[6, 7]]}
+        b.confirm.received(json.dumps(message).encode())
+        assert b.store.held == 10 and b.client.again == []
+
+
+def test_malformed_acks_are_counted_and_do_nothing():
+    with Bench() as b:
+        epoch = hexlify(b.store.epoch).decode()
+        for payload in (
+            b"", b"{", b"[]", b"7", b"null", b"{}", b'{"epoch":1}',
+            json.dumps({"epoch": epoch}).encode(),
+            json.dumps({"epoch": epoch, "upto": None}).encode(),
+            json.dumps({"epoch": epoch, "upto": [1]}).encode(),
+            json.dumps({"epoch": epoch, "upto": 3, "missing": 7}).encode(),
+            json.dumps({"epoch": epoch, "upto": 3, "missing": [7]}).encode(),
+            json.dumps({"epoch": epoch, "upto": 3, "missing": [[5, 4]]}).encode(),
+            json.dumps({"epoch": epoch, "upto": 3, "missing": [["a", 4]]}).encode(),
+        ):
+            b.confirm.received(payload)
+            b.confirm.step()
+        assert b.store.held == 10 and b.client.again == [] and b.confirm.acks == 0
+
+
+def test_missing_readings_are_published_again_at_once():
+    with Bench() as b:
+        b.ack(2, [[3, 4], [7, 7]])
+        assert b.client.again == [(3, 4, 2), (7, 7, 1)]
+        assert b.confirm.republished == 3
+        b.client.deliver()
+        assert b.store.held == 8
+
+
+def test_what_the_bridge_repeats_is_not_published_twice():
+    with Bench() as b:
+        b.ack(2, [[3, 4], [7, 7]])
+        b.client.deliver()
+        b.ack(2, [[3, 4], [7, 7]])
+        b.ack(3, [[4, 4], [7, 7]])
+        assert len(b.client.again) == 2
+        b.ack(3, [[4, 4], [7, 9]])  # a new one
+        assert b.client.again[2:] == [(4, 4, 1), (7, 9, 3)]
+
+
+def test_what_stays_missing_is_published_again_after_the_stall():
+    with Bench() as b:
+        b.ack(2, [[3, 4]])
+        b.client.deliver()
+        b.wait(29)
+        b.ack(2, [[3, 4]])
+        assert len(b.client.again) == 1
+        b.wait(1)
+        b.client.deliver()
+        b.ack(2, [[3, 4]])
+        assert (3, 4, 2) in b.client.again[1:]
+
+
+def test_mark_that_stands_still_brings_everything_again():
+    with Bench() as b:
+        b.wait(29)
+        assert b.client.again == []
+        b.wait(1)
+        assert b.client.again == [(1, 10, 10)]
+        assert "mark stands at 0" in b.lines[-1]
+
+
+def test_mark_that_moves_puts_the_stall_off():
+    with Bench() as b:
+        for upto in (1, 2, 3):
+            b.wait(20)
+            b.ack(upto)
+        assert b.client.again == []
+        b.wait(30)
+        assert b.client.again == [(4, 10, 7)]
+
+
+def test_fruitless_rounds_wait_longer_up_to_eight_times():
+    with Bench() as b:
+        rounds = []
+        for second in range(1, 1000):
+            before = len(b.client.again)
+            b.wait(1)
+            if len(b.client.again) > before:
+                rounds.append(second)
+                b.client.deliver()
+        assert rounds == [30, 90, 210, 450, 690, 930]
+
+
+def test_sign_of_life_of_the_bridge_ends_the_longer_waits():
+    with Bench() as b:
+        for _ in range(91):
+            b.wait(1)
+            b.client.deliver()
+        assert len(b.client.again) == 2
+        b.ack(0)
+        b.wait(30)
+        assert len(b.client.again) == 3
+
+
+def test_nothing_is_published_again_without_a_connection():
+    with Bench() as b:
+        b.client.connected = False
+        b.wait(100)
+        b.ack(2, [[3, 4]])
+        assert b.client.again == []
+        b.client.connected = True
+        b.confirm.connected()
+        b.confirm.step()
+        assert b.client.again == [(3, 4, 2)]
+        b.wait(29)
+        assert len(b.client.again) == 1
+        b.wait(1)
+        assert len(b.client.again) == 2
+
+
+def test_nothing_held_is_no_stall():
+    with Bench(held=0) as b:
+        b.wait(1000)
+        b.read()
+        b.wait(1)
+        assert b.client.again == []
+
+
+def test_bound_gives_up_the_oldest_and_counts_them():
+    with Bench(held=0, retention=32) as b:
+        for _ in range(32):
+            b.read()
+            b.confirm.step()
+        assert b.store.held == 32 and b.confirm.given_up == 0
+        b.read()
+        b.confirm.step()
+        assert b.store.held == 30 and b.store.low == 4 and b.confirm.given_up == 3
+        for _ in range(100):
+            b.read()
+            b.confirm.step()
+            assert b.store.held <= 32
+        assert b.confirm.given_up + b.store.held == 133
+
+
+def test_bound_of_one():
+    with Bench(held=0, retention=1) as b:
+        for _ in range(5):
+            b.read()
+            b.confirm.step()
+        assert b.store.held == 1 and b.confirm.given_up == 4
