@@ -96,7 +96,7 @@ class Replay:
             if not off:
                 j.skipped += self._litter(seg)
                 return 0
-            if j._valid(seg, off) > 0 or self._candidate(seg, off):
+            if j._valid(seg, off) > 0 or self._resync(seg, off, j._end) < j._end:
                 j._serials[seg] = serial
                 return serial
         except OSError:
@@ -385,7 +385,7 @@ class Replay:
         j = self._j
         j._tail = j._tail or self._base
         j.boot += 1
-        if not j.medium.spare:  # RAM: no cut, nothing to settle
+        if j.medium.volatile:  # no cut, nothing to settle
             j._load(j._head)
             j._off = self._end
             return
