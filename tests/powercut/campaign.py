@@ -22,14 +22,44 @@ for folder in ("lib", "tests/device", "tests/shim"):
 
 importlib.import_module("mpshim")  # what device code expects of its interpreter
 cuts = importlib.import_module("cuts")
+Journal = importlib.import_module("umqtt_board.journal").Journal
 
 
-def run(index, seed, steps, points, budget, quiet):
+def compare(scenario):
+    """Have every mount compared with what the host's reader makes of the same flash."""
+    jm = importlib.import_module("journal_model")
+    mount = scenario._mount
+
+    def mount_and_compare(flash):
+        store = mount(flash)
+        journal = Journal(bytes(flash.data))
+        assert as_snapshot(journal) == jm.snapshot(store, jm.PIDS), (
+            f"the host reads another state: {scenario.where}")
+        assert (journal.epoch, journal.state["boot"]) == (store.epoch, store.boot)
+        return store
+
+    scenario._mount = mount_and_compare
+
+
+def as_snapshot(journal):
+    """What the host's reader found, in the form of journal_model.snapshot()."""
+    messages = []
+    for seq, (pid, flags, state, topic, payload, _) in sorted(journal.live.items()):
+        body = len(topic).to_bytes(2, "big") + topic + pid.to_bytes(2, "big") + payload
+        messages.append((seq, flags, pid, body, state))
+    s = journal.state
+    return (s["seq"], s["sent"], s["confirmed"], s["last_pid"], s["key"],
+            tuple(sorted(s["inbound"])), tuple(messages))
+
+
+def run(index, seed, steps, points, budget, quiet, check_reader):
     """One scenario: (name, steps, cuts, cuts in recovery, erases, what broke or "")."""
     geometry = cuts.GEOMETRIES[index]
     until = time.process_time() + budget
     pick = cuts.every if points == 0 else cuts.Sampled(seed + 3, points)
     scenario = cuts.Run(geometry, seed, pick)
+    if check_reader:
+        compare(scenario)
     broke = ""
     try:
         scenario.format()
@@ -54,6 +84,8 @@ def arguments(argv):
                         help="cuts for each device operation; 0: every byte, every way")
     parser.add_argument("--seconds", type=float, default=600,
                         help="CPU seconds for each scenario, then it ends where it is")
+    parser.add_argument("--compare", action="store_true",
+                        help="compare the host's reader of images with every mount")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args(argv)
     if min(args.steps, args.seeds, args.jobs) < 1 or min(args.points, args.quiet) < 0:
@@ -69,7 +101,7 @@ def main(argv=None):
     with ProcessPoolExecutor(args.jobs) as pool:
         jobs = {
             pool.submit(run, index, seed, args.steps, args.points, args.seconds,
-                        args.quiet): seed
+                        args.quiet, args.compare): seed
             for seed in range(args.seed, args.seed + args.seeds)
             for index in range(len(cuts.GEOMETRIES))
         }
