@@ -1,20 +1,24 @@
 """The demonstration itself, small: real boards, broker, bridge and Spark, and real faults."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from umqtt_demo.procs import descendants, wait_until
+from umqtt_demo.ports import free_port, is_free
+from umqtt_demo.procs import Child, descendants, wait_until
 
 DEADLINE_S = 280
 
 
-def start(out, *arguments):
+def start(out, *arguments, env=None):
     command = [sys.executable, "-m", "umqtt_demo", "--out", str(out), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, **(env or {})})
 
 
 def finish(process, out):
@@ -77,3 +81,48 @@ def test_whatever_ends_it_no_process_stays(tmp_path, number, status):
     text, _ = process.communicate(timeout=60)
     assert process.returncode == status, text
     assert wait_until(lambda: not any(map(alive, family)), 30), family
+
+
+@pytest.mark.timeout(DEADLINE_S + 90)
+@pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+def test_somebody_elses_broker_is_cut_off_and_left_as_it_was(tmp_path):
+    port, out = free_port(), tmp_path / "demo"
+    (tmp_path / "passwords").touch(mode=0o600)
+    subprocess.run(["mosquitto_passwd", "-b", tmp_path / "passwords", "demo", "secret"],
+                   check=True)
+    (tmp_path / "conf").write_text(
+        "listener %d 127.0.0.1\nallow_anonymous false\npassword_file %s\nuser root\n"
+        % (port, tmp_path / "passwords"))
+    broker = Child(["mosquitto", "-c", tmp_path / "conf"], tmp_path / "log").start()
+    try:
+        assert wait_until(lambda: not is_free(port), 20)
+        process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300",
+                        "--seed", "2", "--fault", "broker", "--fault", "bridge",
+                        "--broker", "127.0.0.1:%d" % port,
+                        env={"BROKER_USER": "demo", "BROKER_PASSWORD": "secret"})
+        text = finish(process, out)
+        assert process.returncode == 0, text
+        assert "not ours to kill" in text and broker.running
+        assert retained(port, "demo", "secret") == []
+    finally:
+        broker.kill()
+
+
+def retained(port, user, password):
+    """Topics of the messages that the broker keeps for those who subscribe later."""
+    import paho.mqtt.client as paho
+
+    topics, done = [], []
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "look")
+    client.username_pw_set(user, password)
+    client.on_message = lambda _c, _u, message: (done if message.topic == "end" else topics
+                                                 ).append(message.topic)
+    client.on_connect = lambda *_: client.subscribe([("#", 1)])
+    # Retained messages are sent on subscribing: before what is published after SUBACK.
+    client.on_subscribe = lambda *_: client.publish("end", b"", qos=1)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    assert wait_until(lambda: done, 20)
+    client.disconnect()
+    client.loop_stop()
+    return topics

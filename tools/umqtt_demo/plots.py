@@ -76,6 +76,24 @@ def _marker(label, **style):
     return Line2D([], [], linestyle="", label=label, **style)
 
 
+def _journey(ax, device, paint):
+    there = [s for s in device["samples"] if s["table"] is not None]
+    lost = [s for s in device["samples"] if s["table"] is None]
+    numbers = [s["ordinal"] for s in there]
+    for first, last, alpha in (("taken", "bridge", 1.0), ("bridge", "table", 0.35)):
+        ax.hlines(numbers, [s[first] for s in there], [s[last] for s in there],
+                  color=paint, linewidth=0.9, alpha=alpha)
+    ax.plot([s["taken"] for s in device["samples"]],
+            [s["ordinal"] for s in device["samples"]], ".", color=INK, markersize=2.5)
+    ax.plot([s["table"] for s in there], numbers, "o", color=paint, markersize=3,
+            markeredgewidth=0)
+    ax.plot([s["taken"] for s in lost], [s["ordinal"] for s in lost], "x",
+            color="#dc2626", markersize=7, markeredgewidth=2)
+    ax.set_title(device["name"], loc="left", fontweight="bold", color=paint)
+    ax.set_ylabel("reading")
+    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
 @matplotlib.rc_context(STYLE)
 def journeys(devices, outages, end):
     """Each reading as a line from the moment it was taken to the moment it was in the table.
@@ -86,21 +104,7 @@ def journeys(devices, outages, end):
     kinds = set()
     for n, (ax, device) in enumerate(zip(axes, devices)):
         kinds |= _shade(ax, outages, device["name"], end)
-        there = [s for s in device["samples"] if s["table"] is not None]
-        lost = [s for s in device["samples"] if s["table"] is None]
-        numbers = [s["ordinal"] for s in there]
-        for begin, end_, alpha in (("taken", "bridge", 1.0), ("bridge", "table", 0.35)):
-            ax.hlines(numbers, [s[begin] for s in there], [s[end_] for s in there],
-                      color=colour(n), linewidth=0.9, alpha=alpha)
-        ax.plot([s["taken"] for s in device["samples"]],
-                [s["ordinal"] for s in device["samples"]], ".", color=INK, markersize=2.5)
-        ax.plot([s["table"] for s in there], [s["ordinal"] for s in there], "o",
-                color=colour(n), markersize=3, markeredgewidth=0)
-        ax.plot([s["taken"] for s in lost], [s["ordinal"] for s in lost], "x",
-                color="#dc2626", markersize=7, markeredgewidth=2)
-        ax.set_title(device["name"], loc="left", fontweight="bold", color=colour(n))
-        ax.set_ylabel("reading")
-        ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        _journey(ax, device, colour(n))
     axes[-1].set_xlabel("seconds since the boards were switched on")
     _legend(figure, kinds, (
         _marker("taken", marker=".", color=INK, markersize=5),
@@ -112,6 +116,22 @@ def journeys(devices, outages, end):
 
 def _seconds(value, _=None):
     return "%g ms" % round(value * 1000) if value < 1 else "%g s" % round(value, 1)
+
+
+def _dress_latency(over, spread):
+    over.set_xlabel("seconds since the boards were switched on (reading taken)")
+    over.set_ylabel("reading to table")
+    spread.set_xlabel("reading to table")
+    spread.yaxis.set_major_formatter(FuncFormatter(lambda v, _: "%d %%" % round(v * 100)))
+    spread.set_ylabel("share of the readings")
+    spread.set_ylim(0, 1.02)
+    for ax, axis in ((over, over.yaxis), (spread, spread.xaxis)):
+        ax.grid(True, color=GRID, linewidth=0.6)
+        ax.set_axisbelow(True)
+        axis.set_major_formatter(FuncFormatter(_seconds))
+        axis.set_major_locator(MaxNLocator(6))
+    over.set_ylim(bottom=0)
+    spread.set_xlim(left=0)
 
 
 @matplotlib.rc_context(STYLE)
@@ -130,19 +150,7 @@ def latency(devices, outages, end):
         ordered = sorted(late)
         spread.step(ordered, [(k + 1) / len(ordered) for k in range(len(ordered))],
                     where="post", color=colour(n), linewidth=1.4)
-    over.set_xlabel("seconds since the boards were switched on (reading taken)")
-    over.set_ylabel("reading to table")
-    spread.set_xlabel("reading to table")
-    spread.yaxis.set_major_formatter(FuncFormatter(lambda v, _: "%d %%" % round(v * 100)))
-    spread.set_ylabel("share of the readings")
-    spread.set_ylim(0, 1.02)
-    for ax, axis in ((over, over.yaxis), (spread, spread.xaxis)):
-        ax.grid(True, color=GRID, linewidth=0.6)
-        ax.set_axisbelow(True)
-        axis.set_major_formatter(FuncFormatter(_seconds))
-        axis.set_major_locator(MaxNLocator(6))
-    over.set_ylim(bottom=0)
-    spread.set_xlim(left=0)
+    _dress_latency(over, spread)
     markers = [_marker(device["name"], marker="o", color=colour(n), markersize=5)
                for n, device in enumerate(devices)]
     _legend(figure, kinds, markers)
