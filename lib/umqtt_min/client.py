@@ -348,6 +348,8 @@ class MQTTClient:
     def _publish_acked(self, topic, msg, flags):
         if not 2 <= flags <= 5:
             raise ValueError("qos: 0, 1 or 2")
+        if self._tx.nagle:
+            self._tx.prompt()  # it must not wait for the TCP ACK of what went before
         if self._session:
             return self._session.publish(topic, msg, flags)
         if not self._block or self._busy == _CALLBACK:
@@ -524,7 +526,7 @@ class MQTTClient:
                 rx.start = rx.next
                 self._handle(op)
                 n -= 1
-                if self._one and self._delivered:
+                if self._one and self._delivered or self._waiting and self._ack:
                     break
             elif not rx.fill():
                 break

@@ -77,6 +77,7 @@ class Session:
         for i in range(self._size):
             self._next[i] = 0
         self._count = self._cursor = self._back = 0
+        self._client._tx.prompt()  # none of them may wait for another's TCP ACK
         self.pump()
 
     # Sending
@@ -158,9 +159,6 @@ class Session:
             self._first = seq
         self._count += 1
         self._cursor = seq
-        if self._count == 2:
-            # More than one at a time: none of them may wait for another's TCP ACK.
-            self._client._tx.prompt()
 
     def pump(self):
         """Send what the window has room for, from the store, in order."""

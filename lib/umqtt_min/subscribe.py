@@ -41,6 +41,7 @@ def send(client, op, wanted, codes):
     op: first byte; wanted: from filters(); codes: the answer has a code for each.
     """
     client._ack = 0
+    client._tx.prompt()
     pid = client._next_pid()
     wire = client._wire(pid)
     body = bytearray(BODY) + bytes((wire >> 8, wire & 255))
