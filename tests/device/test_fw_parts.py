@@ -1,5 +1,6 @@
 """Backoff, clock, watchdog, sensors: the firmware's small parts. Both interpreters."""
 
+import io
 import time
 
 import clock
@@ -275,3 +276,76 @@ def test_auto_is_the_simulated_sensor_off_a_chip():
     sensor = make({"sensor": "auto", "device": "a"})
     sensor.sample()
     assert len(sensor.values) == len(sensor.fields) == 3
+
+
+class Store:
+    """The two numbers of a store that the simulated sensor's count goes by."""
+
+    def __init__(self, seq, epoch=b"\x01" * 8):
+        self.seq = seq
+        self.epoch = epoch
+
+
+class Log(io.BytesIO):
+    """A sensor_log: whatever is written goes to its end, as into a file opened with "a"."""
+
+    def write(self, data):
+        self.seek(0, 2)
+        return super().write(data)
+
+
+OURS = "01" * 8
+
+
+def started(text, seq, epoch=b"\x01" * 8):
+    """(log, sensor) after a start with this log so far, and this store."""
+    log = Log()
+    log.write(text.encode())
+    sensor = simulated.SimulatedSensor(1, log)
+    sensor.begin(Store(seq, epoch))
+    return log, sensor
+
+
+def take(k, seq, epoch=OURS):
+    return "take %d %s %d 2100 1\n" % (k, epoch, seq)
+
+
+def test_reading_that_never_got_into_the_store_is_taken_back_and_taken_again():
+    before = take(1, 1) + take(2, 2)
+    log, sensor = started(before, 2)
+    assert log.getvalue() == (before + "void 2 %s 2\n" % OURS).encode()
+    sensor.sample()
+    assert sensor.values[2] == 2
+    # Cut once more before it is taken: it is not taken back twice.
+    again, sensor = started(log.getvalue().decode(), 2)
+    assert again.getvalue() == log.getvalue() and sensor.taken == 1
+
+
+def test_reading_that_got_into_the_store_stays():
+    for seq in (3, 4, 100):
+        log, sensor = started(take(1, 1) + take(2, 2), seq)
+        assert b"void" not in log.getvalue() and sensor.taken == 2
+
+
+def test_reading_of_another_epoch_stays():
+    # That journal is lost, and with it the reading: taken it was.
+    log, sensor = started(take(7, 9), 1, b"\x02" * 8)
+    assert b"void" not in log.getvalue() and sensor.taken == 7
+
+
+def test_first_start_counts_from_one():
+    log, sensor = started("", 1)
+    assert sensor.taken == 0 and log.getvalue() == b""
+    sensor.sample()
+    sensor.taking(Store(5))
+    sensor.stored()
+    assert log.getvalue().split()[:4] == [b"take", b"1", OURS.encode(), b"5"]
+    assert sensor.taken == 1
+
+
+def test_line_that_was_cut_off_does_not_count():
+    log, sensor = started(take(1, 1) + "take 2 01", 2)
+    assert sensor.taken == 1
+    sensor.sample()
+    sensor.taking(Store(2))
+    assert log.getvalue().split(b"\n")[2].startswith(b"take 2 " + OURS.encode())

