@@ -157,6 +157,12 @@ class Demo:
             "%s has taken %d of %d, %d are in the table"
             % (s.name, s.log.count, self.options.readings, self.rows.get(s.name, 0))
             for s in self.site.sensors)
+        self._problem(text)
+        for s in self.site.sensors:
+            if s.log.count < self.options.readings:
+                self._problem("%s printed last: %s" % (s.name, s.last_words()))
+
+    def _problem(self, text):
         self.problems.append(text)
         self.timeline.tell(text, "bad")
 

@@ -52,6 +52,12 @@ class Sensor:
         """Whether its firmware has said, since it was switched on, that its store is empty."""
         return DELIVERED in self.board.printed().rpartition(BOOTED)[2]
 
+    def last_words(self):
+        """The last line on its console that tells something: an error, or the firmware's own."""
+        lines = [line.strip() for line in self.board.printed().splitlines()
+                 if line.startswith("umqtt:") or "Error" in line]
+        return lines[-1] if lines else "nothing"
+
     def power_on(self):
         self.board.power_on()
         self.on = True
