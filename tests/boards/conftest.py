@@ -35,7 +35,7 @@ def board(make_board):
 
 @pytest.fixture
 def mpremote():
-    """Function that runs mpremote on a board; returns its standard output."""
+    """Function that runs mpremote on a board; returns what it printed."""
 
     def run(board, *command, status=0):
         done = subprocess.run(

@@ -118,56 +118,63 @@ def test_a_damaged_file_is_found_and_mended(board, project, put):
     assert _flash(board).written == ["/app.mpy"]
 
 
-def _cut_at_call(board, monkeypatch, at):
-    """Cut the board's power right before the at-th program that flashing runs on it."""
-    calls = 0
-    run = device.Device.run
-
-    def counted(self, code):
-        nonlocal calls
-        calls += 1
-        if calls == at:
-            board.cut()
-        return run(self, code)
-
-    monkeypatch.setattr(device.Device, "run", counted)
-    return lambda: calls
-
-
-@pytest.mark.parametrize("at", [1, 3, 5, 7, 9, 11, 14, 17, 19, 21, 22, 23])
-def test_a_cut_at_any_step_leaves_old_or_none_and_can_be_taken_up(
-    board, project, monkeypatch, mpremote, at
-):
-    _flash(board)
+def _update(project):
+    """A new firmware whose files only work together."""
     project("firmware/app.py", "import big, sensors.one, time\n"
                                "print('new app', big.NEW, sensors.one.X)\n"
                                "while True:\n    time.sleep(1)\n")  # fmt: skip
     project("firmware/big.py", "NEW = 5\n" + "".join(f"W{n} = '{n}'\n" for n in range(500)))
     project("firmware/sensors/one.py", "X = 7\n")
     project("firmware/main.py", "import app  # new\n")
-    with monkeypatch.context() as patched:
-        calls = _cut_at_call(board, patched, at)
-        with pytest.raises(BoardError, match="was lost while .* run the same command again"):
-            _flash(board)
-        assert calls() == at
+
+
+def _operations_of_an_update(board, project):
+    """How many flash operations it takes, and how many are left when new files come into force."""
+    force, left = install._put_in_force, []
+
+    def noted(*arguments):
+        left.append(board.cut_left())
+        return force(*arguments)
+
+    board.cut_after(100_000)
+    install._put_in_force = noted
+    try:
+        _flash(board)
+    finally:
+        install._put_in_force = force
+    total, before_force = 100_000 - board.cut_left(), 100_000 - left[0]
+    board.cut_after(None)
+    return total, before_force
+
+
+# Fractions of the work of writing aside, then of the work of putting in force.
+@pytest.mark.parametrize("part, of", [
+    ("aside", 0.0), ("aside", 0.5), ("aside", 1.0),
+    *(("force", n / 9) for n in range(10)),
+])  # fmt: skip
+def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
+    make_board, project, mpremote, part, of
+):
+    board, measured = make_board("one"), make_board("measured")
+    for one in (board, measured):
+        one.power_on()
+        _flash(one)
+    _update(project)
+    total, force = _operations_of_an_update(measured, project)
+    at = round(force * of) if part == "aside" else force + round((total - 1 - force) * of)
+    board.cut_after(at)
+    with pytest.raises(BoardError, match="was lost while .* run the same command again"):
+        _flash(board)
+    assert not board.running
+    board.cut_after(None)
     mark = len(board.printed())
     board.power_on()
     board.wait_for(r">>> |app ran|new app 5 7", since=mark)
-    assert "Traceback" not in board.printed()[mark:]  # never old and new together
+    assert "Traceback" not in board.printed()[mark:]
     mark = len(board.printed())
     _flash(board)
     board.wait_for("new app 5 7", since=mark)
     assert not [path for path in _files(board, mpremote) if path.endswith((".new", ".off"))]
-
-
-def test_the_cuts_above_reach_the_last_step(board, project, monkeypatch):
-    _flash(board)
-    for name in ("app", "big", "sensors/one", "main"):
-        project(f"firmware/{name}.py", "Y = 1\n" * 60)
-    with monkeypatch.context() as patched:
-        calls = _cut_at_call(board, patched, 0)
-        _flash(board)
-    assert 21 <= calls() <= 30
 
 
 def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):
@@ -256,6 +263,11 @@ def test_no_usb_port_names_the_way_out(monkeypatch):
     monkeypatch.setattr(list_ports, "comports", lambda: [])
     with pytest.raises(BoardError, match="No board of the kind esp32 .* PORT="):
         flash.flash("esp32")
+
+
+def test_an_image_for_the_chip_is_refused_rather_than_ignored():
+    with pytest.raises(BoardError, match="FIRMWARE=x.bin: this version does not write"):
+        flash.flash("esp32", firmware="x.bin")
 
 
 def test_two_usb_ports_are_listed(monkeypatch):
@@ -368,6 +380,15 @@ def test_the_acknowledged_publish_ends_the_following(board, project):
     project("firmware/app.py", "print('umqtt: first publish acknowledged seq=1')\n"
                                "import time\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
     assert _flash(board, follow_log=True).acknowledged
+
+
+def test_examples_stay_off_the_board_wherever_the_project_lies(tmp_path):
+    folder = tmp_path / "examples" / "project"
+    for name in ("lib/a.py", "lib/examples/b.py", "lib/manifest.py", "fw/main.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("X = 1\n")
+    items = build.build(folder / "lib", folder / "fw", folder / "out")
+    assert [item.path for item in items] == ["/lib/umqtt_min/a.mpy", "/main.py"]
 
 
 def test_install_compares_nothing_but_content():

@@ -81,6 +81,21 @@ while machine.reset_cause() == machine.HARD_RESET:
         assert int(number) >= last and length == "3000"
 
 
+def test_a_cut_can_be_put_before_any_flash_operation(board, put):
+    put(board, "main.py", "import vboard\nvboard.journal.writeblocks(0, bytes(1024), 0)\n"
+                          "print('all written')\n")  # fmt: skip
+    board.cut_after(3)
+    mark = len(board.printed())
+    board.reset()
+    board.wait_for("power off", since=mark)
+    assert not board.running and board.cut_left() == -1
+    region = board.flash_image.read_bytes()[0x100000:0x100400]
+    assert region == bytes(768) + b"\xff" * 256
+    board.power_on()  # it came: no second time
+    board.wait_for("all written", since=mark)
+    assert board.flash_image.read_bytes()[0x100000:0x100400] == bytes(1024)
+
+
 def test_reset_causes(board, mpremote, put):
     cause = ("exec", "import machine; print(machine.reset_cause())")
     assert mpremote(board, "resume", *cause).strip() == "1"

@@ -53,7 +53,10 @@ def build(library=LIBRARY, firmware=FIRMWARE, out=BUILD / "device"):
 def _sources(folder):
     # What a board needs: not the library's examples, nor the list for freezing it.
     left_out = {"__pycache__", "examples", "manifest.py"}
-    return sorted(p for p in Path(folder).rglob("*.py") if not left_out & set(p.parts))
+    folder = Path(folder)
+    return sorted(
+        p for p in folder.rglob("*.py") if not left_out & set(p.relative_to(folder).parts)
+    )
 
 
 def _compile(source, name, out):

@@ -82,7 +82,8 @@ class Device:
                     self.close()
                     raise BoardError(
                         f"The board on {self.port} does not answer at the Python prompt. See that "
-                        "it has power and runs MicroPython, press its reset button, and try again."
+                        "it has power and runs MicroPython (boards/README.md), press its reset "
+                        "button, and try again."
                     )
 
     def _open_port(self):

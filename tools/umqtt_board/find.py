@@ -44,5 +44,6 @@ def _by_usb(board):
     others = ", ".join(p.device for p in ports) or "none"
     raise BoardError(
         f"No board of the kind {board.name} is plugged in (USB serial ports: {others}). "
-        "Plug it in with a data cable, or name its port with PORT=."
+        "Plug it in with a data cable, or name its port with PORT=. A bare chip needs MicroPython "
+        "first (boards/README.md)."
     )

@@ -11,9 +11,6 @@ from umqtt_board.build import build
 from umqtt_board.device import Device
 from umqtt_board.errors import BoardError
 
-# Boards whose interpreter this version can put on the chip itself.
-CAN_WRITE = ()
-
 
 @dataclass
 class Report:
@@ -73,9 +70,9 @@ def flash(
 def _check_firmware(board, firmware):
     if firmware not in (None, "skip"):
         raise BoardError(
-            f"FIRMWARE={firmware}: this version does not write the interpreter onto a chip yet. "
-            "Put MicroPython on the board as its makers say (micropython.org/download), "
-            f"then `make flash BOARD={board.name} FIRMWARE=skip` installs the rest."
+            f"FIRMWARE={firmware}: this version does not write the interpreter onto a chip. "
+            "Put MicroPython on the board as boards/README.md says, "
+            f"then `make flash BOARD={board.name}` installs the rest."
         )
 
 

@@ -78,7 +78,7 @@ class Plan:
     rename: list = field(default_factory=list)  # Items written aside or to be written aside
     remove: list = field(default_factory=list)  # paths that an earlier installation left
     same: int = 0
-    main_off: bool = False  # main.py is the right one, but an earlier run took it away
+    main_off: bool = False  # an earlier run ended before main.py was in place and alone
 
     @property
     def nothing_to_do(self):
@@ -109,7 +109,7 @@ def plan(device, items):
     items = [*items, record]
     there = hashes(device, [OFF] + [path for i in items for path in (i.path, i.path + ".new")])
     off = there.pop(OFF)
-    result = Plan()
+    result = Plan(main_off=bool(off and there.get(MAIN)))
     for item in items:
         wanted = digest(item.data)
         if there[item.path] == wanted:

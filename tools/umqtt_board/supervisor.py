@@ -119,6 +119,7 @@ def _environment(folder, config, cause, main, control):
         "VBOARD_SENSOR_LOG": str(folder / "sensor.log"),
         "VBOARD_SHIM": str(DEVICE_SIDE / "shim"),
         "VBOARD_CONTROL": str(control),
+        "VBOARD_CUT_AFTER": str(folder / "cut_after"),
         "VBOARD_CAUSE": str(cause),
         "VBOARD_MAIN": "1" if main else "0",
     }
@@ -276,7 +277,8 @@ class Supervisor:
             return
         *lines, board.partial = (board.partial + data).split(b"\n")
         for line in lines:
-            self._request(line.decode().split())
+            if self.board is board:
+                self._request(line.decode().split())
 
     def _request(self, words):
         if words[0] == "up":
@@ -284,6 +286,8 @@ class Supervisor:
             self._deliver_input()
         elif words[0] == "reset":
             self.reset()
+        elif words[0] == "cut":
+            self._end_power()
         elif words[0] == "soft":
             raw = self.board.console.raw
             self.next = lambda: self._soft_reset(raw)

@@ -132,6 +132,23 @@ class VirtualBoard:
         """Power failure: the interpreter is killed (SIGKILL), the port stays."""
         self._ask("cut")
 
+    def cut_after(self, operations):
+        """Arm a power failure in the middle of a piece of work; None disarms.
+
+        An interpreter started from now on (power_on, any reset) is cut right before it programs
+        a page of flash or erases a sector for the `operations`-th time, counted from 0 and on
+        over resets.
+        """
+        path = self.folder / "cut_after"
+        if operations is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(f"{operations:8d}")
+
+    def cut_left(self):
+        """How many flash operations are left before the armed power failure; negative: it came."""
+        return int((self.folder / "cut_after").read_text())
+
     def reset(self):
         """The reset button."""
         self._ask("reset")

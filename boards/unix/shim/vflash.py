@@ -27,6 +27,7 @@ class Region:
         self.programs = 0
         self.programmed = 0
         self.erases = 0
+        self.before = None  # called before each page is programmed and each sector is erased
         self._page = bytearray(PAGE)
         self._blank = bytes(b"\xff" * (4 * PAGE))
 
@@ -60,6 +61,8 @@ class Region:
             done += count
 
     def _program_page(self, position, buf, done, count):
+        if self.before:
+            self.before()
         page = self._page
         file = self.file
         file.seek(position)
@@ -70,6 +73,8 @@ class Region:
         file.write(page, count)
 
     def _erase(self, block):
+        if self.before:
+            self.before()
         self.file.seek(self._at(block, 0, SECTOR))
         self.erases += 1
         for _ in range(SECTOR // len(self._blank)):
