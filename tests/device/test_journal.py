@@ -1,0 +1,381 @@
+"""What the journal promises, one promise a test. Cuts are in test_powercut.py.
+
+Knows: the Store interface, NOR.  Must not know: the bytes of a record.
+"""
+
+import journal_model as jm
+from cuts import GEOMETRIES, Geometry, Run
+from nor import NOR
+from umqtt_min import bits
+from umqtt_min.store import (
+    AGAIN,
+    DROP_OLDEST,
+    HELD,
+    QUEUED,
+    RELEASED,
+    FlashStore,
+    JournalFull,
+    RAMStore,
+)
+
+
+def flash_store(flash=None, **options):
+    store = FlashStore(flash or NOR(8, 1024), **options)
+    store.open()
+    return store
+
+
+def ram_store(*args, **options):
+    store = RAMStore(*args, **options)
+    store.open()
+    return store
+
+
+def body(store, seq):
+    n = store.find(seq)
+    buf = bytearray(n)
+    store.read(0, buf, n)
+    return bytes(buf)
+
+
+def full(store, payload=bytes(100)):
+    """Put until it is refused; how many went in."""
+    n = 0
+    try:
+        while True:
+            store.put(n % 60000 + 1, 2, b"t", payload)
+            n += 1
+    except JournalFull:
+        return n
+
+
+def test_a_message_is_read_back_in_pieces():
+    for store in (ram_store(), flash_store(), flash_store(NOR(8, 1024, 256))):
+        seq = store.put(0x1234, 5, b"a/b", bytes(range(250)))
+        assert seq == 1 and store.find(seq) == 257
+        assert (store.pid, store.flags, store.state) == (0x1234, 5, QUEUED)
+        whole = b"\x00\x03a/b\x12\x34" + bytes(range(250))
+        for n in (1, 7, 100, 257):
+            for pos in range(0, 257 - n + 1, n):
+                buf = bytearray(n)
+                store.read(pos, buf, n)
+                assert bytes(buf) == whole[pos : pos + n]
+        assert not store.find(2) and not store.find(0)
+
+
+def test_reading_near_the_end_of_the_region_stays_inside():
+    store = flash_store(NOR(4, 1024))
+    buf = bytearray(900)
+    for _ in range(40):
+        seq = store.put(1, 2, b"t", bytes(300))
+        n = store.find(seq)
+        store.read(0, buf, n)
+        assert bytes(buf[5:n]) == bytes(300)
+        store.done(seq)
+
+
+def test_numbers_go_on_over_reboots_and_reclaim():
+    flash = NOR(5, 1024)
+    expected = 1
+    for _ in range(12):
+        store = flash_store(flash)
+        assert store.seq == expected
+        for _ in range(20):
+            assert store.put(1, 2, b"t", bytes(60)) == expected
+            store.done(expected)
+            expected += 1
+    assert sum(flash.worn) > 12 and store.boot == 12
+
+
+def test_the_epoch_stays_with_the_journal_and_is_new_on_an_erased_flash():
+    flash = NOR(8, 1024)
+    epoch = flash_store(flash).epoch
+    assert len(epoch) == 8 and flash_store(flash).epoch == epoch
+    for i in range(8):
+        flash.ioctl(6, i)
+    other = flash_store(flash)
+    assert other.epoch != epoch and other.seq == 1 and other.boot == 1
+
+
+def test_states_survive_a_reboot():
+    flash = NOR(8, 1024)
+    store = flash_store(flash, hold=True)
+    store.session(b"key")
+    for i in range(5):
+        store.put(10 + i, 4, b"t", b"%d" % i)
+    store.mark(3)
+    store.rec(2)
+    store.done(1)
+    store.in_add(77)
+    store.in_add(78)
+    store.in_del(77)
+    store = flash_store(flash, hold=True)
+    states = [store.find(seq) and store.state for seq in range(1, 6)]
+    assert states == [HELD, RELEASED, QUEUED, QUEUED, QUEUED]
+    assert (store.key, store.sent, store.last_pid, store.live, store.held) == (b"key", 3, 14, 5, 1)
+    assert store.in_has(78) and not store.in_has(77)
+    assert jm.walk(store) == [2, 3, 4, 5]
+
+
+def test_a_new_session_queues_what_is_not_held():
+    flash = NOR(8, 1024)
+    store = flash_store(flash, hold=True)
+    for i in range(3):
+        store.put(10 + i, 4, b"t", b"")
+    store.mark(3)
+    store.rec(2)
+    store.done(1)
+    store.in_add(5)
+    store.session(b"other")
+    for view in (store, flash_store(flash, hold=True)):
+        assert [view.find(seq) and view.state for seq in (1, 2, 3)] == [HELD, QUEUED, QUEUED]
+        assert view.sent == 0 and not view.in_has(5) and view.key == b"other"
+
+
+def test_confirm_releases_what_is_held_and_later_what_was_not_yet_done():
+    flash = NOR(8, 1024)
+    store = flash_store(flash, hold=True)
+    for i in range(4):
+        store.put(10 + i, 2, b"t", b"")
+    store.done(1)
+    store.done(3)
+    assert store.confirm(2) == 1 and store.low == 2
+    store.done(2)
+    assert not store.find(2), "confirmed before it was acknowledged"
+    assert store.confirm(1000000) == 1, "numbers not yet given are not confirmed"
+    store.put(20, 2, b"t", b"")
+    store.done(5)
+    for view in (store, flash_store(flash, hold=True)):
+        assert [seq for seq in range(1, 6) if view.find(seq)] == [4, 5]
+        view.find(5)
+        assert view.state == HELD
+
+
+def test_asking_again_is_forgotten_by_a_reboot():
+    flash = NOR(5, 1024)
+    store = flash_store(flash, hold=True)
+    for i in range(4):
+        store.put(10 + i, 2, b"t", b"")
+        store.done(i + 1)
+    assert store.next(0) == 0
+    assert store.again(2, 3) == 2 and store.held == 2
+    assert store.next(0) == 2 and store.next(2) == 3 and store.next(3) == 0
+    store.find(2)
+    assert store.state == AGAIN
+    store.sending(2)
+    store.find(2)
+    assert store.state == QUEUED
+    for i in range(60):  # until the messages are moved
+        store.mark(100 + i)
+    store = flash_store(flash, hold=True)
+    assert store.held == 4
+
+
+def test_a_full_journal_refuses_and_takes_again_what_acknowledgements_free():
+    for store in (ram_store(), flash_store(NOR(6, 1024))):
+        n = full(store)
+        assert n > 10
+        erases = store.erases
+        for _ in range(50):
+            assert full(store) == 0
+        assert store.erases == erases, "refusing wears the flash"
+        for _ in range(3 * n):
+            store.done(store.low)
+            full(store)
+        assert store.live >= n - 2 and store.dropped == 0
+
+
+def test_acknowledgements_find_room_in_a_full_journal_in_any_order():
+    for size in (0, 30, 100, 400, 700):
+        store = flash_store(NOR(6, 1024))
+        n = full(store, bytes(size))
+        for seq in list(range(2, n + 1, 2)) + list(range(1, n + 1, 2)):
+            store.rec(seq)
+            store.done(seq)
+        assert store.live == 0
+
+
+def test_drop_oldest_takes_everything_and_counts():
+    store = flash_store(NOR(6, 1024), policy=DROP_OLDEST)
+    for i in range(200):
+        store.put(i + 1, 2, b"t", bytes(100))
+    assert store.dropped == 200 - store.live > 100
+    assert store.low == 201 - store.live
+
+
+def test_the_window_limits_how_far_numbers_reach():
+    store = ram_store(16384, window=16)
+    assert full(store, b"") == 16
+    store.done(5)
+    assert full(store, b"") == 0, "the oldest is still live"
+    store.done(1)
+    assert full(store, b"") == 1
+
+
+def test_bad_arguments_are_refused_with_reasons():
+    for make, text in (
+        (lambda: FlashStore(NOR(3, 1024)), "segments"),
+        (lambda: FlashStore(NOR(8, 1024), segment=1500), "multiple"),
+        (lambda: FlashStore(NOR(8, 1024), first=4, blocks=5), "blocks"),
+        (lambda: RAMStore(policy=9), "policy"),
+        (lambda: ram_store().put(1, 2, b"t", bytes(2000)), "segment"),
+        (lambda: ram_store().session(bytes(33)), "32"),
+    ):
+        try:
+            make()
+        except ValueError as e:
+            assert text in str(e), str(e)
+        else:
+            raise AssertionError("accepted: " + text)
+
+
+def test_only_its_own_blocks_are_touched():
+    flash = NOR(12, 1024)
+    flash.data[:] = b"\x5a" * len(flash.data)
+    store = flash_store(flash, first=3, blocks=5)
+    for i in range(100):
+        store.put(1, 2, b"t", bytes(100))
+        store.done(i + 1)
+    assert bytes(flash.data[: 3 * 1024]) == b"\x5a" * 3072
+    assert bytes(flash.data[8 * 1024 :]) == b"\x5a" * 4096
+
+
+def test_mounting_whatever_is_there():
+    random = __import__("nor").Random(7)
+    for _ in range(20):
+        flash = NOR(5, 1024)
+        flash.data[:] = bytes([random.bits(8) for _ in range(len(flash.data))])
+        store = flash_store(flash)
+        assert store.live == 0 and store.skipped > 5000
+        store.put(1, 2, b"t", b"x")
+        assert flash_store(flash).live == 1
+
+
+def test_damage_costs_one_message_and_is_counted():
+    random = __import__("nor").Random(8)
+    for _ in range(30):
+        flash = NOR(6, 1024)
+        store = flash_store(flash)
+        for i in range(20):
+            store.put(i + 1, 2, b"t", bytes(50))
+        place = store._places[1 + random.below(19)]
+        flash.data[place + random.below(60)] ^= 1 << random.below(8)
+        store = flash_store(flash)
+        assert store.live >= 18 and store.skipped > 0 and store.seq == 21
+
+
+def test_a_stuck_sector_is_gone_around():
+    for failing in (False, True):
+        for block in range(8):
+            flash = NOR(8, 1024)
+            store = flash_store(flash, window=256)
+            seq = store.put(1, 2, b"t", b"kept")
+            flash.stuck.add(block)
+            flash.failing = failing
+            for _ in range(150):
+                store.done(store.put(2, 2, b"t", bytes(100)))
+            assert body(store, seq)[5:] == b"kept"
+            store = flash_store(flash, window=256)
+            assert body(store, seq)[5:] == b"kept" and store.live == 1
+
+
+def test_a_dead_flash_is_an_error_not_a_hang():
+    flash = NOR(4, 1024)
+    flash.stuck.update(range(4))
+    try:
+        flash_store(flash)
+    except OSError:
+        return
+    raise AssertionError("a journal on a flash that takes nothing")
+
+
+def test_encrypted_flash():
+    """Blank reads as noise, pages of 16 bytes take one program."""
+
+    class Encrypted:
+        page = 16
+
+        def __init__(self):
+            self.flash = NOR(8, 1024, 16, True)
+
+        def ioctl(self, op, arg):
+            return self.flash.ioctl(op, arg)
+
+        def _key(self, n, off, buf):
+            at = n * 1024 + off
+            return bytes([b ^ (i * 7 + (i >> 4) * 13) & 255 for i, b in enumerate(buf, at)])
+
+        def readblocks(self, n, buf, off):
+            self.flash.readblocks(n, buf, off)
+            buf[:] = self._key(n, off, buf)
+
+        def writeblocks(self, n, buf, off):
+            return self.flash.writeblocks(n, self._key(n, off, buf), off)
+
+    flash = Encrypted()
+    live = 0
+    for boot in range(1, 20):
+        store = flash_store(flash, encrypted=True)
+        assert (store.boot, store.live, store.skipped) == (boot, live, 0)
+        for _ in range(5):
+            store.put(1, 2, b"t", bytes(60))
+        for _ in range(4):
+            store.done(store.low)
+        live += 1
+
+
+def test_wear_is_even_and_near_the_limit():
+    for page in (1, 256):
+        flash = NOR(16, 4096, page)
+        store = flash_store(flash)
+        for i in range(300):
+            seq = store.put(i + 1, 2, b"fleet/hall/telemetry", bytes(100))
+            if not i % 16:
+                store.mark(seq + 15)
+            store.done(seq)
+        used = (store.erases * 4096 - (4096 - store._off)) / 300
+        assert used < 1.35 * (20 + 100 + 7), "%d bytes of flash for each message" % used
+    assert max(flash.worn) - min(flash.worn) <= 1
+
+
+def test_a_ram_store_can_be_closed_and_opened():
+    store = ram_store()
+    store.put(1, 2, b"t", b"x")
+    store.close()
+    try:
+        store.put(2, 2, b"t", b"y")
+        raise AssertionError("put into a closed store")
+    except OSError:
+        pass
+    store.open()
+    store.open()
+    assert store.live == 1 and store.seq == 2
+
+
+def test_random_operations_agree_with_the_model():
+    quiet = Geometry("roomy", 8, 1024, 1, hold=True)
+    for geometry in (quiet,) + GEOMETRIES:
+        run = Run(geometry, 77, lambda program: ())
+        run.format()
+        run.quietly(150)
+
+
+def test_checks_in_bytecode_are_those_of_the_fast_code():
+    crc, copy, same = bits._bytecode()
+    data = bytes([i * 31 & 255 for i in range(300)])
+    a = bytearray(4)
+    b = bytearray(4)
+    bits.start(a)
+    bits.start(b)
+    for off, n in ((0, 1), (1, 100), (101, 0), (101, 199)):
+        crc(a, data, off, n)
+        bits.crc(b, data, off, n)
+        assert a == b
+    assert bytes([x ^ 255 for x in reversed(a)]) == __import__("binascii").crc32(data).to_bytes(
+        4, "big")
+    buf = bytearray(10)
+    copy(buf, 2, data, 5, 6)
+    assert buf[2:8] == data[5:11] and buf[0] == buf[9] == 0
+    assert same(buf, 2, data, 5, 6) and not same(buf, 1, data, 5, 6)
+    bits.copy(buf, 1, buf, 2, 6)
+    assert bits.same(buf, 1, data, 5, 6) and not bits.same(buf, 0, data, 5, 6)
