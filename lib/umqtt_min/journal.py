@@ -461,11 +461,14 @@ class Journal(Log):
         """Reclaim segments, oldest first, as long as few are free and one fits the head."""
         self._tidying = True  # what is written meanwhile does not come here again
         try:
-            while self._free() < self._keep and self._reclaimable(self._oldest(0)):
-                self._reclaim(self._oldest(0))
+            self._reclaim_some()
         finally:
             self._tidying = False
         self._short = self._free() < self._keep
+
+    def _reclaim_some(self):
+        while self._free() < self._keep and self._reclaimable(self._oldest(0)):
+            self._reclaim(self._oldest(0))
 
     def _reclaimable(self, seg):
         n = self._loads[seg]
