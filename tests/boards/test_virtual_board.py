@@ -1,6 +1,7 @@
 """The virtual board behaves as a chip: power, resets, flash, serial line, the real mpremote."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,7 +75,7 @@ while machine.reset_cause() == machine.HARD_RESET:
         board.reset()
         board.wait_for(r"wrote 7\n", since=mark)
         board.cut()
-        last = int(board.printed().rsplit("wrote ", 1)[1].split()[0])
+        last = int(re.findall(r"wrote (\d+)\n", board.printed())[-1])
         board.power_on()
         code = "f = open('data'); print(f.readline()); print(len(f.read()))"
         number, length = mpremote(board, "exec", code).split()
