@@ -52,11 +52,14 @@ class Confirm:
             ack = json.loads(payload)
             if ack["epoch"] != self._epoch:
                 return  # of a journal that is no more
-            upto, missing = ack["upto"], ack.get("missing", ())
+            upto, missing = int(ack["upto"]), ack.get("missing", ())
+            # A mark beyond what was ever put would release readings that are yet to come.
+            if upto >= self._store.seq:
+                raise ValueError
             for first, last in missing:
                 if first > last:
                     raise ValueError
-            self._upto = max(self._upto, int(upto))
+            self._upto = max(self._upto, upto)
         except (ValueError, TypeError, KeyError, AttributeError):
             self.malformed += 1
             return
@@ -94,8 +97,7 @@ class Confirm:
         return given
 
     def _advance(self):
-        # A mark beyond what was ever put would release readings that are yet to come.
-        self._client.confirm(min(self._upto, self._store.seq - 1))
+        self._client.confirm(self._upto)
         self.mark = self._upto
         self._since = ticks_ms()
 

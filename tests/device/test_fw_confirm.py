@@ -97,12 +97,13 @@ def test_mark_of_another_epoch_is_ignored():
         assert b.store.held == 10 and b.confirm.acks == 0
 
 
-def test_mark_beyond_what_was_taken_spares_what_is_yet_to_come():
+def test_mark_beyond_what_was_taken_is_nobodys():
     with Bench() as b:
-        b.ack(1000)
-        assert b.store.held == 0
+        b.ack(11)
+        assert b.store.held == 10 and b.confirm.malformed == 1
         b.read()
-        assert b.store.held == 1
+        b.ack(11)
+        assert b.store.held == 0 and b.confirm.mark == 11
 
 
 def test_nothing_happens_inside_the_callback():
