@@ -10,6 +10,7 @@ rewrites one of them in one commit, which is atomic.
 """
 
 import os
+import sys
 
 from .bits import copy
 
@@ -64,7 +65,9 @@ class PlainFiles:
     once = False
     opaque = False  # blank reads as 0xFF
     spare = 1
+    volatile = False
     levelled = False
+    whole = False
 
     def __init__(self, folder, size, count):
         self.size = size
@@ -134,8 +137,10 @@ class SmallFiles:
     page = 1
     once = False
     opaque = False  # blank reads as 0xFF
-    spare = 1
+    spare = 0  # a commit of littlefs is whole or absent
+    volatile = False
     levelled = True  # littlefs spreads the wear; few files are better than all in turn
+    whole = True  # a record is not cut in two if it fits into one file
 
     def __init__(self, folder, size, count, chunk):
         self.size = size
@@ -238,8 +243,6 @@ def littlefs(folder):
 
         mounts = vfs.mount()
     except (ImportError, TypeError):  # before 1.25: the ports' file system in flash is littlefs
-        import sys
-
         return sys.platform not in ("linux", "darwin", "win32")
     best = name = ""
     if not folder.startswith("/"):
@@ -252,17 +255,19 @@ def littlefs(folder):
     return name.startswith("VfsLfs")
 
 
-def FileMedium(folder, size=65536, segment=0, chunk=112, small=None):
+def FileMedium(folder, size=65536, segment=0, chunk=0, small=None):
     """The medium for a folder: SmallFiles on littlefs, PlainFiles elsewhere.
 
-    size: bytes of all segments. segment: bytes of one, a power of two; 0 for 4096, or 1024 in
-    small files. chunk: data bytes of a small file; at most what littlefs keeps inline, less 2
-    (128 with a prog size of 32, 512 with 256). small: True or False to choose the layout.
+    size: bytes of all segments. segment: bytes of one, a power of two; 0 for 4096, or 2048 in
+    small files. chunk: data bytes of a small file, a multiple of 16 from 64 to 240, at most
+    what littlefs keeps inline less 2 (128 with its program size of 32, 512 with 256); 0 for
+    224 on rp2, 112 elsewhere. small: True or False to choose the layout.
     """
     if small is None:
         small = littlefs(folder)
     if small:
-        segment = segment or 1024
+        segment = segment or 2048
+        chunk = chunk or (224 if sys.platform == "rp2" else 112)
         return SmallFiles(folder, segment, size // segment, chunk)
     segment = segment or 4096
     return PlainFiles(folder, segment, size // segment)

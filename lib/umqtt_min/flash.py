@@ -25,7 +25,9 @@ class FlashMedium:
     once: True if no page may be programmed twice without an erase.
     """
 
+    volatile = False
     levelled = False  # segments are used in turn, so that all wear alike
+    whole = False
 
     def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
                  encrypted=False):

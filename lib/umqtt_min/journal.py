@@ -83,7 +83,7 @@ class Journal(Log):
         # Acknowledgements must find room also when messages fill the rest; where each takes a
         # page of its own, a segment is set aside for them.
         full = medium.count - self._keep - (self._align > 16)
-        self._limit_live = full * self._area * 15 // 16
+        self._limit_live = full * self._area * 7 // 8
         self.epoch = b""
         self.key = b""
         self.dropped = 0
@@ -451,6 +451,8 @@ class Journal(Log):
         while True:
             if self._short and not self._tidying:
                 self._tidy()
+            if self.medium.whole and self._off % self._page + n > self._page:
+                self._off = (self._off + self._page - 1) // self._page * self._page
             if self._off + n <= self._end and self._filled + message <= self._area:
                 return True
             tries -= 1
@@ -467,11 +469,15 @@ class Journal(Log):
         self._short = self._free() < self._keep
 
     def _reclaim_some(self):
-        while self._free() < self._keep and self._reclaimable(self._oldest(0)):
+        while self._reclaimable(self._oldest(0)):
             self._reclaim(self._oldest(0))
 
     def _reclaimable(self, seg):
+        """Whether to reclaim a segment now: few are free, or it costs nothing and using as few
+        as possible is better than using all in turn; and what is live fits the head."""
         n = self._loads[seg]
+        if self._free() >= self._keep and (n or not self.medium.levelled):
+            return False
         if seg == self._head or self._filled + n > self._area:
             return False
         return self._off + n + self._up(SHORT) <= self._end
@@ -521,7 +527,7 @@ class Journal(Log):
             self._serial += 1
             if self._open_segment(seg):
                 self._filled = 0
-                self._short = self._free() < self._keep
+                self._short = self.medium.levelled or self._free() < self._keep
                 return True
             self._bad[seg] = 1
 

@@ -14,8 +14,10 @@ class RAMMedium:
     page = 1  # any number of bytes can be programmed
     once = False
     opaque = False  # blank reads as 0xFF
-    spare = 0  # no segment is kept back for recovery: there is none
+    spare = 0  # no segment is kept back for recovery
+    volatile = True  # and there is none
     levelled = True  # no wear
+    whole = False
 
     def __init__(self, size, count):
         self.size = size

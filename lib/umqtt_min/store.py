@@ -27,7 +27,7 @@ def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypt
     return Journal(medium, **options)
 
 
-def FileStore(folder, size=65536, segment=0, chunk=112, small=None, **options):
+def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
     """A journal in the files of a folder, which is made if need be: where there is no region.
 
     size, segment, chunk, small: see FileMedium. options: hold, policy, window, inbound.
