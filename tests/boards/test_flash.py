@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from umqtt_board import build, device, flash, install
@@ -389,6 +390,18 @@ def test_examples_stay_off_the_board_wherever_the_project_lies(tmp_path):
         (folder / name).write_text("X = 1\n")
     items = build.build(folder / "lib", folder / "fw", folder / "out")
     assert [item.path for item in items] == ["/lib/umqtt_min/a.mpy", "/main.py"]
+
+
+def test_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
+    for n in range(12):
+        path = tmp_path / "lib" / f"m{n}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f"V{i} = 'text {i}'\n" for i in range(300)))
+    (tmp_path / "fw").mkdir()
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(build.build, tmp_path / "lib", tmp_path / "fw", tmp_path / "out")
+                for _ in range(8)]  # fmt: skip
+    assert len({tuple(run.result()) for run in runs}) == 1
 
 
 def test_install_compares_nothing_but_content():

