@@ -3,6 +3,8 @@
 Knows: the Store interface, NOR.  Must not know: the bytes of a record.
 """
 
+# heap: 4M
+
 import journal_model as jm
 from cuts import GEOMETRIES, Geometry, Run
 from nor import NOR
