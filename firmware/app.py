@@ -110,7 +110,9 @@ class App:
     def _make_store(self):
         settings = self.settings
         hold = settings["confirm"] == "pipeline"
-        self.store = store = stores.make(settings["store"], hold, log)
+        self.store = store = stores.make(
+            settings["store"], hold, log, settings["retention"] if hold else 0
+        )
         store.open()
         self.epoch = hexlify(store.epoch).decode()
         self.sensor = sensors.make(settings)

@@ -38,7 +38,7 @@ SCHEMA = (
     ("confirm", ("broker", "pipeline"), 0, 0, "broker",
      "who releases a reading: the broker's acknowledgement, or the pipeline's durable mark"),
     ("stall_s", INT, 1, 86400, 30, "pipeline: publish again when its mark stands still so long"),
-    ("retention", INT, 1, 1000000, 1000,
+    ("retention", INT, 1, 65000, 1000,
      "pipeline: most readings kept for it once the broker has them"),
     ("full", ("wait", "release"), 0, 0, "wait",
      "journal full: wait = no reading until there is room; release = give up the oldest reading "

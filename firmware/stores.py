@@ -24,18 +24,16 @@ def region():
     vboard = sys.modules.get("vboard")
     if vboard:
         return vboard.journal
-    try:
+    if sys.platform == "esp32":
         import esp32
 
         found = esp32.Partition.find(esp32.Partition.TYPE_DATA, label="mqtt")
         return found[0] if found else None
-    except ImportError:
-        pass
-    try:
+    if sys.platform == "rp2":
         import rp2
-    except ImportError:
-        return None
-    return _rp2(rp2.Flash)
+
+        return _rp2(rp2.Flash)
+    return None
 
 
 def _rp2(flash):
@@ -50,25 +48,33 @@ def _rp2(flash):
     whole = flash()
     limit = whole.ioctl(4, 0) * whole.ioctl(5, 0)
     # rp2.Flash checks no bounds: a wrong number here would erase the filesystem.
-    if start % 4096 or size % 4096 or start < 0 or size < 8192 or start + size > limit:
-        raise ValueError("%s: journal start %d size %d is not in the flash (%d bytes) in steps of "
-                         "4096" % (BOARD, start, size, limit))
+    if start % 4096 or size % 4096 or start < 0 or size < 16384 or start + size > limit:
+        raise ValueError("%s: journal start %d size %d: expected multiples of 4096, at least "
+                         "16384 bytes, inside the flash of %d" % (BOARD, start, size, limit))
     return flash(start=start, len=size)
 
 
-def make(kind, hold, log):
+def _is_encrypted(device):
+    # esp32.Partition.info(): (type, subtype, address, size, label, encrypted)
+    return bool(hasattr(device, "info") and device.info()[5])
+
+
+def make(kind, hold, log, retention=0):
     """Return the store of this board, not opened yet.
 
-    kind   "auto", "flash" or "files", as in the settings
-    hold   keep acknowledged messages until they are confirmed
-    log    function(text)
+    kind        "auto", "flash" or "files", as in the settings
+    hold        keep acknowledged messages until they are confirmed
+    log         function(text)
+    retention   messages that it must be able to hold, as far as there is room: above 1000 its
+                index gets 5 bytes of RAM for each
     Raises ValueError when "flash" is asked for and the board has no region.
     """
+    window = retention + 64 if retention > 1000 else 0
     device = None if kind == "files" else region()
     if device is not None:
         from umqtt_min.store import FlashStore
 
-        return FlashStore(device, hold=hold)
+        return FlashStore(device, encrypted=_is_encrypted(device), hold=hold, window=window)
     if kind == "flash":
         raise ValueError('store: "flash" needs a journal region, and this board has none; flash '
                          'the board with its own partition table, or set store = "files"')
@@ -76,4 +82,4 @@ def make(kind, hold, log):
         log("no journal region: messages are kept in files, which wears the flash more")
     from umqtt_min.store import FileStore
 
-    return FileStore(FOLDER, hold=hold)
+    return FileStore(FOLDER, hold=hold, window=window)
