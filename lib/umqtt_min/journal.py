@@ -48,6 +48,7 @@ _ASKED = const(0x20)  # held in flash; what happens to it since again() is in RA
 # What happens to a message that finds the journal full.
 RAISE = const(0)
 DROP_OLDEST = const(1)
+LATEST = const(2)  # and, full or not: a message replaces unsent ones of the same topic
 
 
 class Journal(Log):
@@ -55,17 +56,23 @@ class Journal(Log):
 
     medium: RAMMedium, FlashMedium or FileMedium.
     hold: True keeps an acknowledged message until confirm() covers it.
-    policy: RAISE or DROP_OLDEST, for a message that finds no room.
+    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST.
+    max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
+        The age of messages found at a mount begins there: flash knows no time.
+    clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
     window: most numbers from the oldest live message to the newest, 16 to 65535; 5 bytes of
         RAM each. 0 for one per 96 bytes of the medium, 1024 at most.
     inbound: most incoming QoS 2 messages between PUBREC and PUBREL, 1 to 64.
     page: see Log.
     """
 
-    def __init__(self, medium, hold=False, policy=RAISE, window=0, inbound=32, page=256):
+    def __init__(self, medium, hold=False, policy=RAISE, window=0, inbound=32, page=256,
+                 max_age=0, clock=None):
         super().__init__(medium, page)
-        if policy not in (RAISE, DROP_OLDEST):
-            raise ValueError("policy must be RAISE or DROP_OLDEST")
+        if policy not in (RAISE, DROP_OLDEST, LATEST):
+            raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
+        if max_age and not clock:
+            raise ValueError("max_age needs a clock: a function that gives seconds")
         if not 1 <= inbound <= 64:
             raise ValueError("inbound must be 1 to 64")
         self.hold = hold
@@ -73,6 +80,9 @@ class Journal(Log):
         self._span = window or min(1024, max(32, self._size * medium.count // 96))
         self._places = array("I", [0] * self._span)  # segment * size + offset of each record
         self._states = bytearray(self._span)
+        self._max_age = max_age
+        self._clock = clock
+        self._born = array("I", [0] * self._span) if max_age else None
         self._inbound = array("H", [0] * inbound)
         # Bytes of messages in a segment, at most: so that all of them fit into any other one,
         # beside the largest header, a SETTLE and a TAIL record.
@@ -124,6 +134,9 @@ class Journal(Log):
         self._clear()
         mount(self)
         self._opened = True
+        if self._max_age:
+            for i in range(self._span):
+                self._born[i] = self._clock()
 
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
@@ -146,16 +159,20 @@ class Journal(Log):
         Raises JournalFull, ValueError for a message that is larger than a segment.
         """
         n = len(topic) + len(payload) + LONG + 8
+        if self._max_age:
+            self.expire()
         self._admit(n)
         self._pid = pid
         self._flags = flags
         self._topic = topic
         self._payload = payload
         self._write(n)
-        self._topic = self._payload = None
         self.last_pid = pid
         self.live += 1
         self.seq += 1
+        if self._policy == LATEST:
+            self._replace()
+        self._topic = self._payload = None
         return self.seq - 1
 
     def _write(self, n):
@@ -177,6 +194,37 @@ class Journal(Log):
         self._count_in(place, n)
         self._places[self.seq % self._span] = place
         self._states[self.seq % self._span] = LIVE | self._flags
+        if self._max_age:
+            self._born[self.seq % self._span] = self._clock()
+
+    def _replace(self):
+        """Drop unsent messages that are queued for the topic just put. The new one is durable
+        already: a cut leaves one too many, never one too few."""
+        seq = max(self.low, self.sent + 1)
+        while seq < self.seq - 1:
+            if self._states[seq % self._span] & (LIVE | _STATE) == LIVE:
+                if self._same_topic(self._places[seq % self._span] + 7):
+                    self._drop(seq)
+            seq += 1
+
+    def _same_topic(self, place):
+        n = len(self._topic)
+        if self._byte(place) != n >> 8 or self._byte(place + 1) != n & 255:
+            return False
+        while n:
+            n -= 1
+            if self._byte(place + 2 + n) != self._topic[n]:
+                return False
+        return True
+
+    def _byte(self, place):
+        return self._back[self._window(place >> self._shift, place & self._size - 1)]
+
+    def expire(self):
+        """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
+        now = self._clock()
+        while self.live and now - self._born[self.low % self._span] > self._max_age:
+            self._drop(self.low)
 
     def _emit_text(self, text):
         n = len(text)

@@ -7,10 +7,10 @@ Must not know: records, flash.
     client = MQTTClient(..., store=store)
 """
 
-from .journal import AGAIN, DROP_OLDEST, HELD, QUEUED, RAISE, RELEASED, Journal
+from .journal import AGAIN, DROP_OLDEST, HELD, LATEST, QUEUED, RAISE, RELEASED, Journal
 from .log import JournalFull
 
-__all__ = ("FlashStore", "FileStore", "RAMStore", "JournalFull", "RAISE", "DROP_OLDEST",
+__all__ = ("FlashStore", "FileStore", "RAMStore", "JournalFull", "RAISE", "DROP_OLDEST", "LATEST",
            "QUEUED", "RELEASED", "HELD", "AGAIN")
 
 
@@ -19,7 +19,8 @@ def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypt
     """A journal in a raw flash region: the recommended one.
 
     device, segment, first, blocks, page, once, encrypted: see FlashMedium. options: hold,
-    policy, window, inbound, see Journal. Raises ValueError for a region of fewer than 4 segments.
+    policy, max_age, clock, window, inbound, see Journal. Raises ValueError for a region of
+    fewer than 4 segments.
     """
     from .flash import FlashMedium
 
@@ -30,7 +31,7 @@ def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypt
 def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
     """A journal in the files of a folder, which is made if need be: where there is no region.
 
-    size, segment, chunk, small: see FileMedium. options: hold, policy, window, inbound.
+    size, segment, chunk, small: see FileMedium. options: see Journal.
     """
     from .files import FileMedium
 

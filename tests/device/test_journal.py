@@ -13,6 +13,7 @@ from umqtt_min.store import (
     AGAIN,
     DROP_OLDEST,
     HELD,
+    LATEST,
     QUEUED,
     RELEASED,
     FlashStore,
@@ -205,6 +206,50 @@ def test_drop_oldest_takes_everything_and_counts():
     assert store.low == 201 - store.live
 
 
+def topics(store):
+    return [body(store, seq)[2:3] for seq in jm.walk(store)]
+
+
+def test_latest_replaces_what_is_queued_for_the_topic():
+    flash = NOR(6, 1024)
+    store = flash_store(flash, policy=LATEST)
+    for i in range(100):
+        store.put(i + 1, 2, b"abc"[i % 3 : i % 3 + 1], b"%d" % i)
+        store.put(i + 1, 2, b"longer", b"")
+    for view in (store, flash_store(flash, policy=LATEST)):
+        assert view.live == 4 and sorted(topics(view)) == [b"a", b"b", b"c", b"l"]
+    assert body(store, store.low)[-2:] == b"97"
+
+
+def test_latest_leaves_alone_what_may_have_been_sent():
+    store = flash_store(policy=LATEST)
+    for i in range(3):
+        store.mark(store.put(i + 1, 2, b"a", b""))
+    store.put(4, 2, b"a", b"")
+    store.put(5, 2, b"a", b"")
+    assert jm.walk(store) == [1, 2, 3, 5] and store.dropped == 1
+
+
+def test_messages_that_are_too_old_are_dropped_and_counted():
+    now = [100]
+    flash = NOR(6, 1024)
+    store = flash_store(flash, max_age=60, clock=lambda: now[0])
+    for i in range(5):
+        store.put(i + 1, 2, b"a", b"")
+        now[0] += 20
+    assert jm.walk(store) == [2, 3, 4, 5] and store.dropped == 1
+    now[0] += 20
+    store.expire()
+    assert jm.walk(store) == [4, 5]
+    store = flash_store(flash, max_age=60, clock=lambda: now[0])
+    now[0] += 60
+    store.expire()
+    assert store.live == 2, "they are young again after a reboot"
+    now[0] += 1
+    store.expire()
+    assert store.live == 0 and store.seq == 6
+
+
 def test_the_window_limits_how_far_numbers_reach():
     store = ram_store(16384, window=16)
     assert full(store, b"") == 16
@@ -220,6 +265,7 @@ def test_bad_arguments_are_refused_with_reasons():
         (lambda: FlashStore(NOR(8, 1024), segment=1500), "multiple"),
         (lambda: FlashStore(NOR(8, 1024), first=4, blocks=5), "blocks"),
         (lambda: RAMStore(policy=9), "policy"),
+        (lambda: RAMStore(max_age=9), "clock"),
         (lambda: ram_store().put(1, 2, b"t", bytes(2000)), "segment"),
         (lambda: ram_store().session(bytes(33)), "32"),
     ):

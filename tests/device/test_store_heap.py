@@ -11,7 +11,7 @@ import gc
 import micropython
 from umqtt_min.bits import copy
 from umqtt_min.flash import FlashMedium
-from umqtt_min.journal import DROP_OLDEST, Journal
+from umqtt_min.journal import DROP_OLDEST, LATEST, Journal
 from umqtt_min.store import FlashStore, RAMStore
 
 TOPIC = b"fleet/hall/one/telemetry"
@@ -144,6 +144,15 @@ def test_flash_with_pages_takes_nothing():
 
 def test_flash_with_16_byte_pages_once_takes_nothing():
     nothing(Journal(FlashMedium(Flash(16), once=True)), held)
+
+
+def test_flash_that_keeps_the_latest_takes_nothing():
+    nothing(FlashStore(Flash(1), policy=LATEST), filled)
+
+
+def test_flash_with_an_age_limit_takes_nothing():
+    now = [5]
+    nothing(FlashStore(Flash(1), policy=DROP_OLDEST, max_age=3, clock=lambda: now[0]), filled)
 
 
 def test_flash_that_drops_the_oldest_takes_nothing():
