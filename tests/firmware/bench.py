@@ -26,9 +26,12 @@ MPREMOTE = [sys.executable, "-m", "mpremote", "connect"]
 Reading = namedtuple("Reading", "epoch seq boot low ordinal celsius dup")
 
 
+PATIENCE = 4  # a machine with much else to do may take so many times longer
+
+
 def wait_until(condition, timeout, what):
     """Wait until the function returns something true, and return that."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + PATIENCE * timeout
     while True:
         value = condition()
         if value:
