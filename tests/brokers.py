@@ -171,9 +171,7 @@ def check(name):
     """What a strict broker has seen so far; raises ProtocolError, once."""
     if name in ("strict", "strict-tls") and name in _running:
         broker = _running[name].broker
-        until = time.monotonic() + 15
-        while broker.closing() and time.monotonic() < until:
-            time.sleep(0.01)  # the end of a connection comes a moment after its DISCONNECT
+        _running[name].settle()
         try:
             with _running[name].lock:
                 broker.check()

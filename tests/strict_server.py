@@ -11,6 +11,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "device"))
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "shim"))
 import mpclock  # noqa: E402, F401  (time.ticks_ms for strict_broker)
 from strict_broker import StrictBroker  # noqa: E402
 from strict_wire import ProtocolError  # noqa: E402
+
+GRACE = 15.0  # seconds for a client to close its connection after DISCONNECT
 
 
 class StrictServer:
@@ -47,10 +50,10 @@ class StrictServer:
             self.broker.check()
 
     def stop(self):
-        """Close everything."""
+        """Read what was sent up to now, then close everything."""
         self._running = False
         self._wake.send(b"x")
-        self._thread.join(10)
+        self._thread.join(GRACE + 10)
         for sock in [*self._connections, self._listener, self._wake, self._woken]:
             sock.close()
 
@@ -60,8 +63,21 @@ class StrictServer:
             self.broker.publish(topic, payload, qos, retain)
         self._wake.send(b"x")
 
+    def settle(self):
+        """Wait for the end of each connection whose DISCONNECT was read: it comes a moment later.
+
+        One that the client really leaves open fails check() afterwards.
+        """
+        until = time.monotonic() + GRACE
+        while self.broker.closing() and time.monotonic() < until:
+            time.sleep(0.01)
+
     def _serve(self):
-        while self._running:
+        # Once more after stop(): what a client sent before it lies in the socket.
+        until = None
+        while until is None or (self.broker.closing() and time.monotonic() < until):
+            if not self._running:
+                until = until or time.monotonic() + GRACE
             sockets = [self._listener, self._woken, *self._connections]
             readable, _, _ = select.select(sockets, [], [], 1.0)
             with self.lock:

@@ -8,6 +8,7 @@ import time
 
 import paho.mqtt.client as mqtt
 import pytest
+import strict_server
 from strict_server import ProtocolError, StrictServer
 
 
@@ -49,3 +50,13 @@ def test_a_broken_client_is_caught_and_cut_off():
                 s.sendall(b"\xc0\x00")
                 s.settimeout(10)
                 assert s.recv(1) == b""
+
+
+def test_a_connection_left_open_after_disconnect_is_caught(monkeypatch):
+    monkeypatch.setattr(strict_server, "GRACE", 0.3)
+    with pytest.raises(ProtocolError, match="MQTT-3.14.4-1"):
+        with StrictServer() as server:
+            s = socket.create_connection((server.host, server.port), 10)
+            s.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01a" + b"\xe0\x00")
+            wait_until(server.broker.closing)
+    s.close()
