@@ -18,10 +18,10 @@ def demo(*arguments, out, env=None):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--boards", "0"], ["--boards", "1<=x<=16"]),
-    (["--boards", "three"], ["--boards", "three"]),
-    (["--readings", "0"], ["--readings"]),
-    (["--seed", "x"], ["--seed"]),
+    (["--boards", "0"], ["--boards", "from 1 to 16", "BOARDS=3"]),
+    (["--boards", "three"], ["--boards", "three", "whole number", "python -m umqtt_demo --help"]),
+    (["--readings", "0"], ["--readings", "from 1 to 100000", "READINGS=120"]),
+    (["--seed", "x"], ["--seed", "'x': expected a whole number", "SEED=0"]),
     (["--interval-ms", "1"], ["--interval-ms"]),
     (["--fault", "meteor"], ["meteor"]),
     (["--broker", "somewhere"], ["BROKER=somewhere", "HOST:PORT"]),
@@ -50,6 +50,13 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
     done = demo(out=tmp_path)
     assert done.returncode == 2 and "no demo has made" in done.stderr
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_file_for_a_folder(tmp_path):
+    (tmp_path / "notes.md").write_text("mine")
+    done = demo(out=tmp_path / "notes.md")
+    assert done.returncode == 2 and "this is a file" in done.stderr
+    assert (tmp_path / "notes.md").read_text() == "mine"
 
 
 def test_a_folder_in_use_by_another_demo(tmp_path):

@@ -18,6 +18,7 @@ from . import plan
 from .broker import BrokerError
 
 MARKER = ".umqtt-demo"
+LEFT_IN = "build/demo"
 # What a run leaves in its folder, and the next run takes away.
 LEFT = ("boards", "spool", "tables", "logs", "scratch", "events.jsonl", "run.json",
         "report.html", "bridge.json")
@@ -27,6 +28,26 @@ class Problem(click.ClickException):
     """A clear message and exit status 2."""
 
     exit_code = 2
+
+
+class Whole(click.IntRange):
+    """A whole number; the error names its range and the make variable, if there is one."""
+
+    def __init__(self, low, high, variable=None):
+        super().__init__(low, high)
+        self.variable = variable
+
+    def convert(self, value, param, ctx):
+        """The number; click's usage error when it is none or outside the range."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is not None and self.min <= number <= self.max:
+            return number
+        hint = "; with make: %s=%d" % (self.variable, param.default or self.min)
+        self.fail("%r: expected a whole number from %d to %d%s" % (
+            value, self.min, self.max, hint if self.variable else ""), param, ctx)
 
 
 class Options:
@@ -41,6 +62,9 @@ def prepare(out):
 
     Raises Problem if it holds anything else, or is in use.
     """
+    if out.is_file():
+        raise Problem("--out %s: this is a file; name a new or empty folder (with make: OUT=%s)"
+                      % (out, LEFT_IN))
     try:
         out.mkdir(parents=True, exist_ok=True)
         foreign = not (out / MARKER).exists() and any(out.iterdir())
@@ -69,23 +93,24 @@ def _interrupt(*_):
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--boards", type=click.IntRange(1, 16), default=3, help="virtual boards")
-@click.option("--readings", type=click.IntRange(1, 100_000), default=120, help="of each board")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
+@click.option("--boards", type=Whole(1, 16, "BOARDS"), default=3, help="virtual boards")
+@click.option("--readings", type=Whole(1, 100_000, "READINGS"), default=120, help="of each board")
+@click.option("--seed", type=Whole(0, 2**63 - 1, "SEED"), default=None,
               help="the faults are drawn from it; one is chosen and printed if left out")
 @click.option("--broker", default="embedded", metavar="HOST:PORT",
               help="another broker (BROKER_USER, BROKER_PASSWORD in the environment); "
                    "embedded[:PORT] starts one")
-@click.option("--interval-ms", type=click.IntRange(50, 3_600_000), default=750,
+@click.option("--interval-ms", type=Whole(50, 3_600_000), default=750,
               help="milliseconds between two readings of a board")
 @click.option("--confirm", type=click.Choice(["pipeline", "broker"]), default="pipeline",
               help="who releases a reading; with broker, what the broker forgets is lost")
-@click.option("--patience", type=click.IntRange(10, 3600), default=90,
+@click.option("--patience", type=Whole(10, 3600), default=90,
               help="seconds without any progress until it gives up and says what is missing")
 @click.option("--fault", "kinds", multiple=True,
               type=click.Choice([*dict.fromkeys(plan.ALL), "none"]),
               help="only faults of this kind (may be given again); left out: all")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="build/demo")
+@click.option("--out", type=click.Path(path_type=Path), default=LEFT_IN,
+              help="folder for tables, report and logs")
 def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, out):
     """Sensors lose power and network, servers are killed, and every reading is in the table once.
 
