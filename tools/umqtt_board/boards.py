@@ -20,6 +20,7 @@ SECTOR = 4096
 REQUIRED = {
     "": {"name": str, "title": str, "chip": str, "tried": str},
     "micropython": {"platform": str, "machine": str, "minimum": str, "flash_with": str},
+    "network": {"wifi": bool},
     "filesystem": {"type": str, "size": int, "program_size": int},
     "journal": {"kind": str, "size": int, "program_size": int},
     "timer": {"id": int},

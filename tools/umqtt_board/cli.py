@@ -17,6 +17,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import flash as run_flash
 from umqtt_board.follow import TIMEOUT_S
 from umqtt_board.paths import PROJECT
+from umqtt_board.readable import Readable
 
 _board = click.option("--board", default="unix", show_default=True, help="Name of the board.")
 _port = click.option("--port", help="Serial port: a path, socket://host:port, rfc2217://...")
@@ -49,7 +50,13 @@ def flash(board, port, folder, settings, firmware, follow, timeout):
     run_flash(
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
+        ask=_ask if sys.stdin.isatty() else None,
     )  # fmt: skip
+
+
+def _ask(key, text, secret):
+    """Ask the person at the terminal for one setting; a secret is not shown."""
+    return click.prompt(f"  {key} ({text})", hide_input=secret, default="", show_default=False)
 
 
 def _progress(step, text):
@@ -89,23 +96,24 @@ def logs(board, port, folder, lines, follow):
     log = find.virtual_board(folder).console_log
     if not log.exists():
         raise BoardError("The virtual board has not run yet: `make flash BOARD=unix` starts it.")
-    for line in log.read_text(errors="replace").splitlines()[-lines:]:
-        click.echo(line)
-    if follow:
-        _tail(log)
+    readable = Readable()
+    with open(log, errors="replace") as stream:
+        past = readable.feed(stream.read())
+        for line in past[max(0, len(past) - lines) :]:
+            click.echo(line)
+        if follow:
+            _tail(log, stream, readable)
 
 
-def _tail(path):
-    with open(path, errors="replace") as log:
-        log.seek(0, os.SEEK_END)
-        while True:
-            text = log.read()
-            if text:
-                click.echo(text, nl=False)
-            elif path.stat().st_size < log.tell():
+def _tail(path, log, readable):
+    while True:
+        text = log.read()
+        for line in readable.feed(text):
+            click.echo(line)
+        if not text:
+            if path.stat().st_size < log.tell():
                 log.seek(0)  # a new log was begun
-            else:
-                time.sleep(0.1)
+            time.sleep(0.1)
 
 
 def _listen(port):

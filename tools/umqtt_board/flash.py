@@ -34,7 +34,7 @@ class Report:
 def flash(
     board="unix", port=None, settings=None, *, folder=None, follow_log=False, firmware=None,
     progress=lambda step, text: None, transfer=lambda done, total, path: None,
-    environment=None, follow_timeout=follow.TIMEOUT_S,
+    environment=None, follow_timeout=follow.TIMEOUT_S, ask=None,
 ):  # fmt: skip
     """Install library, firmware and settings on a board and start it.
 
@@ -46,13 +46,16 @@ def flash(
     progress    called with (step, text) as each step begins or ends
     transfer    called with (bytes done, bytes in all, path) while files are written
     environment variables that override settings; None: none (the command line gives its own)
+    ask         function(key, help, secret): a text for a setting that must be given and is not;
+                None: nobody is there to be asked
 
     Returns a Report. Raises BoardError with a sentence that says what to do. It may be
     called again after any failure and goes on where it stopped.
     """
     description = boards.load(board)
     _check_firmware(description, firmware)
-    flat = settings_file.gather(settings, environment or {})
+    wifi = description["network"]["wifi"]
+    flat = settings_file.gather(settings, environment or {}, wifi=wifi, ask=ask)
     report = Report()
     report.port, how = find.find(description, port, folder)
     progress("port", f"{report.port} ({how})")
@@ -60,6 +63,8 @@ def flash(
         found = interpreter.check(device, description)
         report.version = found.version
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
+        if flat is None and ask and not _has_settings(device):
+            flat = settings_file.by_questions(wifi, ask)
         items = _build(flat, progress)
         _install(device, items, flat, report, progress, transfer)
         _verify(device, description, items, report, progress)
@@ -101,8 +106,11 @@ def _install(device, items, flat, report, progress, transfer):
 def _settings_word(device, flat, written):
     if flat is not None:
         return "written" if settings_file.PATH in written else "same"
-    there = install.hashes(device, [settings_file.PATH])[settings_file.PATH]
-    return "kept" if there else "none"
+    return "kept" if _has_settings(device) else "none"
+
+
+def _has_settings(device):
+    return bool(install.hashes(device, [settings_file.PATH])[settings_file.PATH])
 
 
 def _verify(device, board, items, report, progress):

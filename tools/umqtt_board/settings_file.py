@@ -1,9 +1,13 @@
-"""The board's settings: from settings.toml, a dict and the environment to settings.json.
+"""The board's settings, from settings.toml, a dict, the environment and answers to settings.json.
 
 The firmware's own settings module says which keys there are and checks them; the same code
-runs on the board. Here is only where they come from. Values are never printed.
+runs on the board. Here is where they come from, and what helps a person who mistyped one.
+
+Knows: the schema; TOML, JSON, environment variables.
+Must not know: boards or ports. Values are never printed.
 """
 
+import difflib
 import importlib.util
 import json
 import os
@@ -16,6 +20,7 @@ from umqtt_board.paths import FIRMWARE
 
 PATH = "/settings.json"
 PREFIX = "UMQTT_"  # environment: UMQTT_WIFI_PASSWORD is wifi.password
+UNKNOWN = ": unknown key"  # how the firmware's check words it
 
 
 def firmware_settings():
@@ -26,26 +31,108 @@ def firmware_settings():
     return module
 
 
-def gather(source=None, environment=os.environ):
+def gather(source=None, environment=os.environ, *, wifi=False, ask=None):
     """Return the settings as a flat dict {"section.key": value}, None when there are none at all.
 
-    source   a dict, the path of a TOML or JSON file, or None
-    Environment variables come on top (UMQTT_BROKER_HOST is broker.host): so a password
-    stands neither in a file nor on a command line. Raises BoardError naming every wrong key.
+    source       a dict, the path of a TOML or JSON file, or None
+    environment  variables that come on top (UMQTT_BROKER_HOST is broker.host): so a password
+                 stands neither in a file nor on a command line
+    wifi         the board has a radio and nothing else: wifi.ssid must be given
+    ask          function(key, help, secret) that returns a text: asked for what must be given and
+                 is not; None: that is an error
+
+    Raises BoardError naming every wrong key.
     """
     rules = firmware_settings()
-    where = "the settings given" if isinstance(source, dict) or source is None else str(source)
     data = source if isinstance(source, dict) else _read(source)
-    flat = rules.flatten(data) if isinstance(data, dict) else data
     given = _from_environment(rules, environment)
-    if flat is None and not given:
+    if data is None and not given:
         return None
-    if isinstance(flat, dict) or flat is None:
-        flat = (flat or {}) | given
-    faults = rules.validate(flat)
+    return _checked(rules, data or {}, given, _name(source, data), wifi, ask)
+
+
+def by_questions(wifi, ask):
+    """Return settings of which only what must be given is asked for; see gather()."""
+    return _checked(firmware_settings(), {}, {}, "the answers given", wifi, ask)
+
+
+def _name(source, data):
+    if data is None:
+        return f"the environment ({PREFIX}...)"
+    return "the settings given" if isinstance(source, dict) else str(source)
+
+
+def _checked(rules, data, given, where, wifi, ask):
+    faults = _shape(rules, data)
+    if not faults:
+        flat = rules.flatten(data) | given
+        if ask:
+            flat |= _asked(rules, flat, wifi, ask)
+        faults = [_with_suggestion(rules, fault) for fault in rules.validate(flat)]
+        if wifi and not flat.get("wifi.ssid"):
+            faults.append("wifi.ssid: expected the network to join (this board has no other way "
+                          "to the broker), got nothing")  # fmt: skip
     if faults:
         raise BoardError(f"Wrong settings in {where}:\n  " + "\n  ".join(faults))
     return flat
+
+
+def _asked(rules, flat, wifi, ask):
+    """Ask for what must be given and is not; a network's password too, which may be empty."""
+    found = {}
+    helps = {row[0]: row[5] for row in rules.SCHEMA}
+    if wifi and not flat.get("wifi.ssid"):
+        for key in ("wifi.ssid", "wifi.password"):
+            found[key] = flat.get(key) or ask(key, helps[key], key in rules.SECRETS)
+    if not flat.get("broker.host"):
+        found["broker.host"] = ask("broker.host", helps["broker.host"], False)
+    return found
+
+
+def _sections(rules):
+    """{section: its keys} of the schema."""
+    found = {}
+    for row in rules.SCHEMA:
+        section, dot, key = row[0].partition(".")
+        if dot:
+            found.setdefault(section, []).append(key)
+    return found
+
+
+def _shape(rules, data):
+    """What is wrong with tables and values being in each other's place."""
+    if not isinstance(data, dict):
+        return [f"expected a table of keys, got {type(data).__name__}"]
+    sections = _sections(rules)
+    faults = []
+    for key, value in data.items():
+        if key in sections and not isinstance(value, dict):
+            faults.append(f"{key}: expected a table with {', '.join(sections[key])}, got "
+                          f'{type(value).__name__}: write "{key}.{sections[key][0]} = ..." or '
+                          f'"[{key}]" and the keys below it')  # fmt: skip
+        elif isinstance(value, dict) and key not in sections:
+            faults.append(f"[{key}]: unknown table{_mean(key, sections, '[{}]')}")
+    return faults
+
+
+def _with_suggestion(rules, fault):
+    key, unknown, _ = fault.partition(UNKNOWN)
+    if not unknown:
+        return fault
+    names = [row[0] for row in rules.SCHEMA]
+    short = {name.split(".")[-1]: name for name in names}
+    # The right key in the wrong table first, then a mistyped one, then both at a time.
+    last = key.split(".")[-1]
+    mean = f"; did you mean {short[last]}?" if last in short else _mean(key, names)
+    if not mean:
+        close = difflib.get_close_matches(last, list(short), 1, 0.6)
+        mean = f"; did you mean {short[close[0]]}?" if close else ""
+    return f"{key}{UNKNOWN}{mean}"
+
+
+def _mean(word, names, form="{}"):
+    close = difflib.get_close_matches(word, list(names), 1, 0.6)
+    return f"; did you mean {form.format(close[0])}?" if close else ""
 
 
 def as_item(flat):

@@ -131,11 +131,16 @@ def _figures(run):
                    "data": base64.b64encode(svg.encode()).decode()}
 
 
+def _count(number, noun):
+    return "%d %s%s" % (number, noun, "" if number == 1 else "s")
+
+
 def _headline(run, ok, rows):
     if ok:
         return ("Every reading is in the table exactly once",
-                "%d readings of %d boards, %d outages on the way, none lost and none counted "
-                "twice." % (sum(row["taken"] for row in rows), len(rows), len(run["outages"])))
+                "%d readings of %s, %s on the way, none lost and none counted twice."
+                % (sum(row["taken"] for row in rows), _count(len(rows), "board"),
+                   _count(len(run["outages"]), "outage")))
     return ("A count is wrong", "What follows was found by comparing the sensors' own count with "
                                 "the silver table.")
 

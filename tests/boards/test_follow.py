@@ -1,0 +1,79 @@
+"""Waiting for the first acknowledgement ends as soon as the board's log says that it is no use."""
+
+import socket
+import threading
+
+import pytest
+from umqtt_board import flash, follow
+from umqtt_board.errors import BoardError
+
+BASE = {"device": "one", "broker.host": "127.0.0.1", "retry.first_ms": 200}
+
+
+@pytest.fixture
+def refusing():
+    """Port of a broker that answers every CONNECT with return code 4 [MQTT 3.1.1, table 3.1]."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"\x20\x02\x00\x04")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(10)
+
+
+# The longest wait is beyond the time limit of a test: these end because of what the board says.
+def test_a_broker_that_is_not_there_ends_the_waiting(board):
+    said = "nothing listens there: start .* see to broker.host and broker.port in settings.toml"
+    with pytest.raises(BoardError, match=said):
+        flash.flash("unix", board.port, BASE | {"broker.port": 1}, follow_log=True,
+                    follow_timeout=3600)  # fmt: skip
+
+
+def test_a_refused_login_ends_the_waiting(board, refusing):
+    with pytest.raises(BoardError, match="refuses the login: see to broker.user and broker.pass"):
+        flash.flash("unix", board.port, BASE | {"broker.port": refusing}, follow_log=True,
+                    follow_timeout=3600)  # fmt: skip
+
+
+@pytest.mark.parametrize("line, times, said", [
+    ("umqtt: MQTTException: [4] the broker refuses user name or password: check them, next try "
+     "in 3 ms", 1, "refuses the login: see to broker.user and broker.password"),
+    ("umqtt: MQTTException: [5] the broker does not authorise this client", 1, "the login"),
+    ("umqtt: MQTTException: [2] the broker refuses this client id", 1, "another device ="),
+    ("umqtt: MQTTException: [22] the broker closed the connection instead of", 3, "broker.tls"),
+    ("umqtt: OSError: [Errno 111] ECONNREFUSED, next try in 185 ms", 2, "nothing listens"),
+    ("umqtt: OSError: -2, next try in 3 ms", 4, "that name is not known"),
+    ("umqtt: OSError: -202, next try in 3 ms", 4, "that name is not known"),
+    ("umqtt: OSError: [Errno 113] EHOSTUNREACH, next try in 3 ms", 3, "cannot be reached"),
+    ("umqtt: ValueError: certificate verify failed, next try", 3, "see to broker.ca"),
+    ("umqtt: wifi not joined (status 202), next try in 3 ms", 3, "wifi.ssid and wifi.password"),
+    ("umqtt: settings: /settings.json: not JSON", 1, "refuses its settings"),
+])  # fmt: skip
+def test_lines_that_end_the_waiting(line, times, said):
+    verdict = follow.Verdict()
+    for _ in range(times - 1):
+        assert verdict.advice(line) is None
+    assert said in verdict.advice(line)
+
+
+@pytest.mark.parametrize("line", [
+    "umqtt: one boot 1 after hard, epoch ddf77fc7733ba7e3, next number 1, 0 stored",
+    "umqtt: connected to h:1883, session new, 1 to send",
+    "umqtt: OSError: [Errno 104] ECONNRESET, next try in 185 ms",
+    "umqtt: ntp: OSError: [Errno 110] ETIMEDOUT, next try in 1000 ms",
+])  # fmt: skip
+def test_lines_that_may_come_while_all_goes_well(line):
+    verdict = follow.Verdict()
+    assert [verdict.advice(line) for _ in range(9)] == [None] * 9
