@@ -90,17 +90,18 @@ def with_power_cut(page, operation, at, mode):
 def sizes(page):
     """Bytes of each program of the scenario, 0 for an erase, as without a power cut."""
     fresh(page)
-    flash[0].sizes = []
     b = Bench(store=open_store(), **scenarios.OPTIONS)
-    del flash[0].sizes[:]
+    flash[0].log = []
     scenarios.play(b, {1: [], 2: []})
-    return flash[0].sizes
+    return [len(program) for program in flash[0].log]
 
 
 def test_power_cuts_at_every_operation():
     for page in PAGES:
+        programs = sizes(page)
+        assert len(programs) > 15, "%d operations: nothing is shown" % len(programs)
         for mode in (PREFIX, SUBSET, INVISIBLE, LOOKS_DONE):
-            for operation, size in enumerate(sizes(page)):
+            for operation, size in enumerate(programs):
                 at = (operation * 7 + mode * 3) % (size + 1)
                 assert with_power_cut(page, operation + 1, at, mode)
 
