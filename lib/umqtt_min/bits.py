@@ -1,7 +1,7 @@
 """Loops over bytes that the journal needs: CRC-32, copy and compare at offsets.
 
-Knows: how to do them without allocation: on MicroPython as viper code where the chip's
-port can compile it, in plain bytecode where it cannot; on CPython by slices and zlib.
+Knows: how to do them without allocation as viper code, where the chip's port can compile it;
+where it cannot, bits_plain.py has them in bytecode, and bits_host.py for CPython.
 Must not know: records or media.
 
 The running CRC is kept in a bytearray(4), because 32-bit ports have small ints of 31 bits:
@@ -12,7 +12,26 @@ The running CRC is kept in a bytearray(4), because 32-bit ports have small ints 
 import sys
 from array import array
 
-_VIPER = """
+
+def table():
+    """The 16 entries of a CRC-32 that takes half a byte at a time."""
+    entries = []
+    for c in range(16):
+        for _ in range(4):
+            c = (c >> 1) ^ (0xEDB88320 if c & 1 else 0)
+        entries.append(c)
+    return entries
+
+
+def _choose():
+    if sys.implementation.name != "micropython":
+        from .bits_host import copy, crc, same
+
+        return crc, copy, same
+    import micropython
+
+    scope = {"micropython": micropython, "_TABLE": array("I", table())}
+    source = """
 @micropython.viper
 def crc(state, buf, off: int, n: int):
     s = ptr32(state)
@@ -47,89 +66,17 @@ def same(a, at: int, b, off: int, n: int) -> bool:
         i += 1
     return True
 """
+    try:
+        exec(source, scope)
+    except SyntaxError:  # no native code emitter in this port
+        from .bits_plain import copy, crc, same
 
-
-def _table():
-    entries = []
-    for c in range(16):
-        for _ in range(4):
-            c = (c >> 1) ^ (0xEDB88320 if c & 1 else 0)
-        entries.append(c)
-    return entries
-
-
-def _viper():
-    import micropython
-
-    scope = {"micropython": micropython, "_TABLE": array("I", _table())}
-    exec(_VIPER, scope)
+        return crc, copy, same
     return scope["crc"], scope["copy"], scope["same"]
 
 
-def _bytecode():
-    """For ports without a native code emitter: two 16-bit halves, so that no int is big."""
-    entries = _table()
-    low = array("H", [e & 0xFFFF for e in entries])
-    high = array("H", [e >> 16 for e in entries])
-
-    def crc(s, buf, off, n):
-        lo = s[0] | s[1] << 8
-        hi = s[2] | s[3] << 8
-        for i in range(off, off + n):
-            lo ^= buf[i]
-            t = lo & 15
-            lo = (lo >> 4 | (hi & 15) << 12) ^ low[t]
-            hi = hi >> 4 ^ high[t]
-            t = lo & 15
-            lo = (lo >> 4 | (hi & 15) << 12) ^ low[t]
-            hi = hi >> 4 ^ high[t]
-        s[0] = lo & 255
-        s[1] = lo >> 8
-        s[2] = hi & 255
-        s[3] = hi >> 8
-
-    def copy(dst, at, src, off, n):
-        while n:
-            n -= 1
-            dst[at + n] = src[off + n]
-
-    def same(a, at, b, off, n):
-        while n:
-            n -= 1
-            if a[at + n] != b[off + n]:
-                return False
-        return True
-
-    return crc, copy, same
-
-
-def _cpython():
-    from zlib import crc32
-
-    def crc(s, buf, off, n):
-        value = int.from_bytes(s, "little") ^ 0xFFFFFFFF
-        value = crc32(memoryview(buf)[off : off + n], value) ^ 0xFFFFFFFF
-        s[:] = value.to_bytes(4, "little")
-
-    def copy(dst, at, src, off, n):
-        dst[at : at + n] = memoryview(src)[off : off + n]
-
-    def same(a, at, b, off, n):
-        return memoryview(a)[at : at + n] == memoryview(b)[off : off + n]
-
-    return crc, copy, same
-
-
-def _choose():
-    if sys.implementation.name != "micropython":
-        return _cpython()
-    try:
-        return _viper()
-    except SyntaxError:  # no native code emitter in this port
-        return _bytecode()
-
-
 crc, copy, same = _choose()
+del _choose  # with its source text
 
 
 def start(state):

@@ -7,8 +7,9 @@ Must not know: records, flash.
     client = MQTTClient(..., store=store)
 """
 
-from .journal import AGAIN, DROP_OLDEST, HELD, LATEST, QUEUED, RAISE, RELEASED, Journal
+from .journal import DROP_OLDEST, LATEST, RAISE, Journal
 from .log import JournalFull
+from .segments import AGAIN, HELD, QUEUED, RELEASED
 
 __all__ = ("FlashStore", "FileStore", "RAMStore", "JournalFull", "RAISE", "DROP_OLDEST", "LATEST",
            "QUEUED", "RELEASED", "HELD", "AGAIN")

@@ -8,10 +8,13 @@ import sys
 from array import array
 
 import journal_model as jm
-import umqtt_min.replay  # noqa: F401  (its os is replaced)
+import umqtt_min.journal
+import umqtt_min.settle  # noqa: F401  (its os is replaced)
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut, Random
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import Journal
+
+umqtt_min.journal._unload = lambda: None  # thousands of mounts: they share the code
 
 
 class Epochs:
@@ -83,7 +86,7 @@ class Run:
     def __init__(self, geometry, seed, points):
         self.geometry = geometry
         self.random = Random(seed)
-        sys.modules["umqtt_min.replay"].os = Epochs(Random(seed + 2))
+        sys.modules["umqtt_min.settle"].os = Epochs(Random(seed + 2))
         self.points = points
         self.cuts = self.recovery_cuts = self.steps = 0
         self.flash = geometry.flash(seed)

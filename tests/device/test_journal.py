@@ -9,6 +9,7 @@ import journal_model as jm
 from cuts import GEOMETRIES, Geometry, Run
 from nor import NOR
 from umqtt_min import bits
+from umqtt_min.bits_plain import copy, crc, same
 from umqtt_min.store import (
     AGAIN,
     DROP_OLDEST,
@@ -277,6 +278,27 @@ def test_bad_arguments_are_refused_with_reasons():
             raise AssertionError("accepted: " + text)
 
 
+def test_a_message_too_large_is_refused_with_the_largest_that_is_taken():
+    for page in (1, 16, 256):
+        for store in (ram_store(8192), flash_store(NOR(8, 2048, page)),
+                      flash_store(NOR(8, 2048, page), once=True)):
+            try:
+                store.put(1, 2, b"t", bytes(2100))
+                raise AssertionError("accepted")
+            except ValueError as e:
+                text = str(e)
+            assert "have 2101 bytes" in text and "of 2048" in text and "segment=" in text
+            most = int(text.split("at most ")[1].split()[0])
+            store.put(1, 2, b"t", bytes(most - 1))
+            assert store.find(1) == most + 4
+            try:
+                store.put(1, 2, b"t", bytes(most))
+                raise AssertionError("one byte more is accepted")
+            except ValueError:
+                pass
+            assert store.live == 1
+
+
 def test_only_its_own_blocks_are_touched():
     flash = NOR(12, 1024)
     flash.data[:] = b"\x5a" * len(flash.data)
@@ -409,7 +431,6 @@ def test_random_operations_agree_with_the_model():
 
 
 def test_checks_in_bytecode_are_those_of_the_fast_code():
-    crc, copy, same = bits._bytecode()
     data = bytes([i * 31 & 255 for i in range(300)])
     a = bytearray(4)
     b = bytearray(4)

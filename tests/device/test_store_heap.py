@@ -7,6 +7,7 @@ even for a moment (micropython.mem_total), which a frame too large for the stack
 # only: micropython
 
 import gc
+import sys
 
 import micropython
 from umqtt_min.bits import copy
@@ -157,3 +158,16 @@ def test_flash_with_an_age_limit_takes_nothing():
 
 def test_flash_that_drops_the_oldest_takes_nothing():
     nothing(FlashStore(Flash(256), policy=DROP_OLDEST), filled)
+
+
+def test_the_code_of_a_mount_does_not_stay():
+    FlashStore(Flash(1)).open()
+    import umqtt_min
+
+    for name in ("settle", "replay", "apply"):
+        assert "umqtt_min." + name not in sys.modules
+        try:
+            getattr(umqtt_min, name)
+        except AttributeError:
+            continue
+        raise AssertionError(name + " is still there")

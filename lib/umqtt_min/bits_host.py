@@ -1,0 +1,23 @@
+"""bits.py on CPython: slices and binascii. Boards do not need this file.
+
+Knows: CPython.  Must not know: records or media.
+"""
+
+from binascii import crc32
+
+
+def crc(s, buf, off, n):
+    """Add n bytes of buf to a running CRC."""
+    value = int.from_bytes(s, "little") ^ 0xFFFFFFFF
+    value = crc32(memoryview(buf)[off : off + n], value) ^ 0xFFFFFFFF
+    s[:] = value.to_bytes(4, "little")
+
+
+def copy(dst, at, src, off, n):
+    """dst[at:at + n] = src[off:off + n]."""
+    dst[at : at + n] = memoryview(src)[off : off + n]
+
+
+def same(a, at, b, off, n):
+    """Whether n bytes are equal."""
+    return memoryview(a)[at : at + n] == memoryview(b)[off : off + n]
