@@ -8,28 +8,31 @@ nothing but room.
 
 import gc
 import sys
-from binascii import a2b_base64, hexlify, unhexlify
+from binascii import hexlify
 from time import sleep_ms, ticks_add, ticks_diff, ticks_ms
 
 import clock
+import loader
+import resets
 import sensors
-import state
 import status
 import stores
 import watchdog
 from backoff import Backoff
-from commands import Commands, Refused
 from confirm import Confirm
+from link import Link, make_client, why
+from remote import Remote
 from telemetry import Packer
-from umqtt_min import MQTTClient, MQTTException, __version__
+from umqtt_min import MQTTException, __version__
 from umqtt_min.errors import STORE_FULL
-from wifi import Wifi
 
 CLOCK = (("clock", "s", 3),)
 # Pauses between two steps: with nothing under way, and with messages to be acknowledged.
 IDLE_MS = 20
 BUSY_MS = 4
 FULL_MS = 250
+# A program that has run for so long does not crash at its start: the row of crashes is over.
+LASTED_S = 600
 
 
 def log(text):
@@ -43,11 +46,6 @@ def log_rarely(text, times):
         log("%s (%d times)" % (text, times))
 
 
-def why(error):
-    """Return an exception in one line."""
-    return "%s: %s" % (type(error).__name__, error)
-
-
 def device_name(settings):
     """Return the name of this sensor: the settings', or one made of the chip's id."""
     if settings["device"]:
@@ -55,36 +53,6 @@ def device_name(settings):
     import machine
 
     return "umqtt-" + hexlify(machine.unique_id()).decode()
-
-
-def ca_der(text):
-    """Return the first certificate of a PEM text, or of a PEM or DER file, as DER bytes."""
-    if not text.startswith("-----BEGIN"):
-        with open(text, "rb") as file:
-            data = file.read()
-        if not data.startswith(b"-----BEGIN"):
-            return data
-        text = data.decode()
-    # DER is what every port reads; PEM is left out of some.
-    return a2b_base64("".join(text.split("-----")[2].split()))
-
-
-def make_client(settings, store):
-    """Return the MQTT client that the settings describe."""
-    tls = settings["broker.tls"]
-    return MQTTClient(
-        settings["device"],
-        settings["broker.host"],
-        settings["broker.port"],
-        settings["broker.user"] or None,
-        settings["broker.password"] or None,
-        settings["keepalive"],
-        ssl=tls or None,
-        ssl_params={"cadata": ca_der(settings["broker.ca"])} if tls else None,
-        store=store,
-        window=settings["window"],
-        timeout=settings["connect_s"],
-    )
 
 
 class App:
@@ -98,13 +66,11 @@ class App:
         self.settings = settings
         settings["device"] = device_name(settings)
         self.uptime = clock.Uptime()
-        self.cause = status.reset_cause()
-        self.interval = settings["interval_ms"]
+        self.cause = resets.cause()
         self.full = self.late = self.sensor_errors = self.store_errors = self.troubles = 0
         self._make_store()
         self._make_topics()
         self._make_record()
-        self._make_commands()
         self._make_links()
 
     def _make_store(self):
@@ -127,11 +93,10 @@ class App:
             settings["device"], store.boot, self.cause, self.epoch, store.seq, store.live))
 
     def _make_topics(self):
-        base = "fleet/%s/%s/" % (self.settings["group"], self.settings["device"])
-        self._telemetry = (base + "telemetry").encode()
-        self._status = (base + "status").encode()
-        self._ack = (base + "ack").encode()
-        self._cmd = (base + "cmd/").encode()
+        self._base = "fleet/%s/%s/" % (self.settings["group"], self.settings["device"])
+        self._telemetry = (self._base + "telemetry").encode()
+        self._status = (self._base + "status").encode()
+        self._ack = (self._base + "ack").encode()
         self.client.set_last_will(self._status, status.OFFLINE, retain=True, qos=1)
 
     def _make_record(self):
@@ -144,50 +109,47 @@ class App:
         self._finished = False
         self._first = store.next(0) or store.seq  # to be acknowledged first; 0: it was
 
-    def _make_commands(self):
-        self.commands = None
-        self._todo = []
-        key = self.settings["command_key"]
-        self._state = {}
-        try:
-            self._state = state.load()
-        except state.StateError as error:
-            log("%s: commands stay off, their counter is lost" % error)
-            key = ""
-        if key:
-            self.commands = Commands(unhexlify(key), self._state.get("count", 0), self._keep)
-        # An interval that came by command holds until the settings' own is changed.
-        if self._state.get("interval_was") == self.interval:
-            self.interval = self._state["interval_ms"]
-
     def _make_links(self):
         s = self.settings
-        first, most = s["retry.first_ms"], s["retry.max_ms"]
-        self._wifi = Wifi(s["wifi.ssid"], s["wifi.password"], first, most, log)
-        self._backoff = Backoff(first, most)
-        self._ntp = Backoff(1000, 600000)
-        self._timed = self._up = self._subscribed = False
-        self._report_at = ticks_ms()
+        self.remote = Remote(s, {"interval": self._set_interval, "report": self._report},
+                             self._send, self._restart, log)  # fmt: skip
         self._dog = watchdog.start(s["watchdog_s"])
+        topics = self.remote.topics
+        if self.confirm:
+            topics.append((self._ack, 1))
+        self.link = Link(s, self.client, topics, self._dog.alive, log)
+        self._ntp = Backoff(1000, 600000)
+        self._timed = False
+        self._report_at = ticks_ms()
+
+    @property
+    def interval(self):
+        """Milliseconds between two readings: the settings', or what a command has set."""
+        return self.remote.interval
 
     # The loop
 
     def run(self):
-        """Work for ever; ends with KeyboardInterrupt only."""
+        """Work for ever; ends with KeyboardInterrupt, and with deep sleep where that is wanted."""
         try:
+            if self.settings["deep_sleep"]:
+                import sleeper
+
+                sleeper.Waking(self).run()
             while True:
                 self.step()
-                sleep_ms(self._pause())
+                sleep_ms(self.pause())
         except KeyboardInterrupt:
-            self._dog.console()
-            log("stopped at the console")
-            self._leave()
+            stopped(self._dog)
+            self.leave()
             raise
 
     def step(self):
         """Do what can be done now. Raises nothing but KeyboardInterrupt and SystemExit."""
         self._dog.alive()
         self.uptime.update()
+        if self.uptime.s >= LASTED_S and resets.row():
+            resets.lasted()
         try:
             self._read()
             self._tell_time()
@@ -196,15 +158,16 @@ class App:
         try:
             if self.client.connected:
                 self._online()
-            else:
-                self._offline()
+            elif self.link.step():
+                self._connected()
         except Exception as error:
-            self._failed(error)
+            self.link.failed(error)
 
-    def _pause(self):
+    def pause(self):
+        """Return how many milliseconds may pass before the next step."""
         if self._pending:
             return IDLE_MS
-        pause = BUSY_MS if self._up and self.client.inflight else IDLE_MS
+        pause = BUSY_MS if self.link.up and self.client.inflight else IDLE_MS
         left = ticks_diff(self._due, ticks_ms())
         return max(0, min(pause, left)) if self._wants() else pause
 
@@ -212,6 +175,20 @@ class App:
 
     def _wants(self):
         return not self._last or self.sensor.taken < self._last
+
+    def take_one(self):
+        """Take one more reading and then none, where the settings do not end them earlier."""
+        one = self.sensor.taken + 1
+        self._last = min(one, self._last) if self._last else one
+        # Taken at once: `late` counts intervals that passed awake.
+        self._due = ticks_ms()
+
+    @property
+    def idle(self):
+        """True when all that there is to do now is done: measured, told the time, delivered."""
+        measured = not self._wants() or self.sensor_errors
+        timed = self._timed or not self.settings["ntp"] or not self._ntp.ready()
+        return measured and timed and not self._pending and not self.client.inflight
 
     def _read(self):
         now = ticks_ms()
@@ -249,8 +226,8 @@ class App:
         if self._put(self._packer.view(self._pending)):
             self._pending = 0
             self.sensor.stored()
-            if self.sensor.taken == self._last:
-                log("reading %d taken, the last" % self._last)
+            if self.sensor.taken == self.settings["readings"]:
+                log("reading %d taken, the last" % self.sensor.taken)
 
     def _put(self, payload):
         # Whether the store has it: told by its counter, not by how the call ended.
@@ -284,7 +261,7 @@ class App:
             return
         if clock.is_set():
             self._put_time()
-        elif self.settings["ntp"] and self._ntp.ready() and self._wifi.joined():
+        elif self.settings["ntp"] and self._ntp.ready() and self.link.wifi.joined():
             try:
                 clock.ask(self.settings["ntp"])
             except Exception as error:
@@ -300,56 +277,37 @@ class App:
 
     # The connection
 
-    def _offline(self):
-        if self._up:
-            self._failed(OSError("connection lost, error %d" % self.client.counters.last_error))
-        if self._wifi.joined() and self._backoff.ready():
-            self._connect()
-
-    def _connect(self):
-        s, client = self.settings, self.client
-        present = client.connect(timeout=s["connect_s"])
-        self._up = True
-        self._backoff.began()
-        log("connected to %s:%d, session %s, %d to send" % (
-            s["broker.host"], s["broker.port"], "present" if present else "new", client.inflight))
-        # Once per boot also into a session that is there: what is wanted may have changed. A new
-        # session may be cut off before it has the subscription, and be "present" the next time.
-        if not present:
-            self._subscribed = False
-        if not self._subscribed:
-            self._subscribe()
+    def _connected(self):
         if self.confirm:
             self.confirm.connected()
+        self.remote.connected()
         self._report()
-
-    def _subscribe(self):
-        topics = []
-        if self.confirm:
-            topics.append((self._ack, 1))
-        if self.commands:
-            topics.append((self._cmd + b"+", 1))
-        if topics:
-            self.client.subscribe(topics)
-        self._subscribed = True
+        self._dog.alive()
 
     def _online(self):
         self.client.check_msg()
         if self.confirm:
             self.confirm.step()
         if self._first and self.client.counters.acked:
-            log("first publish acknowledged seq=%d" % self._first)
-            self._first = 0
-        if self._todo:
-            self._obey(*self._todo.pop(0))
+            self._acknowledged()
+        self.remote.step()
         seconds = self.settings["report_s"]
         if seconds and ticks_diff(ticks_ms(), self._report_at) >= seconds * 1000:
             self._report()
-        if not self._wants() and not self._finished and not self.store.live:
+        if not (self._finished or self._wants() or self.store.live):
             self._finished = True
-            log("all delivered: %d readings, next number %d" % (self._last, self.store.seq))
+            if self._last == self.settings["readings"]:
+                log("all delivered: %d readings, next number %d" % (self._last, self.store.seq))
 
-    def _report(self):
+    def _acknowledged(self):
+        # The whole way works: what an update has to show.
+        if loader.healthy():
+            log("update is healthy, and stays")
+            self._report()
+        log("first publish acknowledged seq=%d" % self._first)
+        self._first = 0
+
+    def _report(self, body=None):
         self._report_at = ticks_ms()
         self.client.publish(self._status, status.report(self, __version__, self.epoch), True)
 
@@ -359,67 +317,48 @@ class App:
         log_rarely(why(error), self.troubles)
         gc.collect()
 
-    def _failed(self, error):
-        # Whatever it was: the board goes on, with a new connection.
-        self._up = False
-        if self.client.connected:
-            self.client.disconnect()
-        gc.collect()
-        log("%s, next try in %d ms" % (why(error), self._backoff.failed()))
-
-    def _leave(self):
-        try:
-            if self.client.connected:
-                self.client.publish(self._status, status.OFFLINE, True)
-                self.client.disconnect()
-        except Exception as error:
-            log(why(error))
+    def leave(self, payload=status.OFFLINE):
+        """Say on .../status that the board goes, and disconnect; never raises."""
+        self.link.leave(self._status, payload)
 
     # Messages
 
     def _message(self, topic, payload):
         # The client's callback: takes note, acts in the next step.
-        if topic == self._ack:
-            if self.confirm:
-                self.confirm.received(payload)
-        elif self.commands and topic.startswith(self._cmd):
-            name = topic[len(self._cmd) :].decode()
-            try:
-                self._todo.append((name, self.commands.check(topic, payload)))
-            except (Refused, OSError) as error:
-                log("command %s refused: %s" % (name, error))
+        if topic != self._ack:
+            self.remote.received(topic, payload)
+        elif self.confirm:
+            self.confirm.received(payload)
 
-    def _keep(self, count):
-        self._state["count"] = count
-        state.save(self._state)
+    def _send(self, level, payload):
+        self.client.publish(self._base.encode() + level, payload)
 
-    def _obey(self, name, body):
-        if name == "interval":
-            self._set_interval(body.get("interval_ms"))
-        elif name == "report":
-            self._report()
-        elif name == "restart":
-            log("restart by command")
-            self._leave()
-            import machine
+    def _restart(self, why):
+        log("restart by " + why)
+        resets.asked(why)
+        self.leave()
+        import machine
 
-            machine.reset()
-        else:
-            log("command %s: unknown" % name)
+        machine.reset()
 
-    def _set_interval(self, ms):
+    def _set_interval(self, body):
         import settings
 
+        ms = body.get("interval_ms")
         if settings.validate({"broker.host": "-", "interval_ms": ms}):
             log("command interval: interval_ms: expected %s" % settings.expected("interval_ms"))
             return
-        self._state["interval_was"] = self.settings["interval_ms"]
-        self._state["interval_ms"] = ms
-        state.save(self._state)
-        self.interval = ms
+        self.remote.keep_interval(ms)
         self._due = ticks_ms()
         log("interval %d ms by command" % ms)
         self._report()
+
+
+def stopped(dog):
+    """Somebody is at the console: leave time, and do not take the reset after it for a crash."""
+    dog.console()
+    resets.asked("console")
+    log("stopped at the console")
 
 
 def main():
@@ -436,8 +375,22 @@ def main():
     del sys.modules["settings"], settings
     gc.collect()
     try:
-        app = App(flat)
+        program = safe_mode(flat) or App(flat)
     except ValueError as error:
         log("settings: %s" % error)
         return
-    app.run()
+    program.run()
+
+
+def safe_mode(settings):
+    """Return the safe mode if this board has crashed too often in a row, else None.
+
+    Never without a command key: nothing could tell the board to leave it.
+    """
+    most = settings["safe_after"]
+    if not most or resets.row() < most or not settings["command_key"]:
+        return None
+    import safe
+
+    settings["device"] = device_name(settings)
+    return safe.Safe(settings, "%d crashes in a row" % resets.row())

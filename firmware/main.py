@@ -1,5 +1,5 @@
-"""Starts the sensor. All that it does is in app.py."""
+"""Starts the sensor. Which files it runs is in loader.py, all that they do in app.py."""
 
-import app
+import loader
 
-app.main()
+loader.run()

@@ -48,6 +48,12 @@ SCHEMA = (
     ("command_key", HEX, 32, 128, "", "key of remote commands, hexadecimal; empty: no commands"),
     ("ntp", TEXT, 0, 253, "pool.ntp.org", "time server; empty: something else sets the clock"),
     ("report_s", INT, 0, 86400, 60, "seconds between two status reports; 0: only on connecting"),
+    ("deep_sleep", BOOL, 0, 1, False,
+     "sleep between two readings: wake, measure, publish, sleep (interval_ms from wake to wake)"),
+    ("awake_s", INT, 1, 3600, 20,
+     "deep_sleep: longest time awake, seconds; what is not acknowledged by then waits in flash"),
+    ("safe_after", INT, 0, 100, 5,
+     "crashes in a row before the safe mode, which needs a command_key; 0: never"),
     ("watchdog_s", INT, 0, 3600, 120, "reset when the main loop stands still so long; 0: never"),
     ("retry.first_ms", INT, 1, 60000, 500, "reconnecting: bound of the first random pause"),
     ("retry.max_ms", INT, 1, 3600000, 60000, "reconnecting: bound that the pauses grow to"),
@@ -157,6 +163,11 @@ def _together(flat, errors):
     if flat.get("broker.tls") and not flat.get("broker.ca"):
         errors.append("broker.ca: expected the CA certificate that the broker's is checked with, "
                       "because broker.tls is on")
+    dog, connect = flat.get("watchdog_s", 120), flat.get("connect_s", 10)
+    if dog and dog < connect + 30:
+        # A step that waits for the network takes that long, and half a minute where the chip's
+        # own network code holds it up: no network fault may look like a main loop that hangs.
+        errors.append("watchdog_s: expected 0, or at least connect_s + 30 = %d" % (connect + 30))
     if flat.get("retry.max_ms", 60000) < flat.get("retry.first_ms", 500):
         errors.append("retry.max_ms: expected at least retry.first_ms")
     if flat.get("full") == "release" and flat.get("confirm", "broker") != "pipeline":

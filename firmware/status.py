@@ -8,6 +8,9 @@ import gc
 import json
 import sys
 
+import loader
+import resets
+
 OFFLINE = b'{"online":false}'
 
 _CLIENT = ("connects", "closed", "sent", "acked", "redelivered", "received", "duplicates",
@@ -15,24 +18,33 @@ _CLIENT = ("connects", "closed", "sent", "acked", "redelivered", "received", "du
 _STORE = ("seq", "low", "live", "held", "free", "dropped", "skipped", "programs", "programmed",
           "erases")
 _CONFIRM = ("mark", "given_up", "republished", "malformed")
-_CAUSES = ("PWRON_RESET", "HARD_RESET", "WDT_RESET", "DEEPSLEEP_RESET", "SOFT_RESET",
-           "BROWNOUT_RESET")
 
 
 def _pick(part, names):
     return {name: getattr(part, name) for name in names if hasattr(part, name)}
 
 
-def reset_cause():
-    """Return why the board started, as one word; "unknown" where the port does not tell."""
-    import machine
+def common(settings, remote, version):
+    """Return what the report says whatever the board does: a dict.
 
-    if hasattr(machine, "reset_cause"):
-        cause = machine.reset_cause()
-        for name in _CAUSES:
-            if getattr(machine, name, None) == cause:
-                return name[:-6].lower()
-    return "unknown"
+    settings  flat; remote: a remote.Remote; version: of the firmware
+    """
+    found = loader.pointer()
+    return {
+        "online": True,
+        "device": settings["device"],
+        "version": version,
+        "board": sys.platform,
+        "reset": resets.cause(),
+        "resets": resets.counts(),
+        # which set of files runs: "" is what the cable put
+        "set": found.get("id", ""),
+        "trial": loader.on_trial(found),
+        "failed": found.get("failed"),
+        "count": remote.count,
+        "commands_refused": remote.refused,
+        "heap_free": gc.mem_free() if hasattr(gc, "mem_free") else -1,
+    }
 
 
 def report(app, version, epoch):
@@ -41,14 +53,10 @@ def report(app, version, epoch):
     app       the application: its client, store, confirm, sensor, uptime and counters are read
     version   of the firmware; epoch: 16 hexadecimal digits
     """
-    data = {
-        "online": True,
-        "device": app.settings["device"],
-        "version": version,
-        "board": sys.platform,
+    data = common(app.settings, app.remote, version)
+    data.update({
         "epoch": epoch,
         "boot": app.store.boot,
-        "reset": app.cause,
         "up": app.uptime.s,
         "taken": app.sensor.taken,
         "interval_ms": app.interval,
@@ -57,11 +65,9 @@ def report(app, version, epoch):
         "sensor_errors": app.sensor_errors,
         "store_errors": app.store_errors,
         "troubles": app.troubles,
-        "commands_refused": app.commands.refused if app.commands else 0,
-        "heap_free": gc.mem_free() if hasattr(gc, "mem_free") else -1,
         "client": _pick(app.client.counters, _CLIENT),
         "store": _pick(app.store, _STORE),
-    }
+    })
     if app.confirm:
         data["confirm"] = _pick(app.confirm, _CONFIRM)
     return json.dumps(data).encode()

@@ -61,7 +61,7 @@ def run(made, condition, seconds=20):
         if time.ticks_diff(end, time.ticks_ms()) <= 0:
             raise AssertionError(made.lines[-5:])
         made.step()
-        time.sleep_ms(made._pause())
+        time.sleep_ms(made.pause())
 
 
 def leave(made):
@@ -150,7 +150,7 @@ def test_steady_state_takes_nothing_from_the_heap():
         while made.client.counters.acked < acked + 100:
             assert time.ticks_diff(end, time.ticks_ms()) > 0
             made.step()
-            time.sleep_ms(made._pause())
+            time.sleep_ms(made.pause())
         after = gc.mem_alloc()
     finally:
         gc.enable()
@@ -161,7 +161,7 @@ def test_steady_state_takes_nothing_from_the_heap():
 def test_a_session_that_was_cut_off_before_its_subscription_gets_it_the_next_time():
     # The broker has lost everything, the link goes before SUBACK, and then the session is present.
     made = make("fw-cut-%d" % int.from_bytes(os.urandom(3), "big"), confirm="pipeline")
-    made._subscribed = True
+    made.link.subscribed = True
     subscribe, asked = made.client.subscribe, []
 
     def cut_once(topics):
@@ -171,6 +171,6 @@ def test_a_session_that_was_cut_off_before_its_subscription_gets_it_the_next_tim
         return subscribe(topics)
 
     made.client.subscribe = cut_once
-    run(made, lambda: len(asked) == 2 and made._up)
+    run(made, lambda: len(asked) == 2 and made.link.up)
     assert asked[0] == asked[1] == [(made._ack, 1)]
     leave(made)

@@ -1,0 +1,444 @@
+"""Updates over MQTT: takes a new set of files piece by piece and hands it to the loader.
+
+Knows the form of a set, how far it has come, and the flash that it needs. Must not know topics,
+keys, nor which set runs (loader.py). Imported with the first update, not before.
+
+A set is one run of bytes: an index, then the files in its order. A line of the index is
+    SIZE SHA256 PATH
+with SIZE in bytes, SHA256 in hexadecimal and PATH from the folder of the set. The signed command
+gives the SHA-256 of all of it and the length of the index.
+
+It comes in pieces: ID (4 bytes, the first of that SHA-256), OFFSET (4 bytes, big-endian), then so
+many bytes of the set, then the first 16 bytes of the next piece's SHA-256 (zeros in the last). The
+signed command holds those of the first piece, so each piece is checked before any of it is
+written, though no piece is signed: what somebody else sends in between changes nothing.
+
+Pieces go straight into files in the folder of the slot that is not in use. After each 4 KiB or so
+the files are synced and /ota/get.json says how far it is: from there it goes on after a reset.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from binascii import hexlify, unhexlify
+from time import ticks_diff, ticks_ms
+
+import loader
+import state
+
+HEAD = 8  # ID and OFFSET
+CHAIN = 16
+SYNC = 4096
+# What littlefs needs to turn around in, above the files.
+SPARE = 4 * 4096
+# The longest piece: it fits the client's buffer beside the longest topic.
+PIECE = 384
+# A report for every so many pieces taken, and not more often than this for pieces out of turn.
+_EVERY = 8
+_TELL_MS = 500
+# (key of the command, type, lowest, highest); a text's length lies between the two
+_FIELDS = (
+    ("sha", str, 64, 64), ("chain", str, 2 * CHAIN, 2 * CHAIN), ("version", str, 1, 32),
+    ("size", int, 1, 4194304), ("index", int, 1, 65536), ("piece", int, 1, PIECE),
+    ("need", int, 0, 16777216), ("mpy", int, 0, 255), ("loader", int, 0, 255),
+    ("boots", int, 1, 100), ("seconds", int, 1, 86400),
+)  # fmt: skip
+
+
+class Refused(ValueError):
+    """The update cannot be taken; str() says why."""
+
+
+def _check(body):
+    for key, kind, low, high in _FIELDS:
+        value = body.get(key)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise Refused('"%s" is missing or of the wrong kind' % key)
+        size = len(value) if isinstance(value, str) else value
+        if not low <= size <= high:
+            raise Refused('"%s" is %s, expected %d to %d' % (key, value, low, high))
+    unhexlify(body["sha"] + body["chain"])
+    mpy = getattr(sys.implementation, "_mpy", body["mpy"]) & 0xFF
+    if body["mpy"] != mpy:
+        raise Refused("files for .mpy version %d, this MicroPython loads %d" % (body["mpy"], mpy))
+    if body["loader"] > loader.VERSION:
+        raise Refused("needs loader %d, this board has %d: update it by cable"
+                      % (body["loader"], loader.VERSION))
+
+
+def target(found):
+    """Return the slot that the pointer `found` leaves free; raise Refused while there is none."""
+    if loader.on_trial(found):
+        raise Refused("the last update is still on trial")
+    return 2 if found["slot"] == 1 else 1
+
+
+def remove(path):
+    """Remove a file or a folder with all that is in it; nothing when it is not there."""
+    try:
+        entries = list(os.ilistdir(path)) if hasattr(os, "ilistdir") else [
+            (name,) for name in os.listdir(path)]
+    except OSError:
+        entries = None
+    if entries is None:
+        try:
+            os.remove(path)
+        except OSError:
+            pass
+        return
+    for entry in entries:
+        remove(path + "/" + entry[0])
+    os.rmdir(path)
+
+
+def _make(path):
+    # The folders above a file.
+    at = path.find("/", 1)
+    while at > 0:
+        try:
+            os.mkdir(path[:at])
+        except OSError as error:
+            if error.args[0] != 17:
+                raise
+        at = path.find("/", at + 1)
+
+
+def free():
+    """Return the bytes that are free where the sets lie."""
+    try:
+        size = os.statvfs(loader.ROOT)
+    except OSError:
+        size = os.statvfs(loader.ROOT.rsplit("/", 1)[0] or "/")
+    return size[0] * size[3]
+
+
+class Files:
+    """The set in its folder, written and read as one run of bytes.
+
+    folder  where it lies
+    index   length of its index, bytes
+    """
+
+    def __init__(self, folder, index):
+        self.folder = folder
+        self._index = index
+        self._rows = None
+        self._file = None
+        self._left = 0
+        self._hash = None
+
+    def rows(self):
+        """Open the index for row(), from its start."""
+        if self._rows:
+            self._rows.close()
+        self._rows = open(self.folder + "/index", "rb")
+
+    def row(self):
+        """Return (size, SHA-256 as text, path on the board) of the next file, None at the end."""
+        line = self._rows.readline()
+        if not line:
+            return None
+        try:
+            size, sha, name = line.decode().split()
+            size = int(size)
+        except ValueError:
+            raise Refused("the index is damaged")
+        if size < 0 or name.startswith("/") or ".." in name or "\\" in name:
+            raise Refused("no name for a file of a set: %r" % name)
+        return size, sha, self.folder + "/" + name
+
+    def seek(self, at):
+        """Go on writing `at` bytes from the start of the run; what lies before it is there."""
+        self.close()
+        path = self.folder + "/index"
+        self._left = self._index
+        if at >= self._index:
+            at -= self._index
+            self.rows()
+            self._left = 0
+            while at:
+                self._left, _, path = self.row()
+                if at < self._left:
+                    break
+                at -= self._left
+                self._left = 0
+        if self._left:
+            self._left -= at
+            _make(path)
+            self._file = open(path, "r+b" if at else "wb")
+            if at:
+                self._file.seek(at)
+
+    def write(self, data):
+        """Write a memoryview; files are opened and closed on the way."""
+        while len(data):
+            if not self._left:
+                self._next()
+            n = min(self._left, len(data))
+            if self._file.write(data[:n]) != n:
+                raise OSError(28)
+            self._left -= n
+            data = data[n:]
+
+    def _next(self):
+        self._shut()
+        if self._rows is None:
+            self.rows()
+        while not self._left:
+            found = self.row()
+            if found is None:
+                raise Refused("longer than its index says")
+            self._left = found[0]
+            _make(found[2])
+            self._file = open(found[2], "wb")
+            if not self._left:
+                self._shut()
+
+    def sync(self):
+        """Make durable what was written."""
+        if self._file:
+            self._file.flush()
+            if hasattr(os, "fsync"):
+                os.fsync(self._file.fileno())
+
+    def _shut(self):
+        if self._file:
+            self.sync()
+            self._file.close()
+            self._file = None
+
+    def close(self):
+        """Close what is open."""
+        self._shut()
+        if self._rows:
+            self._rows.close()
+            self._rows = None
+
+    # Reading all of it back
+
+    def check(self):
+        """Check one file more; return the SHA-256 of the run when all are right, else None.
+
+        Raises Refused for a file that is not what the index says.
+        """
+        if self._hash is None:
+            self._hash = hashlib.sha256()
+            _read(self.folder + "/index", self._hash, None)
+            self.rows()
+            return None
+        found = self.row()
+        if found is None:
+            digest, self._hash = self._hash.digest(), None
+            return digest
+        size, sha, path = found
+        one = hashlib.sha256()
+        if _read(path, self._hash, one) != size or hexlify(one.digest()).decode() != sha:
+            self._hash = None
+            raise Refused("%s is not what the index says" % path)
+        return None
+
+
+def _read(path, whole, one):
+    # Add a file to one or two hashes; returns its length.
+    length = 0
+    buf = bytearray(512)
+    view = memoryview(buf)
+    try:
+        with open(path, "rb") as file:
+            while True:
+                n = file.readinto(buf)
+                if not n:
+                    return length
+                whole.update(view[:n])
+                if one:
+                    one.update(view[:n])
+                length += n
+    except OSError:
+        return -1
+
+
+class Update:
+    """The update of this board, if one is on its way; taken up where an earlier start left it.
+
+    send  function(payload): publishes a report, bytes; what it raises passes
+    log   function(text)
+
+    A report is JSON: "id", "state" ("receiving", "checking", "restarting", "refused"), "have" and
+    "size" in bytes, "why" when it was refused.
+    """
+
+    def __init__(self, send, log):
+        self._send = send
+        self._log = log
+        self._path = loader.ROOT + "/get.json"
+        self._get = {}
+        self._files = None
+        self._have = self._synced = self._pieces = 0
+        self._told = ticks_ms()
+        self.forged = 0
+        self._resume()
+
+    @property
+    def busy(self):
+        """True while pieces are expected or being checked."""
+        return bool(self._get)
+
+    def _resume(self):
+        try:
+            self._get = state.load(self._path)
+            if self._get:
+                self._open()
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            # Not what this code has written: the sender will have to begin anew.
+            self._log("update: %s: %s" % (self._path, error))
+            self._drop()
+
+    def _open(self):
+        get = self._get
+        self._files = Files(loader.folder(get["slot"]), get["index"])
+        self._have = self._synced = get["have"]
+        self._chain = unhexlify(get["next"])
+        self._id = unhexlify(get["sha"][:8])
+        if self._have < get["size"]:
+            self._files.seek(self._have)
+
+    def _drop(self):
+        if self._files:
+            self._files.close()
+            self._files = None
+        self._get = {}
+        remove(self._path)
+
+    # What comes in
+
+    def begin(self, body):
+        """Take the signed command: begin, or go on with the set that is on its way already."""
+        try:
+            _check(body)
+            if body["sha"] != self._get.get("sha"):
+                self._prepare(body)
+            self.tell()
+        except (ValueError, OSError) as error:
+            # ValueError: Refused, and a SHA-256 that is not hexadecimal.
+            self._refuse(str(error), body.get("sha", ""))
+
+    def _prepare(self, body):
+        found = loader.pointer()
+        if body["sha"][:8] == found.get("id"):
+            raise Refused("that set runs already")
+        slot = target(found)
+        self._drop()
+        remove(loader.folder(slot))
+        need, there = body["need"] + SPARE, free()
+        if need > there:
+            raise Refused("needs %d bytes of flash, %d are free" % (need, there))
+        get = {key: body[key] for key, _, _, _ in _FIELDS}
+        get["slot"], get["have"], get["next"] = slot, 0, body["chain"]
+        _make(loader.folder(slot) + "/")
+        state.save(get, self._path)
+        self._get = get
+        self._open()
+        self._log("update %s, version %s: %d bytes to come"
+                  % (get["sha"][:8], get["version"], get["size"]))
+
+    def piece(self, payload):
+        """Take a piece; for use in the client's callback. Whatever it is, it raises nothing."""
+        get = self._get
+        if not get or len(payload) < HEAD + CHAIN or payload[:4] != self._id:
+            return
+        at = int.from_bytes(payload[4:HEAD], "big")
+        if at != self._have:
+            # One got lost, or the sender does not know how far it is.
+            if ticks_diff(ticks_ms(), self._told) >= _TELL_MS:
+                self._pieces = _EVERY
+            return
+        if hashlib.sha256(payload).digest()[:CHAIN] != self._chain:
+            self.forged += 1
+            return
+        try:
+            self._take(memoryview(payload)[HEAD : len(payload) - CHAIN])
+            self._chain = payload[-CHAIN:]
+            self._keep()
+        except (Refused, OSError) as error:
+            self._refuse(str(error), get["sha"])
+
+    def _take(self, data):
+        if self._have + len(data) > self._get["size"]:
+            raise Refused("longer than its command says")
+        self._files.write(data)
+        self._have += len(data)
+        self._pieces += 1
+
+    def _keep(self):
+        # Files first: what get.json says is there must be there.
+        if self._have - self._synced < SYNC and self._have < self._get["size"]:
+            return
+        if self._have == self._get["size"]:
+            self._files.close()
+        self._files.sync()
+        self._get["have"] = self._synced = self._have
+        self._get["next"] = hexlify(self._chain).decode()
+        state.save(self._get, self._path)
+
+    # What is done about it
+
+    def step(self):
+        """Check one more file, tell how far it is; return True when a new set is in force.
+
+        The board must be started anew then. Raises what telling raises.
+        """
+        if self._pieces >= _EVERY:
+            self.tell()
+        if not self._get or self._have < self._get["size"]:
+            return False
+        try:
+            return self._finish()
+        except (Refused, OSError) as error:
+            self._refuse(str(error), self._get["sha"])
+            return False
+
+    def _finish(self):
+        digest = self._files.check()
+        if digest is None:
+            return False
+        if hexlify(digest).decode() != self._get["sha"]:
+            raise Refused("the SHA-256 of the whole is wrong")
+        self._swap()
+        return True
+
+    def _swap(self):
+        get = self._get
+        before = loader.pointer()
+        before.pop("failed", None)
+        new = {"slot": get["slot"], "id": get["sha"][:8], "version": get["version"],
+               "before": before, "left": get["boots"], "seconds": get["seconds"]}
+        loader.point(new)  # from here on the board boots the new set
+        self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))
+        self._drop()
+        try:
+            self._tell("restarting", "", get["sha"])
+        except Exception as error:
+            # Whether or not anybody hears of it: the restart comes next.
+            self._log("%s: %s" % (type(error).__name__, error))
+
+    def _refuse(self, why, sha):
+        self._log("update %s refused: %s" % (sha[:8], why))
+        if sha == self._get.get("sha", sha):
+            self._drop()
+        self._tell("refused", why, sha)
+
+    def tell(self):
+        """Report how far it is, if an update is on its way."""
+        if self._get:
+            self._tell("receiving" if self._have < self._get["size"] else "checking")
+
+    def _tell(self, word, why="", sha=""):
+        self._told = ticks_ms()
+        self._pieces = 0
+        get = self._get
+        report = {"id": (sha or get["sha"])[:8], "state": word,
+                  "have": self._have if get else 0, "size": get.get("size", 0)}
+        if why:
+            report["why"] = why
+        self._send(json.dumps(report).encode())

@@ -1,0 +1,145 @@
+"""Remote: what comes in by .../cmd/ and what is done about it.
+
+Knows the topics of commands, the durable counter and the actions that it is given. Must not know
+what an action does, nor the bytes of an update. Without a key nothing is subscribed to, and the
+code of commands and updates is never loaded.
+"""
+
+import loader
+import state
+
+# No name of a device begins with "-": on this level are the commands for a whole group.
+ALL = "-all"
+
+
+class Remote:
+    """The commands of one board.
+
+    settings  flat dict as settings.complete() gives it
+    actions   dict: name of a command -> function(body)
+    send      function(level, payload): publishes on .../LEVEL of this board, QoS 0
+    restart   function(why): leaves the broker and resets the board
+    log       function(text)
+    """
+
+    def __init__(self, settings, actions, send, restart, log):
+        self._settings = settings
+        self._actions = actions
+        self._send = send
+        self._restart = restart
+        self._log = log
+        self._commands = None
+        self._update = None
+        self._todo = []
+        self.kept = {}
+        self.interval = settings["interval_ms"]
+        group = "fleet/%s/" % settings["group"]
+        self._mine = (group + settings["device"] + "/cmd/").encode()
+        self._all = (group + ALL + "/cmd/").encode()
+        self._piece = (self._mine + b"piece", self._all + b"piece")
+        self._load()
+
+    def _load(self):
+        key = self._settings["command_key"]
+        try:
+            self.kept = state.load()
+        except state.StateError as error:
+            self._log("%s: commands stay off, their counter is lost" % error)
+            key = ""
+        if key:
+            from binascii import unhexlify
+
+            from commands import Commands
+
+            self._commands = Commands(unhexlify(key), self.kept.get("count", 0), self._keep)
+        # An interval that came by command holds until the settings' own is changed.
+        if self.kept.get("interval_was") == self.interval:
+            self.interval = self.kept["interval_ms"]
+
+    @property
+    def topics(self):
+        """What to subscribe to: a list of (filter, QoS)."""
+        return [(self._mine + b"+", 1), (self._all + b"+", 1)] if self._commands else []
+
+    @property
+    def count(self):
+        """Counter of the last command that was obeyed, 0: none was."""
+        return self._commands.count if self._commands else 0
+
+    @property
+    def refused(self):
+        """Commands refused since the start."""
+        return self._commands.refused if self._commands else 0
+
+    @property
+    def updating(self):
+        """True while an update is on its way: not the time to go to sleep."""
+        return self._update is not None and self._update.busy
+
+    def received(self, topic, payload):
+        """Take a message, in the client's callback: takes note, acts in step()."""
+        if self._commands is None:
+            return
+        if topic in self._piece:
+            # Unsigned: each is checked against what the signed command said.
+            if self._update:
+                self._update.piece(payload)
+            return
+        start = self._mine if topic.startswith(self._mine) else self._all
+        if topic.startswith(start):
+            self._command(topic, topic[len(start) :].decode(), payload)
+
+    def _command(self, topic, name, payload):
+        try:
+            self._todo.append((name, self._commands.check(topic, payload)))
+        except ValueError as error:
+            # A message for a group says nothing about a board that it has no code for.
+            if self._commands.meant or not topic.startswith(self._all):
+                self._log("command %s refused: %s" % (name, error))
+        except OSError as error:
+            self._log("command %s refused: %s" % (name, error))
+
+    def connected(self):
+        """A connection stands: take an update up again where it ended."""
+        if self._commands is None:
+            return
+        if self._update is None and loader.exists(loader.ROOT + "/get.json"):
+            self._updater()
+        if self._update:
+            self._update.tell()
+
+    def step(self):
+        """Carry out what was taken note of; raises what an action raises."""
+        if self._todo:
+            self._obey(*self._todo.pop(0))
+        if self._update and self._update.step():
+            self._restart("update")
+
+    def _keep(self, count):
+        self.kept["count"] = count
+        state.save(self.kept)
+
+    def keep_interval(self, ms):
+        """Make an interval that came by command durable. Raises OSError."""
+        self.kept["interval_was"] = self._settings["interval_ms"]
+        self.kept["interval_ms"] = ms
+        state.save(self.kept)
+        self.interval = ms
+
+    def _updater(self):
+        # Only here: whoever is never updated never pays for it.
+        import ota
+
+        self._update = ota.Update(lambda report: self._send(b"ota", report), self._log)
+        return self._update
+
+    def _obey(self, name, body):
+        if name == "ota":
+            (self._update or self._updater()).begin(body)
+        elif name == "restart":
+            self._restart("command")
+        elif name in self._actions:
+            self._actions[name](body)
+        else:
+            self._log("command %s: unknown" % name)
+

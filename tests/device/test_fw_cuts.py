@@ -1,0 +1,241 @@
+"""The power goes in each flash operation of an update, of a trial and of a command's counter.
+
+Everything happens once on a real littlefs over a flash that notes each program and erase. Then for
+each of them the flash is made anew as a cut before it, and in the middle of it, would have left it;
+littlefs mounts it, and the board must boot a whole set, the one before or the new one, know the old
+counter or the new one, and come through with what was cut.
+"""
+# only: micropython
+# heap: 8M
+# deadline: 120
+
+import json
+import os
+
+import commands
+import loader
+import ota
+import state
+import vfs
+from ota_kit import Set, files
+
+BLOCK = 4096
+BLOCKS = 28
+MOUNT = "/cut"
+# As on rp2, where a program is a page; esp32's 32 bytes make more of the same.
+PROGRAM = 256
+KEY = b"k" * 16
+TOPIC = b"fleet/g/oven/cmd/report"
+
+
+class Flash:
+    """NOR flash as a block device; `log` is a list of (block, offset, bytes or None: an erase)."""
+
+    def __init__(self, data=None):
+        self.data = data or bytearray(b"\xff" * (BLOCK * BLOCKS))
+        self.log = None
+
+    def readblocks(self, n, buf, off=0):
+        at = n * BLOCK + off
+        buf[:] = memoryview(self.data)[at : at + len(buf)]
+
+    def writeblocks(self, n, buf, off=0):
+        if self.log is not None:
+            self.log.append((n, off, bytes(buf)))
+        self.apply(n, off, buf)
+
+    def apply(self, n, off, buf):
+        # Programming clears bits; as one long integer it is quick.
+        at = n * BLOCK + off
+        old = int.from_bytes(self.data[at : at + len(buf)], "little")
+        new = old & int.from_bytes(buf, "little")
+        self.data[at : at + len(buf)] = new.to_bytes(len(buf), "little")
+
+    def erase(self, n, first=0, last=BLOCK):
+        self.data[n * BLOCK + first : n * BLOCK + last] = b"\xff" * (last - first)
+
+    def ioctl(self, op, arg):
+        if op == 4:
+            return BLOCKS
+        if op == 5:
+            return BLOCK
+        if op == 6:
+            if self.log is not None:
+                self.log.append((arg, 0, None))
+            self.erase(arg)
+        return 0
+
+
+def mounted(flash):
+    """Mount a littlefs on the flash, in the place of the one before."""
+    try:
+        vfs.umount(MOUNT)
+    except OSError:
+        pass  # the first one
+    vfs.mount(vfs.VfsLfs2(flash, readsize=32, progsize=PROGRAM, lookahead=32), MOUNT)
+    loader.ROOT = MOUNT + "/ota"
+
+
+def formatted():
+    flash = Flash()
+    vfs.VfsLfs2.mkfs(flash, readsize=32, progsize=PROGRAM, lookahead=32)
+    mounted(flash)
+    return flash
+
+
+def cuts(image, log):
+    """Flash after image as each cut in the log leaves it: before an operation and halfway."""
+    data = bytearray(image)
+    for n, off, buf in log:
+        yield Flash(bytearray(data))
+        torn, whole = Flash(bytearray(data)), Flash(data)
+        if buf is None:
+            torn.erase(n, BLOCK // 2)
+            whole.erase(n)
+        else:
+            torn.apply(n, off, buf[: len(buf) // 2])
+            whole.apply(n, off, buf)
+        yield torn
+    yield Flash(bytearray(data))
+
+
+def record(flash, work):
+    """Do the work on the mounted flash; return (image before, what it did to the flash)."""
+    image = bytes(flash.data)
+    flash.log = log = []
+    work()
+    flash.log = None
+    assert log
+    return image, log
+
+
+def updater():
+    reports = []
+    return ota.Update(lambda text: reports.append(json.loads(text)), lambda line: None), reports
+
+
+def install(made):
+    """What the board does from the signed command to the restart, wherever it stands."""
+    update, reports = updater()
+    update.begin(made.body)
+    if loader.pointer().get("id") == made.id:
+        return
+    update.tell()
+    step = made.body["piece"] - 24
+    for piece in made.pieces[reports[-1]["have"] // step :]:
+        update.piece(piece)
+    for _ in range(20):
+        if update.step():
+            return
+    raise AssertionError(reports[-3:])
+
+
+def boots(sets):
+    """The set that the board boots: one of `sets`, whole, or None for what the cable put."""
+    found = loader.pointer()
+    for made in sets:
+        if found.get("id") == made.id:
+            assert made.lies_in(loader.folder(found["slot"])), found
+            return made
+    assert found["slot"] == 0, found
+    return None
+
+
+def small(seed):
+    return Set(files(seed, (2500, 300, 2600)), piece=384)
+
+
+def test_cut_anywhere_in_an_update_boots_the_old_set_or_the_new_one():
+    flash = formatted()
+    one, two = small(1), small(2)
+    first = record(flash, lambda: install(one))
+    loader.healthy()
+    second = record(flash, lambda: install(two))
+    for (image, log), old, new in ((first, None, one), (second, one, two)):
+        seen = []
+        for number, left in enumerate(cuts(image, log)):
+            mounted(left)
+            found = boots((one, two))
+            assert found is old or found is new, number
+            seen.append(found)
+            # The sender hears what the board has and goes on.
+            install(new)
+            assert boots((one, two)) is new
+        # Once the new set boots it always does.
+        assert seen == sorted(seen, key=lambda found: found is new)
+        assert seen[0] is old and seen[-1] is new
+        print("%d cuts, new from %d on" % (len(seen), seen.index(new)))
+
+
+def test_cut_anywhere_in_a_trial_never_gives_it_more_tries():
+    flash = formatted()
+    one, two = small(1), small(2)
+    install(one)
+    loader.healthy()
+    install(two)
+
+    def tries():
+        for _ in range(4):
+            loader.try_once()
+
+    count = 0
+    for left in cuts(*record(flash, tries)):
+        mounted(left)
+        before = loader.pointer()
+        boots((one, two))
+        for _ in range(before.get("left", 0) + 1):
+            loader.try_once()
+        assert boots((one, two)) is one, "taken back in the end"
+        assert loader.pointer()["failed"]["id"] == two.id
+        count += 1
+    print("%d cuts" % count)
+
+
+def test_cut_anywhere_as_a_set_becomes_healthy():
+    flash = formatted()
+    one = small(1)
+    install(one)
+    loader.try_once()
+    states = []
+    for left in cuts(*record(flash, loader.healthy)):
+        mounted(left)
+        assert boots((one,)) is one
+        states.append(loader.on_trial(loader.pointer()))
+    assert states[0] and not states[-1] and states == sorted(states, reverse=True)
+
+
+def test_cut_anywhere_in_the_counter_of_a_command():
+    flash = formatted()
+    path = MOUNT + "/state.json"
+    state.save({"count": 5, "interval_ms": 9}, path)
+    payload = commands.sign(KEY, TOPIC, b'{"count":6}')
+
+    def board():
+        kept = state.load(path)  # never damaged
+        assert kept["interval_ms"] == 9
+
+        def keep(count):
+            kept["count"] = count
+            state.save(kept, path)
+
+        return commands.Commands(KEY, kept["count"], keep)
+
+    acted = record(flash, lambda: board().check(TOPIC, payload))
+    lost = again = 0
+    for left in cuts(*acted):
+        # The command has not acted when the power goes; the sender sends it once more.
+        mounted(left)
+        try:
+            board().check(TOPIC, payload)
+            again += 1
+        except commands.Refused as error:
+            assert "repeated" in str(error)
+            lost += 1
+        assert board().count == 6
+        try:
+            board().check(TOPIC, payload)
+            raise AssertionError("obeyed twice")
+        except commands.Refused:
+            pass  # as it should
+    assert again and lost, (again, lost)
+    assert sorted(os.listdir(MOUNT))[-1] == "state.json"
