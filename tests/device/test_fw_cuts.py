@@ -1,9 +1,9 @@
 """The power goes in each flash operation of an update, of a trial and of a command's counter.
 
-Everything happens once on a real littlefs over a flash that notes each program and erase. Then for
-each of them the flash is made anew as a cut before it, and in the middle of it, would have left it;
-littlefs mounts it, and the board must boot a whole set, the one before or the new one, know the old
-counter or the new one, and come through with what was cut.
+Everything happens once on a real littlefs over a flash that notes each program and erase. Then
+for each of them the flash is made anew as a cut before it, and in the middle of it, would have
+left it; littlefs mounts it, and the board must boot a whole set, the one before or the new one,
+know the old counter or the new one, and come through with what was cut.
 """
 # only: micropython
 # heap: 8M

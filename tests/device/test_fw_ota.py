@@ -258,7 +258,8 @@ def test_the_set_that_runs_is_not_taken_again():
 
 def test_damaged_progress_begins_anew_instead_of_failing():
     with Board() as board:
-        for text in ("{", '{"sha":"ab"}', '{"slot":1,"index":5,"have":9,"next":"00","sha":"abcd"}'):
+        for text in ("{", '{"sha":"ab"}',
+                     '{"slot":1,"index":5,"have":9,"next":"00","sha":"abcd"}'):
             if not loader.exists(loader.ROOT):
                 os.mkdir(loader.ROOT)
             with open(loader.ROOT + "/get.json", "w") as file:
