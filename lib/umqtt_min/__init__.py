@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "FileStore": "store",
     "FlashStore": "store",
-    "RAMStore": "store",
+    "RAMStore": "ram",
     "MQTT_3_1": "legacy",
     "MQIPDP_2": "legacy",
 }

@@ -117,8 +117,8 @@ class MQTTClient:
     """An MQTT client for asyncio.
 
     Arguments as umqtt_min.MQTTClient, but for `timer`: a task keeps the link alive.
-    store: None makes a RAMStore() (messages of up to 800 bytes), for QoS 1 and 2 need one
-    here: messages are in it
+    store: None makes a RAMStore(), for QoS 1 and 2 need one here: messages (topic and
+    payload of 4,092 bytes together at most, or give a larger one) are in it
     until they are acknowledged, over lost connections too; what a reset must not
     lose belongs into a FlashStore or FileStore;
     queue: messages received and not taken, 1 or more. When they are that many, nothing
@@ -136,7 +136,7 @@ class MQTTClient:
         if queue < 1:
             raise ValueError("queue: 1 or more")
         if store is None:
-            from .store import RAMStore
+            from .ram import RAMStore
 
             store = RAMStore()
         self.core = _Core(store, window, self._room, self._acked, arguments, options)

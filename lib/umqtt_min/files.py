@@ -65,7 +65,6 @@ class PlainFiles:
     once = False
     opaque = False  # blank reads as 0xFF
     spare = 1
-    volatile = False
     levelled = False
     whole = False
 
@@ -138,7 +137,6 @@ class SmallFiles:
     once = False
     opaque = False  # blank reads as 0xFF
     spare = 0  # a commit of littlefs is whole or absent
-    volatile = False
     levelled = True  # littlefs spreads the wear; few files are better than all in turn
     whole = True  # a record is not cut in two if it fits into one file
 

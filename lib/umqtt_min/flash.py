@@ -25,7 +25,6 @@ class FlashMedium:
     once: True if no page may be programmed twice without an erase.
     """
 
-    volatile = False
     levelled = False  # segments are used in turn, so that all wear alike
     whole = False
 

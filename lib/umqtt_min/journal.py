@@ -11,6 +11,7 @@ busy flag guards the journal like its stream.
 import sys
 from array import array
 
+from .full import DROP_OLDEST, LATEST, RAISE, JournalFull
 from .log import (
     CONFIRM,
     DONE,
@@ -25,15 +26,8 @@ from .log import (
     SENT,
     SESSION,
     SETTLED,
-    JournalFull,
-    const,
 )
 from .segments import AGAIN, ASKED, HELD, LIVE, RELEASED, STATE, Segments
-
-# What happens to a message that finds the journal full.
-RAISE = const(0)
-DROP_OLDEST = const(1)
-LATEST = const(2)  # and, full or not: a message replaces unsent ones of the same topic
 
 
 def _unload():
@@ -48,7 +42,7 @@ def _unload():
 class Journal(Segments):
     """A durable log of outgoing messages and of the state of one MQTT session.
 
-    medium: RAMMedium, FlashMedium or FileMedium.
+    medium: FlashMedium or FileMedium.
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.

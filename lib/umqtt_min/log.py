@@ -45,14 +45,6 @@ SETTLED = const(13)  # offset of the carried record in a SETTLE record
 BLANK = const(255)
 
 EIO = const(5)
-ENOSPC = const(28)
-
-
-class JournalFull(OSError):
-    """No room for another message: confirm or deliver some first, or choose a policy."""
-
-    def __init__(self):
-        super().__init__(ENOSPC, "the journal is full")
 
 
 def _log2(n, what, least):
@@ -68,7 +60,7 @@ class Log:
     """Appends records to the head segment, reads them anywhere."""
 
     def __init__(self, medium, page=256):
-        """medium: see ram.py for what it must offer. page: bytes that one program never
+        """medium: see FlashMedium for what it must offer. page: bytes that one program never
         crosses, so that a torn one spoils no more; a multiple of 16, 64 to 256."""
         self.medium = medium
         self._size = medium.size

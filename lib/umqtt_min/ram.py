@@ -1,47 +1,424 @@
-"""Medium of the journal: one bytearray. Nothing survives a reset.
+"""RAMStore: the window of messages in flight, in RAM alone. Nothing survives a reset.
 
-Knows: bytes in RAM.  Must not know: records; why something is programmed.
+Knows: where a message is in one block of RAM, and its state.
+Must not know: packets; flash and the journal, whose interface this is (STORE.md).
+
+Messages lie in the block one behind the other, each in one piece; behind the end of the block
+comes its beginning. Gaps between live ones are closed when the room is needed. From open() on
+nothing is allocated, but for more incoming QoS 2 identifiers than `inbound` at once.
 """
 
-from .bits import copy
+import io
+import os
+from array import array
 
-_BLANK = b"\xff" * 64
+from micropython import const
+
+from .full import DROP_OLDEST, LATEST, RAISE, JournalFull
+from .inbox import Inbox
+
+_EIO = const(5)
+_MAX_KEY = const(32)
+
+# The state byte of a message: LIVE | state << 3 | qos << 1 | retain.
+_LIVE = const(0x80)
+_STATE = const(0x18)
+_RELEASED = const(0x08)
+_HELD = const(0x10)
+_AGAIN = const(0x18)
+
+_CHUNK = const(32)  # bytes that are moved at once
 
 
-class RAMMedium:
-    """count segments of size bytes each, in one block of the heap."""
+class RAMStore(Inbox):
+    """Messages in RAM until they are acknowledged: redelivery over reconnects.
 
-    page = 1  # any number of bytes can be programmed
-    once = False
-    opaque = False  # blank reads as 0xFF
-    spare = 0  # no segment is kept back for recovery
-    volatile = True  # and there is none
-    levelled = True  # no wear
-    whole = False
+    size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
+    hold: True keeps an acknowledged message until confirm() covers it.
+    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
+    window: most messages, 1 at least; 17 bytes of RAM each. 0 for one per 96 bytes of size, 32
+        at least and 1024 at most.
+    inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
+        start; more of them take from the heap.
+    max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
+    clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
+    Raises ValueError for arguments out of range.
+    """
 
-    def __init__(self, size, count):
-        self.size = size
-        self.count = count
-        self._bytes = bytearray(b"\xff" * (size * count))
+    programs = programmed = erases = skipped = 0  # a journal counts these
+    boot = 0
+    epoch = key = b""
+    _opened = False
+
+    def __init__(self, size=4096, hold=False, policy=RAISE, window=0, inbound=16, max_age=0,
+                 clock=None):
+        if size < 64 or window < 0 or inbound < 1:
+            raise ValueError("size: 64 bytes at least; window and inbound: 1 at least")
+        if policy not in (RAISE, DROP_OLDEST, LATEST):
+            raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
+        if max_age and not clock:
+            raise ValueError("max_age needs a clock: a function that gives seconds")
+        super().__init__(inbound)
+        self.hold = hold
+        self._size = size
+        self._policy = policy
+        self._max_age = max_age
+        self._clock = clock
+        self._block = io.BytesIO()  # it copies at an offset without a slice
+        self._block.seek(size - 1)
+        self._block.write(b"\0")
+        self._two = bytearray(2)
+        self._one = bytearray(1)
+        self._chunk = bytearray(_CHUNK)
+        self._table(window or min(1024, max(32, size // 96)))
+        self.seq = self.low = self._first = 1
+        self.last_pid = self.sent = self.live = self.held = self.confirmed = 0
+        self.pid = self.flags = self.state = self.dropped = 0
+        self._found = 0  # place of the message last found
+        self._used = 0  # bytes of live messages
+        self._at = self._end = 0  # place for the next message; end of the newest
+
+    def _table(self, count):
+        # One slot for each message, in a ring, the oldest live one at _head.
+        wide = "H" if self._size < 65536 else "I"
+        zeros = [0] * count
+        self._seqs = array("I", zeros)
+        self._places = array(wide, zeros)
+        self._lengths = array(wide, zeros)
+        self._pids = array("H", zeros)
+        self._states = bytearray(count)  # 0: it is gone
+        self._born = array("I", zeros) if self._max_age else None
+        self._slots = count
+        self._head = self._count = 0
 
     def open(self):
-        """Nothing to do: it is there."""
+        """Be ready; an epoch is drawn the first time."""
+        self._opened = True
+        if not self.boot:
+            self.boot = 1
+            self.epoch = os.urandom(8)
 
     def close(self):
         """What was stored stays until the object is collected."""
+        self._opened = False
 
-    def read(self, segment, off, buf):
-        """Fill buf from the segment; off + len(buf) <= size."""
-        copy(buf, 0, self._bytes, segment * self.size + off, len(buf))
+    @property
+    def free(self):
+        """Bytes that messages may still fill."""
+        return self._size - self._used
 
-    def program(self, segment, off, view):
-        """Store a view's bytes."""
-        copy(self._bytes, segment * self.size + off, view, 0, len(view))
+    # Messages.
 
-    def erase(self, segment):
-        """Set a segment to 0xFF."""
-        at = segment * self.size
-        end = at + self.size
-        while at < end:
-            copy(self._bytes, at, _BLANK, 0, 64)
-            at += 64
+    def put(self, pid, flags, topic, payload):
+        """Store a message.
+
+        pid: packet identifier, 1..65535. flags: qos << 1 | retain.
+        topic, payload: bytes-like. Returns its sequence number.
+        Raises JournalFull, ValueError for a message that is larger than the store.
+        """
+        n = len(topic) + len(payload) + 4
+        if self._born:
+            self.expire()
+        self._admit(n)
+        self._write(pid, topic, payload)
+        self._enter(pid, flags, n)
+        if self._policy == LATEST:
+            self._replace(topic)
+        return self.seq - 1
+
+    def _write(self, pid, topic, payload):
+        block = self._block
+        two = self._two
+        block.seek(self._at)
+        two[0] = len(topic) >> 8
+        two[1] = len(topic) & 255
+        block.write(two)
+        block.write(topic)
+        two[0] = pid >> 8
+        two[1] = pid & 255
+        block.write(two)
+        block.write(payload)
+
+    def _enter(self, pid, flags, n):
+        i = (self._head + self._count) % self._slots
+        self._seqs[i] = self.seq
+        self._places[i] = self._at
+        self._lengths[i] = n
+        self._pids[i] = self.last_pid = pid
+        self._states[i] = _LIVE | flags
+        if self._born:
+            self._born[i] = self._clock()
+        self._end = self._at + n
+        self._used += n
+        self._count += 1
+        self.live += 1
+        self.seq += 1
+
+    def _replace(self, topic):
+        """Drop unsent messages that are queued for the topic just put."""
+        i = self._count - 1
+        while i > 0:
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._seqs[n] <= self.sent:
+                return
+            if self._states[n] & (_LIVE | _STATE) == _LIVE and self._same(self._places[n], topic):
+                self._drop(n)
+
+    def _same(self, place, topic):
+        self._block.seek(place)
+        self._block.readinto(self._two)
+        if len(topic) != self._two[0] << 8 | self._two[1]:
+            return False
+        for c in topic:
+            self._block.readinto(self._one)
+            if c != self._one[0]:
+                return False
+        return True
+
+    def expire(self):
+        """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
+        now = self._clock()
+        while self.live and now - self._born[self._head] > self._max_age:
+            self._drop(self._head)
+
+    def next(self, seq):
+        """The smallest live sequence number above seq that is not held; 0 if there is none."""
+        if seq < self._first:
+            i = self._due(self._above(self._first - 1))
+            self._first = i or self.seq
+            return i
+        return self._due(self._above(seq))
+
+    def _due(self, i):
+        while i < self._count:
+            n = (self._head + i) % self._slots
+            if self._states[n] and self._states[n] & _STATE != _HELD:
+                return self._seqs[n]
+            i += 1
+        return 0
+
+    def find(self, seq):
+        """Look up a message: length of its body, 0 if it is not live.
+
+        Sets pid, flags and state; read() then gives the body.
+        """
+        i = self._slot(seq)
+        if i < 0:
+            return 0
+        self.pid = self._pids[i]
+        self.flags = self._states[i] & 7
+        self.state = self._states[i] >> 3 & 3
+        self._found = self._places[i]
+        return self._lengths[i]
+
+    def read(self, pos, buf, n):
+        """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
+        be overwritten, too."""
+        self._block.seek(self._found + pos)
+        self._block.readinto(buf)
+
+    def mark(self, seq):
+        """Messages up to seq may have been sent."""
+        if seq > self.sent:
+            self.sent = seq
+
+    def rec(self, seq):
+        """PUBREC for it was received."""
+        i = self._slot(seq)
+        if i >= 0:
+            self._set(i, self._states[i] & ~_STATE | _RELEASED)
+
+    def done(self, seq):
+        """Its last acknowledgement was received. It is gone, or held."""
+        i = self._slot(seq)
+        if i >= 0:
+            if self.hold and seq > self.confirmed:
+                self._set(i, self._states[i] & ~_STATE | _HELD)
+            else:
+                self._set(i, 0)
+
+    def confirm(self, seq):
+        """The pipeline has everything up to seq. Held messages up to it are gone, others go
+        when they are done. Returns how many went."""
+        seq = min(seq, self.seq - 1)
+        if seq <= self.confirmed:
+            return 0
+        self.confirmed = seq
+        seq = self.live
+        i = self._above(self.confirmed)
+        while i:  # from the newest on: only when the oldest goes do the others move up
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._states[n] & (_LIVE | _HELD) == _LIVE | _HELD:
+                self._set(n, 0)
+        return seq - self.live
+
+    def again(self, first, last):
+        """Held messages from first to last are to be sent as new deliveries; how many."""
+        count = self.held
+        i = self._above(last)
+        while i:
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._seqs[n] < first:
+                break
+            if self._states[n] & (_LIVE | _STATE) == _LIVE | _HELD:
+                self._set(n, self._states[n] | _AGAIN)
+        return count - self.held
+
+    def sending(self, seq):
+        """A message that was AGAIN goes out: from here on it is like any other."""
+        i = self._slot(seq)
+        if i >= 0 and self._states[i] & _STATE == _AGAIN:
+            self._set(i, self._states[i] & ~_STATE)
+
+    def session(self, key):
+        """A new MQTT session begins. Every message that is not held is queued and unsent,
+        incoming identifiers are forgotten. key: at most 32 bytes."""
+        if len(key) > _MAX_KEY:
+            raise ValueError("a session key has at most %d bytes" % _MAX_KEY)
+        self.key = bytes(key)
+        self.sent = 0
+        self.in_clear()
+        i = self._count
+        while i:
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._states[n] and self._states[n] & _STATE != _HELD:
+                self._set(n, self._states[n] & ~_STATE)
+
+    def in_add(self, pid):
+        """An incoming QoS 2 message was delivered; again: nothing."""
+        if not self.in_has(pid):
+            super().in_add(pid)
+
+    # The slots.
+
+    def _above(self, seq):
+        """How many slots from the head on have numbers up to seq."""
+        i = seq - self.low + 1
+        if i <= 0:
+            return 0
+        if i > self._count:
+            i = self._count
+        # From slot to slot numbers go up by one, or by more where some were given up.
+        while i and self._seqs[(self._head + i - 1) % self._slots] > seq:
+            i -= 1
+        return i
+
+    def _slot(self, seq):
+        """The slot of a live message, -1 if there is none."""
+        i = self._above(seq)
+        if i:
+            i = (self._head + i - 1) % self._slots
+            if self._seqs[i] == seq and self._states[i]:
+                return i
+        return -1
+
+    def _set(self, i, state):
+        """Change the state of a live message, and what is counted of it."""
+        if self._states[i] & _STATE == _HELD:
+            self.held -= 1
+        self._states[i] = state
+        if not state:
+            self._gone(i)
+        elif state & _STATE == _HELD:
+            self.held += 1
+        elif self._seqs[i] < self._first:
+            self._first = self._seqs[i]
+
+    def _gone(self, i):
+        self.live -= 1
+        self._used -= self._lengths[i]
+        while self._count and not self._states[self._head]:
+            self._head = (self._head + 1) % self._slots
+            self._count -= 1
+        self.low = self._seqs[self._head] if self._count else self.seq
+
+    def _drop(self, i):
+        self._set(i, 0)
+        self.dropped += 1
+
+    # Room.
+
+    def _admit(self, n):
+        """Find a place for n bytes, by the policy."""
+        if n > self._size:
+            raise ValueError("a message of %d bytes does not fit a store of %d"
+                             % (n - 4, self._size))
+        if not self._opened:
+            raise OSError(_EIO, "the store is not open")
+        while not self._fits(n):
+            if self._policy != DROP_OLDEST:
+                raise JournalFull()
+            self._drop(self._head)
+
+    def _fits(self, n):
+        if self._count < self._slots and self._place(n):
+            return True
+        if self.live == self._slots or self._used + n > self._size:
+            return False
+        return self._close_up() and self._place(n)
+
+    def _place(self, n):
+        """Whether n bytes in one piece are free behind the newest message: from _at on."""
+        start = self._places[self._head]
+        if not self._count:
+            self._end = start = 0
+        self._at = self._end
+        if self._end < start or self._end == start and self._count:
+            return self._end + n <= start
+        if self._end + n > self._size:
+            self._at = 0
+            return n <= start
+        return True
+
+    def _close_up(self):
+        """Move the messages together, oldest first; False if that gives nothing."""
+        i = self._head
+        start = self._places[i]
+        n = self._count
+        if start < self._end:  # in one row: to the beginning of the block
+            if not start and n == self.live:
+                return False
+            start = 0
+        elif n == self.live:
+            return False
+        self._end = start
+        self._count = 0
+        while n:
+            n -= 1
+            if self._states[i]:
+                self._keep(i)
+            i = (i + 1) % self._slots
+        return True
+
+    def _keep(self, i):
+        """Move a message, and what its slot says, behind those that were moved before."""
+        n = self._lengths[i]
+        if self._end + n > self._size:
+            self._end = 0
+        self._move(self._places[i], self._end, n)
+        n = (self._head + self._count) % self._slots
+        self._seqs[n] = self._seqs[i]
+        self._pids[n] = self._pids[i]
+        self._states[n] = self._states[i]
+        self._lengths[n] = self._lengths[i]
+        self._places[n] = self._end
+        if self._born:
+            self._born[n] = self._born[i]
+        self._end += self._lengths[i]
+        self._count += 1
+
+    def _move(self, place, to, n):
+        """Copy n bytes within the block, downwards or to where nothing is."""
+        while n and place != to:
+            part = self._chunk if n >= _CHUNK else self._one
+            self._block.seek(place)
+            self._block.readinto(part)
+            self._block.seek(to)
+            self._block.write(part)
+            place += len(part)
+            to += len(part)
+            n -= len(part)

@@ -8,6 +8,7 @@ valid (replay.py).
 from array import array
 
 from .bits import put4, start
+from .full import JournalFull
 from .log import (
     EIO,
     HEADER,
@@ -19,7 +20,6 @@ from .log import (
     SETTLED,
     SHORT,
     TAIL,
-    JournalFull,
     Log,
     const,
 )

@@ -16,7 +16,7 @@ from array import array
 from micropython import const
 
 from .errors import BUSY, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
-from .journal import JournalFull
+from .full import JournalFull
 from .packet import BODY, header
 from .protocol import DUP, NAME
 

@@ -76,10 +76,6 @@ class Settle(Replay):
         j = self._j
         j._tail = j._tail or self._base
         j.boot += 1
-        if j.medium.volatile:  # no cut, nothing to settle
-            j._load(j._head)
-            j._off = self._end
-            return
         crowded = self._redundant and not j._free() and self._before[0] == j._serials[j._head]
         at = 0 if j.medium.opaque or self._husk or crowded else self._fresh_page()
         size = j._up(1) + SETTLED + self._length + 4

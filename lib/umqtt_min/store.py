@@ -1,4 +1,4 @@
-"""The stores an application chooses from: one journal over one medium each.
+"""The stores an application chooses from: a journal over one medium each, or RAM alone.
 
 Knows: which medium goes with which store, sizes that make sense.
 Must not know: records, flash.
@@ -7,8 +7,9 @@ Must not know: records, flash.
     client = MQTTClient(..., store=store)
 """
 
-from .journal import DROP_OLDEST, LATEST, RAISE, Journal
-from .log import JournalFull
+from .full import DROP_OLDEST, LATEST, RAISE, JournalFull
+from .journal import Journal
+from .ram import RAMStore
 from .segments import AGAIN, HELD, QUEUED, RELEASED
 
 __all__ = ("FlashStore", "FileStore", "RAMStore", "JournalFull", "RAISE", "DROP_OLDEST", "LATEST",
@@ -38,19 +39,3 @@ def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
 
     medium = FileMedium(folder, size, segment, chunk, small)
     return Journal(medium, page=getattr(medium, "chunk", 256), **options)
-
-
-def RAMStore(size=4096, segment=0, **options):
-    """A journal in RAM: window and redelivery over reconnects, but nothing survives a reset.
-
-    size: bytes of RAM, 1024 at least. segment: bytes, a power of two; 0 for a quarter of size,
-    4096 at most. A message must fit into one segment. options: see Journal.
-    """
-    from .ram import RAMMedium
-
-    if not segment:
-        segment = 256
-        while segment < 4096 and segment * 8 <= size:
-            segment *= 2
-    options["inbound"] = options.get("inbound", 16)
-    return Journal(RAMMedium(segment, size // segment), **options)

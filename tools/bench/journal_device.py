@@ -177,7 +177,7 @@ def file_store(count, prog, chunk=0):
 
 def times(count):
     """Microseconds for a put and a done, on RAM and on a flash that costs nothing itself."""
-    for name, store in (("ram", RAMStore(65536, segment=4096)),
+    for name, store in (("ram", RAMStore(65536)),
                         ("flash", FlashStore(Direct(16, 1)))):
         store.open()
         gc.collect()

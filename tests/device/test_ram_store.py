@@ -1,0 +1,263 @@
+"""RAMStore: what only a store in RAM does; what all stores do is in test_journal.py, too.
+
+Knows: the Store interface, the model of journal_model.py.  Must not know: slots and places.
+"""
+
+import sys
+
+import journal_model as jm
+from harness import raises
+from nor import Random
+from umqtt_min.full import DROP_OLDEST, LATEST, RAISE, JournalFull
+from umqtt_min.ram import RAMStore
+
+QUEUED, RELEASED, HELD, AGAIN = 0, 1, 2, 3
+
+
+def opened(*args, **options):
+    store = RAMStore(*args, **options)
+    store.open()
+    return store
+
+
+def body(store, seq):
+    n = store.find(seq)
+    buf = bytearray(n)
+    store.read(0, buf, n)
+    return bytes(buf)
+
+
+def fill(store, payload=bytes(20)):
+    """Put until it is refused; how many went in."""
+    for n in range(10000):
+        try:
+            store.put(n + 1, 2, b"t", payload)
+        except JournalFull:
+            return n
+    raise AssertionError("it is never full")
+
+
+def compare(store, model):
+    for found, expected in zip(jm.snapshot(store, jm.PIDS), model.snapshot()):
+        assert found == expected, "%s is not %s" % (found, expected)
+
+
+def play(seed, count, size, policy, hold, window=0):
+    """Random operations on a store and a model; the store refuses and drops only if it must."""
+    store = opened(size, hold=hold, policy=policy, window=window)
+    model = jm.Model(hold, policy)
+    scenario = jm.Scenario(Random(seed), size // 3)
+    slots = window or max(32, size // 96)
+    refused = 0
+    for i in range(count):
+        op = scenario.op(model)
+        used = sum([len(m[2]) for m in model.live.values()])
+        fits = jm.perform(store, op)
+        while model.live and model.low() < store.low and op[0] == "put":
+            assert policy == DROP_OLDEST
+            model._drop()
+        if fits:
+            model.apply(op)
+        else:
+            n = len(op[3]) + len(op[4]) + 4
+            # Less than one message's length may be lost at the end of the block.
+            assert used + n > size - size // 3 - 20 or len(model.live) == slots, (used, n)
+            refused += 1
+        if i % 4 == 0 or i > count - 50:
+            compare(store, model)
+    return store, refused
+
+
+def test_it_agrees_with_the_model():
+    for seed in range(6):
+        size = (256, 900, 3000)[seed % 3]
+        store, refused = play(seed, 500, size, RAISE, seed % 2 == 1)
+        assert refused or size == 3000, "never full: nothing is shown"
+        store, refused = play(seed, 500, size, DROP_OLDEST, seed % 2 == 1)
+        assert not refused
+        assert store.dropped or size == 3000
+
+
+def test_it_agrees_with_the_model_when_slots_run_out():
+    for seed in range(4):
+        assert play(seed, 400, 4000, RAISE, False, 5)[1]
+        assert play(seed, 400, 4000, DROP_OLDEST, True, 7)[0].dropped
+
+
+def test_a_block_above_64_kib():
+    store = opened(70000)
+    for i in range(6):
+        store.put(i + 1, 2, b"t", bytes([i]) * 20000)
+        assert body(store, i + 1)[5:] == bytes([i]) * 20000
+        if i > 1:
+            store.done(i - 1)
+    assert store.live == 2
+
+
+def test_a_message_is_read_in_pieces_wherever_it_lies():
+    store = opened(300)
+    for i in range(40):
+        payload = bytes([(i + k) & 255 for k in range(70 + i)])
+        seq = store.put(i + 1, 5, b"a/b", payload)
+        whole = b"\x00\x03a/b" + bytes((0, i + 1)) + payload
+        assert store.find(seq) == len(whole)
+        assert (store.pid, store.flags, store.state) == (i + 1, 5, QUEUED)
+        for n in (1, 7, 50, len(whole)):
+            for pos in range(0, len(whole) - n + 1, n):
+                buf = bytearray(n)
+                store.read(pos, buf, n)
+                assert bytes(buf) == whole[pos : pos + n]
+        if i:
+            store.done(seq - 1)
+
+
+def test_all_of_the_block_can_be_used():
+    store = opened(300)
+    store.put(1, 2, b"t", bytes(295))
+    assert store.free == 0
+    raises(JournalFull, store.put, 2, 2, b"", b"")
+    store.done(1)
+    assert store.free == 300
+    e = raises(ValueError, store.put, 2, 2, b"t", bytes(296))
+    assert "297" in str(e) and "300" in str(e)
+    assert store.put(2, 2, b"t", bytes(295)) == 2
+
+
+def test_what_is_acknowledged_in_the_middle_makes_room():
+    store = opened(1000)
+    n = fill(store)
+    for seq in range(2, n + 1):
+        store.done(seq)
+    assert fill(store) >= n - 2
+    assert body(store, 1) == b"\x00\x01t\x00\x01" + bytes(20)
+    assert jm.walk(store)[0] == 1 and len(jm.walk(store)) == store.live
+
+
+def test_latest_of_each_topic_though_one_is_never_sent_again():
+    store = opened(400, policy=LATEST, window=8)
+    store.put(1, 2, b"rare", b"once")
+    for i in range(500):
+        store.put(2, 2, b"b", b"%d" % i)
+        store.put(3, 2, b"longer", b"%d" % i)
+    assert store.live == 3 and store.dropped == 998
+    assert [body(store, seq)[2:] for seq in jm.walk(store)] == [
+        b"rare\x00\x01once", b"b\x00\x02499", b"longer\x00\x03499"]
+
+
+def test_latest_leaves_alone_what_may_have_been_sent():
+    store = opened(policy=LATEST)
+    for i in range(3):
+        store.mark(store.put(i + 1, 2, b"a", b""))
+    store.put(4, 2, b"a", b"")
+    store.put(5, 2, b"a", b"")
+    assert jm.walk(store) == [1, 2, 3, 5] and store.dropped == 1
+
+
+def test_messages_that_are_too_old_are_dropped_and_counted():
+    now = [100]
+    store = opened(200, max_age=60, clock=lambda: now[0])
+    for i in range(5):
+        store.put(i + 1, 2, b"a", b"")
+        now[0] += 20
+    assert jm.walk(store) == [2, 3, 4, 5] and store.dropped == 1
+    store.done(3)
+    for _ in range(10):  # gaps are closed: the ages move with the messages
+        store.done(store.put(9, 2, b"a", bytes(100)))
+    now[0] += 20
+    store.expire()
+    assert jm.walk(store) == [4, 5]
+    now[0] += 40
+    store.expire()
+    assert store.live == 0 and store.seq == 16
+
+
+def test_held_messages_are_asked_for_again():
+    store = opened(hold=True)
+    for i in range(4):
+        store.put(10 + i, 2, b"t", b"")
+        store.done(i + 1)
+    assert store.next(0) == 0 and store.held == 4
+    assert store.again(2, 3) == 2 and store.held == 2
+    assert jm.walk(store) == [2, 3]
+    store.find(2)
+    assert store.state == AGAIN
+    store.sending(2)
+    store.find(2)
+    assert store.state == QUEUED
+    store.done(2)
+    assert store.held == 3
+    assert store.confirm(3) == 3 and store.low == 4, "asked for again or not"
+    assert store.confirm(3) == 0
+
+
+def test_a_new_session_queues_what_is_not_held():
+    store = opened(hold=True)
+    for i in range(3):
+        store.put(10 + i, 4, b"t", b"")
+    store.mark(3)
+    store.rec(2)
+    store.done(1)
+    store.in_add(5)
+    store.session(b"other")
+    assert [store.find(seq) and store.state for seq in (1, 2, 3)] == [HELD, QUEUED, QUEUED]
+    assert store.sent == 0 and not store.in_has(5) and store.key == b"other"
+
+
+def test_the_window_limits_how_many_messages():
+    store = opened(16384, window=16)
+    assert fill(store, b"") == 16
+    store.done(5)
+    assert fill(store, b"") == 1
+
+
+def test_a_message_that_cannot_be_written_changes_nothing():
+    store = opened()
+    store.put(1, 2, b"t", b"x")
+    raises(TypeError, store.put, 2, 2, b"t", [1, 2])
+    assert (store.live, store.seq, store.last_pid) == (1, 2, 1)
+    assert store.put(2, 2, b"t", b"y") == 2 and body(store, 1)[5:] == b"x"
+
+
+def test_closed_it_refuses_and_opened_again_has_all():
+    store = RAMStore()
+    raises(OSError, store.put, 1, 2, b"t", b"x")
+    store.open()
+    epoch = store.epoch
+    store.put(1, 2, b"t", b"x")
+    store.close()
+    raises(OSError, store.put, 2, 2, b"t", b"y")
+    store.open()
+    assert (store.live, store.seq, store.boot, store.epoch) == (1, 2, 1, epoch)
+    assert len(epoch) == 8 and opened().epoch != epoch
+
+
+def test_bad_arguments_are_refused_with_reasons():
+    for options, text in (
+        ({"size": 63}, "size"),
+        ({"window": -1}, "window"),
+        ({"inbound": 0}, "inbound"),
+        ({"policy": 3}, "policy"),
+        ({"max_age": 5}, "clock"),
+    ):
+        assert text in str(raises(ValueError, RAMStore, **options))
+    assert "32" in str(raises(ValueError, opened().session, bytes(33)))
+
+
+def test_it_loads_nothing_of_the_journal():
+    saved = {name: m for name, m in sys.modules.items() if name.startswith("umqtt_min")}
+    for name in saved:
+        del sys.modules[name]
+    try:
+        from broker_stream import Echo
+        from umqtt_min import MQTTClient
+        from umqtt_min import RAMStore as Store
+
+        client = MQTTClient("d", "b", store=Store(), connector=Echo().connect, timer=False)
+        client.connect()
+        client.publish(b"t", b"x", qos=1)
+        loaded = [name for name in sys.modules if name.startswith("umqtt_min.")]
+    finally:
+        sys.modules.update(saved)
+    assert client.counters.acked == 1 and "umqtt_min.ram" in loaded
+    for name in ("store", "journal", "log", "replay", "bits"):
+        assert "umqtt_min." + name not in loaded
