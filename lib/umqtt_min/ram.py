@@ -345,8 +345,8 @@ class RAMStore(Inbox):
     def _admit(self, n):
         """Find a place for n bytes, by the policy."""
         if n > self._size:
-            raise ValueError("a message of %d bytes does not fit a store of %d"
-                             % (n - 4, self._size))
+            raise ValueError("topic and payload have %d bytes, at most %d fit: see size="
+                             % (n - 4, self._size - 4))
         if not self._opened:
             raise OSError(_EIO, "the store is not open")
         while not self._fits(n):

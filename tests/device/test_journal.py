@@ -280,7 +280,7 @@ def test_bad_arguments_are_refused_with_reasons():
 
 def test_a_message_too_large_is_refused_with_the_largest_that_is_taken():
     for page in (1, 16, 256):
-        for store in (ram_store(8192), flash_store(NOR(8, 2048, page)),
+        for store in (flash_store(NOR(8, 2048, page)),
                       flash_store(NOR(8, 2048, page), once=True)):
             try:
                 store.put(1, 2, b"t", bytes(2100))
