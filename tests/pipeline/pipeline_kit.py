@@ -71,6 +71,12 @@ def publish(payload, device="dev1", packet_id=1, dup=False, **more):
     return wire.publish_packet(name, payload, 1, False, packet_id, dup)
 
 
+def messages(body):
+    """[(topic, payload)] of the PUBLISH packets that lie in bytes."""
+    f = wire.frames(body)
+    return [(body[a:b], body[c:d]) for a, b, c, d in zip(f.topic, f.topic_end, f.payload, f.end)]
+
+
 def fill(folder, packets, received=NOON, per_block=50, step_us=1_000_000):
     """Append packets to a spool, `per_block` in a block, one block every step_us."""
     writer = SpoolWriter(folder)

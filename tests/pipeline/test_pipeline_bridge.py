@@ -10,8 +10,8 @@ import time
 import brokers
 import paho.mqtt.client as mqtt
 import pytest
-from pipeline_kit import EPOCH, end, run, senml, spawn, topic, wait_for
-from umqtt_pipeline import spool, wire
+from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
+from umqtt_pipeline import spool
 from umqtt_pipeline.decoders import identity
 
 BOTH = pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
@@ -19,8 +19,7 @@ BOTH = pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True
 
 def spooled(folder):
     """All messages of a spool: (topic, payload)."""
-    return [(f[2], f[4]) for _, body in spool.walk(folder, 0, spool.durable(folder))
-            for f in wire.frames(body)]  # fmt: skip
+    return [m for _, body in spool.walk(folder, 0, spool.durable(folder)) for m in messages(body)]
 
 
 def sequences(folder, device="dev1"):

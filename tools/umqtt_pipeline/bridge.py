@@ -28,7 +28,9 @@ from .spool import SpoolFull, SpoolWriter
 log = logging.getLogger("umqtt.bridge")
 
 READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block
-MARK_WINDOW = 64  #: marks published and not yet acknowledged by the broker
+OWED_BYTES = 4 << 20  #: at most so much is acknowledged and not yet in the marks
+MARK_WINDOW = 512  #: marks published and not yet acknowledged by the broker
+MARK_SHARE = 20  #: under load there is one mark for so many messages received, at most
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
@@ -79,6 +81,7 @@ class Link:
             self.sock.close()
             raise
         self.poll = select.poll()
+        self._tls = isinstance(self.sock, ssl.SSLSocket)
         self._events = 0
         self._buffer = bytearray(READ_SIZE * 2)
         self._held = 0
@@ -91,7 +94,7 @@ class Link:
         if wanted != self._events:
             self.poll.register(self.sock, wanted)
             self._events = wanted
-        if read and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+        if read and self._tls and self.sock.pending():
             return
         self.poll.poll(max(0, seconds) * 1000)
         if self._out:
@@ -110,8 +113,11 @@ class Link:
                     if self._held > before:
                         break  # the last words first, a refusal for instance
                     raise wire.Closed("the broker closed the connection")
+                asked = goal - self._held
                 self._held += got
                 self.last_in = time.monotonic()
+                if got < asked and not self._tls:
+                    break  # that was all
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
         except ConnectionResetError as error:
@@ -155,6 +161,8 @@ class Bridge:
         self._pending = None  # a Scan that the full disk did not take
         self.spool = self._open_spool()
         self.marks = Marks()
+        self._owed = []  # what is durable and not yet in the marks
+        self._owed_bytes = 0
         self._told = {}  # packet id -> key of a mark on its way
         self._round = {}  # keys to be told in this round, one round per mark_interval
         self._packet_id = 1
@@ -201,7 +209,7 @@ class Bridge:
         self._snapshot_at = start
         count = 0
         for block, body in spooling.walk(self.spool.folder, start, self.spool.position):
-            self.marks.feed([(f[2], f[4]) for f in wire.frames(body)])
+            self.marks.feed(body)
             count += block.count
         self.marks.tell_all()
         log.info("spool %s at position %d; %d marks (%d messages read again)",
@@ -278,17 +286,19 @@ class Bridge:
             self._store(self._pending)
         elif reading:
             data = link.receive()
-            if data:
-                found = wire.scan(data)
-                link.keep(found.consumed)
+            found = wire.scan(data) if data else wire.Scan()
+            link.keep(found.consumed)
+            busy = len(data) > READ_SIZE // 8
+            self._allowance = found.count // MARK_SHARE if busy else MARK_WINDOW
+            if found.consumed:
                 self._store(found)
         self._timers()
 
     def _store(self, found):
         """Make the packets of one read durable, then acknowledge; or hold them: disk full."""
-        if found.messages:
+        if found.count:
             try:
-                self.spool.append(found.body, len(found.messages), time.time_ns() // 1000)
+                self.spool.append(found.body, found.count, time.time_ns() // 1000)
             except SpoolFull as error:
                 self._disk_full(found, error)
                 return
@@ -303,10 +313,20 @@ class Bridge:
             self._control(head, body)
 
     def _taken(self, found):
-        self.counts["received"] += len(found.messages)
+        """Count what was acknowledged; whose it is is looked at later, many reads at once."""
+        self.counts["received"] += found.count
         self.counts["acknowledged"] += len(found.acks) // 4
         self.counts["blocks"] += 1
-        self.marks.feed(found.messages)
+        self._owed.append(found.body)
+        self._owed_bytes += len(found.body)
+        if self._owed_bytes > OWED_BYTES:
+            self._account()
+
+    def _account(self):
+        """Take into the marks what was made durable since the last time."""
+        if self._owed:
+            self.marks.feed(b"".join(self._owed))
+            self._owed, self._owed_bytes = [], 0
 
     def _disk_full(self, found, error):
         self.counts["refused_by_disk"] += 1
@@ -363,13 +383,14 @@ class Bridge:
     # -- timers -----------------------------------------------------------------------------
 
     _next_marks = _next_house = _retry_at = _deadline = 0.0
+    _allowance = MARK_WINDOW
 
     def _next_timer(self):
         now = time.monotonic()
         if self._pending is not None:
             return min(self._retry_at - now, HOUSEKEEPING_S)
         until = self._next_house
-        if self.marks.due and self._ready:
+        if self._ready and (self.marks.due or self._owed):
             until = min(until, self._next_marks)
         return min(until - now, HOUSEKEEPING_S)
 
@@ -377,7 +398,8 @@ class Bridge:
         now = time.monotonic()
         self._keep_alive(now)
         if self._ready:
-            if not self._round and self.marks.due and now >= self._next_marks:
+            if not self._round and now >= self._next_marks:
+                self._account()
                 self._round, self.marks.due = self.marks.due, {}
                 self._next_marks = now + self.settings.mark_interval
             self._tell_marks()
@@ -398,7 +420,10 @@ class Bridge:
                 link.send(wire.PINGREQ_PACKET)
 
     def _tell_marks(self):
-        while self._round and len(self._told) < MARK_WINDOW:
+        """Send marks of this round. A fleet that comes back with its backlog is received first:
+        each of its devices is due in each round, and a mark costs as much as a message."""
+        limit = min(self._allowance, MARK_WINDOW - len(self._told))
+        for _ in range(min(limit, len(self._round))):
             key = next(iter(self._round))
             del self._round[key]
             topic, payload = self.marks.ack(key)
@@ -410,6 +435,7 @@ class Bridge:
             self.counts["acks_published"] += 1
 
     def _house(self):
+        self._account()
         done = self.spool.done_with()
         if done > self._snapshot_at or self.spool.position - self._snapshot_at > SNAPSHOT_BYTES:
             self._snapshot()
@@ -453,6 +479,7 @@ class Bridge:
         }  # fmt: skip
 
     def _finish(self):
+        self._account()
         self._snapshot()
         self._metrics()
         self.spool.close()

@@ -48,8 +48,40 @@ DECODED = (
 # -- decoders ---------------------------------------------------------------------------------
 
 
+_LABELS = ["device", "epoch", "sequence", "boot", "uptime_ms", "low", "measurements", "error"]
+
+
 def _decode_cbor(payloads):
-    """pyarrow binary array -> struct array DECODED; null for null."""
+    """pyarrow binary array -> struct array DECODED; null for null. What the firmware packs goes
+    by column, the rest one by one."""
+    import numpy as np
+    import pyarrow as pa
+
+    from . import vectors
+
+    known, columns = vectors.decode(payloads)
+    if known.all() and len(known):
+        return _struct(columns)
+    rest = np.flatnonzero(~known)
+    others = _decode_one_by_one(payloads.take(pa.array(rest)))
+    if columns is None:
+        return others
+    place = np.arange(len(known))
+    place[rest] = len(known) + np.arange(len(rest))
+    return pa.concat_arrays([_struct(columns), others]).take(pa.array(place))
+
+
+def _struct(columns, mask=None):
+    """Columns of DECODED, `error` left out if there is none -> struct array."""
+    import pyarrow as pa
+
+    if len(columns) < len(_LABELS):
+        columns = [*columns, pa.nulls(len(columns[0]), pa.string())]
+    return pa.StructArray.from_arrays(columns, _LABELS, mask=mask)
+
+
+def _decode_one_by_one(payloads):
+    """pyarrow binary array of any CBOR -> struct array DECODED; null for null."""
     import pyarrow as pa
 
     columns = [[] for _ in range(6)]
@@ -79,8 +111,7 @@ def _decode_cbor(payloads):
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds)]
     arrays.append(pa.ListArray.from_arrays(pa.array(sizes, pa.int32()), items))
     arrays.append(pa.array(errors, pa.string()))
-    labels = ["device", "epoch", "sequence", "boot", "uptime_ms", "low", "measurements", "error"]
-    return pa.StructArray.from_arrays(arrays, labels, mask=pa.array(nulls, pa.bool_()))
+    return _struct(arrays, pa.array(nulls, pa.bool_()))
 
 
 def cbor(payload):

@@ -18,6 +18,7 @@ driver, workers), so no constructor opens anything.
 import logging
 from dataclasses import dataclass
 
+import numpy as np
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -33,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from . import spool as spooling
 from . import wire
 from .spool import BLOCK, SegmentReader, SpoolError
+from .vectors import slices
 
 log = logging.getLogger("umqtt.source")
 
@@ -40,7 +42,8 @@ SCHEMA = (
     "topic string, payload binary, qos int, retain boolean, dup boolean, packet_id int, "
     "received_at timestamp, offset bigint"
 )
-BATCH_ROWS = 20_000  #: rows of one Arrow record batch
+BATCH_ROWS = 20_000  #: about so many rows make one Arrow record batch, or
+BATCH_BYTES = 32 << 20  #: so many bytes
 PART_ROWS = 10_000  #: fewer are not worth a task of their own
 DEFAULT_ROWS = 200_000
 
@@ -140,22 +143,46 @@ def split(folder, start, stop, parts):
     return [SpoolRange(str(folder), *a, *b) for a, b in zip(edges, edges[1:])]
 
 
-def _rows(block, body, first, last):
-    """Packets [first, last) of a block as tuples in the order of SCHEMA."""
-    names = {}
-    base = block.position + BLOCK.size
-    for number, (at, head, topic, packet_id, payload) in enumerate(wire.frames(body)):
-        if first <= number < last:
-            name = names.get(topic)
-            if name is None:
-                name = names[topic] = topic.decode("utf-8", "replace")
-            yield (name, payload, head >> 1 & 3, bool(head & 1), bool(head & 8), packet_id,
-                   block.received, base + at)  # fmt: skip
+def _batch(held):
+    """One Arrow record batch of some (Block, body, first, last): packets [first, last) of each."""
+    import pyarrow as pa
+
+    parts, offsets, received, at = [], [], [], 0
+    for block, body, first, last in held:
+        frames = wire.frames(body).part(slice(first, last))
+        parts.append(frames.moved(at))
+        offsets.append(frames.start + (block.position + BLOCK.size))
+        received.append(np.full(len(frames), block.received))
+        at += len(body)
+    raw = np.frombuffer(b"".join(body for _, body, _, _ in held), np.uint8)
+    frames = wire.joined(parts)
+    arrays = [
+        _topics(slices(raw, frames.topic, frames.topic_end)),
+        slices(raw, frames.payload, frames.end),
+        pa.array(frames.qos.astype(np.int32)),
+        pa.array(frames.head & 1 != 0),
+        pa.array(frames.head & 8 != 0),
+        pa.array(frames.packet_ids(raw), mask=frames.qos == 0),
+        pa.array(np.concatenate(received)).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(np.concatenate(offsets)),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, [column.split()[0] for column in SCHEMA.split(",")])
+
+
+def _topics(raw):
+    """Topics as text; bytes that are no UTF-8, which no broker should let through, as U+FFFD."""
+    import pyarrow as pa
+
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        names = [name.decode("utf-8", "replace") for name in raw.to_pylist()]
+        return pa.array(names, pa.string())
 
 
 def read_range(part, skip_damaged):
     """Arrow record batches of one SpoolRange."""
-    held = []
+    held, rows, size = [], 0, 0
     # A stop inside a block needs that block, too: ask for one byte more.
     stop = part.stop + (1 if part.stop_skip else 0)
     for reader, block in blocks(part.folder, part.position, stop, skip_damaged):
@@ -168,22 +195,14 @@ def read_range(part, skip_damaged):
             continue
         first = part.skip if block.position == part.position else 0
         last = part.stop_skip if block.position == part.stop else block.count
-        held.extend(_rows(block, body, first, last))
-        while len(held) >= BATCH_ROWS:
-            yield _arrow(held[:BATCH_ROWS])
-            del held[:BATCH_ROWS]
-    if held:
-        yield _arrow(held)
-
-
-def _arrow(rows):
-    import pyarrow as pa
-
-    kinds = (pa.string(), pa.binary(), pa.int32(), pa.bool_(), pa.bool_(), pa.int32(),
-             pa.timestamp("us", tz="UTC"), pa.int64())  # fmt: skip
-    names = [column.split()[0] for column in SCHEMA.split(",")]
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows), kinds)]
-    return pa.RecordBatch.from_arrays(arrays, names)
+        held.append((block, body, first, last))
+        rows += last - first
+        size += len(body)
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _batch(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield _batch(held)
 
 
 class MqttSource(DataSource):

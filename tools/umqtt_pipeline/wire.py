@@ -7,6 +7,8 @@ Source: MQTT Version 3.1.1, OASIS Standard, sections 2.2 (fixed header) and 3.
 import struct
 from dataclasses import dataclass, field
 
+import numpy as np
+
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x20, 0x30, 0x40, 0x50, 0x60, 0x70
 SUBACK, PINGRESP = 0x90, 0xD0
 PINGREQ_PACKET = b"\xc0\x00"
@@ -87,13 +89,54 @@ def publish_packet(topic, payload, qos=0, retain=False, packet_id=0, dup=False):
 
 
 @dataclass(slots=True)
+class Frames:
+    """Where the parts of each PUBLISH lie in the bytes that hold them: numpy arrays, one element
+    a packet. A topic is data[topic:topic_end], a payload data[payload:end]."""
+
+    start: np.ndarray
+    head: np.ndarray  #: first byte, with DUP, QoS and RETAIN
+    topic: np.ndarray
+    topic_end: np.ndarray  #: where the packet identifier is, if QoS is not 0
+    payload: np.ndarray
+    end: np.ndarray
+
+    def __len__(self):
+        return len(self.start)
+
+    @property
+    def qos(self):
+        return self.head >> 1 & 3
+
+    def packet_ids(self, raw):
+        """Packet identifiers, 0 for QoS 0; raw: the bytes as uint8 array."""
+        at = np.minimum(self.topic_end, len(raw) - 2)
+        ids = raw[at].astype(np.int32) << 8 | raw[at + 1]
+        return np.where(self.head & 6, ids, 0)
+
+    def moved(self, by):
+        """The same with every position moved by `by` bytes (an int, or one for each)."""
+        parts = (self.topic, self.topic_end, self.payload, self.end)
+        return Frames(self.start + by, self.head, *(part + by for part in parts))
+
+    def part(self, rows):
+        """Some of them: a slice, a bool array or indices."""
+        return Frames(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+def joined(parts):
+    """Several Frames, already moved to where their bytes lie in common, as one."""
+    columns = ([getattr(part, name) for part in parts] for name in Frames.__slots__)
+    return Frames(*map(np.concatenate, columns))
+
+
+@dataclass(slots=True)
 class Scan:
     """What one read held, split by `scan`."""
 
     consumed: int = 0  #: bytes of whole packets; the rest is the start of the next one
     body: bytes = b""  #: the PUBLISH packets, one behind the other, exactly as received
-    messages: list = field(default_factory=list)  #: (topic, payload) bytes of each PUBLISH
-    acks: bytearray = field(default_factory=bytearray)  #: what to send once `body` is durable
+    count: int = 0  #: how many they are
+    acks: bytes = b""  #: what to send once `body` is durable
     others: list = field(default_factory=list)  #: (first byte, body) of every other packet
 
 
@@ -113,34 +156,27 @@ def _long_size(data, pos, end):
 
 
 def scan(data):
-    """Split received bytes into whole packets; the hot loop of the bridge.
+    """Split received bytes into whole packets: the hot loop of the bridge.
 
     Raises ProtocolError for what a broker must not send.
     """
-    out = Scan()
-    messages, acks, pieces = out.messages, out.acks, []
+    out, pieces, acks = Scan(), [], []
+    acknowledge = acks.append
     end, pos, run = len(data), 0, 0
     while end - pos >= 2:
         head, size, start = data[pos], data[pos + 1], pos + 2
         if size >= 0x80:
-            size, start = _long_size(data, pos + 1, end)
-            if size < 0:
-                break
+            if start < end and data[start] < 0x80:  # two bytes: nearly all telemetry
+                size, start = size & 0x7F | data[start] << 7, start + 1
+            else:
+                size, start = _long_size(data, pos + 1, end)
+                if size < 0:
+                    break
         stop = start + size
         if stop > end:
             break
         if head & 0xF0 == PUBLISH:
-            name = start + 2
-            body = name + (data[start] << 8 | data[start + 1]) if size >= 2 else stop + 1
-            topic = data[name:body]
-            qos = head & 6
-            if qos:
-                packet_id = data[body : body + 2]
-                body += 2
-                acks += (PUBACK_HEAD if qos == 2 else PUBREC_HEAD) + packet_id
-            if body > stop or qos == 6:
-                raise ProtocolError(f"malformed PUBLISH, first byte 0x{head:02x} [MQTT 3.3]")
-            messages.append((topic, data[body:stop]))
+            acknowledge(_ack(data, head, start, stop))
         else:
             out.others.append((head, data[start:stop]))
             pieces.append(data[run:pos])
@@ -148,24 +184,67 @@ def scan(data):
         pos = stop
     pieces.append(data[run:pos])
     out.body = b"".join(pieces) if len(pieces) > 1 else pieces[0]
-    out.consumed = pos
+    out.consumed, out.count, out.acks = pos, len(acks), b"".join(acks)
     return out
 
 
+def _ack(data, head, start, stop):
+    """PUBACK or PUBREC for the PUBLISH whose variable header and payload are data[start:stop];
+    nothing for QoS 0."""
+    at = start + 2
+    if at <= stop:
+        at += data[start] << 8 | data[start + 1]
+        qos = head & 6
+        if at + 2 <= stop and qos == 2:
+            return PUBACK_HEAD + data[at : at + 2]
+        if at + 2 <= stop and qos == 4:
+            return PUBREC_HEAD + data[at : at + 2]
+        if at <= stop and not qos:
+            return b""
+    raise ProtocolError(f"malformed PUBLISH, first byte 0x{head:02x} [MQTT 3.3]")
+
+
+def _cut(data):
+    """Positions at which the whole packets in `data` begin, and where the last one ends."""
+    edges, pos, end = [0], 0, len(data)
+    found = edges.append
+    while end - pos >= 2:
+        size = data[pos + 1]
+        if size < 0x80:
+            pos += 2 + size
+        elif pos + 2 < end and data[pos + 2] < 0x80:
+            pos += 3 + (size & 0x7F | data[pos + 2] << 7)
+        else:
+            size, start = _long_size(data, pos + 1, end)
+            if size < 0:
+                break
+            pos = start + size
+        if pos > end:
+            break
+        found(pos)
+    return edges
+
+
 def frames(body):
-    """Iterate over spooled PUBLISH packets:
-    (position in body, first byte, topic, packet id or None, payload)."""
-    pos, end = 0, len(body)
-    while pos < end:
-        at, head, size, start = pos, body[pos], body[pos + 1], pos + 2
-        if size >= 0x80:
-            size, start = _long_size(body, pos + 1, end)
-        pos = start + size
-        name = start + 2
-        rest = name + (body[start] << 8 | body[start + 1])
-        topic = body[name:rest]
-        packet_id = None
-        if head & 6:
-            packet_id = body[rest] << 8 | body[rest + 1]
-            rest += 2
-        yield at, head, topic, packet_id, body[rest:pos]
+    """Frames of spooled bytes, which hold whole PUBLISH packets, checked by `scan`, and nothing
+    else. The loop in Python looks at nothing but lengths.
+
+    Raises ProtocolError if they do not.
+    """
+    edges = np.asarray(_cut(body), np.int64)
+    if edges[-1] != len(body):
+        raise ProtocolError(f"half a packet at {edges[-1]} of {len(body)} spooled bytes")
+    raw = np.frombuffer(body, np.uint8)
+    start, end = edges[:-1], edges[1:]
+    topic = start + 2
+    for _ in range(3):
+        topic += raw[topic - 1] >= 0x80  # the remaining length goes on
+    head = raw[start]
+    topic_end = topic + 2
+    if len(start):
+        at = np.minimum(topic, len(body) - 2)
+        topic_end += raw[at].astype(np.int64) << 8 | raw[at + 1]
+    payload = topic_end + np.where(head & 6, 2, 0)
+    if (payload > end).any():
+        raise ProtocolError("a spooled PUBLISH is malformed [MQTT 3.3]")
+    return Frames(start, head, topic + 2, topic_end, payload, end)
