@@ -1,0 +1,49 @@
+"""Images as MicroPython publishes them, with made-up code: for esp32 chips and for RP2040.
+
+Knows: the formats. Must not know: what is tested with them.
+"""
+
+import hashlib
+import random
+import struct
+
+from umqtt_board import partitions
+from umqtt_board.esp_image import CHIP_IDS
+
+STOCK = """nvs, data, nvs, 0x9000, 0x6000
+phy_init, data, phy, 0xf000, 0x1000
+factory, app, factory, 0x10000, 0x1f0000
+vfs, data, fat, 0x200000, 0x200000
+"""
+
+
+def code(size, seed):
+    """Bytes that compress about as machine code does."""
+    dice = random.Random(seed)
+    words = [dice.randbytes(4) for _ in range(64)]
+    return b"".join(dice.choice(words) for _ in range(size // 4))
+
+
+def esp_program(chip, size, seed):
+    """One image of an esp32 chip: header, two segments, checksum, SHA-256."""
+    body = struct.pack("<BBBBI", 0xE9, 2, 2, 0x20, 0x40080000)
+    body += struct.pack("<4BHBHH4BB", 0xEE, 0, 0, 0, CHIP_IDS[chip], 0, 0, 0xFFFF, 0, 0, 0, 0, 1)
+    data = code(size, seed)
+    for address, part in ((0x3F400020, data[: size // 2]), (0x400D0020, data[size // 2 :])):
+        body += struct.pack("<II", address, len(part)) + part
+    body += bytes(15 - len(body) % 16)
+    checksum = 0xEF
+    for byte in data:
+        checksum ^= byte
+    body += bytes([checksum])
+    return body + hashlib.sha256(body).digest()
+
+
+def esp_image(chip="esp32", size=60_000, seed=1, start=0x1000):
+    """A published image: boot loader, table, NVS left blank, program."""
+    image = bytearray(b"\xff" * (0x10000 - start))
+    loader = esp_program(chip, 16_000, seed + 1000)
+    image[: len(loader)] = loader
+    table = partitions.to_binary(partitions.parse_csv(STOCK))
+    image[0x8000 - start : 0x8000 - start + len(table)] = table
+    return bytes(image) + esp_program(chip, size, seed)
