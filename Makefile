@@ -16,6 +16,12 @@ OUT ?= build/demo
 BOARD ?= unix
 PORT ?=
 SETTINGS ?=
+FIRMWARE ?=
+BAUD ?=
+DRIVE ?=
+YES ?=
+# backup, restore
+BACKUP ?=
 # test: arguments for pytest, for instance TESTS="tests/device -k keepalive"
 TESTS ?=
 
@@ -60,8 +66,9 @@ test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, board
 	@echo "== Testing (device tests run on MicroPython and on CPython)"
 	@$(BIN)/python -m pytest $(TESTS)
 
-flash: $(VENV)/.ready ## put library, firmware and settings on a board: BOARD= PORT= SETTINGS=settings.toml
-	@$(BIN)/python -m umqtt_board flash --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(SETTINGS),--settings "$(SETTINGS)")
+flash: $(VENV)/.ready ## MicroPython, library, firmware, settings onto a board: BOARD= PORT= SETTINGS= FIRMWARE=
+	@$(BIN)/python -m umqtt_board flash --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(SETTINGS),--settings "$(SETTINGS)") \
+	  $(if $(FIRMWARE),--firmware "$(FIRMWARE)") $(if $(BAUD),--baud "$(BAUD)") $(if $(DRIVE),--drive "$(DRIVE)") $(if $(filter 1,$(YES)),--yes)
 
 boards: $(VENV)/.ready ## the boards that there are
 	@$(BIN)/python -m umqtt_board boards

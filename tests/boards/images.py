@@ -47,3 +47,18 @@ def esp_image(chip="esp32", size=60_000, seed=1, start=0x1000):
     table = partitions.to_binary(partitions.parse_csv(STOCK))
     image[0x8000 - start : 0x8000 - start + len(table)] = table
     return bytes(image) + esp_program(chip, size, seed)
+
+
+def uf2(data, family=0xE48BFF56, start=0x10000000, flags=0x2000):
+    """A UF2 file of `data`, as Raspberry Pi's tools write it."""
+    pages = [data[at : at + 256].ljust(256, b"\0") for at in range(0, len(data), 256)]
+    return b"".join(
+        uf2_block(page, start + 256 * n, n, len(pages), family, flags)
+        for n, page in enumerate(pages)
+    )
+
+
+def uf2_block(page, address, number, blocks, family=0xE48BFF56, flags=0x2000, size=256):
+    """One block of 512 bytes."""
+    head = struct.pack("<8I", 0x0A324655, 0x9E5D5157, flags, address, size, number, blocks, family)
+    return head + page.ljust(476, b"\0") + struct.pack("<I", 0x0AB16F30)

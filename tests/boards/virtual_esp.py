@@ -222,6 +222,10 @@ class VirtualESP:
         """As somebody does who keeps the reset button pressed."""
         self._mode = "held"
 
+    def start(self):
+        """As at power-on with nobody at the buttons."""
+        self._run()
+
     def wait_for_boot(self, seconds=30):
         """Wait until what lies in flash was started; whether it was."""
         deadline = time.monotonic() + seconds
@@ -252,7 +256,7 @@ class VirtualESP:
     def _frame(self):
         """The next SLIP frame (RFC 1055), None when none came in a short while."""
         self._clock()
-        data = self._line.receive(0.02)
+        data = self._line.receive(0.002 if self._mode == "app" else 0.02)
         if self._mode == "app":
             self._relay(data)
             return None

@@ -37,12 +37,16 @@ def cli():
 @_folder
 @click.option("--settings", type=click.Path(path_type=Path),
               help="TOML file (default: settings.toml, if there is one).")
-@click.option("--firmware", help='"skip": leave the interpreter on the board as it is.')
+@click.option("--firmware", help='MicroPython: a file, an address, "fetch" for the published '
+              'image, "skip" to leave what is there (default: the published where none fits).')
+@click.option("--baud", type=int, help="Rate at which a chip is written (default: board.toml).")
+@click.option("--drive", type=click.Path(path_type=Path), help="Drive of an rp2 in its loader.")
+@click.option("--yes", is_flag=True, help="Do not ask before data is erased.")
 @click.option("--follow/--no-follow", default=True,
               help="Watch the log until the first publish is acknowledged.")
 @click.option("--timeout", default=TIMEOUT_S, show_default=True,
               help="Seconds to wait for that.")  # fmt: skip
-def flash(board, port, folder, settings, firmware, follow, timeout):
+def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, timeout):
     """Install library, firmware and settings; a second run only verifies."""
     default = PROJECT / "settings.toml"
     if settings is None and default.exists():
@@ -50,8 +54,17 @@ def flash(board, port, folder, settings, firmware, follow, timeout):
     run_flash(
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
-        ask=_ask if sys.stdin.isatty() else None,
+        ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive, confirm=consent(yes),
     )  # fmt: skip
+
+
+def consent(yes):
+    """Return a function that asks before data is lost; without a terminal only `yes` allows it."""
+
+    def confirm(text):
+        return yes or (sys.stdin.isatty() and click.confirm(f"  {text}. Go on?"))
+
+    return confirm
 
 
 def _ask(key, text, secret):

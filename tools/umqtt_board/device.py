@@ -40,6 +40,10 @@ class _Transport(transport_serial.SerialTransport):
         )  # fmt: skip
 
 
+class NoPrompt(BoardError):
+    """The port can be opened, but no MicroPython answers there."""
+
+
 class DeviceError(BoardError):
     """A program run on the board raised an exception. `traceback` is the board's own text."""
 
@@ -80,7 +84,7 @@ class Device:
             except _FAILURES:
                 if not attempts_left:
                     self.close()
-                    raise BoardError(
+                    raise NoPrompt(
                         f"The board on {self.port} does not answer at the Python prompt. See that "
                         "it has power and runs MicroPython (boards/README.md), press its reset "
                         "button, and try again."
@@ -90,7 +94,8 @@ class Device:
         try:
             self._transport = _Transport(self.port, timeout=self.answer_s)
             self._transport.patience = self.answer_s
-            self._transport.serial.write_timeout = self.answer_s
+            with contextlib.suppress(NotImplementedError):  # RFC 2217 has none
+                self._transport.serial.write_timeout = self.answer_s
         except (TransportError, serial.SerialException, OSError, ValueError):
             raise BoardError(why_not_open(self.port))
 
@@ -165,6 +170,15 @@ class Device:
             self.close()
             time.sleep(0.3)  # a reset that has not begun yet would end the next session
             self._reopen()
+
+    def start_loader(self):
+        """Ask the chip to go into its loader; the port is closed."""
+        self.doing = "going into its loader"
+        self._guarded(
+            lambda: self._transport.exec_raw_no_follow("import machine\nmachine.bootloader()")
+        )
+        self._transport.in_raw_repl = False
+        self.close()
 
     def _ask_for_reset(self):
         self._transport.exec_raw_no_follow("import machine\nmachine.reset()")

@@ -10,6 +10,10 @@ from umqtt_board.paths import VIRTUAL
 from umqtt_board.virtual import VirtualBoard
 
 
+class NoPort(BoardError):
+    """No port of this computer fits."""
+
+
 def find(board, port=None, folder=None):
     """Return (port, how it was chosen). Starts the virtual board when that is what is meant.
 
@@ -42,8 +46,10 @@ def _by_usb(board):
         listed = "; ".join(f"{p.device} ({p.description})" for p in fitting)
         raise BoardError(f"Several boards could be meant: {listed}. Choose one with PORT=.")
     others = ", ".join(p.device for p in ports) or "none"
-    raise BoardError(
+    hint = "" if board["micropython"]["flash_with"] != "uf2" else (
+        " A bare chip: hold BOOTSEL while plugging it in, and it appears as a drive."
+    )
+    raise NoPort(
         f"No board of the kind {board.name} is plugged in (USB serial ports: {others}). "
-        "Plug it in with a data cable, or name its port with PORT=. A bare chip needs MicroPython "
-        "first (boards/README.md)."
+        f"Plug it in with a data cable, or name its port with PORT=.{hint}"
     )

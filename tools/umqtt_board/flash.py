@@ -1,15 +1,15 @@
 """From a board and a folder of sources to a sensor that reports: the steps in their order.
 
-Each step is a module of its own (find, interpreter, build, settings_file, install, verify, follow)
-and can be used alone. This one only puts them in order and says what happens.
+Each step is a module of its own (onto_chip with find, fetch, esp, rp2 and interpreter; build,
+settings_file, install, verify, follow) and can be used alone. This one only puts them in order and
+says what happens.
 """
 
+import contextlib
 from dataclasses import dataclass, field
 
-from umqtt_board import boards, find, follow, install, interpreter, settings_file, verify
+from umqtt_board import boards, follow, install, onto_chip, settings_file, verify
 from umqtt_board.build import build
-from umqtt_board.device import Device
-from umqtt_board.errors import BoardError
 
 
 @dataclass
@@ -34,7 +34,8 @@ class Report:
 def flash(
     board="unix", port=None, settings=None, *, folder=None, follow_log=False, firmware=None,
     progress=lambda step, text: None, transfer=lambda done, total, path: None,
-    environment=None, follow_timeout=follow.TIMEOUT_S, ask=None,
+    environment=None, follow_timeout=follow.TIMEOUT_S, ask=None, baud=None, drive=None,
+    confirm=lambda text: False,
 ):  # fmt: skip
     """Install library, firmware and settings on a board and start it.
 
@@ -42,7 +43,9 @@ def flash(
     port        serial port; None: found, or for "unix" the virtual board in `folder`
     settings    dict, or path of a TOML file; None: the board keeps what it has
     follow_log  wait until the first publish is acknowledged (needs settings with a broker)
-    firmware    "skip" or None: the interpreter on the board stays
+    firmware    None: MicroPython is written where none fits; "skip": never; "fetch", a path or an
+                address: that image, as far as it differs; baud, drive: see onto_chip.Ways
+    confirm     function(text) that returns True if data on the board may be erased
     progress    called with (step, text) as each step begins or ends
     transfer    called with (bytes done, bytes in all, path) while files are written
     environment variables that override settings; None: none (the command line gives its own)
@@ -53,15 +56,13 @@ def flash(
     called again after any failure and goes on where it stopped.
     """
     description = boards.load(board)
-    _check_firmware(description, firmware)
     wifi = description["network"]["wifi"]
     flat = settings_file.gather(settings, environment or {}, wifi=wifi, ask=ask)
+    ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirm, progress, transfer)
     report = Report()
-    report.port, how = find.find(description, port, folder)
-    progress("port", f"{report.port} ({how})")
-    with Device(report.port) as device:
-        found = interpreter.check(device, description)
-        report.version = found.version
+    device, found = onto_chip.arrive(description, ways)
+    with contextlib.closing(device):
+        report.port, report.version = device.port, found.version
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
         if flat is None and ask and not _has_settings(device):
             flat = settings_file.by_questions(wifi, ask)
@@ -70,15 +71,6 @@ def flash(
         _verify(device, description, items, report, progress)
         _start(device, flat, report, progress, follow_log, follow_timeout)
     return report
-
-
-def _check_firmware(board, firmware):
-    if firmware not in (None, "skip"):
-        raise BoardError(
-            f"FIRMWARE={firmware}: this version does not write the interpreter onto a chip. "
-            "Put MicroPython on the board as boards/README.md says, "
-            f"then `make flash BOARD={board.name}` installs the rest."
-        )
 
 
 def _build(flat, progress):

@@ -6,6 +6,7 @@ Knows what `sys` tells. It must not know how an interpreter gets onto a chip.
 import re
 from dataclasses import dataclass
 
+from umqtt_board import boards
 from umqtt_board.build import mpy_version
 from umqtt_board.errors import BoardError
 
@@ -14,6 +15,10 @@ import sys
 _i = sys.implementation
 print((_i[0], tuple(_i[1][:3]), sys.platform, getattr(_i, "_machine", ""), getattr(_i, "_mpy", 0)))
 """
+
+
+class TooOld(BoardError):
+    """A MicroPython of the right kind, but older than the library needs."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +38,24 @@ def check(device, board):
     wanted = board["micropython"]
     if name != "micropython":
         raise BoardError(f"{device.port} runs {name} {text}, not MicroPython: give another PORT=.")
-    if platform != wanted["platform"] or not re.search(wanted["machine"], machine, re.IGNORECASE):
+    if not _is(board, platform, machine):
+        fitting = [n for n in boards.names() if _is(boards.load(n), platform, machine)]
+        own = f"BOARD={fitting[0]}" if fitting else "its own BOARD= (`make boards` lists them)"
         raise BoardError(
             f"The board on {device.port} is a {machine} ({platform}), not BOARD={board.name}: "
-            "give its own BOARD=, or another PORT=."
+            f"give {own}, or another PORT=."
         )
     if version < tuple(int(number) for number in wanted["minimum"].split(".")):
-        raise BoardError(
-            f"MicroPython {text} on {device.port} is too old: {wanted['minimum']} is needed. "
-            "Install a newer one first."
+        raise TooOld(
+            f"MicroPython {text} on {device.port} is too old: {wanted['minimum']} is needed"
         )
     _check_mpy(mpy, text)
     return Interpreter(text, platform, machine)
+
+
+def _is(board, platform, machine):
+    wanted = board["micropython"]
+    return platform == wanted["platform"] and re.search(wanted["machine"], machine, re.IGNORECASE)
 
 
 def _check_mpy(mpy, version):
