@@ -47,9 +47,9 @@ class FlashMedium:
             self.page = max(16, self.page)
         self.once = once or encrypted
         self.opaque = encrypted  # blank flash cannot be told from other
-        # Segments kept back for recovery. An opaque region takes one with every mount; the
-        # second allows for a cut in it.
-        self.spare = 2 if encrypted else 1
+        # Segments kept back for recovery. Where nothing is programmed twice every mount takes
+        # one; the second allows for a cut in it.
+        self.spare = 2 if self.once else 1
 
     def open(self):
         """Nothing to do: a block device is open."""

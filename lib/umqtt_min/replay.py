@@ -7,7 +7,7 @@ Must not know: what a record means (apply.py), what is written after it (settle.
 from array import array
 
 from .apply import apply, raise_seq
-from .bits import get4
+from .bits import get4, same
 from .log import HEADER, MARK, NOWHERE, PUT, SETTLE, SETTLED, WINDOW
 
 
@@ -26,7 +26,8 @@ class Replay:
         self._seg = self._place = self._length = 0
         # Segments that count no more, and whether that is so of the newest one: it holds
         # nothing but copies, which a reclaim was making of messages in older segments.
-        self._void = []  # pairs: segment, position of the SETTLE record behind it
+        self._void = []
+        self._landing = 0  # position of the SETTLE record last jumped to
         self._at = 0  # position of the last accepted record
         self._copies = []  # pairs: number in the index, place of the original
         self._redundant = False
@@ -168,8 +169,8 @@ class Replay:
         for seg in order[:-1]:
             if j._serials[seg] < j._tail:
                 self._bury(seg)
-        for seg, to in self._void:
-            if self._at > to + j._up(1):  # what was written behind it proves it whole
+        for seg in self._void:
+            if self._at > self._landing:  # what was written behind it proves it whole
                 j._serials[seg] = 0
         j._head = order[-1]
 
@@ -180,7 +181,7 @@ class Replay:
         if start + off < self._resume:
             off = self._resume - start
             if off >= j._size:
-                self._void.append((seg, self._resume))
+                self._void.append(seg)
                 return
             off = self._after_mark(seg, off)
         else:
@@ -194,7 +195,7 @@ class Replay:
         while off < j._size:
             off = self._step(seg, start, off)
         if self._at == before and self._resume >= start + j._size:
-            self._void.append((seg, self._resume))
+            self._void.append(seg)
 
     def _step(self, seg, start, off):
         """Go over one record, or over what is not one; the offset behind it."""
@@ -223,7 +224,10 @@ class Replay:
     def _after_mark(self, seg, off):
         """The SETTLE record at a place to go on from: it may have a MARK before it."""
         j = self._j
-        return off + j._up(1) if j._back[j._window(seg, off)] == MARK else off
+        if j._back[j._window(seg, off)] == MARK:
+            off += j._up(1)
+        self._landing = self._position(j._serials[seg], off)
+        return off
 
     def _resync(self, seg, off, limit):
         """The next place from off on where a valid record begins, limit if there is none."""
@@ -240,8 +244,16 @@ class Replay:
         """Offset behind the last byte that is not blank."""
         j = self._j
         off = j._size
-        while off > 0 and j._back[j._window(seg, max(0, off - 1))] == 255:
+        while off > 0:
+            j._window_seg = -1
+            j._window(seg, off - WINDOW)
+            if not same(j._back, 0, j._blank, 0, WINDOW):
+                break
+            off -= WINDOW
+        i = WINDOW
+        while off > 0 and j._back[i - 1] == 255:
             off -= 1
+            i -= 1
         return off
 
     def _count_skipped(self, seg, off, to):

@@ -49,7 +49,7 @@ class Settle(Replay):
         segment is free it is erased at once. Where it settles something in an older segment
         that is the last resort: a cut in the erase leaves that to be settled again."""
         j = self._j
-        self._void.append((j._head, 0))
+        self._void.append(j._head)
         self._serial, self._off, self._seg, self._place, self._length = self._before
         for index, place in self._copies:
             n = j._up(j._content(place) + LONG)
@@ -76,8 +76,12 @@ class Settle(Replay):
         j = self._j
         j._tail = j._tail or self._base
         j.boot += 1
+        if j._free() < 2:  # the segment with the last mount's number may have been given up
+            j.boot += int.from_bytes(os.urandom(2), "big")
         crowded = self._redundant and not j._free() and self._before[0] == j._serials[j._head]
-        at = 0 if j.medium.opaque or self._husk or crowded else self._fresh_page()
+        # Which pages are untouched cannot be told for sure: where none may be programmed twice
+        # there is no going on in this segment.
+        at = 0 if j.medium.once or self._husk or crowded else self._fresh_page()
         size = j._up(1) + SETTLED + self._length + 4
         if not at or at + size > j._end:
             self._recover_in_new()
@@ -148,7 +152,7 @@ class Settle(Replay):
             return False
         if kind >= PUT:
             self._relocate(to, j._up(n + 4))
-        for seg, _ in self._void:
+        for seg in self._void:
             if seg != j._head:
                 j._serials[seg] = 0
         return True

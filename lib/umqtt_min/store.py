@@ -22,7 +22,7 @@ def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypt
 
     device, segment, first, blocks, page, once, encrypted: see FlashMedium. options: hold,
     policy, max_age, clock, window, inbound, see Journal. Raises ValueError for a region of
-    fewer than 4 segments.
+    fewer than 4 segments, 5 if once or encrypted.
     """
     from .flash import FlashMedium
 

@@ -10,7 +10,7 @@ from array import array
 import journal_model as jm
 import umqtt_min.journal
 import umqtt_min.settle  # noqa: F401  (its os is replaced)
-from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut, Random
+from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, Encrypted, PowerCut, Random
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import Journal
 
@@ -31,10 +31,12 @@ class Epochs:
 class Geometry:
     """A flash and a journal's options."""
 
-    def __init__(self, name, blocks, block, page, once=False, unit=256, longest=300, **options):
+    def __init__(self, name, blocks, block, page, once=False, unit=256, longest=300,
+                 encrypted=False, **options):
         self.name = name
-        self.nor = (blocks, block, page, once)
+        self.nor = (blocks, block, page, once or encrypted)
         self.once = once
+        self.encrypted = encrypted
         self.longest = longest
         self.options = dict(options)
         self.options["page"] = unit
@@ -46,7 +48,12 @@ class Geometry:
 
     def store(self, flash):
         """A journal on it, not yet open."""
-        return Journal(FlashMedium(flash, once=self.once), **self.options)
+        medium = FlashMedium(self.device(flash), once=self.once, encrypted=self.encrypted)
+        return Journal(medium, **self.options)
+
+    def device(self, flash):
+        """The flash as a journal sees it."""
+        return Encrypted(flash) if self.encrypted else flash
 
     def model(self):
         """What an empty one must hold."""
@@ -62,6 +69,17 @@ GEOMETRIES = (
              policy=jm.DROP_OLDEST),
     Geometry("16 bytes once", 7, 512, 16, once=True, unit=64, longest=250, hold=True),
     Geometry("256 bytes once", 7, 2048, 256, once=True, longest=900),
+    Geometry("encrypted", 8, 512, 16, encrypted=True, unit=64, longest=250, hold=True),
+    Geometry("encrypted, drop", 7, 1024, 16, encrypted=True, longest=500,
+             policy=jm.DROP_OLDEST),
+)
+# As small as they can be: for pairs of cuts.
+SMALL = (
+    Geometry("small, any byte", 4, 256, 1, unit=64, longest=60, hold=True),
+    Geometry("small, 16 bytes once", 5, 512, 16, once=True, unit=64, longest=120),
+    Geometry("small, 256-byte pages", 4, 512, 256, longest=150, policy=jm.DROP_OLDEST),
+    Geometry("small, 256 bytes once", 6, 2048, 256, once=True, longest=200),
+    Geometry("small, encrypted", 6, 512, 16, encrypted=True, unit=64, longest=120),
 )
 
 
@@ -88,7 +106,7 @@ class Run:
         self.random = Random(seed)
         sys.modules["umqtt_min.settle"].os = Epochs(Random(seed + 2))
         self.points = points
-        self.cuts = self.recovery_cuts = self.steps = 0
+        self.cuts = self.recovery_cuts = self.steps = self.last_slot = 0
         self.flash = geometry.flash(seed)
         self.store = geometry.store(self.flash)
         self.model = geometry.model()
@@ -113,19 +131,34 @@ class Run:
         self.epoch = self.store.epoch
 
     def step(self):
-        """One operation of the scenario."""
+        """One operation of the scenario, cut wherever `points` says."""
+        self._cut_step(self._trial)
+
+    def step_in_pairs(self):
+        """One operation, cut wherever `points` says; then the recovery from each of these cuts,
+        and the operation after it, cut wherever it says, too."""
+        self._cut_step(self._pair)
+
+    def _cut_step(self, trial):
         op = self.scenario.op(self.model)
         copy, flash = clone(self.geometry, self.store, self.flash)
         flash.log = []
         jm.perform(copy, op)
         outcomes = self.model.outcomes(op)
+        last = self.in_last_slot()
+        before = self.cuts
         for k in range(len(flash.log)):
             for at, mode in self.points(flash.log[k]):
                 self.where = "step %d %s, operation %d, byte %d, mode %d" % (
                     self.steps, op[:2], k, at, mode)
-                self._trial(op, k, at, mode, outcomes)
+                trial(op, k, at, mode, outcomes)
+        self.last_slot += last * (self.cuts - before)
         self._really(op)
         self.steps += 1
+
+    def in_last_slot(self):
+        """Whether the head has no room for two more records of a usual size."""
+        return self.store._end - self.store._off < self.store._up(70)
 
     def quietly(self, count):
         """So many operations without a cut."""
@@ -154,12 +187,57 @@ class Run:
         raise AssertionError("no cut: " + self.where)
 
     def _trial(self, op, k, at, mode, outcomes):
-        store, flash = clone(self.geometry, self.store, self.flash)
+        store, flash = self._cut_in(self.store, self.flash, op, k, at, mode)
+        self._recover(flash, outcomes, store.boot)
+
+    def _cut_in(self, store, flash, op, k, at, mode):
+        """A copy of a store and its flash, dead in the operation."""
+        store, flash = clone(self.geometry, store, flash)
         flash.random = Random(self.random.bits(16) + 1)
         flash.cut_after(k + 1, at, mode)
         self._expect_cut(jm.perform, store, op)
         self.cuts += 1
-        self._recover(flash, outcomes, store.boot)
+        return store, flash
+
+    def _pair(self, op, k, at, mode, outcomes):
+        _, flash = self._cut_in(self.store, self.flash, op, k, at, mode)
+        flash.boot()
+        plain = flash.clone()
+        plain.log = []
+        store = self.geometry.store(plain)
+        store.open()
+        model = self._agree(store, outcomes)
+        first = self.where
+        for m in range(len(plain.log)):
+            for at, mode in self.points(plain.log[m]):
+                self.where = "%s; mount, operation %d, byte %d, mode %d" % (first, m, at, mode)
+                again = flash.clone()
+                again.random = Random(self.random.bits(16) + 1)
+                again.cut_after(m + 1, at, mode)
+                self._expect_cut(self.geometry.store(again).open)
+                self.recovery_cuts += 1
+                self._twice(again, outcomes)
+        self._next_cut(store, plain, model, first)
+
+    def _next_cut(self, store, flash, model, first):
+        """The second cut comes in the operation after the recovery."""
+        op = jm.Scenario(self.random, 40).op(model)
+        copy, plain = clone(self.geometry, store, flash)
+        plain.log = []
+        if not jm.perform(copy, op):
+            return
+        outcomes = model.outcomes(op)
+        for k in range(len(plain.log)):
+            for at, mode in self.points(plain.log[k]):
+                self.where = "%s; then %s, operation %d, byte %d, mode %d" % (
+                    first, op[:2], k, at, mode)
+                _, cut = self._cut_in(store, flash, op, k, at, mode)
+                self._twice(cut, outcomes)
+
+    def _twice(self, flash, outcomes):
+        """What one mount finds, the next one does."""
+        model = self._agree(self._mount(flash), outcomes)
+        self._agree(self._mount(flash), [(model.snapshot(), model)])
 
     def _recover(self, flash, outcomes, boot):
         """Boot, perhaps with cuts in the recovery; what was found once must stay found."""
@@ -222,6 +300,15 @@ class Run:
         return model
 
 
+def coarse(program):
+    """As every(), but not at every byte: for pairs."""
+    if not program:
+        return [(40, PREFIX), (4096, PREFIX), (0, SUBSET), (0, INVISIBLE), (0, LOOKS_DONE)]
+    n = len(program)
+    return [(1, PREFIX), (n // 2, PREFIX), (n, PREFIX), (n, SUBSET), (0, INVISIBLE),
+            (0, LOOKS_DONE)]
+
+
 def every(program):
     """Points of a program, given its bytes, or of an erase, given none: before every byte that
     changes something and at the end, and the ways in which bits can be torn."""
@@ -234,12 +321,13 @@ def every(program):
 
 
 class Sampled:
-    """Two points of each operation, drawn from a generator."""
+    """Some points of each operation, drawn from a generator."""
 
-    def __init__(self, seed, count=2):
+    def __init__(self, seed, count=2, source=every):
         self._random = Random(seed)
         self._count = count
+        self._source = source
 
     def __call__(self, program):
-        points = every(program)
+        points = self._source(program)
         return [points[self._random.below(len(points))] for _ in range(self._count)]

@@ -7,7 +7,7 @@ Knows: the Store interface, NOR.  Must not know: the bytes of a record.
 
 import journal_model as jm
 from cuts import GEOMETRIES, Geometry, Run
-from nor import NOR
+from nor import NOR, Encrypted
 from umqtt_min import bits
 from umqtt_min.bits_plain import copy, crc, same
 from umqtt_min.store import (
@@ -360,29 +360,7 @@ def test_a_dead_flash_is_an_error_not_a_hang():
 
 
 def test_encrypted_flash():
-    """Blank reads as noise, pages of 16 bytes take one program."""
-
-    class Encrypted:
-        page = 16
-
-        def __init__(self):
-            self.flash = NOR(8, 1024, 16, True)
-
-        def ioctl(self, op, arg):
-            return self.flash.ioctl(op, arg)
-
-        def _key(self, n, off, buf):
-            at = n * 1024 + off
-            return bytes([b ^ (i * 7 + (i >> 4) * 13) & 255 for i, b in enumerate(buf, at)])
-
-        def readblocks(self, n, buf, off):
-            self.flash.readblocks(n, buf, off)
-            buf[:] = self._key(n, off, buf)
-
-        def writeblocks(self, n, buf, off):
-            return self.flash.writeblocks(n, self._key(n, off, buf), off)
-
-    flash = Encrypted()
+    flash = Encrypted(NOR(8, 1024, 16, True))
     live = 0
     for boot in range(1, 20):
         store = flash_store(flash, encrypted=True)

@@ -3,7 +3,7 @@
 Knows: nor.py.  Must not know: the journal.
 """
 
-from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut
+from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, Encrypted, PowerCut
 
 
 def raises(kind, work, *args):
@@ -47,13 +47,30 @@ def test_bounds_and_alignment_are_errors():
     flash.writeblocks(1, bytes(256), 4096 - 256)
 
 
-def test_once_refuses_other_bytes_in_a_page_until_it_is_erased():
+def test_once_takes_no_second_program_of_a_page_until_it_is_erased():
     flash = NOR(2, page=16, once=True)
     flash.writeblocks(0, bytes(16), 16)
-    flash.writeblocks(0, bytes(16), 16)
-    assert raises(OSError, flash.writeblocks, 0, b"\xff" * 16, 16)
+    assert raises(AssertionError, flash.writeblocks, 0, bytes(16), 16)
     flash.ioctl(6, 0)
     flash.writeblocks(0, b"\xff" * 16, 16)
+    assert raises(AssertionError, flash.writeblocks, 0, b"\xff" * 16, 16)
+    flash.cut_after(1, 0, INVISIBLE)
+    assert raises(PowerCut, flash.writeblocks, 0, bytes(16), 32)
+    flash.boot()
+    assert raises(AssertionError, flash.writeblocks, 0, bytes(16), 32), "it was begun"
+
+
+def test_encrypted_flash_reads_back_and_blank_is_noise():
+    flash = Encrypted(NOR(2, page=16, once=True))
+    blank = bytearray(64)
+    flash.readblocks(1, blank, 0)
+    assert len(set(blank)) > 30
+    data = bytes(range(48))
+    flash.writeblocks(1, data, 16)
+    assert data not in bytes(flash.flash.data)
+    found = bytearray(20)
+    flash.readblocks(1, found, 26)
+    assert bytes(found) == data[10:30]
 
 
 def test_a_cut_program_leaves_its_first_bytes():

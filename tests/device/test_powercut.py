@@ -49,19 +49,37 @@ def test_cuts_pages_of_256_programmed_once():
     sample(6, 7, 15)
 
 
+def test_cuts_encrypted():
+    sample(7, 8, 30)
+
+
+def test_cuts_encrypted_dropping_the_oldest():
+    sample(8, 9, 15)
+
+
 def test_last_slot_of_a_segment():
     """Cuts in the very operations that fill a segment and open the next."""
-    run = cuts.Run(cuts.GEOMETRIES[0], 9, lambda program: ())
-    run.format()
-    run.quietly(150)
-    tried = 0
-    for _ in range(80):
-        room = run.store._end - run.store._off
-        run.points = cuts.Sampled(run.random.bits(8), 3) if room < 70 else lambda program: ()
-        before = run.cuts
-        run.step()
-        tried += run.cuts - before
-    assert tried > 20, "%d cuts" % tried
+    for index in (0, 3, 5, 6, 7):
+        run = cuts.Run(cuts.GEOMETRIES[index], 9, lambda program: ())
+        run.format()
+        run.quietly(100)
+        while run.last_slot < 12:
+            pick = cuts.Sampled(run.random.bits(8), 2)
+            run.points = pick if run.in_last_slot() else lambda program: ()
+            run.step()
+        print("%s: %d cuts" % (run.geometry.name, run.last_slot))
+
+
+def test_pairs_of_cuts():
+    """A second cut in the recovery from the first one, or in the operation after it."""
+    for geometry in cuts.SMALL:
+        run = cuts.Run(geometry, 21, lambda program: ())
+        run.format()
+        run.quietly(60)
+        run.points = cuts.Sampled(22, 1, cuts.coarse)
+        while run.recovery_cuts < 20:
+            run.step_in_pairs()
+        print("%s: %d cuts, %d in recovery" % (geometry.name, run.cuts, run.recovery_cuts))
 
 
 def test_the_emulator_can_break_a_journal():
