@@ -3,7 +3,7 @@
 Knows the pointer file and the folders of the sets. Must not know how a set comes onto the board
 (ota.py) nor what it does. Slot 0 is what the cable put: `/` and `/lib`; it is never changed over
 the air and is what runs when anything about the pointer is wrong. Slots 1 and 2 are the folders
-/ota/1 and /ota/2. Renaming the pointer file into place is the one step that decides.
+/sets/1 and /sets/2. Renaming the pointer file into place is the one step that decides.
 
 A new set is on trial: each start of the program takes one of its tries, durably, before any of it
 is loaded, and the watchdog is fed for so many seconds only. When the set says that it is healthy
@@ -23,7 +23,8 @@ import watchdog
 # What a set may ask of the files above; a set that needs more is refused.
 VERSION = 1
 FIXED = ("loader", "resets", "state", "watchdog")
-ROOT = "/ota"
+# Not "/ota": a folder hides a module of its name.
+ROOT = "/sets"
 # Pauses before a program that crashed is started again: 1, 2, 4 ... seconds, and at most
 _PAUSE_S = 60
 

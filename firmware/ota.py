@@ -14,7 +14,7 @@ signed command holds those of the first piece, so each piece is checked before a
 written, though no piece is signed: what somebody else sends in between changes nothing.
 
 Pieces go straight into files in the folder of the slot that is not in use. After each 4 KiB or so
-the files are synced and /ota/get.json says how far it is: from there it goes on after a reset.
+the files are synced and /sets/get.json says how far it is: from there it goes on after a reset.
 """
 
 import hashlib
@@ -329,6 +329,8 @@ class Update:
             raise Refused("that set runs already")
         slot = target(found)
         self._drop()
+        if found.pop("failed", None):
+            loader.point(found)  # whatever is said of this set from now on is about this time
         remove(loader.folder(slot))
         need, there = body["need"] + SPARE, free()
         if need > there:
@@ -376,6 +378,7 @@ class Update:
             return
         if self._have == self._get["size"]:
             self._files.close()
+            self._pieces = _EVERY
         self._files.sync()
         self._get["have"] = self._synced = self._have
         self._get["next"] = hexlify(self._chain).decode()
@@ -410,7 +413,6 @@ class Update:
     def _swap(self):
         get = self._get
         before = loader.pointer()
-        before.pop("failed", None)
         new = {"slot": get["slot"], "id": get["sha"][:8], "version": get["version"],
                "before": before, "left": get["boots"], "seconds": get["seconds"]}
         loader.point(new)  # from here on the board boots the new set

@@ -5,6 +5,8 @@ what an action does, nor the bytes of an update. Without a key nothing is subscr
 code of commands and updates is never loaded.
 """
 
+import gc
+
 import loader
 import state
 
@@ -104,7 +106,7 @@ class Remote:
         if self._commands is None:
             return
         if self._update is None and loader.exists(loader.ROOT + "/get.json"):
-            self._updater()
+            self._load_update()
         if self._update:
             self._update.tell()
 
@@ -126,16 +128,23 @@ class Remote:
         state.save(self.kept)
         self.interval = ms
 
-    def _updater(self):
+    def _load_update(self):
         # Only here: whoever is never updated never pays for it.
-        import ota
+        gc.collect()
+        try:
+            import ota
 
-        self._update = ota.Update(lambda report: self._send(b"ota", report), self._log)
+            self._update = ota.Update(lambda report: self._send(b"ota", report), self._log)
+        except Exception as error:
+            # Too little memory, say: no reason to lose the connection, and it with each one.
+            self._log("no update: %s: %s" % (type(error).__name__, error))
         return self._update
 
     def _obey(self, name, body):
         if name == "ota":
-            (self._update or self._updater()).begin(body)
+            update = self._update or self._load_update()
+            if update:
+                update.begin(body)
         elif name == "restart":
             self._restart("command")
         elif name in self._actions:

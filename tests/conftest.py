@@ -19,6 +19,14 @@ from device_plugin import (  # noqa: E402, F401
 )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def config_home(tmp_path_factory):
+    """Keys of boards go into a folder of the tests, not into that of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def mosquitto():
     """A running mosquitto; the test is skipped only when none is installed."""

@@ -73,7 +73,7 @@ def mounted(flash):
     except OSError:
         pass  # the first one
     vfs.mount(vfs.VfsLfs2(flash, readsize=32, progsize=PROGRAM, lookahead=32), MOUNT)
-    loader.ROOT = MOUNT + "/ota"
+    loader.ROOT = MOUNT + "/sets"
 
 
 def formatted():

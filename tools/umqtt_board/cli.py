@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards as board_files
-from umqtt_board import find
+from umqtt_board import find, keys, ota_cli
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import flash as run_flash
 from umqtt_board.follow import TIMEOUT_S
@@ -55,6 +55,7 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
         ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive, confirm=consent(yes),
+        keys=keys.for_board,
     )  # fmt: skip
 
 
@@ -170,6 +171,10 @@ def stop(folder):
     board = find.virtual_board(folder)
     board.power_off()
     _progress("stopped", str(board.folder))
+
+
+cli.add_command(ota_cli.command)
+cli.add_command(ota_cli.ota)
 
 
 def main(arguments=None):

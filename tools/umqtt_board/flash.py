@@ -35,7 +35,7 @@ def flash(
     board="unix", port=None, settings=None, *, folder=None, follow_log=False, firmware=None,
     progress=lambda step, text: None, transfer=lambda done, total, path: None,
     environment=None, follow_timeout=follow.TIMEOUT_S, ask=None, baud=None, drive=None,
-    confirm=lambda text: False,
+    confirm=lambda text: False, keys=None,
 ):  # fmt: skip
     """Install library, firmware and settings on a board and start it.
 
@@ -51,6 +51,8 @@ def flash(
     environment variables that override settings; None: none (the command line gives its own)
     ask         function(key, help, secret): a text for a setting that must be given and is not;
                 None: nobody is there to be asked
+    keys        function(settings, device.Device) that returns the settings with the board's own
+                key of commands in them (keys.for_board); None: as they are
 
     Returns a Report. Raises BoardError with a sentence that says what to do. It may be
     called again after any failure and goes on where it stopped.
@@ -66,6 +68,8 @@ def flash(
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
         if flat is None and ask and not _has_settings(device):
             flat = settings_file.by_questions(wifi, ask)
+        if flat is not None and keys:
+            flat = keys(flat, device)
         items = _build(flat, progress)
         _install(device, items, flat, report, progress, transfer)
         _verify(device, description, items, report, progress)

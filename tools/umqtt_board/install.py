@@ -22,6 +22,7 @@ MAIN = "/main.py"
 OFF = "/main.py.off"
 SETTINGS = "/settings.json"  # stays when it is not given anew
 OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
+UPDATES = "/sets"  # which set from over the air is in force: none is after this
 RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
 BLOCK = 4096
 ENOSPC = 28
@@ -143,7 +144,7 @@ try:
         _old = json.load(_f)
 except (OSError, ValueError):
     _old = []
-print((_old, _list({OURS!r})))
+print((_old, _list({OURS!r}) + _list({UPDATES!r})))
 """
     recorded, present = device.value(code)
     hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}

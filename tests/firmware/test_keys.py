@@ -1,0 +1,138 @@
+"""The keys of the boards on this computer, and the set of files that an update sends."""
+
+import json
+import stat
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from bench import wait_until
+from commands import Commands, hmac_sha256
+from umqtt_board import keys, ota_send, ota_set
+from umqtt_board.errors import BoardError
+from umqtt_board.flash import flash
+from umqtt_board.paths import FIRMWARE, PROJECT
+
+sys.path.insert(0, str(PROJECT / "tests" / "device"))
+import ota_kit  # noqa: E402
+
+FLAT = {"device": "oven", "group": "g", "broker.host": "10.0.0.2", "broker.user": "u",
+        "broker.password": "hidden-word"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def test_a_new_board_gets_a_random_key_and_keeps_it():
+    first = keys.give(FLAT, "oven")
+    assert len(bytes.fromhex(first["command_key"])) == 32
+    assert keys.give(FLAT, "oven") == first
+    assert keys.give(FLAT, "other")["command_key"] != first["command_key"]
+    assert [record.device for record in keys.members("g")] == ["other", "oven"]
+
+
+def test_a_key_in_the_settings_is_kept_and_an_empty_one_means_none():
+    given = keys.give(FLAT | {"command_key": "ab" * 16}, "oven")
+    assert given["command_key"] == keys.load("g", "oven").key == "ab" * 16
+    assert keys.give(FLAT | {"command_key": ""}, "off")["command_key"] == ""
+    assert keys.find("g", "off") is None
+
+
+def test_files_are_for_their_owner_only_and_without_the_password():
+    keys.give(FLAT, "oven")
+    path = keys.root() / "g" / "oven.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.is_relative_to(PROJECT)
+    assert "hidden-word" not in path.read_text()
+    assert json.loads(path.read_text())["broker"] == {
+        "host": "10.0.0.2", "port": 1883, "tls": False, "user": "u"}
+    path.chmod(0o640)
+    with pytest.raises(BoardError, match="chmod 600"):
+        keys.load("g", "oven")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"key":"zz"}', '{"key":"00"}'])
+def test_a_damaged_file_is_named(text):
+    keys.give(FLAT, "oven")
+    path = keys.root() / "g" / "oven.json"
+    path.write_text(text)
+    with pytest.raises(BoardError, match="oven.json is damaged"):
+        keys.load("g", "oven")
+
+
+def test_counters_never_repeat_even_with_a_clock_that_goes_back(monkeypatch):
+    keys.give(FLAT, "oven")
+    records = keys.members("g")
+    first = keys.next_count(records)
+    monkeypatch.setattr(keys.time, "time_ns", lambda: 5)
+    assert keys.next_count(records) == first + 1
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda _: keys.next_count(records), range(20)))
+    assert sorted(counts) == list(range(first + 2, first + 22))
+
+
+def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards, tmp_path):
+    board = boards.make(1, "b1")
+    board.power_on()
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}}
+    first = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    assert first.settings == "written"
+    (record,) = keys.members("default")
+    assert record.device.startswith("umqtt-")
+    second = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    assert second.settings == "same" and second.written == second.removed == []
+    wait_until(lambda: record.device in board.printed(), 20, "the name of the board")
+    assert record.key not in board.printed()
+
+
+# What is sent
+
+
+def test_one_command_carries_a_code_for_each_board_of_a_group():
+    records = [keys.Record("g", f"b{n}", f"{n:02x}" * 16) for n in range(1, 9)]
+    sent = ota_send.messages(records, "g", "ota", {"count": 3, "sha": "0" * 64})
+    assert len(sent) > 1 and {topic for topic, _ in sent} == {"fleet/g/-all/cmd/ota"}
+    assert all(len(payload) <= ota_send.PAYLOAD for _, payload in sent)
+    for record in records:
+        obeyed = 0
+        for topic, payload in sent:
+            board = Commands(bytes.fromhex(record.key), 0, lambda count: None)
+            try:
+                obeyed += board.check(topic.encode(), payload)["count"] == 3
+            except ValueError:
+                assert not board.meant
+        assert obeyed == 1, record
+
+
+def test_the_code_is_the_firmwares():
+    code = ota_send.sign("0b" * 20, "a/b", b"{}")
+    assert code == b"." + hmac_sha256(b"\x0b" * 20, b"a/b\n{}").hex().encode()
+
+
+def test_the_set_has_the_form_that_the_firmware_is_tested_with():
+    files = {"app.mpy": b"a" * 1000, "lib/x.mpy": b"b" * 5000, "lib/umqtt_min/y.mpy": b"c"}
+    made, other = ota_set.Set(files, "9.9"), ota_kit.Set(files, piece=ota_set.PIECE)
+    assert made.run == other.run and list(made.pieces.values())[::-1] == other.pieces
+    body = made.command(3, 600)
+    assert {key: body[key] for key in ("sha", "chain", "size", "index", "piece", "mpy")} == {
+        key: other.body[key] for key in ("sha", "chain", "size", "index", "piece", "mpy")}
+
+
+def test_the_projects_set_is_what_a_board_may_take():
+    made = ota_set.of_project()
+    assert "app.mpy" in made.files and "lib/umqtt_min/client.mpy" in made.files
+    assert not {"boot.py", "main.py", "loader.mpy", "watchdog.mpy"} & set(made.files)
+    assert ota_set.PIECE == ota_set.constant(FIRMWARE / "ota.py", "PIECE")
+    # A piece fits the client's buffer: fixed header, the longest topic, packet identifier.
+    topic = f"fleet/{'g' * 32}/{'d' * 32}/cmd/piece"
+    head = 5 + 2 + len(topic) + 2
+    assert head + ota_set.PIECE <= ota_set.constant(FIRMWARE / "link.py", "BUFFER")
+    assert made.need >= len(made.run)
+
+
+def test_an_empty_file_cannot_be_sent():
+    with pytest.raises(BoardError):
+        ota_set.Set({"a": b""}, "1")

@@ -1,0 +1,287 @@
+"""Commands and updates end to end: host command, broker, virtual boards with the real firmware."""
+
+import shutil
+import subprocess
+import time
+from threading import Thread
+
+import pytest
+from bench import MPREMOTE, Subscriber, taken, wait_until
+from umqtt_board import cli, keys, ota_send, ota_set
+from umqtt_board.ota_send import Session
+from umqtt_board.paths import FIRMWARE, LIBRARY
+
+NEW = "9.9.9"
+
+
+@pytest.fixture(autouse=True)
+def no_keys_of_other_tests():
+    shutil.rmtree(keys.root(), ignore_errors=True)
+
+
+def changed(folder, **files):
+    """The project's set with another version, and with these files of the firmware replaced."""
+    library, firmware = folder / "lib", folder / "firmware"
+    shutil.copytree(LIBRARY, library)
+    shutil.copytree(FIRMWARE, firmware)
+    face = library / "__init__.py"
+    version = ota_set.constant(face, "__version__")
+    face.write_text(face.read_text().replace(f'"{version}"', f'"{NEW}"'))
+    for name, text in files.items():
+        (firmware / f"{name}.py").write_text(text)
+    return ota_set.of_project(library, firmware)
+
+
+@pytest.fixture(scope="module")
+def new_set(tmp_path_factory):
+    """A set that works and says so by its version."""
+    return changed(tmp_path_factory.mktemp("new"))
+
+
+def fleet(boards, port, *names, **settings):
+    """Running boards with keys, as `make flash` would have left them."""
+    made = []
+    for name in names:
+        flat = {"device": name, "group": "test", "broker.host": "127.0.0.1", "broker.port": port}
+        key = keys.give(flat, name)["command_key"]
+        board = boards.make(port, name, command_key=key, interval_ms=100, report_s=1, **settings)
+        board.power_on()
+        made.append(board)
+    for board in made:
+        board.wait_for("first publish acknowledged", 20)
+    return made
+
+
+def put(board, name, text):
+    """Write a file on a board, which is off before and after."""
+    source = board.folder / "put.txt"
+    source.write_text(text)
+    board.power_on()
+    subprocess.run([*MPREMOTE, board.port, "resume", "fs", "cp", str(source), f":{name}"],
+                   check=True, capture_output=True, timeout=60)  # fmt: skip
+    board.power_off()
+    board.console_log.unlink()
+
+
+class Sending:
+    """An update of some boards, in a thread of its own."""
+
+    def __init__(self, port, made, *names, boots=2, seconds=60, timeout=45):
+        self.session = Session("test", [keys.load("test", name) for name in names],
+                               {"host": "127.0.0.1", "port": port}, keys.next_count)  # fmt: skip
+        self._work = (made, boots, seconds, timeout)
+        self._thread = Thread(target=self._run)
+
+    def _run(self):
+        with self.session:
+            self.session.update(*self._work)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._thread.join(150)
+        assert not self._thread.is_alive()
+
+    @property
+    def states(self):
+        return {name: member.state for name, member in self.session.members.items()}
+
+    def await_part(self, name, part):
+        """Wait until a board has said that it has more than so much of the set."""
+        size = len(self._work[0].run)
+        member = self.session.members[name]
+        wait_until(lambda: member.have > part * size, 30, f"{part} of the set")
+
+
+def test_update_of_a_group_with_a_cut_and_a_lost_link(boards, broker, link, new_set):
+    one, two = fleet(boards, link.port, "b1", "b2")
+    with Subscriber(broker.port) as subscriber:
+        with Sending(broker.port, new_set, "b1", "b2") as sending:
+            sending.await_part("b1", 0.2)
+            one.cut()
+            one.power_on()
+            sending.await_part("b2", 0.5)
+            link.cut()
+        assert sending.states == {"b1": "done", "b2": "done"}
+        for board in (one, two):
+            board.wait_for(f"update {new_set.id} is in force", 10)
+            board.wait_for("update is healthy, and stays", 10)
+        # It went on where it had stopped.
+        assert one.printed().count("bytes to come") == 1
+        said = {status["device"]: status for status in subscriber.status if status["online"]}
+        assert {name: (status["version"], status["set"], status["resets"]["row"])
+                for name, status in said.items()} == {
+            "b1": (NEW, new_set.id, 0), "b2": (NEW, new_set.id, 0)}
+        # It stays after the next reset, and readings went on through all of it.
+        before = subscriber.ordinals()[-1]
+        since = len(two.printed())
+        two.reset()
+        two.wait_for("first publish acknowledged", 20, since)
+        wait_until(lambda: subscriber.status[-1].get("version") == NEW, 10, "a report")
+        assert subscriber.ordinals()[-1] > before
+
+
+def test_firmware_that_crashes_is_taken_back(boards, broker, tmp_path):
+    (board,) = fleet(boards, broker.port, "b1")
+    bad = changed(tmp_path, telemetry="raise RuntimeError('bad firmware')\n")
+    with Sending(broker.port, bad, "b1", boots=2) as sending:
+        pass
+    assert sending.states == {"b1": "taken back"}
+    assert board.printed().count("RuntimeError: bad firmware") == 2
+    assert sending.session.members["b1"].status["set"] == ""
+    assert sending.session.members["b1"].status["version"] != NEW
+    since = len(board.printed())
+    board.wait_for("first publish acknowledged", 20)
+    board.reset()
+    board.wait_for("first publish acknowledged", 20, since)
+
+
+def test_firmware_that_stands_still_is_taken_back(boards, broker, tmp_path):
+    (board,) = fleet(boards, broker.port, "b1")
+    bad = changed(tmp_path, telemetry="while True:\n    pass\n")
+    with Sending(broker.port, bad, "b1", boots=1) as sending:
+        board.wait_for("is in force", 60)
+    assert sending.states == {"b1": "taken back"}
+    assert board.printed().count("watchdog: not fed in time") == 1
+
+
+def test_a_stolen_key_commands_no_other_board(boards, broker):
+    one, two = fleet(boards, broker.port, "b1", "b2")
+    stolen, other = keys.load("test", "b1"), keys.load("test", "b2")
+    with Subscriber(broker.port) as subscriber:
+        body = {"count": time.time_ns() // 10**6, "interval_ms": 7}
+        forged = keys.Record("test", "b2", stolen.key)
+        sent = ota_send.messages([forged], "test", "interval", body)
+        sent += ota_send.messages([stolen, forged], "test", "interval", body)
+        # b1's own command, recorded and sent to b2
+        own = ota_send.messages([stolen], "test", "interval", body | {"count": body["count"] + 1})
+        sent += [(topic.replace("b1", "b2"), payload) for topic, payload in own]
+        for topic, payload in sent:
+            subscriber.client.publish(topic, payload, qos=1).wait_for_publish(10)
+        # The group's message has a code of b1: that one obeys.
+        one.wait_for("interval 7 ms by command", 10)
+        wait_until(lambda: two.printed().count("refused: wrong code") == 2, 10, "two refusals")
+        fine = ota_send.messages([other], "test", "interval", body | {"interval_ms": 77})
+        subscriber.client.publish(*fine[0], qos=1).wait_for_publish(10)
+        two.wait_for("interval 77 ms by command", 10)
+    assert "interval 7 ms" not in two.printed()
+
+
+def run_cli(capsys, *arguments):
+    """Exit status and what the command line said."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return ended.value.code or 0, said.out + said.err
+
+
+def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):
+    one, two = fleet(boards, broker.port, "b1", "b2")
+    status, said = run_cli(capsys, "command", "--group", "test", "interval", "0.25")
+    assert status == 0 and said.count("done") == 2, said
+    one.wait_for("interval 250 ms by command", 10)
+    two.wait_for("interval 250 ms by command", 10)
+    two.cut()
+    status, said = run_cli(capsys, "command", "--group", "test", "--timeout", "3", "report")
+    assert status == 1 and "not taken by b2" in said, said
+    status, said = run_cli(capsys, "command", "--device", "b1", "--group", "test", "restart")
+    assert status == 0, said
+    assert one.printed().count("restart by command") == 1
+
+
+def test_what_cannot_be_sent_is_a_sentence_and_status_2(capsys, monkeypatch):
+    flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1", "broker.port": 1}
+    keys.give(flat, "b1")
+    for arguments, sentence in (
+        (["report"], "Give --device NAME, or --group NAME"),
+        (["--device", "x", "report"], "no key for the board x of the group default (known"),
+        (["--group", "none", "report"], "no key for any board of the group none"),
+        (["--device", "../x", "report"], "is no name of a device"),
+        (["--device", "b1", "--group", "test", "report"], "127.0.0.1:1 cannot be reached"),
+        (["--device", "b1", "--group", "test", "interval", "0"], "interval: expected seconds"),
+        (["--device", "b1", "--group", "test", "interval", "soon"], "interval: expected seconds"),
+        (["--device", "b1", "--group", "test", "report", "1"], "report takes no value"),
+        (["--device", "b1", "--group", "test", "--broker", "h:p", "report"], "HOST or HOST:PORT"),
+        (["--device", "b1", "--group", "test", "--ca", "/none", "report"], "CA certificate /none"),
+    ):
+        status, said = run_cli(capsys, "command", *arguments)
+        assert status == 2 and sentence in said and "Traceback" not in said, (arguments, said)
+    keys.give(flat | {"broker.user": "u", "broker.password": "p"}, "b1")
+    monkeypatch.delenv("UMQTT_BROKER_PASSWORD", raising=False)
+    status, said = run_cli(capsys, "command", "--device", "b1", "--group", "test", "report")
+    assert status == 2 and "set UMQTT_BROKER_PASSWORD" in said
+
+
+def test_safe_mode_after_crashes_until_a_command_and_an_update_come(
+    boards, broker, link, capsys, tmp_path
+):
+    flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
+            "broker.port": broker.port}  # fmt: skip
+    key = keys.give(flat, "b1")["command_key"]
+    board = boards.make(link.port, "b1", command_key=key, safe_after=2, sensor="bomb")
+    put(board, "sensors/bomb.py", "raise RuntimeError('bomb')\n")
+    with Subscriber(broker.port) as subscriber:
+
+        def in_safe_mode(crashes):
+            return [status for status in subscriber.status
+                    if status.get("safe") and status["resets"]["crash"] == crashes]  # fmt: skip
+
+        board.power_on()
+        wait_until(lambda: in_safe_mode(2), 20, "safe mode after two crashes")
+        status = in_safe_mode(2)[-1]
+        assert status["safe"] == "2 crashes in a row" and status["resets"]["row"] == 2
+        # No fault of the network, and no power cut, is another crash or an end of the row.
+        link.down()
+        board.cut()
+        board.power_on()
+        board.wait_for("ECONNREFUSED", 20)
+        link.up()
+        wait_until(lambda: in_safe_mode(2)[-1]["resets"]["power"] > status["resets"]["power"], 20,
+                   "still in safe mode")  # fmt: skip
+        # A command ends it; the program crashes as before.
+        answer = run_cli(capsys, "command", "--device", "b1", "--group", "test", "restart")
+        assert answer[0] == 0, answer
+        wait_until(lambda: in_safe_mode(4), 20, "safe mode once more")
+        assert in_safe_mode(4)[-1]["resets"]["request"] == 1
+        # So does an update, and that one helps.
+        better = (FIRMWARE / "sensors" / "simulated.py").read_text()
+        with Sending(broker.port, changed(tmp_path, **{"sensors/bomb": better}), "b1") as sending:
+            pass
+        assert sending.states == {"b1": "done"}
+        subscriber.await_readings(3)
+
+
+def test_deep_sleep_through_an_outage(boards, broker, link):
+    flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
+            "broker.port": broker.port}  # fmt: skip
+    key = keys.give(flat, "b1")["command_key"]
+    board = boards.make(link.port, "b1", command_key=key, deep_sleep=True, awake_s=2,
+                        interval_ms=1500)  # fmt: skip
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        subscriber.await_readings(2)
+        asleep = wait_until(lambda: [status for status in subscriber.status
+                                     if "asleep_ms" in status], 10, "asleep")  # fmt: skip
+        assert asleep[-1]["online"] is False and asleep[-1]["stored"] == 0
+        link.down()
+        # One reading and one clock record from each waking.
+        board.wait_for("sleeping for .* 4 stored", 30)
+        # A command that comes while the board is asleep or cut off waits at the broker.
+        record = keys.load("test", "b1")
+        body = {"count": keys.next_count([record]), "interval_ms": 1700}
+        ((topic, payload),) = ota_send.messages([record], "test", "interval", body)
+        subscriber.client.publish(topic, payload, qos=1).wait_for_publish(10)
+        since = len(board.printed())
+        link.up()
+        board.wait_for("interval 1700 ms by command", 30, since)
+        board.wait_for("sleeping for .* 0 stored", 30, since)
+        board.cut()
+        own = taken(board)
+        wait_until(lambda: len(subscriber.ordinals()) == len(own), 10, "all readings")
+    assert subscriber.ordinals() == list(range(1, len(own) + 1)) and len(own) >= 4
+    boots = {reading.boot for reading in subscriber.readings}
+    assert len(boots) == len(own), "one reading from each waking"
+    assert {boot for boot, _ in subscriber.clocks} == boots
+    assert "watchdog" not in board.printed()

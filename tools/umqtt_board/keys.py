@@ -1,0 +1,164 @@
+"""The boards' keys as this computer keeps them: one file a board, outside the project.
+
+$XDG_CONFIG_HOME/umqtt_min/boards/GROUP/DEVICE.json (~/.config without the variable), mode 0600 in
+folders of mode 0700. A file holds the key of the board's commands, the last counter that was used
+with it and where the board's broker is. It must not know what is sent with a key.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from umqtt_board.errors import BoardError
+from umqtt_board.settings_file import firmware_settings
+
+KEY_BYTES = 32
+
+
+@dataclass
+class Record:
+    """What is known of one board.
+
+    key     hexadecimal, as in its settings
+    count   the highest counter that a command to it has had
+    broker  dict: host, port, tls, and user and ca (PEM) where the settings have them; no password
+    """
+
+    group: str
+    device: str
+    key: str
+    count: int = 0
+    broker: dict = field(default_factory=dict)
+
+
+def root():
+    """The folder with all of them; it need not exist."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "umqtt_min" / "boards"
+
+
+def _path(group, device):
+    rules = firmware_settings()
+    for key, name in (("group", group), ("device", device)):
+        faults = rules.validate({"broker.host": "-", key: name})
+        if faults or not name:
+            raise BoardError(f"{name!r} is no name of a {key}: expected {rules.expected(key)}.")
+    return root() / group / f"{device}.json"
+
+
+def load(group, device):
+    """Return the Record of a board; BoardError when there is none."""
+    record = find(group, device)
+    if record is None:
+        known = ", ".join(sorted(r.device for r in members(group, missing_ok=True))) or "none"
+        raise BoardError(
+            f"This computer has no key for the board {device} of the group {group} (known there: "
+            f"{known}). Keys are made by `make flash`, and lie in {root()}."
+        )
+    return record
+
+
+def find(group, device):
+    """Return the Record of a board, None when there is none."""
+    path = _path(group, device)
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _read(path):
+    if path.stat().st_mode & 0o077:
+        raise BoardError(f"{path} holds a key and others may read it: `chmod 600 {path}`.")
+    try:
+        data = json.loads(path.read_text())
+        bytes.fromhex(data["key"])
+        return Record(**data)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
+
+
+def members(group, missing_ok=False):
+    """Return the Records of all boards of a group, sorted by name; BoardError when it has none."""
+    folder = _path(group, "any").parent
+    found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    if not found and not missing_ok:
+        raise BoardError(f"This computer has no key for any board of the group {group}.")
+    return found
+
+
+def save(record):
+    """Write a Record; whoever reads it meanwhile gets the old one or the new one."""
+    path = _path(record.group, record.device)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # mkstemp makes it with mode 0600
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{record.device}-")
+    with open(handle, "w") as file:
+        json.dump(asdict(record), file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+@contextmanager
+def _locked():
+    root().mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(root() / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def next_count(records):
+    """Return a counter above all that these boards were ever sent, kept before it is used.
+
+    It is the time in milliseconds where that is above: so another computer with the same keys
+    gets through as well.
+    """
+    with _locked():
+        fresh = [load(record.group, record.device) for record in records]
+        count = max([time.time_ns() // 1_000_000, *(record.count + 1 for record in fresh)])
+        for record in fresh:
+            record.count = count
+            save(record)
+    return count
+
+
+def give(flat, device):
+    """Return the settings with the board's key in them; a new board gets a random one.
+
+    flat    settings as settings_file.gather() gives them; an empty "command_key" there means that
+            the board shall obey no commands, one that is not empty is kept as this board's
+    device  name of the board
+    """
+    if flat.get("command_key") == "":
+        return flat
+    with _locked():
+        record = find(flat.get("group", "default"), device)
+        if record is None:
+            record = Record(flat.get("group", "default"), device, secrets.token_hex(KEY_BYTES))
+        record.key = flat.get("command_key", record.key)
+        full = firmware_settings().complete(flat)
+        record.broker = {"host": full["broker.host"], "port": full["broker.port"],
+                         "tls": full["broker.tls"]}  # fmt: skip
+        for name in ("user", "ca"):
+            if full[f"broker.{name}"]:
+                record.broker[name] = full[f"broker.{name}"]
+        save(record)
+    return flat | {"command_key": record.key}
+
+
+def for_board(flat, device):
+    """As give(), for the board on the other end of a device.Device: it is asked for its name."""
+    name = flat.get("device")
+    if not name:
+        device.doing = "asking for its name"
+        name = "umqtt-" + device.value(
+            "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
+        )
+    return give(flat, name)

@@ -1,0 +1,139 @@
+"""The commands `umqtt-board command` and `umqtt-board ota`: to one board, or to a group.
+
+Knows the terminal. Exit status 0: all boards have taken it, 1: some have not, 2: it could not be
+sent.
+"""
+
+import os
+import sys
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from umqtt_board import keys, ota_set
+from umqtt_board.errors import BoardError
+from umqtt_board.ota_send import Session
+from umqtt_board.settings_file import firmware_settings
+
+PASSWORD = "UMQTT_BROKER_PASSWORD"
+
+_device = click.option("--device", "--board", "device", help="Name of one board.")
+_group = click.option("--group", help="All boards of this group that there is a key for; with "
+                                      "--device the group of that board (default: default).")
+_broker = click.option("--broker", help="HOST or HOST:PORT (default: where the boards are flashed "
+                                        "to go).")
+_ca = click.option("--ca", type=click.Path(dir_okay=False),
+                   help="CA certificate, a PEM file; switches TLS on.")  # fmt: skip
+
+
+def _records(device, group):
+    if device is None and group is None:
+        raise BoardError("Which board? Give --device NAME, or --group NAME for all of a group.")
+    if device:
+        return [keys.load(group or "default", device)]
+    return keys.members(group)
+
+
+def _where(records, broker, ca):
+    """The broker to use: as given, else as the first board's settings say."""
+    found = dict(records[0].broker)
+    if broker:
+        host, _, port = broker.rpartition(":") if ":" in broker else (broker, "", "")
+        if port and not port.isdigit():
+            raise BoardError(f"--broker {broker}: expected HOST or HOST:PORT.")
+        found["host"] = host
+        if port:
+            found["port"] = int(port)
+    if ca:
+        found["ca"], found["tls"] = ca, True
+    if not found.get("host"):
+        raise BoardError(f"Nothing is known of the broker of {records[0].device}: give --broker.")
+    found.setdefault("port", 8883 if found.get("tls") else 1883)
+    found["password"] = os.environ.get(PASSWORD)
+    if found.get("user") and found["password"] is None:
+        raise BoardError(f"The broker wants the password of {found['user']}: set {PASSWORD}.")
+    return found
+
+
+def _table(session, size=None):
+    table = Table(box=None, pad_edge=False)
+    for column in ("board", "state", "has") if size else ("board", "state"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("")
+    for member in session.members.values():
+        row = [member.device, member.state]
+        if size:
+            row.append(f"{100 * member.have // size:3d} %" if member.state != "waiting" else "")
+        table.add_row(*row, member.why)
+    return table
+
+
+def _run(session, work, size=None):
+    """Do the work under a table that shows how far it is; returns the exit status."""
+    console = Console()
+    with Live(_table(session, size), console=console, refresh_per_second=4) as live:
+        work(lambda: live.update(_table(session, size)))
+    left = [member.device for member in session.members.values() if member.state != "done"]
+    if left:
+        click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
+    return 1 if left else 0
+
+
+@click.command()
+@_device
+@_group
+@_broker
+@_ca
+@click.option("--timeout", default=60, show_default=True, type=click.IntRange(1),
+              help="Seconds to wait for the boards.")
+@click.argument("name", type=click.Choice(["interval", "report", "restart"]))
+@click.argument("value", required=False)
+def command(device, group, broker, ca, timeout, name, value):
+    """Send a signed command: interval SECONDS, report, or restart."""
+    body = _body(name, value)
+    records = _records(device, group)
+    where = _where(records, broker, ca)
+    with Session(records[0].group, records, where, keys.next_count) as session:
+        status = _run(session, lambda show: session.command(name, body, timeout, show))
+    sys.exit(status)
+
+
+def _body(name, value):
+    if name != "interval":
+        if value is not None:
+            raise BoardError(f"{name} takes no value, got {value!r}.")
+        return {}
+    try:
+        ms = round(float(value or "") * 1000)
+    except (ValueError, OverflowError):
+        ms = None
+    rules = firmware_settings()
+    if rules.validate({"broker.host": "-", "interval_ms": ms}):
+        raise BoardError(f"interval: expected seconds between 0.001 and 86400, got {value!r}.")
+    return {"interval_ms": ms}
+
+
+@click.command()
+@_device
+@_group
+@_broker
+@_ca
+@click.option("--timeout", default=900, show_default=True, type=click.IntRange(1),
+              help="Seconds to wait for the boards.")
+@click.option("--boots", default=3, show_default=True, type=click.IntRange(1, 100),
+              help="Starts within which the new firmware must get a publish acknowledged.")
+@click.option("--seconds", default=300, show_default=True, type=click.IntRange(1, 86400),
+              help="Time that each of these starts has.")
+def ota(device, group, broker, ca, timeout, boots, seconds):
+    """Send this project's library and firmware to boards, over MQTT."""
+    records = _records(device, group)
+    where = _where(records, broker, ca)
+    made = ota_set.of_project()
+    click.echo(f"  set {made.id}: version {made.version}, {len(made.files)} files, "
+               f"{len(made.run)} bytes")  # fmt: skip
+    with Session(records[0].group, records, where, keys.next_count) as session:
+        status = _run(session, lambda show: session.update(made, boots, seconds, timeout, show),
+                      len(made.run))  # fmt: skip
+    sys.exit(status)

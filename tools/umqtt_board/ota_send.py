@@ -1,0 +1,291 @@
+"""Commands and updates on their way: what is sent to the boards of a group, what they say to it.
+
+Knows topics, HMAC and the reports of the firmware (firmware/commands.py, ota.py, status.py). It
+must not know the terminal nor where keys lie. One thread of paho's receives; all else is called
+from one other thread.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import ssl
+import time
+from dataclasses import dataclass, field
+from threading import Condition
+
+import paho.mqtt.client as mqtt
+
+from umqtt_board.errors import BoardError
+
+ALL = "-all"
+CONNECT_S = 10
+# What fits a board's buffer beside a topic: a command for a group goes out in messages of so many.
+PAYLOAD = 400
+CODE = 65
+# Pieces on the way to one board before it must have said that it got some of them.
+WINDOW = 24
+QUIET_S = 2.0  # without a word from a board for so long, its pieces are sent again
+QUIET_MOST_S = 30.0  # ... and after each fruitless time twice as long, up to
+COMMAND_AGAIN_S = 30.0  # the signed command is sent again to a board that says nothing of it
+FINAL = ("done", "refused", "taken back")
+
+
+@dataclass
+class Member:
+    """One board in a session.
+
+    state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
+    why    what the board said to it
+    have   bytes that it has of the set
+    """
+
+    record: object
+    state: str = "waiting"
+    why: str = ""
+    have: int = 0
+    status: dict = field(default_factory=dict)
+    sent: int = 0  # offset of the next piece for it
+    heard: float = 0.0
+    asked: float = 0.0
+    quiet: float = QUIET_S
+
+    @property
+    def device(self):
+        return self.record.device
+
+    @property
+    def final(self):
+        return self.state in FINAL
+
+
+def sign(key, topic, body):
+    """The code (65 bytes) of one board for a body on a topic; firmware/commands.py checks it."""
+    code = hmac.new(bytes.fromhex(key), topic.encode() + b"\n" + body, hashlib.sha256)
+    return b"." + code.hexdigest().encode()
+
+
+def messages(records, group, name, body):
+    """Return [(topic, payload)] that carry one command to these boards.
+
+    One board gets it on its own topic, several on the group's: one body with a code for each.
+    """
+    text = json.dumps(body, separators=(",", ":")).encode()
+    if len(records) == 1:
+        topic = f"fleet/{group}/{records[0].device}/cmd/{name}"
+        return [(topic, text + sign(records[0].key, topic, text))]
+    topic = f"fleet/{group}/{ALL}/cmd/{name}"
+    codes = [sign(record.key, topic, text) for record in records]
+    room = max(1, (PAYLOAD - len(text)) // CODE)
+    return [(topic, text + b"".join(codes[at : at + room])) for at in range(0, len(codes), room)]
+
+
+class Session:
+    """A connection to the broker of a group's boards.
+
+    group    name of the group
+    records  keys.Record of each board that is meant; their keys are used, nothing is saved
+    broker   dict: host, port, tls, ca (PEM or None), user, password
+    count    function(records) -> a counter above all they were ever sent, durable
+    """
+
+    def __init__(self, group, records, broker, count):
+        self.group = group
+        self.members = {record.device: Member(record) for record in records}
+        self.changed = Condition()
+        self._count = count
+        self._broker = broker
+        self._ready = False
+        self._failure = None
+        self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2,
+                                   client_id=f"umqtt-board-{os.urandom(4).hex()}")  # fmt: skip
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_message = self._on_message
+        if broker.get("user"):
+            self._client.username_pw_set(broker["user"], broker.get("password"))
+        if broker.get("tls"):
+            self._client.tls_set_context(_context(broker.get("ca")))
+        self._set = None
+
+    def __enter__(self):
+        where = f"{self._broker['host']}:{self._broker['port']}"
+        try:
+            self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
+        except (OSError, ValueError) as error:
+            raise BoardError(f"The broker at {where} cannot be reached: {error}.")
+        self._client.loop_start()
+        with self.changed:
+            self.changed.wait_for(lambda: self._ready or self._failure, CONNECT_S)
+        if not self._ready:
+            self.__exit__()
+            raise BoardError(f"The broker at {where} does not let us in: "
+                             f"{self._failure or f'no answer within {CONNECT_S} s'}.")  # fmt: skip
+        return self
+
+    def __exit__(self, *_):
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    # ---- paho's thread
+
+    def _on_connect(self, client, _userdata, _flags, reason, _properties):
+        if reason.is_failure:
+            with self.changed:
+                self._failure = str(reason)
+                self.changed.notify_all()
+            return
+        topics = [(f"fleet/{self.group}/{name}/{level}", 1)
+                  for name in self.members for level in ("status", "ota")]  # fmt: skip
+        client.subscribe(topics)
+
+    def _on_subscribe(self, *_):
+        with self.changed:
+            self._ready = True
+            self.changed.notify_all()
+
+    def _on_message(self, _client, _userdata, message):
+        _, _, device, level = message.topic.split("/")
+        try:
+            said = json.loads(message.payload)
+        except ValueError:
+            return  # not a board of ours
+        member = self.members.get(device)
+        if member is None or not isinstance(said, dict):
+            return
+        with self.changed:
+            if level == "status":
+                self._hear_status(member, said)
+            elif self._set and said.get("id") == self._set.id:
+                self._hear_update(member, said)
+            self.changed.notify_all()
+
+    def _hear_status(self, member, said):
+        if not said.get("online"):
+            return
+        member.status = said
+        made = self._set
+        if made is None or member.final:
+            return
+        if said.get("set") == made.id:
+            member.state = "on trial" if said.get("trial") else "done"
+            member.have = len(made.run)
+        elif (said.get("failed") or {}).get("id") == made.id:
+            # Until the board has taken the command this is about an earlier try.
+            if member.state not in ("waiting", "sent"):
+                member.state, member.why = "taken back", said["failed"].get("why", "")
+
+    def _hear_update(self, member, said):
+        member.heard, member.quiet = time.monotonic(), QUIET_S
+        if member.final:
+            return
+        member.state, member.why = said.get("state", ""), said.get("why", "")
+        have = said.get("have", 0)
+        if member.state == "receiving":
+            # What the board does not have by its own word is sent again, from there.
+            if have < member.have or have == 0 or member.sent < have:
+                member.sent = have
+            member.have = have
+
+    # ---- commands
+
+    def send(self, name, body, members=None):
+        """Send a signed command to members (default: all); returns its counter."""
+        records = [member.record for member in (members or self.members.values())]
+        count = self._count(records)
+        for topic, payload in messages(records, self.group, name, body | {"count": count}):
+            self._client.publish(topic, payload, qos=1)
+        return count
+
+    def command(self, name, body, timeout, show=lambda: None):
+        """Send a command; return when every board has obeyed it or `timeout` seconds are over."""
+        count = self.send(name, body)
+        for member in self.members.values():
+            member.state = "sent"
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            with self.changed:
+                for member in self.members.values():
+                    if member.status.get("count", 0) >= count:
+                        member.state = "done"
+                if all(member.final for member in self.members.values()):
+                    break
+                self.changed.wait(0.2)
+            show()
+        show()
+
+    # ---- updates
+
+    def update(self, made, boots, seconds, timeout, show=lambda: None):
+        """Send a set; return when every board has it in force or has said no, or time is over.
+
+        made            ota_set.Set
+        boots, seconds  see Set.command
+        timeout         seconds
+        show            called a few times a second
+        """
+        body = made.command(boots, seconds)
+        with self.changed:
+            self._set = made
+            for member in self.members.values():
+                # The retained status of a board that has it already.
+                self._hear_status(member, member.status)
+        self._command(body, [m for m in self.members.values() if not m.final])
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            with self.changed:
+                open_ = [m for m in self.members.values() if not m.final]
+                if not open_:
+                    break
+            self._push(open_, body)
+            show()
+            with self.changed:
+                self.changed.wait(0.1)
+        show()
+
+    def _command(self, body, members):
+        if not members:
+            return
+        now = time.monotonic()
+        for member in members:
+            member.asked = member.heard = now
+            member.state = "sent"
+        self.send("ota", body, members)
+
+    def _push(self, members, body):
+        now = time.monotonic()
+        silent = [m for m in members if m.state == "sent" and now - m.asked > COMMAND_AGAIN_S]
+        self._command(body, silent)
+        for member in members:
+            if member.state != "receiving":
+                continue
+            if now - member.heard > member.quiet:
+                member.sent = member.have
+                member.heard, member.quiet = now, min(QUIET_MOST_S, 2 * member.quiet)
+            self._pieces(member)
+
+    def _pieces(self, member):
+        topic = f"fleet/{self.group}/{member.device}/cmd/piece"
+        made = self._set
+        end = min(len(made.run), member.have + WINDOW * made.step)
+        while member.sent < end:
+            piece = made.pieces.get(member.sent)
+            if piece is None:  # it has an offset that no piece begins at: begin anew
+                member.sent = 0
+                return
+            # QoS 0: what a broker would keep for a board that is away comes out of turn.
+            self._client.publish(topic, piece, qos=0)
+            member.sent += made.step
+
+
+def _context(ca):
+    if ca and not ca.startswith("-----BEGIN"):
+        try:
+            ca = open(ca).read()
+        except OSError as error:
+            raise BoardError(f"The CA certificate {ca} cannot be read: {error.strerror}. "
+                             "Give its file on this computer as --ca.")  # fmt: skip
+    try:
+        return ssl.create_default_context(cadata=ca or None)
+    except ssl.SSLError as error:
+        raise BoardError(f"The CA certificate is not right: {error}.")
