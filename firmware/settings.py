@@ -34,6 +34,10 @@ SCHEMA = (
     ("readings", INT, 0, 1073741823, 0, "stop after so many readings; 0: never"),
     ("sensor", NAME, 1, 32, "auto",
      "driver, a module of sensors/: simulated, chip, ...; auto: chip, or simulated off a chip"),
+    ("i2c.bus", INT, 0, 3, 0, "number of the I2C bus, for a sensor on one"),
+    ("i2c.scl", INT, -1, 48, -1, "its pins; -1: those that the port gives this bus"),
+    ("i2c.sda", INT, -1, 48, -1, "see i2c.scl"),
+    ("i2c.address", INT, 0, 119, 0, "address of the sensor on the bus; 0: the driver's usual one"),
     ("qos", INT, 1, 2, 1, "MQTT QoS of the readings"),
     ("confirm", ("broker", "pipeline"), 0, 0, "broker",
      "who releases a reading: the broker's acknowledgement, or the pipeline's durable mark"),
@@ -170,6 +174,8 @@ def _together(flat, errors):
         errors.append("watchdog_s: expected 0, or at least connect_s + 30 = %d" % (connect + 30))
     if flat.get("retry.max_ms", 60000) < flat.get("retry.first_ms", 500):
         errors.append("retry.max_ms: expected at least retry.first_ms")
+    if (flat.get("i2c.scl", -1) < 0) != (flat.get("i2c.sda", -1) < 0):
+        errors.append("i2c.sda: expected both i2c.scl and i2c.sda, or neither")
     if flat.get("full") == "release" and flat.get("confirm", "broker") != "pipeline":
         errors.append('full: "release" needs confirm = "pipeline"; with confirm = "broker" '
                       "nothing acknowledged is kept")

@@ -99,6 +99,19 @@ def test_keys_that_must_agree():
     assert settings.validate(with_(full="release", confirm="pipeline")) == []
 
 
+def test_watchdog_must_outlast_what_a_step_may_wait():
+    # Else a broker that does not answer would look like a main loop that hangs.
+    refused(with_(watchdog_s=30), "watchdog_s", "at least connect_s + 30 = 40")
+    refused(with_(connect_s=60, watchdog_s=89), "watchdog_s", "at least connect_s + 30 = 90")
+    for good in ({"watchdog_s": 0, "connect_s": 60}, {"watchdog_s": 40}, {"connect_s": 60}):
+        assert settings.validate(with_(**good)) == []
+
+
+def test_pins_of_a_bus_come_in_pairs():
+    refused(with_(**{"i2c.scl": 5}), "i2c.sda", "both i2c.scl and i2c.sda")
+    assert settings.validate(with_(**{"i2c.scl": 5, "i2c.sda": 4})) == []
+
+
 def test_not_a_table():
     assert "expected a table" in settings.validate([])[0]
 
