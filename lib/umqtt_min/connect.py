@@ -16,10 +16,20 @@ def connect(client, clean, timeout):
 
     clean: bool; timeout: ms for all of it. The caller closes on any exception.
     """
+    end = time.ticks_add(time.ticks_ms(), timeout)
+    if not clean and client._session and client._session.hopeless():
+        _login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
+        client.disconnect()
+        client._busy = 1
+        client._session.forget()
+    _login(client, clean, end)
+    _begin(client, clean)
+
+
+def _login(client, clean, end):
     from .stream import Waiter
 
-    end = time.ticks_add(time.ticks_ms(), timeout)
-    sock = _open(client, timeout)
+    sock = _open(client, max(1, time.ticks_diff(end, time.ticks_ms())))
     client._open(sock, Waiter(sock))
     buf = client._tx.buf
     n = _size(client)
@@ -31,7 +41,6 @@ def connect(client, clean, timeout):
     code = _connack(client, end)
     if code:
         raise MQTTException(code)
-    _begin(client, clean)
 
 
 def _open(client, timeout):

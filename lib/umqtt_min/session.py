@@ -26,6 +26,7 @@ _HELD = const(2)
 _AGAIN = const(3)
 
 _CALLBACK = const(2)  # as in client.py
+_HOPELESS = const(3)  # connections in a row
 
 
 def session_key(client):
@@ -59,6 +60,9 @@ class Session:
         self.pid = self.seq = 0  # of the message stored last
         self._topic = self._msg = None  # and its contents, until it is sent
         self._busy = self._id = 0
+        # Connections in a row on which PUBREL was sent again and nothing came back.
+        self._vain = 0
+        self._owed = False  # PUBREL was sent again on this one, and nothing has come yet
         store.open()
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
@@ -67,7 +71,7 @@ class Session:
         """CONNACK is in. fresh: the broker has no session, or must not have one."""
         store = self._store
         key = session_key(self._client)
-        if fresh or store.key != key:
+        if fresh or self._vain < 0 or store.key != key:
             if store.live:
                 self._client.counters.lost_sessions += 1
             store.session(key)
@@ -77,8 +81,23 @@ class Session:
         for i in range(self._size):
             self._next[i] = 0
         self._count = self._cursor = self._back = 0
+        self._vain = self._vain + 1 if self._owed else 0
+        self._owed = False
         self._client._tx.prompt()  # none of them may wait for another's TCP ACK
         self.pump()
+
+    def hopeless(self):
+        """True if the broker will not take this session up again.
+
+        Some close on a PUBREL whose message they have completed, instead of answering
+        it [MQTT-4.3.3-2], and would do so for ever.
+        """
+        return self._vain + self._owed >= _HOPELESS
+
+    def forget(self):
+        """The broker was made to forget the session: all is sent as new after CONNACK."""
+        self._owed = False
+        self._vain = -1
 
     # Sending
 
@@ -194,6 +213,7 @@ class Session:
         # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
         c = self._client
         c.counters.redelivered += 1
+        self._owed = True
         c._tx.control(0x6A if c.protocol[DUP] & 1 else 0x62, c._wire(pid))
         self._fly(seq, pid, 7)
 
@@ -274,6 +294,7 @@ class Session:
     def on_ack(self, t, pid):
         """PUBACK (4), PUBREC (5) or PUBCOMP (7) has come for `pid`."""
         i = self._slot(pid) if self._count else -1
+        self._owed = False
         if i < 0:
             self._client.counters.unexpected += 1
         elif t == 5 and self._next[i] >= 5:

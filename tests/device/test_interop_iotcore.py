@@ -10,7 +10,8 @@ import time
 
 import interop_common as common
 import machine
-from umqtt_min import MQTTException
+from umqtt_min import MQTTException, RAMStore
+from umqtt_min.reconnect import Reconnect
 
 
 def test_every_qos_both_ways():
@@ -35,6 +36,26 @@ def test_unacknowledged_messages_come_again():
     seen, present = common.unacknowledged(1)
     assert present is True
     assert len(seen) == 2
+
+
+def test_a_release_that_it_does_not_know_any_more_holds_nothing_up():
+    # It closes on such a PUBREL, every time [it should answer: MQTT-4.3.3-2].
+    store = RAMStore()
+    c, got = common.client(store=store)
+    topic = common.unique("released").encode()
+    c.connect()
+    c.subscribe(topic, 2)
+    c.disconnect()
+    # As after a power cut between the broker's PUBCOMP and its record.
+    store.rec(store.put(4711, 4, topic, b"released"))
+    link = Reconnect(c, [(topic, 2)], first=0.1, most=0.2)
+    end = time.ticks_add(time.ticks_ms(), 20000)
+    while not got and time.ticks_diff(end, time.ticks_ms()) > 0:
+        link.step()
+        time.sleep_ms(5)
+    assert got == [(topic, b"released")]
+    assert c.counters.lost_sessions == 1
+    assert c.flush(10)
 
 
 def test_will():
