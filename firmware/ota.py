@@ -36,6 +36,8 @@ SPARE = 4 * 4096
 PIECE = 384
 # A report for every so many pieces taken, and not more often than this for pieces out of turn.
 _EVERY = 8
+# A sleeping board stays awake for an update as long as pieces come; without one, so long.
+_ACTIVE_MS = 10000
 _TELL_MS = 500
 # (key of the command, type, lowest, highest); a text's length lies between the two
 _FIELDS = (
@@ -275,14 +277,17 @@ class Update:
         self._get = {}
         self._files = None
         self._have = self._synced = self._pieces = 0
-        self._told = ticks_ms()
+        self._told = self._moved = ticks_ms()
         self.forged = 0
         self._resume()
 
     @property
     def busy(self):
-        """True while pieces are expected or being checked."""
-        return bool(self._get)
+        """True while an update goes on: a piece has come a moment ago, or all are there."""
+        get = self._get
+        if not get:
+            return False
+        return self._have == get["size"] or ticks_diff(ticks_ms(), self._moved) < _ACTIVE_MS
 
     def _resume(self):
         try:
@@ -297,6 +302,7 @@ class Update:
     def _open(self):
         get = self._get
         self._files = Files(loader.folder(get["slot"]), get["index"])
+        self._moved = ticks_ms()
         self._have = self._synced = get["have"]
         self._chain = unhexlify(get["next"])
         self._id = unhexlify(get["sha"][:8])
@@ -371,6 +377,7 @@ class Update:
         self._files.write(data)
         self._have += len(data)
         self._pieces += 1
+        self._moved = ticks_ms()
 
     def _keep(self):
         # Files first: what get.json says is there must be there.

@@ -18,8 +18,6 @@ from app import log
 LINGER_MS = 700
 # Shorter makes no sense: a chip needs most of a second to start.
 SHORTEST_MS = 1000
-# An update keeps the board awake while pieces come, and not longer than this without one.
-UPDATE_S = 30
 
 
 class Waking:
@@ -46,8 +44,7 @@ class Waking:
         """Tell whether there is nothing left to do, or no time left to do it in."""
         app, now = self._app, ticks_ms()
         if app.remote.updating:
-            # From here on the update has the time that it takes.
-            self._limit = ticks_diff(now, self._from) + UPDATE_S * 1000
+            return False  # it has the time that it takes
         if ticks_diff(now, self._from) >= self._limit:
             return True
         if not app.link.up:
@@ -58,7 +55,7 @@ class Waking:
         if ticks_diff(now, self._linked) < LINGER_MS:
             return False
         self._catch_up()
-        return app.idle and not app.remote.updating
+        return app.idle
 
     def _catch_up(self):
         # The mark of the pipeline stood still over at least stall_s of sleep: once per waking, or

@@ -73,6 +73,52 @@ def test_other_key_topic_or_body_is_refused():
     assert kept == [] and commands.refused == 67
 
 
+def test_every_truncation_is_refused():
+    commands, kept = board()
+    good = sign(KEY, TOPIC, b'{"count":7,"interval_ms":500}')
+    for length in range(len(good)):
+        refusal(commands, TOPIC, good[:length])
+        refusal(commands, TOPIC, good[len(good) - length :])
+    assert kept == [] and commands.check(TOPIC, good)["count"] == 7
+
+
+def test_commands_out_of_order_only_ever_go_forward():
+    commands, kept = board()
+    sent = [sign(KEY, TOPIC, b'{"count":%d}' % count) for count in range(1, 9)]
+    obeyed = []
+    for count in (3, 1, 5, 5, 4, 8, 2, 7, 6, 8):
+        try:
+            obeyed.append(commands.check(TOPIC, sent[count - 1])["count"])
+        except Refused:
+            pass  # late or repeated
+    assert obeyed == kept == [3, 5, 8]
+
+
+GROUP = b"fleet/g/-all/cmd/interval"
+
+
+def group(body, keys):
+    """One command for the boards with these keys."""
+    return body + b"".join([sign(key, GROUP, body)[len(body) :] for key in keys])
+
+
+def test_one_of_several_codes_is_enough_and_no_other_key_finds_its_own():
+    keys = [bytes([n]) * 16 for n in range(5)]
+    message = group(b'{"count":1}', keys)
+    for key in keys:
+        assert Commands(key, 0, lambda count: None).check(GROUP, message) == {"count": 1}
+    stranger = Commands(b"\x77" * 16, 0, None)
+    assert "wrong code" in refusal(stranger, GROUP, message) and not stranger.meant
+    # A key that was stolen makes no code for another board, whatever is put around it.
+    forged = group(b'{"count":2}', [keys[0]] * 4)
+    assert "wrong code" in refusal(Commands(keys[1], 0, None), GROUP, forged)
+    # The group's command is none on a board's own topic, nor the other way round.
+    assert "wrong code" in refusal(Commands(keys[1], 0, None), TOPIC, message)
+    # Codes that are cut or shifted are none.
+    for payload in (message[:-1], message[:-65] + message[-64:], message + b".", message + b"0"):
+        assert "BODY.CODE" in refusal(Commands(keys[1], 0, None), GROUP, payload)
+
+
 def test_what_is_no_command_is_refused():
     commands, kept = board()
     code = b"." + b"0" * 64
