@@ -37,8 +37,9 @@ def folder(slot):
 def pointer():
     """Return what the pointer file says: a dict with "slot" 0, 1 or 2.
 
-    With a set from over the air "id" and "version"; on trial also "before" (what the pointer said
-    until then), "left" (tries) and "seconds"; "failed" {"id", "why"} after one was taken back.
+    With a set from over the air "id", "version" and "need" (bytes of flash); on trial also
+    "before" (what the pointer said until then), "left" (tries) and "seconds"; "failed" {"id",
+    "why"} after one was taken back.
     """
     try:
         found = state.load(ROOT + "/boot.json")

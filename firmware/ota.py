@@ -19,13 +19,13 @@ the files are synced and /sets/get.json says how far it is: from there it goes o
 
 import hashlib
 import json
-import os
 import sys
 from binascii import hexlify, unhexlify
 from time import ticks_diff, ticks_ms
 
 import loader
 import state
+from fileset import Files, Refused, free, make_folders, remove
 
 HEAD = 8  # ID and OFFSET
 CHAIN = 16
@@ -46,10 +46,6 @@ _FIELDS = (
     ("need", int, 0, 16777216), ("mpy", int, 0, 255), ("loader", int, 0, 255),
     ("boots", int, 1, 100), ("seconds", int, 1, 86400),
 )  # fmt: skip
-
-
-class Refused(ValueError):
-    """The update cannot be taken; str() says why."""
 
 
 def _check(body):
@@ -76,198 +72,15 @@ def target(found):
     return 2 if found["slot"] == 1 else 1
 
 
-def remove(path):
-    """Remove a file or a folder with all that is in it; nothing when it is not there."""
-    try:
-        entries = list(os.ilistdir(path)) if hasattr(os, "ilistdir") else [
-            (name,) for name in os.listdir(path)]
-    except OSError:
-        entries = None
-    if entries is None:
-        try:
-            os.remove(path)
-        except OSError:
-            pass
-        return
-    for entry in entries:
-        remove(path + "/" + entry[0])
-    os.rmdir(path)
-
-
-def _make(path):
-    # The folders above a file.
-    at = path.find("/", 1)
-    while at > 0:
-        try:
-            os.mkdir(path[:at])
-        except OSError as error:
-            if error.args[0] != 17:
-                raise
-        at = path.find("/", at + 1)
-
-
-def free():
-    """Return the bytes that are free where the sets lie."""
-    try:
-        size = os.statvfs(loader.ROOT)
-    except OSError:
-        size = os.statvfs(loader.ROOT.rsplit("/", 1)[0] or "/")
-    return size[0] * size[3]
-
-
-class Files:
-    """The set in its folder, written and read as one run of bytes.
-
-    folder  where it lies
-    index   length of its index, bytes
-    """
-
-    def __init__(self, folder, index):
-        self.folder = folder
-        self._index = index
-        self._rows = None
-        self._file = None
-        self._left = 0
-        self._hash = None
-
-    def rows(self):
-        """Open the index for row(), from its start."""
-        if self._rows:
-            self._rows.close()
-        self._rows = open(self.folder + "/index", "rb")
-
-    def row(self):
-        """Return (size, SHA-256 as text, path on the board) of the next file, None at the end."""
-        line = self._rows.readline()
-        if not line:
-            return None
-        try:
-            size, sha, name = line.decode().split()
-            size = int(size)
-        except ValueError:
-            raise Refused("the index is damaged")
-        if size < 0 or name.startswith("/") or ".." in name or "\\" in name:
-            raise Refused("no name for a file of a set: %r" % name)
-        return size, sha, self.folder + "/" + name
-
-    def seek(self, at):
-        """Go on writing `at` bytes from the start of the run; what lies before it is there."""
-        self.close()
-        path = self.folder + "/index"
-        self._left = self._index
-        if at >= self._index:
-            at -= self._index
-            self.rows()
-            self._left = 0
-            while at:
-                self._left, _, path = self.row()
-                if at < self._left:
-                    break
-                at -= self._left
-                self._left = 0
-        if self._left:
-            self._left -= at
-            _make(path)
-            self._file = open(path, "r+b" if at else "wb")
-            if at:
-                self._file.seek(at)
-
-    def write(self, data):
-        """Write a memoryview; files are opened and closed on the way."""
-        while len(data):
-            if not self._left:
-                self._next()
-            n = min(self._left, len(data))
-            if self._file.write(data[:n]) != n:
-                raise OSError(28)
-            self._left -= n
-            data = data[n:]
-
-    def _next(self):
-        self._shut()
-        if self._rows is None:
-            self.rows()
-        while not self._left:
-            found = self.row()
-            if found is None:
-                raise Refused("longer than its index says")
-            self._left = found[0]
-            _make(found[2])
-            self._file = open(found[2], "wb")
-            if not self._left:
-                self._shut()
-
-    def sync(self):
-        """Make durable what was written."""
-        if self._file:
-            self._file.flush()
-            if hasattr(os, "fsync"):
-                os.fsync(self._file.fileno())
-
-    def _shut(self):
-        if self._file:
-            self.sync()
-            self._file.close()
-            self._file = None
-
-    def close(self):
-        """Close what is open."""
-        self._shut()
-        if self._rows:
-            self._rows.close()
-            self._rows = None
-
-    # Reading all of it back
-
-    def check(self):
-        """Check one file more; return the SHA-256 of the run when all are right, else None.
-
-        Raises Refused for a file that is not what the index says.
-        """
-        if self._hash is None:
-            self._hash = hashlib.sha256()
-            _read(self.folder + "/index", self._hash, None)
-            self.rows()
-            return None
-        found = self.row()
-        if found is None:
-            digest, self._hash = self._hash.digest(), None
-            return digest
-        size, sha, path = found
-        one = hashlib.sha256()
-        if _read(path, self._hash, one) != size or hexlify(one.digest()).decode() != sha:
-            self._hash = None
-            raise Refused("%s is not what the index says" % path)
-        return None
-
-
-def _read(path, whole, one):
-    # Add a file to one or two hashes; returns its length.
-    length = 0
-    buf = bytearray(512)
-    view = memoryview(buf)
-    try:
-        with open(path, "rb") as file:
-            while True:
-                n = file.readinto(buf)
-                if not n:
-                    return length
-                whole.update(view[:n])
-                if one:
-                    one.update(view[:n])
-                length += n
-    except OSError:
-        return -1
-
-
 class Update:
     """The update of this board, if one is on its way; taken up where an earlier start left it.
 
     send  function(payload): publishes a report, bytes; what it raises passes
     log   function(text)
 
-    A report is JSON: "id", "state" ("receiving", "checking", "restarting", "refused"), "have" and
-    "size" in bytes, "why" when it was refused.
+    A report is JSON: "id", "state" ("receiving", "checking", "restarting", "making room" or
+    "refused"), "have" and "size" in bytes, "why" when it was refused. After "making room" the
+    board starts the set that the cable put, and wants the command once more.
     """
 
     def __init__(self, send, log):
@@ -279,6 +92,7 @@ class Update:
         self._have = self._synced = self._pieces = 0
         self._told = self._moved = ticks_ms()
         self.forged = 0
+        self._leave = False
         self._resume()
 
     @property
@@ -337,18 +151,31 @@ class Update:
         self._drop()
         if found.pop("failed", None):
             loader.point(found)  # whatever is said of this set from now on is about this time
-        remove(loader.folder(slot))
-        need, there = body["need"] + SPARE, free()
-        if need > there:
-            raise Refused("needs %d bytes of flash, %d are free" % (need, there))
+        for unused in (1, 2):
+            if unused != found["slot"]:
+                remove(loader.folder(unused))
+        if not self._has_room(body, found):
+            return
         get = {key: body[key] for key, _, _, _ in _FIELDS}
         get["slot"], get["have"], get["next"] = slot, 0, body["chain"]
-        _make(loader.folder(slot) + "/")
+        make_folders(loader.folder(slot) + "/")
         state.save(get, self._path)
         self._get = get
         self._open()
         self._log("update %s, version %s: %d bytes to come"
                   % (get["sha"][:8], get["version"], get["size"]))
+
+    def _has_room(self, body, found):
+        need, there = body["need"] + SPARE, free()
+        if need <= there:
+            return True
+        if need > there + found.get("need", 0):
+            raise Refused("needs %d bytes of flash, %d are free" % (need, there))
+        # Without the set that runs there is room: the one that the cable put takes the update.
+        loader.point({"slot": 0})
+        self._leave = True
+        self._tell("making room", "", body["sha"])
+        return False
 
     def piece(self, payload):
         """Take a piece; for use in the client's callback. Whatever it is, it raises nothing."""
@@ -394,10 +221,12 @@ class Update:
     # What is done about it
 
     def step(self):
-        """Check one more file, tell how far it is; return True when a new set is in force.
+        """Check one more file, tell how far it is; return True when another set is in force.
 
         The board must be started anew then. Raises what telling raises.
         """
+        if self._leave:
+            return True
         if self._pieces >= _EVERY:
             self.tell()
         if not self._get or self._have < self._get["size"]:
@@ -421,7 +250,8 @@ class Update:
         get = self._get
         before = loader.pointer()
         new = {"slot": get["slot"], "id": get["sha"][:8], "version": get["version"],
-               "before": before, "left": get["boots"], "seconds": get["seconds"]}
+               "need": get["need"], "before": before, "left": get["boots"],
+               "seconds": get["seconds"]}
         loader.point(new)  # from here on the board boots the new set
         self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))
         self._drop()

@@ -197,6 +197,30 @@ def test_too_little_flash_is_refused_in_numbers():
             ota.free = saved
 
 
+def test_where_two_updates_do_not_fit_the_cables_set_takes_the_next():
+    with Board() as board:
+        one, two = small(1, need=50000), small(2, need=60000)
+        board.install(one)
+        loader.healthy()
+        saved = ota.free
+        try:
+            ota.free = lambda: 20000
+            board.update.begin(two.body)
+            assert board.last["why"] == "needs 76384 bytes of flash, 20000 are free"
+            assert loader.pointer()["slot"] == 1 and not board.update.step()
+            ota.free = lambda: 30000
+            board.update.begin(two.body)
+            assert board.last["state"] == "making room" and board.update.step()
+            assert loader.pointer() == {"slot": 0}
+            # The board has started again, and is asked again.
+            board.start()
+            ota.free = lambda: 30000 if loader.exists(loader.folder(1)) else 80000
+            board.install(two)
+        finally:
+            ota.free = saved
+        assert loader.pointer()["before"] == {"slot": 0} and two.lies_in(loader.folder(1))
+
+
 def test_a_set_that_is_not_what_was_signed_never_boots():
     # The holder of the key made it wrong: chain right, index or whole wrong.
     with Board() as board:
@@ -278,7 +302,7 @@ def test_a_healthy_set_stays():
         board.install(made)
         assert loader.try_once()["left"] == 2 and loader.healthy()
         for _ in range(5):
-            assert loader.try_once() == {"slot": 1, "id": made.id, "version": "9.9"}
+            assert loader.try_once() == {"slot": 1, "id": made.id, "version": "9.9", "need": 0}
         assert not loader.healthy()
 
 

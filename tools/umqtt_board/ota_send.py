@@ -28,6 +28,7 @@ WINDOW = 24
 QUIET_S = 2.0  # without a word from a board for so long, its pieces are sent again
 QUIET_MOST_S = 30.0  # ... and after each fruitless time twice as long, up to
 COMMAND_AGAIN_S = 30.0  # the signed command is sent again to a board that says nothing of it
+RESTART_S = 8.0  # time that a board gets to start before it is asked again
 FINAL = ("done", "refused", "taken back")
 
 
@@ -180,6 +181,11 @@ class Session:
         if member.final:
             return
         member.state, member.why = said.get("state", ""), said.get("why", "")
+        if member.state == "making room":
+            # It starts anew, with an older set, and is asked again then.
+            member.state, member.why = "sent", "making room in its flash"
+            member.asked = time.monotonic() - COMMAND_AGAIN_S + RESTART_S
+            return
         have = said.get("have", 0)
         if member.state == "receiving":
             # What the board does not have by its own word is sent again, from there.
