@@ -25,12 +25,14 @@ BACKUP ?=
 # test: arguments for pytest, for instance TESTS="tests/device -k keepalive"
 TESTS ?=
 
+# fuzz: SEED=, and how many spoiled streams on each interpreter
+MUTATIONS ?=
 # bench: a folder with umqtt/simple.py and mqtt_as, to be measured beside it
 PEERS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl stop lint types bench powercut clean
+.PHONY: help venv demo test flash boards logs repl stop lint types bench powercut fuzz clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -93,6 +95,9 @@ bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients: PEER
 
 powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: some minutes
 	@$(BIN)/python tests/powercut/campaign.py
+
+fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: some 15 minutes: SEED= MUTATIONS=
+	@$(BIN)/python tests/fuzz/campaign.py $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)
 	@[ ! -x $(BIN)/umqtt-board ] || [ ! -d build/boards ] || $(BIN)/umqtt-board stop || true

@@ -98,6 +98,9 @@ def _connack(client, end):
     # The return code. CONNACK is the first packet of a broker [MQTT-3.2.0-1].
     rx = client._rx
     while True:
+        # At its first byte: a PUBLISH larger than the buffer would be handed on in pieces.
+        if rx.end and rx.buf[rx.start] >> 4 != 2:
+            raise MQTTException(PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
         op = rx.whole()
         if op:
             break
@@ -114,7 +117,7 @@ def _connack(client, end):
     flags = rx.buf[rx.p]
     code = rx.buf[rx.p + 1]
     strict = client.protocol[STRICT]
-    if op >> 4 != 2 or rx.n != 2 or strict and (op & 15 or flags & 0xFE):
+    if rx.n != 2 or strict and (op & 15 or flags & 0xFE):
         raise MQTTException(PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     if client.protocol[SESSION]:
         if flags and code:

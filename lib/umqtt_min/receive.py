@@ -38,6 +38,7 @@ class Receiver:
         """Begin with a new stream, None when it is closed."""
         self.sock = sock
         self.big = None
+        self._client.piece = 0
         self.start = self.end = self.next = 0
         self.heard = True
         self.time = ticks_ms()
