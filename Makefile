@@ -32,7 +32,7 @@ PEERS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl stop lint types bench powercut fuzz clean
+.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench powercut fuzz clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -80,6 +80,15 @@ logs: $(VENV)/.ready ## follow what a board prints: BOARD= PORT=
 
 repl: $(VENV)/.ready ## talk to a board: BOARD= PORT=
 	@$(BIN)/python -m umqtt_board repl --board "$(BOARD)" $(if $(PORT),--port "$(PORT)")
+
+backup: $(VENV)/.ready ## copy a board's journal and settings to this computer: BOARD= PORT= BACKUP=folder
+	@$(BIN)/python -m umqtt_board backup --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(BACKUP),--to "$(BACKUP)")
+
+restore: $(VENV)/.ready ## bring them back onto a flashed board: BOARD= PORT= BACKUP=folder YES=1
+	@$(BIN)/python -m umqtt_board restore --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") --from "$(BACKUP)" $(if $(filter 1,$(YES)),--yes)
+
+erase: $(VENV)/.ready ## erase a board, its stored messages too (asks first): BOARD= PORT= YES=1
+	@$(BIN)/python -m umqtt_board erase --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(filter 1,$(YES)),--yes)
 
 stop: $(VENV)/.ready ## take the power of the virtual board away
 	@$(BIN)/umqtt-board stop

@@ -4,12 +4,14 @@ Knows where each kind of board has its journal region. Must not know what is sto
 its own (raw flash) costs a tenth of the wear that files cost, so it is taken where there is one:
     virtual board   vboard.journal
     esp32           the data partition labelled "mqtt"
-    rp2             the part of the flash that /board.json names: {"journal": {"start", "size"}},
-                    bytes from the start of what rp2.Flash() covers; the flashing step writes it
-                    after it has made the filesystem smaller
+    rp2             the part of the flash that /board.json names: {"journal": {"start", "size",
+                    "files"}}, bytes from the start of what rp2.Flash() covers; the flashing step
+                    writes it after the filesystem holds these blocks for taken, by files that
+                    nobody may remove
 """
 
 import json
+import os
 import sys
 
 FOLDER = "/mqtt"
@@ -51,7 +53,20 @@ def _rp2(flash):
     if start % 4096 or size % 4096 or start < 0 or size < 16384 or start + size > limit:
         raise ValueError("%s: journal start %d size %d: expected multiples of 4096, at least "
                          "16384 bytes, inside the flash of %d" % (BOARD, start, size, limit))
+    _still_free(journal.get("files"), size)
     return flash(start=start, len=size)
+
+
+def _still_free(folder, size):
+    # Without these files the filesystem would take the region's blocks for others.
+    if folder:
+        try:
+            files = len(os.listdir(folder))
+        except OSError:
+            files = 0
+        if files != size // 4096:
+            raise ValueError("%s: files that keep the journal's flash free are gone (%d left); "
+                             "flash the board again" % (folder, files))
 
 
 def _is_encrypted(device):

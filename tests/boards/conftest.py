@@ -60,3 +60,10 @@ def put(mpremote, tmp_path):
         return Path(source)
 
     return write
+
+
+@pytest.fixture
+def pico(board, put):
+    """A virtual board with a module rp2: its filesystem lies in flash as on an rp2 board."""
+    put(board, "rp2.py", (Path(__file__).parent / "rp2_module.py").read_text())
+    return board

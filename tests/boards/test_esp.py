@@ -62,7 +62,7 @@ def _ours(board="esp32"):
 
 @pytest.mark.parametrize("name, line, stub", [
     ("esp32", "socket", "run"), ("esp32", "pty", "refuse"), ("esp32s3", "socket", "run"),
-    ("esp32s3", "socket", "refuse"), ("esp32c3", "rfc2217", "run"),
+    ("esp32s3", "socket", "refuse"), ("esp32c3", "socket", "run"),
 ])  # fmt: skip
 def test_a_bare_chip_byte_for_byte(make_chip, name, line, stub):
     chip = make_chip(name, line, stub=stub)

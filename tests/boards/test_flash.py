@@ -2,10 +2,8 @@
 
 import functools
 import os
-import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -193,23 +191,6 @@ def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):
     report, sent = _bytes_sent(board)
     assert report.written == ["/big.mpy", "/zz.mpy", "/installed.json"]
     assert 0 < sent < 1500
-
-
-def test_killing_the_tool_is_taken_up_too(make_board, tmp_path):
-    board = make_board()
-    board.power_on()
-    settings = tmp_path / "settings.toml"
-    settings.write_text('device = "k"\n[broker]\nhost = "127.0.0.1"\nport = 1\n')
-    command = [*CLI, "flash", "--port", board.port, "--settings", str(settings), "--no-follow"]
-    for delay in (0.5, 0.9, 1.1):
-        tool = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(delay)
-        tool.send_signal(signal.SIGKILL)
-        tool.wait()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "nothing to do" in again.stdout
 
 
 def _cli(*arguments, **environment):

@@ -29,7 +29,7 @@ def their_boards(tmp_path, monkeypatch):
                 lines[at] = 'platform = "linux"'
             elif line.startswith("machine"):
                 lines[at] = 'machine = "linux"'
-            elif line.startswith("kind"):
+            elif line.startswith('kind = "partition"'):
                 lines[at] = 'kind = "vboard"'
         path.write_text("\n".join(lines))
     monkeypatch.setattr(boards, "BOARDS", folder)
@@ -134,44 +134,57 @@ class Pico:
         self._thread.join(10)
 
 
-def test_a_pico_in_its_loader_gets_everything(make_board, tmp_path):
-    board = make_board()
-    pico = Pico(tmp_path / "RPI-RP2", board.power_on)
-    pico.start()
+def test_a_pico_in_its_loader_gets_everything(pico, tmp_path):
+    pico.power_off()
+    drive = Pico(tmp_path / "RPI-RP2", pico.power_on)
+    drive.start()
     image = uf2(code(40_000, 3))
     said = []
     try:
-        report = _flash("rp2040", board.port, said, drive=pico.folder,
+        report = _flash("rp2040", pico.port, said, drive=drive.folder,
                         firmware=str(_file(tmp_path, image, "PICO.uf2")))  # fmt: skip
     finally:
-        pico.close()
-    assert pico.image == image and report.settings == "written"
+        drive.close()
+    assert drive.image == image and report.settings == "written"
     assert any(line.startswith("firmware: writing PICO.uf2 (157 blocks)") for line in said)
+    assert "journal: 65536 bytes of flash set aside" in said and report.journal == 65536
 
 
-def test_a_pico_with_micropython_keeps_it(board, monkeypatch):
+def test_a_pico_with_micropython_keeps_it_and_its_journal(pico, monkeypatch):
     monkeypatch.setattr(rp2, "mounts", lambda: [])
-    assert _flash("rp2040", board.port).version
+    assert _flash("rp2040", pico.port).journal == 65536
+    said = []
+    report = _flash("rp2040", pico.port, said)
+    assert report.written == [] and report.journal == 65536
+    assert not [line for line in said if line.startswith("journal")]
 
 
-def test_a_pico_that_is_asked_into_its_loader(board, tmp_path, monkeypatch):
+def test_messages_that_wait_in_files_are_delivered_before_the_region_is_made(pico, monkeypatch):
+    monkeypatch.setattr(rp2, "mounts", lambda: [])
+    monkeypatch.setattr(flash.keep, "waiting_in_files", lambda device: 2)
+    said = []
+    assert _flash("rp2040", pico.port, said).journal == 0
+    assert any(line.startswith("journal: 2 messages wait in files") for line in said)
+
+
+def test_a_pico_that_is_asked_into_its_loader(pico, tmp_path, monkeypatch):
     """`machine.bootloader()` over the serial port; then the drive is there."""
     drives = tmp_path / "media"
     drives.mkdir()
     monkeypatch.setattr(rp2, "mounts", lambda: list(drives.iterdir()))
-    asked, pico = [], None
+    asked, drive = [], None
 
     def start_loader(one):
-        nonlocal pico
+        nonlocal drive
         asked.append(one.port)
         one.close()
-        pico = Pico(drives / "RPI-RP2", lambda: None)
-        pico.start()
+        drive = Pico(drives / "RPI-RP2", lambda: None)
+        drive.start()
 
     monkeypatch.setattr(device.Device, "start_loader", start_loader)
-    _flash("rp2040", board.port, firmware=str(_file(tmp_path, uf2(code(5_000, 3)), "P.uf2")))
-    pico.close()
-    assert asked == [board.port] and pico.image
+    _flash("rp2040", pico.port, firmware=str(_file(tmp_path, uf2(code(5_000, 3)), "P.uf2")))
+    drive.close()
+    assert asked == [pico.port] and drive.image
 
 
 def test_a_drive_that_goes_away_too_early(tmp_path, monkeypatch):

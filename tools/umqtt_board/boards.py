@@ -12,7 +12,7 @@ from umqtt_board import partitions
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import BOARDS
 
-JOURNAL_KINDS = ("vboard", "partition", "files")
+JOURNAL_KINDS = ("vboard", "partition", "reserved", "files")
 FLASH_WITH = ("none", "esptool", "uf2")
 SECTOR = 4096
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards as board_files
-from umqtt_board import find, keys, ota_cli
+from umqtt_board import find, keep_cli, keys, ota_cli
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import flash as run_flash
 from umqtt_board.follow import TIMEOUT_S
@@ -173,8 +173,10 @@ def stop(folder):
     _progress("stopped", str(board.folder))
 
 
-cli.add_command(ota_cli.command)
-cli.add_command(ota_cli.ota)
+for _command in (
+    ota_cli.command, ota_cli.ota, keep_cli.backup, keep_cli.restore, keep_cli.erase,
+):  # fmt: skip
+    cli.add_command(_command)
 
 
 def main(arguments=None):

@@ -156,6 +156,24 @@ class Device:
             self.run((opening if first else "") + code + (closing if last else ""))
             progress(offset + len(part))
 
+    def read_file(self, path, progress=lambda count: None):
+        """Return the content of a file on the board, None if there is none."""
+        code = f"try:\n _f=open({path!r},'rb')\n print(1)\nexcept OSError:\n print(0)"
+        if not self.value(code):
+            return None
+        data = self.read_pieces(f"_f.read({CHUNK})", progress)
+        self.run("_f.close()")
+        return data
+
+    def read_pieces(self, source, progress=lambda count: None):
+        """Return all the bytes that the expression `source` gives, time after time, until b""."""
+        self.run("from binascii import b2a_base64 as _e")
+        data = b""
+        while piece := self.run(f"print(_e({source}).decode())").strip():
+            data += base64.b64decode(piece)
+            progress(len(data))
+        return data
+
     # ---- resets
 
     def hard_reset(self, keep_open=False):

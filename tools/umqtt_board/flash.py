@@ -8,7 +8,7 @@ says what happens.
 import contextlib
 from dataclasses import dataclass, field
 
-from umqtt_board import boards, follow, install, onto_chip, settings_file, verify
+from umqtt_board import boards, follow, install, keep, onto_chip, region, settings_file, verify
 from umqtt_board.build import build
 
 
@@ -70,11 +70,24 @@ def flash(
             flat = settings_file.by_questions(wifi, ask)
         if flat is not None and keys:
             flat = keys(flat, device)
+        _set_aside(device, description, progress)
         items = _build(flat, progress)
         _install(device, items, flat, report, progress, transfer)
         _verify(device, description, items, report, progress)
         _start(device, flat, report, progress, follow_log, follow_timeout)
     return report
+
+
+def _set_aside(device, board, progress):
+    """The journal's part of the flash, where the filesystem has to be asked for it."""
+    if board["journal"]["kind"] != "reserved" or region.look(device)[0]:
+        return
+    waiting = keep.waiting_in_files(device)
+    if waiting:
+        progress("journal", f"{waiting} messages wait in files: the region is made when they are "
+                            "delivered; flash again then")  # fmt: skip
+    elif region.arrange(device, board["journal"]["size"]):
+        progress("journal", f"{board['journal']['size']} bytes of flash set aside")
 
 
 def _build(flat, progress):

@@ -22,6 +22,15 @@ _REGIONS = {
     "vboard": "import vboard\nregion = vboard.journal",
     "partition": "from esp32 import Partition\n"
     "region = (Partition.find(Partition.TYPE_DATA, label={label!r}) + [None])[0]",
+    "reserved": """
+import json, rp2
+try:
+    with open("/board.json") as _f:
+        _j = json.load(_f).get("journal")
+except (OSError, ValueError):
+    _j = None
+region = rp2.Flash(start=_j["start"], len=_j["size"]) if _j else None
+""",
 }
 _READ = """
 if region is None:
@@ -61,9 +70,17 @@ def verify(device, board, items):
     return Verified(library, before, after, _journal_size(device, board["journal"]))
 
 
+def opening(journal):
+    """Return the program that sets `region` to the journal's block device, or to None.
+
+    journal  the table of that name in a board.toml
+    """
+    return _REGIONS[journal["kind"]].format(**journal)
+
+
 def _journal_size(device, journal):
     if journal["kind"] == "files":
         return 0
     device.doing = "looking at its journal region"
-    sectors, size = device.value(_REGIONS[journal["kind"]].format(**journal) + _READ)
+    sectors, size = device.value(opening(journal) + _READ)
     return sectors * size

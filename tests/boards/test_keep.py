@@ -1,0 +1,159 @@
+"""What a board holds is kept over everything: backup, erase, flash, restore."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from umqtt_board import boards, device, keep
+from umqtt_board.errors import BoardError
+
+UNIX = boards.load("unix")
+JOURNAL = "import vboard\nvboard.journal.writeblocks(3, b'message' * 100, 0)\nprint(1)"
+
+
+def _cli(*arguments, data=None):
+    done = subprocess.run(
+        [sys.executable, "-m", "umqtt_board", *arguments], capture_output=True, text=True,
+        timeout=120, env=os.environ | ({"XDG_DATA_HOME": str(data)} if data else {}),
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def used(board, put):
+    """A board with settings, counters and a journal."""
+    put(board, "settings.json", '{"device":"one","broker.password":"secret-word"}')
+    put(board, "state.json", '{"count": 7, "interval_ms": 50}')
+    with device.Device(board.port) as one:
+        assert one.value(JOURNAL) == 1
+    return board
+
+
+def _flash(board):
+    """The image without what the filesystem does by itself."""
+    return board.flash_image.read_bytes()[board.config["filesystem"] :]
+
+
+def _quiet(*_):
+    """No progress."""
+
+
+def _backup(board, target):
+    with device.Device(board.port) as one:
+        return keep.backup(one, UNIX, target, _quiet, _quiet)
+
+
+def _restore(board, source, yes=False):
+    with device.Device(board.port) as one:
+        keep.restore(one, UNIX, source, lambda text: yes, _quiet, _quiet)
+
+
+def test_backup_erase_restore(used, mpremote, tmp_path):
+    before = _flash(used)
+    place = ("--board", "unix", "--folder", str(used.folder))
+    status, said = _cli("backup", *place, data=tmp_path)
+    assert status == 0, said
+    (copy,) = (tmp_path / "umqtt_min" / "backups").iterdir()
+    assert copy.stat().st_mode & 0o077 == 0
+    assert [p.stat().st_mode & 0o077 for p in (copy / "files").iterdir()] == [0, 0]
+    status, said = _cli("erase", *place)
+    assert status == 2 and "Nothing was erased. Everything on" in said and "YES=1" in said
+    assert _flash(used) == before
+    status, said = _cli("erase", *place, "--yes")
+    assert status == 0 and _flash(used) == b"\xff" * len(before)
+    status, said = _cli("restore", *place, "--from", str(copy))
+    assert status == 0, said
+    assert _flash(used) == before
+    assert "secret-word" not in said + used.printed()
+    assert "secret-word" in mpremote(used, "cat", ":settings.json")
+
+
+def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):
+    _backup(used, tmp_path / "copy")
+    code = "import vboard\nvboard.journal.writeblocks(4, b'newer', 0)\nprint(1)"
+    mpremote(used, "exec", code)
+    before = _flash(used)
+    with pytest.raises(BoardError, match="Nothing was changed: the messages .* will be replaced"):
+        _restore(used, tmp_path / "copy")
+    assert _flash(used) == before
+    _restore(used, tmp_path / "copy", yes=True)
+    assert _flash(used) != before
+    _restore(used, tmp_path / "copy")  # the same already: nothing to ask
+
+
+def test_a_counter_never_goes_backwards(used, put, mpremote, tmp_path):
+    _backup(used, tmp_path / "copy")
+    put(used, "state.json", '{"count": 9, "interval_ms": 70}')
+    _restore(used, tmp_path / "copy")
+    assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 9, "interval_ms": 50}
+
+
+def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
+    used, put, mpremote, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(device, "ANSWER_S", 2)
+    put(used, "main.py", "print('main ran')\n")
+    _backup(used, tmp_path / "copy")
+    mpremote(used, "exec", "import vboard\nfor n in range(16): vboard.journal.ioctl(6, n)")
+    used.cut_after(20)
+    used.reset()
+    with pytest.raises(BoardError, match="was lost while"):
+        _restore(used, tmp_path / "copy", yes=True)
+    used.cut_after(None)
+    mark = len(used.printed())
+    used.power_on()
+    used.wait_for(">>> ", since=mark)
+    assert "main ran" not in used.printed()[mark:]
+    _restore(used, tmp_path / "copy", yes=True)
+    used.reset()
+    used.wait_for("main ran", since=mark)
+    assert _flash(used)[3 * 4096 :].startswith(b"message" * 100)
+
+
+def test_messages_in_files_are_counted_and_kept(board, mpremote, tmp_path):
+    with device.Device(board.port) as one:
+        assert keep.waiting_in_files(one) == 0
+    code = """
+import sys
+sys.path[:] = [sys.argv[1]]
+from umqtt_min.store import FileStore
+store = FileStore(sys.argv[2])
+store.open()
+for n in range(3):
+    store.put(n + 1, 2, b"topic", b"payload %d" % n)
+"""
+    script, folder = tmp_path / "fill.py", tmp_path / "mqtt"
+    script.write_text(code)
+    library = boards.BOARDS.parent / "lib"
+    interpreter = Path(sys.executable).with_name("micropython")
+    subprocess.run([interpreter, script, library, folder], check=True, timeout=60)
+    mpremote(board, "fs", "cp", "-r", str(folder), ":")
+    with device.Device(board.port) as one:
+        assert keep.waiting_in_files(one) == 3
+        manifest = keep.backup(one, UNIX, tmp_path / "copy", _quiet, _quiet)
+    assert any(path.startswith("/mqtt/") for path in manifest["files"])
+
+
+@pytest.mark.parametrize("damage, said", [
+    (lambda copy: (copy / "manifest.json").unlink(), "is no copy of a board"),
+    (lambda copy: (copy / "journal.img").write_bytes(b"x"), "is damaged"),
+    (lambda copy: (copy / "files" / "state.json").write_bytes(b"x"), "is damaged"),
+])  # fmt: skip
+def test_a_damaged_copy_is_refused(used, tmp_path, damage, said):
+    _backup(used, tmp_path / "copy")
+    damage(tmp_path / "copy")
+    with pytest.raises(BoardError, match=said):
+        keep.load(tmp_path / "copy", UNIX)
+
+
+def test_a_copy_of_another_board_and_a_folder_that_is_there(used, tmp_path):
+    _backup(used, tmp_path / "copy")
+    with pytest.raises(BoardError, match="is of BOARD=unix, not esp32"):
+        keep.load(tmp_path / "copy", boards.load("esp32"))
+    with pytest.raises(BoardError, match="is there already: give the name of a new folder"):
+        _backup(used, tmp_path / "copy")
+    status, said = _cli("restore", "--from", str(tmp_path / "none"))
+    assert status == 2 and "is no copy of a board" in said

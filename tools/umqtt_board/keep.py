@@ -1,0 +1,279 @@
+"""Keeping what a board holds: a copy of its journal and settings on this computer, and back.
+
+A copy is a folder, readable by its owner only (settings hold passwords): manifest.json, the files
+of the board under files/, the journal's region as journal.img. It gets its name when all of it is
+there and its hashes, reckoned by the board, are right.
+
+Knows: which files of a board are its own state, how a region is read and written.
+Must not know: what a journal's records mean beyond how many messages still wait.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from umqtt_board import install, journal, settings_file, verify
+from umqtt_board.errors import BoardError
+
+STATE = "/state.json"  # counters of commands: never go backwards
+OWN = (settings_file.PATH, STATE)
+STORE = "/mqtt"  # the FileStore's folder
+MANIFEST = "manifest.json"
+SECTOR = 4096
+PIECE = 1024
+COUNTER = "count"
+
+_LIST = """
+import os
+try:
+    print([{folder!r} + "/" + e[0] for e in os.ilistdir({folder!r}) if e[1] == 0x8000])
+except OSError:
+    print([])
+"""
+_READ = """
+_n = 0
+_b = bytearray({piece})
+def _next():
+    global _n
+    if _n >= region.ioctl(4, 0) * region.ioctl(5, 0):
+        return b""
+    region.readblocks(_n // 4096, _b, _n % 4096)
+    _n += {piece}
+    return _b
+"""
+_HASH = """
+import hashlib, binascii
+_h = hashlib.sha256()
+while True:
+    _p = _next()
+    if not _p:
+        break
+    _h.update(_p)
+print(repr(binascii.hexlify(_h.digest()).decode()))
+"""
+
+
+def folder_of_copies(environment=os.environ):
+    """Where copies are kept unless a folder is given: $XDG_DATA_HOME/umqtt_min/backups."""
+    base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "umqtt_min" / "backups"
+
+
+def stored_files(device):
+    """Paths of the FileStore's files on the board."""
+    device.doing = "looking for messages in its files"
+    return device.value(_LIST.format(folder=STORE))
+
+
+def waiting_in_files(device):
+    """How many messages wait in the board's FileStore for their acknowledgement."""
+    paths = stored_files(device)
+    if not paths:
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        for path in paths:
+            (Path(folder) / Path(path).name).write_bytes(device.read_file(path))
+        try:
+            return len(journal.Journal(journal.load(Path(folder))).live)
+        except journal.NoJournal:
+            return 0
+
+
+# ---- board -> host
+
+
+def backup(device, board, target, progress, transfer):
+    """Copy the board's journal and settings into the folder `target`, which must not exist yet.
+
+    Returns the manifest. Nothing on the board is changed. Raises BoardError.
+    """
+    target = Path(target)
+    if target.exists():
+        raise BoardError(f"BACKUP={target} is there already: give the name of a new folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-") as aside:
+        aside = Path(aside)  # made with mode 0700
+        manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),
+                    "files": _copy_files(device, aside, transfer), "region": None}  # fmt: skip
+        if board["journal"]["kind"] != "files":
+            manifest["region"] = _copy_region(device, board, aside, transfer)
+        (aside / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        kept = aside / "whole"
+        kept.mkdir(mode=0o700)
+        for path in [*aside.iterdir()]:
+            if path != kept:
+                path.rename(kept / path.name)
+        kept.rename(target)
+    progress("backup", f"{len(manifest['files'])} files"
+                       + (f", {manifest['region']['size']} bytes of journal"
+                          if manifest["region"] else "") + f" -> {target}")  # fmt: skip
+    return manifest
+
+
+def _copy_files(device, aside, transfer):
+    paths = [*OWN, *stored_files(device)]
+    there = {path: sum_ for path, sum_ in install.hashes(device, paths).items() if sum_}
+    for path, wanted in there.items():
+        device.doing = f"reading {path}"
+        data = device.read_file(path)
+        if data is None or install.digest(data) != wanted:
+            raise BoardError(_UNLIKE.format(what=path, port=device.port))
+        place = aside / "files" / path[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(mode=0o600)
+        place.write_bytes(data)
+        transfer(len(data), len(data), path)
+    return there
+
+
+_UNLIKE = (
+    "{what} on {port} did not come over as it is on the board: run the same command again; if it "
+    "stays so see to the cable."
+)
+
+
+def _copy_region(device, board, aside, transfer):
+    device.doing = "reading its journal"
+    opening = verify.opening(board["journal"])
+    size = _region_size(device, opening)
+    if not size:
+        return None
+    reading = _READ.format(piece=PIECE)
+    device.run(reading)
+    data = device.read_pieces("_next()", lambda done: transfer(done, size, "journal"))
+    wanted = _region_hash(device, opening)
+    if hashlib.sha256(data).hexdigest() != wanted:
+        raise BoardError(_UNLIKE.format(what="The journal", port=device.port))
+    (aside / "journal.img").write_bytes(data)
+    return {"size": size, "sha256": wanted}
+
+
+def _region_size(device, opening):
+    return device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
+
+
+def _region_hash(device, opening):
+    return device.value(opening + _READ.format(piece=PIECE) + _HASH)
+
+
+# ---- host -> board
+
+
+def load(folder, board):
+    """Return the manifest of a copy after checking that it is whole and of this kind of board."""
+    folder = Path(folder)
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        sums = {path: install.digest((folder / "files" / path[1:]).read_bytes())
+                for path in manifest["files"]}  # fmt: skip
+        region = manifest["region"]
+        image = install.digest((folder / "journal.img").read_bytes()) if region else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BoardError(f"BACKUP={folder} is no copy of a board ({error}).")
+    if sums != manifest["files"] or (region and image != region["sha256"]):
+        raise BoardError(f"BACKUP={folder} is damaged: its files are not those of its manifest.")
+    if manifest["board"] != board.name:
+        raise BoardError(f"BACKUP={folder} is of BOARD={manifest['board']}, not {board.name}.")
+    return manifest
+
+
+def restore(device, board, folder, confirm, progress, transfer):
+    """Put a copy back: settings, state, journal. The board starts with it at its next reset.
+
+    confirm  function(text): True if the messages that the board has now may be replaced
+    Until all of it is there the board has no main.py; a run that is cut is done again.
+    """
+    manifest = load(folder, board)
+    opening = _same_size(device, board, manifest)
+    now = _region_hash(device, opening) if opening else None
+    if opening and now != manifest["region"]["sha256"] and not _is_blank(device, opening):
+        text = f"the messages that the board on {device.port} has now will be replaced"
+        if not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
+                             "YES=1.")  # fmt: skip
+    install.silence(device)
+    _put_files(device, folder, manifest, transfer)
+    if opening and now != manifest["region"]["sha256"]:
+        _put_region(device, opening, folder, manifest, transfer)
+    _main_back(device)
+    what = "the journal" if opening else "no journal region"
+    progress("restore", f"{len(manifest['files'])} files and {what} from {folder}")
+
+
+def _main_back(device):
+    there = install.hashes(device, [install.OFF])[install.OFF]
+    if there:
+        install.allow_main(device, False)
+
+
+def _same_size(device, board, manifest):
+    """The program that opens the board's region, None without one; BoardError if sizes differ."""
+    if board["journal"]["kind"] == "files" or not manifest["region"]:
+        return None
+    opening = verify.opening(board["journal"])
+    size = _region_size(device, opening)
+    if size != manifest["region"]["size"]:
+        raise BoardError(
+            f"The journal region of the board on {device.port} has {size or 0} bytes, that of the "
+            f"copy {manifest['region']['size']}: flash the board first, with the same board.toml."
+        )
+    return opening
+
+
+def _is_blank(device, opening):
+    device.doing = "looking at its journal"
+    code = "_blank = b'\\xff' * %d\n_yes = True\n" % PIECE
+    code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\nprint(_yes)"
+    return device.value(opening + _READ.format(piece=PIECE) + code)
+
+
+def _put_files(device, folder, manifest, transfer):
+    for path in manifest["files"]:
+        data = (Path(folder) / "files" / path[1:]).read_bytes()
+        if path == STATE:
+            data = _forward(device.read_file(path), data)
+        device.doing = f"writing {path}"
+        parent = path.rpartition("/")[0]
+        if parent:
+            device.run(f"import os\ntry:\n os.mkdir({parent!r})\nexcept OSError:\n pass")
+        device.write_file(path + ".new", data)
+        device.run(f"import os\nos.rename({path + '.new'!r}, {path!r})")
+        if install.hashes(device, [path])[path] != install.digest(data):
+            raise BoardError(_UNLIKE.format(what=path, port=device.port))
+        transfer(len(data), len(data), path)
+
+
+def _forward(there, kept):
+    """The state to write: the copy's, with no counter smaller than the board's own.
+
+    A counter that went backwards would let old commands act a second time.
+    """
+    try:
+        now, old = json.loads(there or b"{}"), json.loads(kept)
+    except ValueError:
+        return kept
+    if not isinstance(now, dict) or not isinstance(old, dict):
+        return kept
+    counters = {key: max(old.get(key, value), value) for key, value in now.items()
+                if COUNTER in key}  # fmt: skip
+    return json.dumps(old | counters).encode()
+
+
+def _put_region(device, opening, folder, manifest, transfer):
+    device.doing = "writing its journal"
+    data = (Path(folder) / "journal.img").read_bytes()
+    device.run(opening + "\nfrom binascii import a2b_base64 as _d")
+    for at in range(0, len(data), SECTOR):
+        device.run(f"region.ioctl(6, {at // SECTOR})")
+        for off in range(0, SECTOR, PIECE):
+            piece = data[at + off : at + off + PIECE]
+            if piece != b"\xff" * PIECE:
+                text = base64.b64encode(piece)
+                device.run(f"region.writeblocks({at // SECTOR}, _d({text!r}), {off})")
+        transfer(at + SECTOR, len(data), "journal")
+    if _region_hash(device, opening) != manifest["region"]["sha256"]:
+        raise BoardError(_UNLIKE.format(what="The journal", port=device.port))

@@ -1,0 +1,133 @@
+"""The commands that keep, bring back and erase what a board holds: backup, restore, erase.
+
+Knows the terminal, and how each kind of chip is erased.
+Must not know: how a copy is made (keep.py).
+"""
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from umqtt_board import boards, esp, find, keep, onto_chip
+from umqtt_board.device import Device
+from umqtt_board.errors import BoardError
+
+_FORMAT = """
+import os, rp2, vfs
+vfs.umount("/")
+vfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)
+"""
+
+
+def options(function):
+    """The options that every command about one board has."""
+    for option in (
+        click.option("--folder", type=click.Path(path_type=Path), help="Folder of a virtual "
+                     "board."),
+        click.option("--port", help="Serial port: a path, socket://host:port, rfc2217://..."),
+        click.option("--board", default="unix", show_default=True, help="Name of the board."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def say(step, text):
+    """One line of progress."""
+    click.echo(f"  {step:<12} {text}")
+
+
+def _transfer(done, total, name):
+    if sys.stdout.isatty():
+        click.echo(f"\r  {'copy':<12} {done}/{total} {name[-34:]:<34}", nl=done >= total)
+
+
+def _confirm(yes):
+    def ask(text):
+        return yes or (sys.stdin.isatty() and click.confirm(f"  {text}. Go on?"))
+
+    return ask
+
+
+@contextlib.contextmanager
+def _open(board, port, folder):
+    """(description, open Device) of a board that runs MicroPython; it is reset at the end."""
+    description = boards.load(board)
+    ways = onto_chip.Ways(port, folder, "skip", progress=say)
+    device, _ = onto_chip.arrive(description, ways)
+    with contextlib.closing(device):
+        try:
+            yield description, device
+        finally:
+            with contextlib.suppress(BoardError):  # the board may be lost, which was said then
+                device.hard_reset(keep_open=True)
+
+
+@click.command()
+@options
+@click.option("--to", type=click.Path(path_type=Path), help="A new folder (default: one named "
+              "after board and time, in your data folder).")
+def backup(board, port, folder, to):
+    """Copy journal and settings of a board to this computer."""
+    with _open(board, port, folder) as (description, device):
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        target = to or keep.folder_of_copies() / f"{board}-{stamp}"
+        keep.backup(device, description, target, say, _transfer)
+
+
+@click.command()
+@options
+@click.option("--from", "source", required=True, type=click.Path(path_type=Path),
+              help="Folder that backup made.")
+@click.option("--yes", is_flag=True, help="Do not ask before messages are replaced.")
+def restore(board, port, folder, source, yes):
+    """Bring journal and settings back onto a board that was flashed."""
+    keep.load(source, boards.load(board))  # before anything is asked of the board
+    with _open(board, port, folder) as (description, device):
+        keep.restore(device, description, source, _confirm(yes), say, _transfer)
+
+
+@click.command()
+@options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def erase(board, port, folder, yes):
+    """Erase a board: firmware, settings and messages that have not been delivered."""
+    description = boards.load(board)
+    where = port or (find.virtual_board(folder).folder if board == "unix" else "the board found")
+    text = (f"everything on {where} will be lost: settings, and the messages that are not yet "
+            "delivered (`make backup` keeps both)")  # fmt: skip
+    if not _confirm(yes)(text):
+        raise BoardError(f"Nothing was erased. {text[0].upper()}{text[1:]}: YES=1 does it.")
+    kind = description["micropython"]["flash_with"]
+    {"none": _erase_virtual, "esptool": _erase_esp, "uf2": _erase_rp2}[kind](
+        description, port, folder
+    )
+    say("erase", "done: `make flash` begins anew")
+
+
+def _erase_virtual(board, port, folder):
+    if port:
+        raise BoardError("BOARD=unix is erased by its folder (--folder), not by PORT=.")
+    virtual = find.virtual_board(folder)
+    virtual.power_off()
+    virtual.erase()
+
+
+def _erase_esp(board, port, folder):
+    found, how = find.find(board, port)
+    say("port", f"{found} ({how})")
+    with esp.Chip(found, board, say, _transfer) as chip:
+        say("erase", f"{board['flash']['size'] >> 20} MiB, MicroPython too: some 10 to 40 seconds")
+        chip.erase_all()
+
+
+def _erase_rp2(board, port, folder):
+    """The filesystem, in which the journal's region lies; MicroPython stays."""
+    found, how = find.find(board, port)
+    say("port", f"{found} ({how})")
+    with Device(found) as device:
+        device.doing = "erasing its filesystem"
+        device.run(_FORMAT)
+        device.hard_reset(keep_open=True)
