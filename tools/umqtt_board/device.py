@@ -40,6 +40,10 @@ class _Transport(transport_serial.SerialTransport):
         )  # fmt: skip
 
 
+class CannotOpen(BoardError):
+    """The port is not there, or may not be opened."""
+
+
 class NoPrompt(BoardError):
     """The port can be opened, but no MicroPython answers there."""
 
@@ -97,7 +101,7 @@ class Device:
             with contextlib.suppress(NotImplementedError):  # RFC 2217 has none
                 self._transport.serial.write_timeout = self.answer_s
         except (TransportError, serial.SerialException, OSError, ValueError):
-            raise BoardError(why_not_open(self.port))
+            raise CannotOpen(why_not_open(self.port))
 
     def close(self):
         """Leave the raw REPL and close the port. Never raises."""

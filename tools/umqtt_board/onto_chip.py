@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from umqtt_board import esp, fetch, find, interpreter, rp2
-from umqtt_board.device import Device, NoPrompt
+from umqtt_board.device import CannotOpen, Device, NoPrompt
 from umqtt_board.errors import BoardError
 
 LOOK_S = 6  # patience with a chip that may be bare
@@ -109,16 +109,18 @@ def _by_esptool(board, ways, image):
 
 
 def _first_start(board, port):
+    """(Device, Interpreter) of a chip that has just been written; its port may come up late."""
     deadline = time.monotonic() + FIRST_START_S
     while True:
         try:
             return _answering(board, port, None)
-        except NoPrompt:
+        except (NoPrompt, CannotOpen):
             if time.monotonic() > deadline:
                 raise BoardError(
                     f"MicroPython was written and verified, but does not answer on {port}. Press "
                     "the reset button (EN) once and run the same command again."
                 )
+            time.sleep(0.1)
 
 
 def _by_uf2(board, ways, image):
