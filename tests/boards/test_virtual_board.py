@@ -306,3 +306,10 @@ def test_damaged_filesystem_is_reported_not_formatted(board, mpremote):
     board.power_on()
     board.wait_for(r"filesystem in flash is damaged[^>]*>>> ", since=mark)
     assert board.flash_image.read_bytes()[:0x4000] == b"\x00" * 0x4000
+
+
+def test_a_folder_that_is_no_board_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(BoardError, match="no virtual board.*new or an empty folder"):
+        VirtualBoard(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

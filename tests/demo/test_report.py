@@ -2,6 +2,8 @@
 
 import base64
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -65,3 +67,10 @@ def test_a_run_in_which_nothing_arrived():
 def test_ranges():
     assert report.ranges([]) == []
     assert report.ranges({5, 1, 2, 3, 9, 8}) == [[1, 3], [5, 5], [8, 9]]
+
+
+def test_no_run_to_draw_again(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "umqtt_demo.report", str(tmp_path)],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "run.json" in done.stderr and "Traceback" not in done.stderr

@@ -81,8 +81,8 @@ def follow(device, show, timeout=TIMEOUT_S):
             )
     raise BoardError(
         f"The board on {device.port} is installed, but no publish was acknowledged within "
-        f"{timeout} s. Its last line: {said[-1:]}. See to the broker and the settings; "
-        "`make logs` shows more."
+        f"{timeout} s. Its last line: {said[-1] if said else 'none'}. See to the broker "
+        "and the settings; `make logs` shows more."
     )
 
 

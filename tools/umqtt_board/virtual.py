@@ -53,7 +53,7 @@ class VirtualBoard:
         unknown = set(options) - set(DEFAULTS)
         if unknown:
             raise TypeError(f"VirtualBoard has no option {', '.join(sorted(unknown))}")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._take_folder()
         self.config = self._configure(name, options)
 
     # ---- its folder
@@ -78,6 +78,17 @@ class VirtualBoard:
     @property
     def name(self):
         return self.config["name"]
+
+    def _take_folder(self):
+        # A slip of the fingers (--folder /etc) must not turn a folder into a board.
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            strange = not (self.folder / "board.json").exists() and any(self.folder.iterdir())
+        except OSError as error:
+            raise BoardError(f"{self.folder} cannot be a virtual board's folder: {error.strerror}")
+        if strange:
+            raise BoardError(f"{self.folder} holds something that is no virtual board (no "
+                             "board.json); name a new or an empty folder")
 
     def _configure(self, name, options):
         path = self.folder / "board.json"

@@ -185,5 +185,11 @@ def write(run, path):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo")
-    write(json.loads((folder / "run.json").read_text()), folder / "report.html")
+    try:
+        data = (folder / "run.json").read_text()
+    except OSError as error:
+        print("%s: %s; a demo that came to its end leaves it" % (error.filename, error.strerror),
+              file=sys.stderr)
+        sys.exit(2)
+    write(json.loads(data), folder / "report.html")
     print(folder / "report.html")
