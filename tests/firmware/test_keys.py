@@ -2,11 +2,12 @@
 
 import json
 import stat
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from bench import wait_until
+from bench import MPREMOTE, wait_until
 from commands import Commands, hmac_sha256
 from umqtt_board import keys, ota_send, ota_set
 from umqtt_board.errors import BoardError
@@ -74,7 +75,14 @@ def test_counters_never_repeat_even_with_a_clock_that_goes_back(monkeypatch):
     assert sorted(counts) == list(range(first + 2, first + 22))
 
 
-def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards, tmp_path):
+def on_board(board, code):
+    """Run a program on a board; what it printed."""
+    done = subprocess.run([*MPREMOTE, board.port, "resume", "exec", code],
+                          check=True, capture_output=True, timeout=120, text=True)  # fmt: skip
+    return done.stdout
+
+
+def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards):
     board = boards.make(1, "b1")
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}}
@@ -86,6 +94,34 @@ def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards, tmp_pat
     assert second.settings == "same" and second.written == second.removed == []
     wait_until(lambda: record.device in board.printed(), 20, "the name of the board")
     assert record.key not in board.printed()
+    # Which set from over the air is in force: none is after flashing.
+    on_board(board, "import os; os.mkdir('/sets'); open('/sets/boot.json', 'w').write('{}')")
+    third = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    assert third.removed == ["/sets/boot.json"]
+
+
+FILL = """
+import os
+for path in ("/sets", "/sets/1", "/sets/1/lib"):
+    os.mkdir(path)
+with open("/sets/1/lib/x.mpy", "wb") as file:
+    stat = os.statvfs("/")
+    for _ in range(stat[3] - 4):
+        file.write(bytes(stat[0]))
+with open("/sets/boot.json", "w") as file:
+    file.write('{"slot":1,"id":"abcdef01","version":"1"}')
+"""
+
+
+def test_flashing_makes_room_for_itself_by_taking_updates_away(boards):
+    board = boards.make(1, "b1")
+    board.power_on()
+    on_board(board, FILL)
+    report = flash("unix", port=board.port,
+                   settings={"device": "b2", "broker": {"host": "127.0.0.1", "port": 1}})
+    assert report.settings == "written"
+    listed = on_board(board, "import os; print(os.listdir('/'))")
+    assert "'sets'" not in listed and "settings.json" in listed
 
 
 # What is sent
@@ -136,3 +172,88 @@ def test_the_projects_set_is_what_a_board_may_take():
 def test_an_empty_file_cannot_be_sent():
     with pytest.raises(BoardError):
         ota_set.Set({"a": b""}, "1")
+
+
+# What a board says to an update
+
+
+@pytest.fixture
+def session():
+    """A session that never connects, with an update of one board that it has sent the command."""
+    made = ota_send.Session("g", [keys.Record("g", "oven", "00" * 16)], {"host": "h", "port": 1},
+                            lambda records: 1)  # fmt: skip
+    made._set = ota_set.Set({"app.mpy": b"a" * 100000}, "9.9")
+    made.members["oven"].state = "sent"
+    return made, made.members["oven"]
+
+
+def told(session, member, **said):
+    session._hear_update(member, {"id": session._set.id, "size": 100000} | said)
+
+
+def test_pieces_go_on_from_what_the_board_has(session):
+    session, oven = session
+    sent = []
+    session._client.publish = lambda topic, piece, qos: sent.append((topic, piece[4:8]))
+    told(session, oven, state="receiving", have=0)
+    session._pieces(oven)
+    window = ota_send.WINDOW * session._set.step
+    assert len(sent) == ota_send.WINDOW and oven.sent == window
+    assert {topic for topic, _ in sent} == {"fleet/g/oven/cmd/piece"}
+    told(session, oven, state="receiving", have=window // 2)
+    session._pieces(oven)
+    assert oven.sent == window // 2 + window, "no piece twice while it gets on"
+    # It has started again and has less: from there.
+    told(session, oven, state="receiving", have=window // 4)
+    del sent[:]
+    session._pieces(oven)
+    assert sent[0][1] == (window // 4).to_bytes(4, "big")
+
+
+def test_a_silent_board_is_asked_more_and_more_rarely(session, monkeypatch):
+    session, oven = session
+    now = [1000.0]
+    monkeypatch.setattr(ota_send.time, "monotonic", lambda: now[0])
+    session._client.publish = lambda topic, piece, qos: sent.append(now[0])
+    sent = []
+    told(session, oven, state="receiving", have=0)
+    for _ in range(900):
+        session._push([oven], {})
+        now[0] += 0.1
+    times = sorted(set(sent))
+    pauses = [round(b - a) for a, b in zip(times, times[1:])]
+    assert pauses == [2, 4, 8, 16, 30]
+    told(session, oven, state="receiving", have=0)
+    assert oven.quiet == ota_send.QUIET_S
+
+
+def test_what_a_status_says_of_another_time_or_set_ends_nothing(session):
+    session, oven = session
+    id = session._set.id
+    failed = {"online": True, "set": "", "trial": False, "failed": {"id": id, "why": "it crashed"}}
+    session._hear_status(oven, failed)
+    assert oven.state == "sent", "an earlier try with the same set"
+    told(session, oven, state="receiving", have=0)
+    session._hear_status(oven, {"online": True, "set": "12345678", "trial": False})
+    session._hear_status(oven, {"online": False})
+    assert oven.state == "receiving"
+    told(session, oven, state="restarting", have=100000)
+    session._hear_status(oven, {"online": True, "set": id, "trial": True})
+    assert oven.state == "on trial" and not oven.final
+    session._hear_status(oven, failed)
+    assert (oven.state, oven.why) == ("taken back", "it crashed")
+
+
+def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):
+    session, oven = session
+    asked = []
+    monkeypatch.setattr(session, "send", lambda name, body, members: asked.append(name))
+    oven.asked = ota_send.time.monotonic()
+    session._push([oven], {})
+    assert not asked
+    told(session, oven, state="making room")
+    assert oven.state == "sent" and "room" in oven.why
+    now = ota_send.time.monotonic() + ota_send.RESTART_S + 1
+    monkeypatch.setattr(ota_send.time, "monotonic", lambda: now)
+    session._push([oven], {})
+    assert asked == ["ota"]

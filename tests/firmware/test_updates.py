@@ -1,5 +1,6 @@
 """Commands and updates end to end: host command, broker, virtual boards with the real firmware."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -189,6 +190,10 @@ def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):
     status, said = run_cli(capsys, "command", "--device", "b1", "--group", "test", "restart")
     assert status == 0, said
     assert one.printed().count("restart by command") == 1
+    status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "90")
+    assert status == 0 and re.search(r"b1 +done +100 %", said), said
+    status, said = run_cli(capsys, "ota", "--device", "b2", "--group", "test", "--timeout", "1")
+    assert status == 1 and "not taken by b2" in said, said
 
 
 def test_what_cannot_be_sent_is_a_sentence_and_status_2(capsys, monkeypatch):

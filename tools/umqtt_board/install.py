@@ -61,6 +61,20 @@ def _remove(path):
     except OSError:
         pass
 """
+_FREE = "import os\n_s=os.statvfs('/')\nprint(_s[0]*_s[3])"
+_CLEAR = """
+import os
+def _clear(folder):
+    try:
+        entries = list(os.ilistdir(folder))
+    except OSError:
+        return
+    for e in entries:
+        path = folder + "/" + e[0]
+        _clear(path) if e[1] == 0x4000 else os.remove(path)
+    os.rmdir(folder)
+_clear({folder!r})
+"""
 _MAKE = """
 def _make(path):
     try:
@@ -195,8 +209,12 @@ def allow_main(device, new):
 
 def _check_space(device, todo):
     device.doing = "looking at its free space"
-    free = device.value("import os\n_s=os.statvfs('/')\nprint(_s[0]*_s[3])")
+    free = device.value(_FREE)
     need = sum(-(-len(item.data) // BLOCK) * BLOCK for item in todo.write) + SPARE
+    if todo.write and need > free:
+        # Sets from over the air would not be in force after this anyway. If it ends here, the
+        # board starts what an earlier installation has put.
+        free = device.value(_CLEAR.format(folder=UPDATES) + _FREE)
     if todo.write and need > free:
         detail = f"{need} bytes are needed, {free} are free"
         raise BoardError(_FULL.format(port=device.port, detail=detail))
