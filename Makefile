@@ -99,10 +99,11 @@ lint: $(VENV)/.ready ## ruff over everything
 types: $(VENV)/.ready ## mypy over library and firmware, with the stubs of esp32 and of rp2
 	@$(BIN)/python tools/check_types.py
 
-bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients: PEERS=folder ROUNDS=
+bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients, wear of the journal: PEERS=folder ROUNDS=
 	@$(BIN)/python tools/bench/bench_client.py $(if $(PEERS),--peers "$(PEERS)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
+	@$(BIN)/python tools/bench/bench_journal.py
 
-powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: some minutes
+powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
 	@$(BIN)/python tests/powercut/campaign.py
 
 fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: some 15 minutes: SEED= MUTATIONS=

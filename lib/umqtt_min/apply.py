@@ -75,9 +75,11 @@ def _add(j, seq, state, n):
 
 
 def raise_seq(j, seq):
-    """Numbers below seq were given. The window moves on over what it pushes out."""
+    """Numbers below seq were given. What the window has no room for, because it was larger when
+    it was stored, is dropped."""
     while j.low <= seq - 1 - j._span and j.live:
         j._set(j.low, 0)
+        j.dropped += 1
     j.seq = max(j.seq, seq)
     if not j.live:
         j.low = j._first = j.seq

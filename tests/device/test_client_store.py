@@ -10,6 +10,7 @@ import machine
 import softtimer
 from harness import Bench, raises, reason
 from model_store import Disk, ModelStore
+from store_scenarios import play
 from strict_broker import CLOSE, DROP, HOLD, StrictBroker, publish
 from strict_wire import CONNECT, PUBACK, PUBLISH, PUBREC, PUBREL
 from umqtt_min import MQIPDP_2, MQTT_3_1, MQTT_3_1_1, MQTTException
@@ -233,25 +234,9 @@ def test_ids_skip_what_has_waited_in_the_store_for_65535_messages():
     finish(b)
 
 
-def scenario(b, sent):
-    """A bit of everything, at both QoS; appends what publish() accepted."""
-    b.connect()
-    for i in range(6):
-        m = b"%d" % i * (1 + 20 * i)
-        qos = 1 + i % 2
-        try:
-            b.client.publish(b"t%d" % qos, m, qos=qos, wait=i == 3)
-        except MQTTException as e:
-            if e.stored:
-                sent[qos].append(m)
-            raise
-        sent[qos].append(m)
-    assert b.client.flush(20)
-
-
 def length_of_scenario():
     b = Stored(buffer_size=64, window=4)
-    scenario(b, {1: [], 2: []})
+    play(b, {1: [], 2: []})
     return sum(b.net.stream.writes), b.conn.read
 
 
@@ -259,7 +244,7 @@ def cut_and_recover(b, restart):
     """Play the scenario until the cut that was set up, then recover and check."""
     sent = {1: [], 2: []}
     try:
-        scenario(b, sent)
+        play(b, sent)
     except (OSError, MQTTException):
         pass
     if restart:
@@ -296,7 +281,7 @@ def test_two_cuts():
             sent = {1: [], 2: []}
             b.net.cut_after_write = n
             try:
-                scenario(b, sent)
+                play(b, sent)
             except (OSError, MQTTException):
                 pass
             b.net.cut_after_write = k
@@ -324,7 +309,7 @@ def test_power_cut_at_every_program():
         b.disk.on_program = program
         sent = {1: [], 2: []}
         try:
-            scenario(b, sent)
+            play(b, sent)
         except Cut:
             pass
         else:

@@ -4,6 +4,7 @@ Knows: the Store interface, NOR.  Must not know: the bytes of a record.
 """
 
 # heap: 4M
+# deadline: 120
 
 import journal_model as jm
 from cuts import GEOMETRIES, Geometry, Run
@@ -258,6 +259,15 @@ def test_the_window_limits_how_far_numbers_reach():
     assert full(store, b"") == 0, "the oldest is still live"
     store.done(1)
     assert full(store, b"") == 1
+
+
+def test_what_a_smaller_window_cannot_hold_is_dropped_and_counted():
+    flash = NOR(8, 1024)
+    store = flash_store(flash, window=64)
+    for i in range(40):
+        store.put(i + 1, 2, b"t", b"")
+    store = flash_store(flash, window=16)
+    assert (store.low, store.live, store.dropped) == (25, 16, 24)
 
 
 def test_bad_arguments_are_refused_with_reasons():

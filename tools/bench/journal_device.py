@@ -9,7 +9,8 @@ import os
 import sys
 import time
 
-sys.path.insert(0, sys.argv[1])
+if len(sys.argv) > 1:
+    sys.path.insert(0, sys.argv[1])
 
 from umqtt_min.bits import copy  # noqa: E402
 from umqtt_min.store import FileStore, FlashStore, RAMStore  # noqa: E402
@@ -193,15 +194,19 @@ def times(count):
         print(name + "_done", done / count)
 
 
-def replay(count):
-    """Mount a full 64 KiB: milliseconds, bytes of heap it keeps and takes at most."""
+def filled():
+    """A flash with as many live messages as a journal of 64 KiB takes; how many."""
     flash = Direct(16, 1)
     store = FlashStore(flash)
     store.open()
     while store.free > 200 and store.seq - store.low < 640:
         store.put(7, 2, TOPIC, PAYLOAD)
-    live = store.live
-    store = None
+    return flash, store.live
+
+
+def replay(count):
+    """Mount a full 64 KiB: milliseconds, bytes of heap it keeps and takes at most."""
+    flash, live = filled()
     gc.collect()
     before = gc.mem_alloc()
     store = FlashStore(flash)
@@ -216,9 +221,35 @@ def replay(count):
     gc.enable()
     gc.collect()
     print("kept", gc.mem_alloc() - before)
-    print("word", 8 if sys.maxsize >> 40 else 4)
     assert store.live == live
     print("live", live)
+
+
+class Steps:
+    """replay() in steps, for an interpreter that collects between two calls only."""
+
+    def __init__(self):
+        self.flash, self.live = filled()
+        self.store = None
+        self.at = 0
+
+    def make(self):
+        """The store; its buffers and index."""
+        self.store = FlashStore(self.flash)
+
+    def mount(self):
+        """Mount it, and print what that took with its garbage."""
+        before = gc.mem_alloc()
+        self.store.open()
+        print("churn", gc.mem_alloc() - before)
+        assert self.store.live == self.live
+
+    def show(self, name):
+        """Print what was taken since the last time."""
+        now = gc.mem_alloc()
+        if name:
+            print(name, now - self.at)
+        self.at = now
 
 
 CASES = {
