@@ -201,12 +201,6 @@ def _cli(*arguments, **environment):
     return done.returncode, done.stderr, done.stdout
 
 
-def test_unknown_board_lists_the_boards():
-    status, said, _ = _cli("flash", "--board", "esp99")
-    assert status == 2
-    assert "no board 'esp99'" in said and "esp32, esp32c3, esp32s3, rp2040, rp2350, unix" in said
-
-
 def test_the_wrong_board_is_not_touched(board):
     image = board.flash_image.read_bytes()
     status, said, _ = _cli("flash", "--board", "rp2040", "--port", board.port)
@@ -224,14 +218,6 @@ def test_a_port_that_is_not_there(port, said):
     assert status == 2 and said in error
 
 
-def test_a_port_in_use(board):
-    import serial
-
-    with serial.Serial(board.port, exclusive=True):
-        status, said, _ = _cli("flash", "--port", board.port)
-    assert status == 2 and "in use by another program" in said
-
-
 def test_a_board_without_power(board, monkeypatch):
     board.cut()
     monkeypatch.setattr(device, "ANSWER_S", 1)
@@ -239,30 +225,9 @@ def test_a_board_without_power(board, monkeypatch):
         _flash(board)
 
 
-def test_no_usb_port_names_the_way_out(monkeypatch):
-    from serial.tools import list_ports
-
-    monkeypatch.setattr(list_ports, "comports", lambda: [])
-    with pytest.raises(BoardError, match="No board of the kind esp32 .* PORT="):
-        flash.flash("esp32")
-
-
 def test_an_image_is_refused_rather_than_ignored_by_a_board_that_brings_its_own():
     with pytest.raises(BoardError, match="FIRMWARE=x.bin: BOARD=unix brings its interpreter"):
         flash.flash("unix", firmware="x.bin")
-
-
-def test_two_usb_ports_are_listed(monkeypatch):
-    from serial.tools import list_ports, list_ports_common
-
-    found = []
-    for name in ("/dev/ttyUSB0", "/dev/ttyUSB1"):
-        port = list_ports_common.ListPortInfo(name)
-        port.vid, port.description = 0x10C4, "CP2102"
-        found.append(port)
-    monkeypatch.setattr(list_ports, "comports", lambda: found)
-    with pytest.raises(BoardError, match="ttyUSB0 .*; /dev/ttyUSB1 .* Choose one with PORT="):
-        flash.flash("esp32")
 
 
 @pytest.mark.parametrize("text, said", [

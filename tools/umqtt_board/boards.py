@@ -3,6 +3,7 @@
 Knows what a board description may hold. It must not know how any step uses it.
 """
 
+import difflib
 import re
 import tomllib
 from dataclasses import dataclass
@@ -56,7 +57,11 @@ def names():
 def load(name):
     """Return the Board called `name`; BoardError with the names there are when it is unknown."""
     if name not in names():
-        raise BoardError(f"There is no board {name!r}. BOARD is one of: {', '.join(names())}.")
+        close = difflib.get_close_matches(name, names(), 1)
+        mean = f" Did you mean {close[0]}?" if close else ""
+        raise BoardError(
+            f"There is no board {name!r}.{mean} BOARD is one of: {', '.join(names())}."
+        )
     folder = BOARDS / name
     try:
         data = tomllib.loads((folder / "board.toml").read_text())
@@ -107,10 +112,15 @@ def _chip_faults(data, folder):
     """What the way of flashing and the kind of journal need besides."""
     faults = []
     if data["micropython"]["flash_with"] != "none":
-        if not isinstance(data["micropython"].get("image"), str):
-            faults.append("micropython.image: expected the name of the image to fetch")
+        for key in ("image", "version", "released", "url"):
+            if not isinstance(data["micropython"].get(key), str):
+                faults.append(f"micropython.{key}: expected a text (what image to fetch)")
         if not data.get("usb", {}).get("vendors"):
             faults.append("usb.vendors: expected a list of USB vendor numbers")
+    needs = {"esptool": ("image_offset", int), "uf2": ("uf2_family", int)}
+    key, kind = needs.get(data["micropython"]["flash_with"], ("flash_with", str))
+    if not isinstance(data["micropython"].get(key), kind):
+        faults.append(f"micropython.{key}: expected a number")
     if data["journal"]["kind"] == "partition":
         faults += _partition_faults(data, folder)
     return faults

@@ -47,7 +47,8 @@ def check(device, board):
         )
     if version < tuple(int(number) for number in wanted["minimum"].split(".")):
         raise TooOld(
-            f"MicroPython {text} on {device.port} is too old: {wanted['minimum']} is needed"
+            f"MicroPython {text} on {device.port} is too old: {wanted['minimum']} is needed. "
+            "FIRMWARE=fetch installs the published one."
         )
     _check_mpy(mpy, text)
     return Interpreter(text, platform, machine)

@@ -88,8 +88,8 @@ def _keeps_its_own(board, ways, port):
     except (NoPrompt, interpreter.TooOld) as error:
         if ways.firmware == "skip":
             raise
-        what = "no MicroPython answers" if isinstance(error, NoPrompt) else str(error)
-        ways.progress("interpreter", f"{what}: the chip gets MicroPython")
+        what = "no MicroPython answers" if isinstance(error, NoPrompt) else "it is too old"
+        ways.progress("interpreter", f"{what}: the chip gets the published image")
         return None
 
 

@@ -1,0 +1,163 @@
+"""What a user is told when something is wrong: a sentence that says what to do, and status 2.
+
+Each is the transcript of the command itself. Others lie beside what they are about: images and
+chips in test_esp.py, drives in test_onto_chip.py, settings in test_settings_file.py, the broker in
+test_follow.py, a full filesystem and a lost board in test_flash.py.
+"""
+
+import errno
+
+import pytest
+import serial
+from images import esp_image
+from serial.tools import list_ports, list_ports_common
+from umqtt_board import cli, device, onto_chip
+from virtual_esp import VirtualESP
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Function that runs a command; returns its exit status and what it said on standard error."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cli, "PROJECT", tmp_path)  # no settings.toml of the developer's
+
+    def command(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        return ended.value.code, capsys.readouterr().err.strip()
+
+    return command
+
+
+def _ports(monkeypatch, *names):
+    found = []
+    for name in names:
+        port = list_ports_common.ListPortInfo(name)
+        port.vid, port.description = 0x10C4, "CP2102N"
+        found.append(port)
+    monkeypatch.setattr(list_ports, "comports", lambda: found)
+
+
+def test_a_board_that_there_is_not(run):
+    assert run("flash", "--board", "esp23") == (2, (
+        "umqtt-board: There is no board 'esp23'. Did you mean esp32? BOARD is one of: esp32, "
+        "esp32c3, esp32s3, rp2040, rp2350, unix."))  # fmt: skip
+
+
+def test_no_port(run, monkeypatch):
+    _ports(monkeypatch)
+    assert run("flash", "--board", "esp32") == (2, (
+        "umqtt-board: No board of the kind esp32 is plugged in (USB serial ports: none). Plug it "
+        "in with a data cable, or name its port with PORT=."))  # fmt: skip
+
+
+def test_no_port_and_no_drive_of_a_pico(run, monkeypatch, tmp_path):
+    _ports(monkeypatch)
+    monkeypatch.setattr(onto_chip.rp2, "mounts", lambda: [])
+    assert run("flash", "--board", "rp2040", "--firmware", "skip") == (2, (
+        "umqtt-board: No board of the kind rp2040 is plugged in (USB serial ports: none). Plug it "
+        "in with a data cable, or name its port with PORT=. A bare chip: hold BOOTSEL while "
+        "plugging it in, and it appears as a drive."))  # fmt: skip
+
+
+def test_two_ports(run, monkeypatch):
+    _ports(monkeypatch, "/dev/ttyUSB0", "/dev/ttyUSB1")
+    assert run("flash", "--board", "esp32") == (2, (
+        "umqtt-board: Several boards could be meant: /dev/ttyUSB0 (CP2102N); /dev/ttyUSB1 "
+        "(CP2102N). Choose one with PORT=."))  # fmt: skip
+
+
+def test_the_only_port_is_chosen_and_said(run, monkeypatch, capsys):
+    _ports(monkeypatch, "/dev/ttyNONE")
+    assert run("flash", "--board", "esp32") == (2, (
+        "umqtt-board: There is no port /dev/ttyNONE: plug the board in, or give the right one as "
+        "PORT=."))  # fmt: skip
+
+
+def test_a_busy_port(run, board):
+    with serial.Serial(board.port, exclusive=True):
+        assert run("flash", "--port", board.port) == (2, (
+            f"umqtt-board: {board.port} is in use by another program: end it (a terminal, an "
+            "IDE), try again."))  # fmt: skip
+
+
+def test_no_permission(run, monkeypatch):
+    def refuse(*_, **__):
+        raise serial.SerialException(errno.EACCES, "could not open port: Permission denied")
+
+    monkeypatch.setattr(serial, "serial_for_url", refuse)
+    monkeypatch.setattr(serial, "Serial", refuse)
+    assert run("flash", "--port", "/dev/ttyUSB0") == (2, (
+        "umqtt-board: You may not open /dev/ttyUSB0: add yourself to the group that owns it (on "
+        "Debian `sudo adduser $USER dialout`, then log in anew)."))  # fmt: skip
+
+
+def test_the_wrong_board(run, board):
+    status, said = run("flash", "--board", "rp2040", "--port", board.port)
+    assert status == 2 and said.startswith(f"umqtt-board: The board on {board.port} is a linux [")
+    assert said.endswith("(linux), not BOARD=rp2040: give BOARD=unix, or another PORT=.")
+
+
+@pytest.fixture
+def chip():
+    """A virtual ESP32 in its loader."""
+    chip = VirtualESP()
+    yield chip
+    chip.close()
+
+
+def test_the_wrong_chip_and_the_wrong_image(run, chip, tmp_path):
+    image = tmp_path / "S3.bin"
+    image.write_bytes(esp_image("esp32s3", start=0))
+    common = ("flash", "--port", chip.port, "--firmware", image)
+    assert run(*common, "--board", "esp32s3") == (2, (
+        f"umqtt-board: The chip on {chip.port} is an ESP32, not BOARD=esp32s3: nothing was erased "
+        "or written. Use BOARD=esp32, or another PORT=."))  # fmt: skip
+    image.write_bytes(esp_image("esp32s3"))
+    assert run(*common, "--board", "esp32") == (2, (
+        "umqtt-board: S3.bin is for esp32s3, not for esp32: nothing was written. Give the image "
+        "ESP32_GENERIC, or its own BOARD=."))  # fmt: skip
+    assert chip.erased == [] and chip.programmed == 0
+
+
+def test_a_lost_connection_while_a_chip_is_written(run, chip, tmp_path):
+    image = tmp_path / "image.bin"
+    image.write_bytes(esp_image())
+    chip.faults = {1: "reset"}
+    status, said = run("flash", "--port", chip.port, "--firmware", image, "--board", "esp32")
+    assert status == 2
+    assert said.startswith(f"umqtt-board: The chip on {chip.port} was lost while writing its prog")
+    assert "run the same command again: what is right in its flash is not written twice" in said
+
+
+def test_no_micropython_and_none_wanted(run, chip, monkeypatch):
+    monkeypatch.setattr(device, "ANSWER_S", 1)
+    assert run("flash", "--board", "esp32", "--port", chip.port, "--firmware", "skip") == (2, (
+        f"umqtt-board: The board on {chip.port} does not answer at the Python prompt. See that it "
+        "has power and runs MicroPython (boards/README.md), press its reset button, and try "
+        "again."))  # fmt: skip
+
+
+def test_an_image_that_is_not_there(run):
+    assert run("flash", "--board", "esp32", "--firmware", "nowhere.bin") == (2, (
+        "umqtt-board: FIRMWARE=nowhere.bin is not a file. Give the path of a MicroPython image, "
+        'an address (https://...), "fetch" for the published image, or "skip" to leave the '
+        "interpreter on the board as it is."))  # fmt: skip
+
+
+def test_a_network_that_is_not_there(run, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    address = "http://127.0.0.1:1/ESP32.bin"
+    status, said = run("flash", "--board", "esp32", "--firmware", address)
+    assert status == 2 and said.startswith(f"umqtt-board: {address} could not be fetched: ")
+    assert said.endswith("or give an image that you have as FIRMWARE=FILE.")
+
+
+def test_erase_and_restore_ask(run, board):
+    status, said = run("erase", "--folder", board.folder)
+    assert status == 2 and said == (
+        f"umqtt-board: Nothing was erased. Everything on {board.folder} will be lost: settings, "
+        "and the messages that are not yet delivered (`make backup` keeps both): YES=1 does it.")
+    status, said = run("restore", "--from", board.folder)
+    assert status == 2 and f"BACKUP={board.folder} is no copy of a board" in said
