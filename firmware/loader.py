@@ -89,6 +89,7 @@ def try_once():
     found["failed"] = failed
     _pointed(found)
     choose(found)
+    resets.lasted()  # the crashes were the other set's
     print("umqtt: update %s taken back: %s" % (failed["id"], failed["why"]))
     return found
 

@@ -95,7 +95,7 @@ def crashed():
 
 
 def lasted():
-    """The program has run for long enough: the row of crashes is over."""
+    """The program has run for long enough, or is another one now: the row of crashes is over."""
     if row():
         _data["row"] = 0
         _save()

@@ -141,6 +141,23 @@ def boots(sets):
     return None
 
 
+def test_flash_that_is_full_in_the_middle_ends_the_update_and_nothing_else():
+    formatted()
+    one = small(1)
+    install(one)
+    loader.healthy()
+    big = Set(files(2, (20000, 20000, 20000, 20000)), piece=384)  # "need": 0 is not true
+    update, reports = updater()
+    update.begin(big.body)
+    for piece in big.pieces:
+        update.piece(piece)
+    assert reports[-1]["state"] == "refused" and "28" in reports[-1]["why"], reports[-1]
+    assert boots((one,)) is one and not loader.exists(loader.ROOT + "/get.json")
+    # What it had taken goes with the next one.
+    install(small(3))
+    assert boots((one, small(3))).id == small(3).id
+
+
 def small(seed):
     return Set(files(seed, (2500, 300, 2600)), piece=384)
 

@@ -133,6 +133,8 @@ def test_firmware_that_crashes_is_taken_back(boards, broker, tmp_path):
     assert board.printed().count("RuntimeError: bad firmware") == 2
     assert sending.session.members["b1"].status["set"] == ""
     assert sending.session.members["b1"].status["version"] != NEW
+    resets = sending.session.members["b1"].status["resets"]
+    assert (resets["watchdog"], resets["crash"], resets["row"]) == (0, 2, 0)
     since = len(board.printed())
     board.wait_for("first publish acknowledged", 20)
     board.reset()
@@ -146,6 +148,8 @@ def test_firmware_that_stands_still_is_taken_back(boards, broker, tmp_path):
         board.wait_for("is in force", 60)
     assert sending.states == {"b1": "taken back"}
     assert board.printed().count("watchdog: not fed in time") == 1
+    resets = sending.session.members["b1"].status["resets"]
+    assert (resets["watchdog"], resets["crash"], resets["row"]) == (1, 0, 0)
 
 
 def test_a_stolen_key_commands_no_other_board(boards, broker):
@@ -192,6 +196,9 @@ def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):
     assert one.printed().count("restart by command") == 1
     status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "90")
     assert status == 0 and re.search(r"b1 +done +100 %", said), said
+    since = len(one.printed())
+    status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "90")
+    assert status == 0 and "bytes to come" not in one.printed()[since:], said
     status, said = run_cli(capsys, "ota", "--device", "b2", "--group", "test", "--timeout", "1")
     assert status == 1 and "not taken by b2" in said, said
 

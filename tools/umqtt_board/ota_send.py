@@ -25,6 +25,7 @@ PAYLOAD = 400
 CODE = 65
 # Pieces on the way to one board before it must have said that it got some of them.
 WINDOW = 24
+RETAINED_S = 2.0  # time for the broker to give us what the boards last said
 QUIET_S = 2.0  # without a word from a board for so long, its pieces are sent again
 QUIET_MOST_S = 30.0  # ... and after each fruitless time twice as long, up to
 COMMAND_AGAIN_S = 30.0  # the signed command is sent again to a board that says nothing of it
@@ -50,6 +51,7 @@ class Member:
     heard: float = 0.0
     asked: float = 0.0
     quiet: float = QUIET_S
+    known: bool = False  # the broker has given us its last status
 
     @property
     def device(self):
@@ -156,6 +158,7 @@ class Session:
             return
         with self.changed:
             if level == "status":
+                member.known = True
                 self._hear_status(member, said)
             elif self._set and said.get("id") == self._set.id:
                 self._hear_update(member, said)
@@ -232,6 +235,8 @@ class Session:
         """
         body = made.command(boots, seconds)
         with self.changed:
+            # A board that runs this set already need not be asked.
+            self.changed.wait_for(lambda: all(m.known for m in self.members.values()), RETAINED_S)
             self._set = made
             for member in self.members.values():
                 # The retained status of a board that has it already.
