@@ -44,7 +44,7 @@ UNCLOCKED = {
     "first_batch": "bigint", "last_batch": "bigint",
 }  # fmt: skip
 STATE = {"seen": silver.SEEN, "clocks": silver.CLOCKS, "unclocked": UNCLOCKED}
-FILE_ROWS = 250_000  #: rows for which a table's batch gets another file
+FILE_ROWS = 25_000  #: rows for which a table's batch gets another file, one per core at most
 
 
 class InUse(Exception):
@@ -193,7 +193,8 @@ class Ingest:
                 old.unlink()
             return []
         rows = function(told)
-        return self.tables.write(rows.coalesce(1 + count // FILE_ROWS), table, number)
+        files = min(1 + count // FILE_ROWS, self.spark.sparkContext.defaultParallelism)
+        return self.tables.write(rows.coalesce(files), table, number)
 
     def _correct(self, written, clocks, parts, number):
         """Give readings of earlier batches their time when the clock of their boot has come.

@@ -32,6 +32,8 @@ def settings(memory, cores):
         # The tables' names come from query and batch, so a part of a task need not be renamed
         # twice by the committer.
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        # The rows of a batch are of one day or two: no need to sort them by it.
+        "spark.sql.maxConcurrentOutputFileWriters": "8",
         "spark.hadoop.parquet.enable.summary-metadata": "false",
         "spark.sql.parquet.compression.codec": "zstd",
         # Readers other than Spark know no INT96.

@@ -227,31 +227,37 @@ def _decode_columns(_application):
     """The columns of `decode`, made once in an application: it takes thousands of calls into the
     JVM, which would be a good part of a small batch's time."""
     text = F.col("payload").cast("string")
-    head = F.substring(F.regexp_replace(F.substring(text, 1, 16), r"^\s+", ""), 1, 1)
+    head = F.substring(F.ltrim(F.substring(text, 1, 16), F.lit(" \t\r\n")), 1, 1)
     byte = F.substring("payload", 1, 1)
     is_cbor = byte.between(F.lit(b"\x80"), F.lit(b"\x9b")) | (byte == F.lit(b"\x9f"))
+    levels = F.split("topic", "/")  # no regular expression where most topics go
+    shape = F.col("topic").startswith("fleet/") & F.col("topic").endswith("/telemetry")
+    telemetry = shape & (F.size(levels) == 4)
     split = (
-        F.regexp_extract("topic", TELEMETRY, 1).alias("_group"),
-        F.regexp_extract("topic", TELEMETRY, 2).alias("_device"),
-        F.col("topic").rlike(OTHER_TOPICS).alias("other"),
-        F.when(head == "[", text).alias("_senml"),
-        F.when(head == "{", text).alias("_flat"),
+        F.when(telemetry, F.get(levels, 1)).otherwise("").alias("_group"),
+        F.when(telemetry, F.get(levels, 2)).otherwise("").alias("_device"),
+        F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS)).alias("other"),
         F.when(is_cbor, F.col("payload")).alias("_cbor"),
+        F.when(~is_cbor & (head == "["), text).alias("_senml"),
+        F.when(~is_cbor & (head == "{"), text).alias("_flat"),
     )
-    one_of = (
-        F.when(F.col("_c").isNotNull(), F.col("_c"))
-        .when(F.col("_senml").isNotNull(), senml_json(F.col("_senml")))
-        .when(F.col("_flat").isNotNull(), flat_json(F.col("_flat")))
+    json = F.when(F.col("_senml").isNotNull(), senml_json(F.col("_senml"))).when(
+        F.col("_flat").isNotNull(), flat_json(F.col("_flat"))
     )
-    return split, (cbor(F.col("_cbor")).alias("_c"), one_of.alias("_r")), _validated(F.col("_r"))
+    decoders_ = (json.alias("_j"), cbor(F.col("_cbor")).alias("_c"))
+    # Field by field: a struct that is chosen as a whole is copied as a whole, with its lists.
+    fields = {name: F.coalesce(F.col("_c")[name], F.col("_j")[name]) for name in _LABELS}
+    known = F.col("_c").isNotNull() | F.col("_j").isNotNull()
+    return split, decoders_, _validated(fields, known)
 
 
-def _validated(r):
-    """What `decode` adds, from the decoded struct, the topic's names and `other`."""
+def _validated(r, known):
+    """What `decode` adds. r: the decoded fields, known: whether any decoder took the payload."""
     clocks = F.filter(r["measurements"], lambda m: m["name"] == CLOCK)
     reason = F.when(~F.col("other"), _first_error(
-        (F.col("_device") != "", "the topic is not fleet/GROUP/DEVICE/telemetry"),
-        (r.isNotNull(), "unknown encoding"),
+        ((F.col("_device") != "") & (F.col("_group") != ""),
+         "the topic is not fleet/GROUP/DEVICE/telemetry"),
+        (known, "unknown encoding"),
         (r["error"].isNull(), r["error"]),
         (r["device"] == F.col("_device"), F.concat(
             F.lit("the payload is of device "), r["device"], F.lit(", the topic is not"))),
@@ -274,22 +280,24 @@ def with_fate(decoded, seen):
     seen: SEEN_SCHEMA, disjoint ranges of the sequence numbers that came before. Among copies in
     `decoded` the one received first is new.
     """
-    good = decoded.where(~F.col("other") & F.col("reason").isNull()).repartition(*KEY)
-    copies = Window.partitionBy(*KEY, "sequence").orderBy("received_at", "offset")
-    first = F.row_number().over(copies) == 1
-    ranked = good.withColumn("_first", first).alias("r")
+    good = ~F.col("other") & F.col("reason").isNull()
+    # One pass over the rows, or they would be decoded twice: what is no reading comes along under
+    # a number of its own.
+    number = F.when(F.col("_good"), F.col("sequence")).otherwise(-1 - F.col("offset"))
+    copies = Window.partitionBy(*KEY, "_number").orderBy("received_at", "offset")
+    rows = decoded.withColumn("_good", good).withColumn("_number", number).repartition(*KEY)
+    ranked = rows.withColumn("_first", F.row_number().over(copies) == 1).alias("r")
     ranges = seen.repartition(*KEY).alias("s")
     same = [F.col(f"r.{k}") == F.col(f"s.{k}") for k in KEY]
-    inside = F.col("r.sequence").between(F.col("s.first"), F.col("s.last"))
+    inside = F.col("r._number").between(F.col("s.first"), F.col("s.last"))
     joined = ranked.join(ranges, [*same, inside], "left")
-    fresh = F.col("r._first") & F.col("s.first").isNull()
-    told = joined.select(
-        *(F.col(f"r.{c}") for c in decoded.columns),
-        F.when(fresh, F.lit("new")).otherwise(F.lit("duplicate")).alias("fate"),
+    fate = (
+        F.when(F.col("r.other"), "other")
+        .when(~F.col("r._good"), "quarantine")
+        .when(F.col("r._first") & F.col("s.first").isNull(), "new")
+        .otherwise("duplicate")
     )
-    rest = decoded.where(F.col("other") | F.col("reason").isNotNull())
-    fate = F.when(F.col("other"), F.lit("other")).otherwise(F.lit("quarantine"))
-    return told.unionByName(rest.withColumn("fate", fate))
+    return joined.select(*(F.col(f"r.{c}") for c in decoded.columns), fate.alias("fate"))
 
 
 def seen_after(seen, new):
