@@ -30,9 +30,14 @@ MUTATIONS ?=
 # bench: a folder with umqtt/simple.py and mqtt_as, to be measured beside it
 PEERS ?=
 ROUNDS ?=
+# report: the tables' folder and the file
+TABLES ?= build/demo/tables
+REPORT ?= build/report.html
+# chaos
+KILLS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench powercut fuzz clean
+.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench report chaos powercut fuzz clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -102,6 +107,14 @@ types: $(VENV)/.ready ## mypy over library and firmware, with the stubs of esp32
 bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients, wear of the journal: PEERS=folder ROUNDS=
 	@$(BIN)/python tools/bench/bench_client.py $(if $(PEERS),--peers "$(PEERS)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
 	@$(BIN)/python tools/bench/bench_journal.py
+	@$(BIN)/python tools/bench/bench_pipeline.py $(if $(ROUNDS),--rounds "$(ROUNDS)")
+
+report: $(VENV)/.ready ## make the gold tables and an HTML report of them: TABLES= REPORT=
+	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"
+	@$(BIN)/umqtt-pipeline report --tables "$(TABLES)" --out "$(REPORT)"
+
+chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED=
+	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(SEED),--seed "$(SEED)")
 
 powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
 	@$(BIN)/python tests/powercut/campaign.py

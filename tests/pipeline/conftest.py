@@ -1,5 +1,6 @@
 """One SparkSession for all tests of the pipeline; started when the first test asks for it."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -35,3 +36,45 @@ def broker(request):
     own = brokers.Broker(name)
     yield own
     own.stop()
+
+
+@pytest.fixture(scope="session")
+def told(spark, tmp_path_factory):
+    """The story's spool, and its tables after an undisturbed run in one batch."""
+    from pipeline_kit import fill
+    from pipeline_tables import ingest, story
+
+    root = tmp_path_factory.mktemp("story")
+    fill(root / "spool", story(), per_block=7)
+    ingest(spark, root / "spool", root / "tables")
+    return root
+
+
+@pytest.fixture
+def kill_at(monkeypatch):
+    """Arm with n: the n-th operation on a file from now on does not happen; returns the count."""
+    import umqtt_pipeline.tables
+    from pipeline_tables import Killed
+
+    state = {"left": -1, "done": 0}
+
+    def guard(real):
+        def guarded(*args, **kwargs):
+            state["done"] += 1
+            if state["left"] == 0:
+                raise Killed(real.__name__)
+            state["left"] -= 1
+            return real(*args, **kwargs)
+
+        return guarded
+
+    for name in ("replace", "unlink", "rmdir", "mkdir", "link"):
+        monkeypatch.setattr(os, name, guard(getattr(os, name)))
+    exchange = umqtt_pipeline.tables.exchange
+    monkeypatch.setattr(umqtt_pipeline.tables, "exchange", guard(exchange))
+
+    def arm(left):
+        state["left"], state["done"] = left, 0
+        return state
+
+    return arm

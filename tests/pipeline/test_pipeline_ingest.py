@@ -4,77 +4,28 @@ Tables are compared as pyarrow reads them, not as Spark does.
 """
 
 import json
-import os
 import random
 import shutil
 import signal
 import time
 
-import pyarrow.parquet as pq
 import pytest
 from pipeline_kit import (
     DAY_US,
     EPOCH,
     NOON,
     QUICK,
-    clock,
     end,
     fill,
-    flat,
     publish,
     run,
     senml,
-    senml_text,
     spawn,
     wait_for,
 )
+from pipeline_tables import Killed, ingest, numbers, story, table, tables
 from umqtt_pipeline import spool
-from umqtt_pipeline.ingest import COLUMNS, Ingest, InUse, Lock, Runner
-
-
-def table(root, name):
-    """All rows of a table as dicts, in a fixed order; nothing but Parquet files is looked at."""
-    files = sorted((root / name).rglob("*"))
-    assert all(f.is_dir() or f.suffix == ".parquet" for f in files)
-    rows = [row for f in files if f.is_file() for row in pq.ParquetFile(f).read().to_pylist()]
-    return sorted(rows, key=lambda row: row["offset"])
-
-
-def tables(root):
-    return {name: table(root, name) for name in COLUMNS}
-
-
-def numbers(root, name="silver", device="dev1"):
-    return sorted(r["sequence"] for r in table(root, name) if r["device"] == device)
-
-
-def ingest(spark, folder, root, rows=100_000):
-    Runner(spark, str(folder), str(root), once=True, rows=rows, patience=1).run()
-
-
-def story():
-    """Packets of two devices: all encodings, duplicates, gaps, two boots, malformed ones; the
-    clock of the first boot comes long after its first readings."""
-    sent = [publish(senml(n, boot=1), packet_id=n) for n in range(1, 40)]
-    sent += [publish(senml_text(n, device="dev2"), "dev2") for n in range(1, 30)]
-    sent += [publish(senml(n, boot=1), packet_id=n, dup=True) for n in range(30, 45)]
-    sent += [publish(b"\xff nonsense"), publish(senml(1, device="dev2")), publish(b"")]
-    sent += [publish(b"{}", topic="fleet/g/dev1/status")]
-    sent += [publish(flat(n, device="dev2", boot=2, x=n), "dev2") for n in range(25, 60)]
-    sent += [publish(clock(45, NOON // 1_000_000 - 500, boot=1, uptime_ms=60_000))]
-    sent += [publish(senml(n, boot=1 + n // 70)) for n in (*range(46, 80), 90, 91, 88, 46)]
-    sent += [publish(clock(92, NOON // 1_000_000, boot=2, uptime_ms=1_000))]
-    sent += [publish(senml(n, boot=1)) for n in range(1, 10)]
-    return sent
-
-
-@pytest.fixture(scope="module")
-def told(spark, tmp_path_factory):
-    """The story's spool, and its tables after an undisturbed run in one batch."""
-    root = tmp_path_factory.mktemp("story")
-    fill(root / "spool", story(), per_block=7)
-    ingest(spark, root / "spool", root / "tables")
-    return root
+from umqtt_pipeline.ingest import Ingest, InUse, Lock
 
 
 def test_every_reading_once(told):
@@ -125,35 +76,6 @@ def test_late_by_40_days(spark, tmp_path):
     ingest(spark, folder, root)
     assert numbers(root) == [1, 2, 3, 4, 5, 7, 8]
     assert numbers(root, "duplicates") == [1, 3, 5]
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL at one operation on a file."""
-
-
-@pytest.fixture
-def kill_at(monkeypatch):
-    """Arm with n: the n-th operation on a file from now on does not happen; returns the count."""
-    state = {"left": -1, "done": 0}
-
-    def guard(real):
-        def guarded(*args, **kwargs):
-            state["done"] += 1
-            if state["left"] == 0:
-                raise Killed(real.__name__)
-            state["left"] -= 1
-            return real(*args, **kwargs)
-
-        return guarded
-
-    for name in ("replace", "unlink", "rmdir", "mkdir"):
-        monkeypatch.setattr(os, name, guard(getattr(os, name)))
-
-    def arm(left):
-        state["left"], state["done"] = left, 0
-        return state
-
-    return arm
 
 
 def test_killed_at_any_file_operation(spark, tmp_path, kill_at):

@@ -4,6 +4,7 @@ done in the module of its name. Exit status 2: the arguments or the broker's ans
 import logging
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -125,6 +126,24 @@ def _with_spark(command):
     return command
 
 
+def _decoders(_, __, value):
+    from . import silver
+
+    for name in value:
+        try:
+            silver.register(silver.load(name))
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            raise click.BadParameter(f"{name!r}: {error}")
+
+
+def _with_decoders(command):
+    """Add the option of every command that decodes."""
+    return click.option(
+        "--decoder", multiple=True, callback=_decoders, expose_value=False,
+        metavar="MODULE:NAME", help="a silver.Decoder for payloads of your own; several times",
+    )(command)  # fmt: skip
+
+
 def _wait_for_spool(folders, once):
     """The bridge may be started after the ingest; a single run needs a spool now."""
     from .spool import SpoolError, spool_id
@@ -152,8 +171,11 @@ def _wait_for_spool(folders, once):
               help="seconds between two batches, without --once")  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(1), default=200_000, help="of one batch")
 @click.option("--consumer", default="ingest", help="name under which the spool is released")
+@click.option("--compact-files", type=click.IntRange(2),
+              help="join the small files of a table's day when there are so many")  # fmt: skip
+@_with_decoders
 @_with_spark
-def ingest(spool, tables, once, interval, max_rows, consumer, memory, conf):
+def ingest(spool, tables, once, interval, max_rows, consumer, compact_files, memory, conf):
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     from .ingest import InUse, Lock, Runner
     from .spool import CONSUMER_NAME
@@ -167,12 +189,65 @@ def ingest(spool, tables, once, interval, max_rows, consumer, memory, conf):
         raise Problem(str(error))
     spark = _spark(memory, conf)
     lock.holds(spark)
-    runner = Runner(spark, spool, tables, once, interval, max_rows, consumer)
+    runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
+                    compact_files=compact_files)  # fmt: skip
     _stop_on_signals(runner.stop)
     try:
         runner.run()
     finally:
         spark.stop()
+
+
+@contextmanager
+def _alone(tables, memory, conf):
+    """A SparkSession for work on tables that no ingest may write meanwhile."""
+    from .ingest import InUse, Lock
+
+    try:
+        lock = Lock(tables)
+    except InUse as error:
+        raise Problem(f"{error}; stop it first")
+    spark = _spark(memory, conf)
+    lock.holds(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@main.command()
+@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--files", type=click.IntRange(2), default=8,
+              help="small files of a day for which it is worth it")  # fmt: skip
+@_with_spark
+def compact(tables, files, memory, conf):
+    """Join the small files of the tables, a day at a time; add columns that old files lack."""
+    from . import compact as joining
+    from .ingest import COLUMNS, State
+    from .tables import Tables
+
+    with _alone(tables, memory, conf) as spark:
+        held = Tables(tables, COLUMNS)
+        held.clean()
+        done = joining.run(spark, held, State(held).last(), files, columns=True)
+    logging.info("%d files joined", sum(done.values()))
+
+
+@main.command()
+@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@_with_decoders
+@_with_spark
+def replay(tables, memory, conf):
+    """Decode again what is in quarantine; what is a reading now goes to silver."""
+    from . import replay as replaying
+
+    with _alone(tables, memory, conf) as spark:
+        counts = replaying.run(spark, tables)
+    if counts is None:
+        logging.info("the quarantine is empty")
+    else:
+        logging.info("%(new)d new, %(duplicate)d duplicates, %(quarantine)d still in quarantine",
+                     counts)  # fmt: skip
 
 
 @main.command()

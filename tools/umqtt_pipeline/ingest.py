@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from . import bronze, silver, source
+from . import bronze, compact, silver, source
 from .spool import SpoolError, replace_file
 from .tables import Tables, ddl, place, staged_files
 
@@ -63,20 +63,49 @@ class State:
     def folder(self, number):
         return self.root / f"{number:012d}"
 
+    def _known(self):
+        """What the pointer says: {query, base} and, while one is at work, {replay: number}."""
+        try:
+            return json.loads(self.pointer.read_text())
+        except FileNotFoundError:
+            return None
+
     def number(self, query, batch):
         """The number of batch `batch` of the query with that id; counts on over queries."""
-        try:
-            known = json.loads(self.pointer.read_text())
-        except FileNotFoundError:
-            known = None
+        known = self._known()
         if known is None or known["query"] != query:
-            known = {"version": 1, "query": query, "base": self._next() - batch}
-            replace_file(self.pointer, json.dumps(known).encode())
+            known = {"version": 1, "query": query, "base": self.next() - batch}
+            self._point(known)
         return known["base"] + batch
 
-    def _next(self):
+    def _point(self, known):
+        replace_file(self.pointer, json.dumps(known).encode())
+
+    def next(self):
+        """The number that comes behind all that were begun."""
         done = [int(p.name) for p in self.root.iterdir() if p.name.isdigit()]
         return max(done, default=-1) + 1
+
+    def begin_replay(self):
+        """Take a number for a batch that is none of the query's, before it changes anything: the
+        query's own count on behind it."""
+        known = self._known()
+        number = self.next()
+        self._point({**known, "base": known["base"] + 1, "replay": number})
+        return number
+
+    def replaying(self):
+        """The number of a replay that was begun and not finished, or None."""
+        return (self._known() or {}).get("replay")
+
+    def end_replay(self):
+        known = self._known()
+        del known["replay"]
+        self._point(known)
+
+    def last(self):
+        """Number of the last batch that is whole; -1 if there is none."""
+        return max((n for n in range(self.next() - 2, self.next()) if self.done(n)), default=-1)
 
     def done(self, number):
         return (self.folder(number) / "manifest.json").exists()
@@ -123,14 +152,19 @@ class State:
 
 
 class Ingest:
-    """What the streaming query does with each batch; `on_batch` gets a dict of its counts."""
+    """What the streaming query does with each batch; `on_batch` gets a dict of its counts.
 
-    def __init__(self, spark, root, on_batch=None):
+    compact_files: when a table's day has so many small files, they are joined after a batch (None:
+    never).
+    """
+
+    def __init__(self, spark, root, on_batch=None, compact_files=None):
         self.spark = spark
         self.tables = Tables(root, COLUMNS)
         self.state = State(self.tables)
         self.checkpoint = self.tables.root / "_checkpoint"
         self.on_batch = on_batch or (lambda counts: None)
+        self.compact_files = compact_files
 
     def _query(self):
         """The id that Spark gave the query of this checkpoint."""
@@ -139,28 +173,38 @@ class Ingest:
     def __call__(self, df, batch):
         """Run one batch; may be run again for the same number at any time."""
         begun = time.monotonic()
+        if self.state.replaying() is not None:
+            raise SpoolError(f"{self.tables.root}: a replay of the quarantine was interrupted; "
+                             "run `umqtt-pipeline replay` first")
         number = self.state.number(self._query(), batch)
         if self.state.done(number):
             return
         files = self.tables.write(bronze.bronze(df), "bronze", number)
-        rows = self.tables.read(self.spark, "bronze", files)
-        seen = self.state.read(self.spark, "seen", number)
-        told = silver.with_fate(silver.decode(rows), seen).persist()
-        try:
-            counts = self._write(told, seen, number)
-        finally:
-            told.unpersist()
+        counts = self.work(self.tables.read(self.spark, "bronze", files), number)
         counts.update(batch=number, seconds=round(time.monotonic() - begun, 2))
         log.info("batch %(batch)d: %(rows)d messages: %(new)d new, %(duplicate)d duplicates, "
                  "%(quarantine)d quarantined, %(other)d other; %(seconds)s s", counts)  # fmt: skip
+        if self.compact_files:
+            compact.run(self.spark, self.tables, self.state.last(), self.compact_files)
         self.on_batch(counts)
 
-    def _write(self, told, seen, number):
+    def work(self, rows, number, before_end=None):
+        """Bronze rows into the tables behind bronze, and the state of batch `number`; returns
+        counts. before_end(told): what else belongs to the batch, done before its state."""
+        seen = self.state.read(self.spark, "seen", number)
+        told = silver.with_fate(silver.decode(rows), seen).persist()
+        try:
+            return self._write(told, seen, number, before_end)
+        finally:
+            told.unpersist()
+
+    def _write(self, told, seen, number, before_end):
         counts = self._count(told)
         parts = {}
         if counts["new"]:
             parts["seen"] = silver.seen_after(seen, told.where(F.col("fate") == "new"))
-        self._add(told, silver.quarantine, "quarantine", counts["quarantine"], number)
+        if before_end is None:
+            self._add(told, silver.quarantine, "quarantine", counts["quarantine"], number)
         self._add(told, silver.duplicates, "duplicates", counts["duplicate"], number)
         files = self._add(told, silver.clock_rows, "clock", counts["clocks"], number)
         clocks = self.state.read(self.spark, "clocks", number)
@@ -170,6 +214,8 @@ class Ingest:
         rows = silver_of(clocks)
         written = self._add(told, rows, "silver", counts["new"], number)
         self._correct(written, clocks if files else None, parts, number)
+        if before_end is not None:
+            before_end(told)
         self.state.write(number, parts)
         clocks.unpersist()
         return counts
@@ -222,7 +268,8 @@ class Ingest:
         first, last = due.agg(F.min("first_batch"), F.max("last_batch")).first()
         if first is None:
             return
-        paths = [p for p in self.tables.files("silver") if first <= self.tables.number(p) <= last]
+        spans = ((path, *self.tables.span(path)) for path in self.tables.files("silver"))
+        paths = [path for path, low, high in spans if first <= high and low <= last]
         rows = self.tables.read(self.spark, "silver", paths)
         rows = rows.withColumn("_path", F.col("_metadata.file_path"))
         here = rows.join(due.select(*silver.BOOT).distinct(), silver.BOOT, "left_semi")
@@ -285,11 +332,11 @@ class Runner:
     """
 
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
-                 consumer="ingest", on_batch=None, patience=4):  # fmt: skip
+                 consumer="ingest", on_batch=None, patience=4, compact_files=None):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer}
-        self.ingest = Ingest(spark, root, self._batch)
+        self.ingest = Ingest(spark, root, self._batch, compact_files)
         self.ingest.tables.clean()
         self._told, self._left, self.patience = on_batch, patience, patience
         self._stopping = False

@@ -9,7 +9,11 @@ name in the payload must be the same. The numbers seen of an epoch are kept as r
 """
 
 
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from importlib import import_module
+from operator import or_
 
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
@@ -214,6 +218,58 @@ def flat_json(text):
     return _checked(device, numbers, values, checks)
 
 
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder of one's own, asked before those of this module.
+
+    name     for messages
+    applies  function from the columns topic and payload to a bool column: which packets are its
+    decode   function from the columns topic and payload to a column DECODED; its field `error`
+             is null or the reason for the quarantine
+    """
+
+    name: str
+    applies: Callable
+    decode: Callable
+
+
+_registered = []
+
+
+def register(decoder):
+    """Use a Decoder from now on. Raises TypeError if it is none."""
+    if not isinstance(decoder, Decoder):
+        raise TypeError(f"{decoder!r} is no umqtt_pipeline.silver.Decoder")
+    if decoder not in _registered:
+        _registered.append(decoder)
+        _decode_columns.cache_clear()
+
+
+def forget(decoder):
+    """Do without a registered decoder again."""
+    _registered.remove(decoder)
+    _decode_columns.cache_clear()
+
+
+def load(name):
+    """The object that MODULE:NAME names. Raises ImportError, AttributeError, ValueError."""
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError("expected MODULE:NAME")
+    return getattr(import_module(module), attribute)
+
+
+def _own():
+    """(bool column: a registered decoder takes it, column DECODED or null)."""
+    topic, payload = F.col("topic"), F.col("payload")
+    taken, found = F.lit(False), F.lit(None).cast(DECODED)
+    for decoder in reversed(_registered):
+        applies = F.coalesce(decoder.applies(topic, payload), F.lit(False))
+        found = F.when(applies, decoder.decode(topic, payload).cast(DECODED)).otherwise(found)
+        taken = applies | taken
+    return taken, found
+
+
 def decode(bronze):
     """Bronze rows -> the same rows with group, device, epoch, sequence, boot, uptime_ms,
     measurements, other (a topic that carries no reading) and reason (why it is no reading)."""
@@ -233,21 +289,24 @@ def _decode_columns(_application):
     levels = F.split("topic", "/")  # no regular expression where most topics go
     shape = F.col("topic").startswith("fleet/") & F.col("topic").endswith("/telemetry")
     telemetry = shape & (F.size(levels) == 4)
+    own, found = _own()
     split = (
+        F.when(own, found).alias("_x"),
         F.when(telemetry, F.get(levels, 1)).otherwise("").alias("_group"),
         F.when(telemetry, F.get(levels, 2)).otherwise("").alias("_device"),
         F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS)).alias("other"),
-        F.when(is_cbor, F.col("payload")).alias("_cbor"),
-        F.when(~is_cbor & (head == "["), text).alias("_senml"),
-        F.when(~is_cbor & (head == "{"), text).alias("_flat"),
+        F.when(~own & is_cbor, F.col("payload")).alias("_cbor"),
+        F.when(~own & ~is_cbor & (head == "["), text).alias("_senml"),
+        F.when(~own & ~is_cbor & (head == "{"), text).alias("_flat"),
     )
     json = F.when(F.col("_senml").isNotNull(), senml_json(F.col("_senml"))).when(
         F.col("_flat").isNotNull(), flat_json(F.col("_flat"))
     )
     decoders_ = (json.alias("_j"), cbor(F.col("_cbor")).alias("_c"))
     # Field by field: a struct that is chosen as a whole is copied as a whole, with its lists.
-    fields = {name: F.coalesce(F.col("_c")[name], F.col("_j")[name]) for name in _LABELS}
-    known = F.col("_c").isNotNull() | F.col("_j").isNotNull()
+    sources = ("_x", "_c", "_j") if _registered else ("_c", "_j")
+    fields = {name: F.coalesce(*(F.col(s)[name] for s in sources)) for name in _LABELS}
+    known = reduce(or_, (F.col(s).isNotNull() for s in sources))
     return split, decoders_, _validated(fields, known)
 
 

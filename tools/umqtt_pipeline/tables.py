@@ -3,18 +3,28 @@
 Knows folders, files and Spark DataFrames. Must not know what a row means.
 
     ROOT/TABLE/[date=YYYY-MM-DD/]ingest-NNNNNNNNNNNN-KKKK.parquet
+    ROOT/TABLE/[date=YYYY-MM-DD/]compact-NNNNNNNNNNNN-MMMMMMMMMMMM-XXXXXXXX-KKKK.parquet
 
-N is the number of the batch, K counts its files. Spark writes below ROOT/_staging, outside of
-every table, so that no reader meets half a file whatever its rules for hidden names; the files
-are fsynced and then renamed into the table. A batch that is run again first takes away what an
-interrupted run of the same number left.
+N is the number of the batch (the second form: of batches N to M), K counts its files. Spark
+writes below ROOT/_staging, outside of every table, so that no reader meets half a file whatever
+its rules for hidden names; the files are fsynced and then renamed into the table. A batch that is
+run again replaces what an interrupted run of the same number left.
+
+What takes the place of several files at once (`swap`) is made ready as a folder, which one system
+call then exchanges for the folder in the table. A reader that lists the table sees the old files
+or the new ones. One that listed it before and opens the files after finds no such file, an error
+and never a wrong row, since no name is used twice for other rows; it lists again.
 """
 
+import ctypes
+import errno
 import os
 import shutil
 import time
 import uuid
 from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from .spool import sync_folder
 
@@ -48,9 +58,16 @@ class Tables:
         return sorted(p for p in self.path(name).rglob(pattern) if p.name[0] not in "._")
 
     @staticmethod
-    def number(path):
-        """Batch number of a data file."""
-        return int(Path(path).name.split("-")[1])
+    def span(path):
+        """Numbers of the first and the last batch with rows in a data file."""
+        parts = Path(path).name.split("-")
+        return int(parts[1]), int(parts[2] if parts[0] == "compact" else parts[1])
+
+    def drifted(self, name, path):
+        """Whether a data file lacks columns that the table has got since."""
+        held = pq.read_schema(path).names
+        return [column for column in self.schemas[name].split(", ")[:-1]
+                if column.split("`")[1] not in held] != []  # fmt: skip
 
     def read(self, spark, name, paths=None):
         """A table, or some of its files, as a DataFrame with the table's schema."""
@@ -64,27 +81,41 @@ class Tables:
     def write(self, df, name, number, partition="date"):
         """Write `df` as what batch `number` adds to a table; returns the files' paths."""
         staged = self.stage(df, partition)
-        for old in self.files(name, number):
-            old.unlink()
         placed = []
         for count, file in enumerate(staged_files(staged)):
             folder = self.path(name) / file.parent.relative_to(staged)
             target = folder / f"{self._prefix(number)}{count:04d}.parquet"
             placed.append(place(file, target))
+        for old in self.files(name, number):
+            if old not in placed:
+                old.unlink()
         shutil.rmtree(staged)
         return placed
 
     def replace(self, df, name, partition=None):
-        """Replace a whole table by `df`, one file (per partition), each by one rename."""
+        """Replace a whole table by `df`, one file (per partition), at one instant."""
         staged = self.stage(df.repartition(partition) if partition else df.coalesce(1), partition)
-        keep = set()
-        for file in staged_files(staged):
-            folder = self.path(name) / file.parent.relative_to(staged)
-            keep.add(place(file, folder / "all.parquet"))
-        for old in self.files(name):
-            if old not in keep:
-                old.unlink()
+        token = uuid.uuid4().hex[:8]
+        new = {file: file.parent.relative_to(staged) / f"all-{token}.parquet"
+               for file in staged_files(staged)}  # fmt: skip
+        self.swap(self.path(name), new, [])
         shutil.rmtree(staged)
+
+    def swap(self, folder, new, kept):
+        """Replace at one instant what a folder of a table holds.
+
+        new: {staged file: its path below `folder`}; kept: files of `folder` that stay.
+        """
+        ready = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
+        ready.mkdir()
+        for file, target in new.items():
+            place(file, ready / target)
+        for file in kept:
+            os.link(file, ready / file.name)
+        sync_folder(ready)
+        exchange(ready, folder)
+        sync_folder(folder.parent)
+        shutil.rmtree(ready)
 
     def rewrite(self, df, by, paths):
         """Replace single files: `df` has in column `by` the index into `paths` of the file that
@@ -112,6 +143,24 @@ class Tables:
 def staged_files(folder):
     """The Parquet files that Spark wrote, in an order that does not depend on its names' uuid."""
     return sorted(folder.rglob("*.parquet"), key=lambda p: (str(p.parent), p.name))
+
+
+def exchange(one, other):
+    """Let two paths change places, by one system call where the system has it (Linux, on its own
+    file systems). Elsewhere there are two, and an instant with nothing at `other`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "renameat2", None)
+    if call is not None:
+        here = -100  # AT_FDCWD
+        if not call(here, os.fsencode(one), here, os.fsencode(other), 2):  # RENAME_EXCHANGE
+            return
+        error = ctypes.get_errno()
+        if error not in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+            raise OSError(error, os.strerror(error), str(other))
+    aside = Path(f"{one}.old")
+    os.rename(other, aside)
+    os.rename(one, other)
+    os.rename(aside, one)
 
 
 def place(file, target):

@@ -1,0 +1,172 @@
+"""Compaction: fewer files, the same rows at every instant, for every kind of reader."""
+
+import random
+import shutil
+import threading
+import time
+
+import duckdb
+import pandas as pd
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pipeline_kit import NOON, clock, fill, publish, run, senml
+from pipeline_tables import Killed, ingest, story, table, tables
+from umqtt_pipeline import compact, silver
+from umqtt_pipeline.ingest import COLUMNS, Lock, State
+from umqtt_pipeline.tables import Tables
+
+
+def files(root, name="silver"):
+    return sorted((root / name).rglob("*.parquet"))
+
+
+def compacted(spark, root, small=2, **more):
+    held = Tables(root, COLUMNS)
+    return compact.run(spark, held, State(held).last(), small, **more)
+
+
+@pytest.fixture(scope="module")
+def many(spark, told, tmp_path_factory):
+    """The story's tables in four batches, and so in many files."""
+    root = tmp_path_factory.mktemp("many")
+    ingest(spark, told / "spool", root, 45)
+    return root
+
+
+@pytest.fixture
+def copy(many, tmp_path):
+    shutil.copytree(many, tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+def test_fewer_files_and_the_same_rows(spark, told, copy):
+    assert len(files(copy)) > 3
+    joined = compacted(spark, copy)
+    assert joined["silver"] > 3 and len(files(copy)) == 1
+    assert tables(copy) == tables(told / "tables")
+    assert not list((copy / "_staging").iterdir())
+    assert spark.read.parquet(str(copy / "silver")).count() == len(table(copy, "silver"))
+    assert compacted(spark, copy) == {}  # nothing is left to do
+
+
+def test_what_comes_after_finds_its_way(spark, tmp_path):
+    """A clock that comes late corrects readings in a compacted file; copies are still known."""
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    for first in (1, 4, 7):
+        fill(folder, [publish(senml(n, boot=4)) for n in range(first, first + 3)])
+        ingest(spark, folder, root)
+    compacted(spark, root)
+    late = [clock(10, NOON // 1_000_000, boot=4, uptime_ms=10_000), senml(2, boot=4)]
+    fill(folder, [publish(payload) for payload in late])
+    ingest(spark, folder, root)
+    rows = table(root, "silver")
+    assert [r["sequence"] for r in rows] == list(range(1, 10)) and len(files(root)) == 1
+    assert {r["time_quality"] for r in rows} == {"clock"}
+    assert [r["time"].timestamp() - NOON / 1e6 for r in rows] == [*range(-9, 0)]
+    assert [r["sequence"] for r in table(root, "duplicates")] == [2]
+
+
+READERS = {
+    "pyarrow": lambda path: pq.read_table(path, columns=["offset"])["offset"].to_pylist(),
+    "pandas": lambda path: pd.read_parquet(path, columns=["offset"])["offset"].tolist(),
+    "duckdb": lambda path: [n for n, in duckdb.sql(
+        f"select \"offset\" from read_parquet('{path}/**/*.parquet')").fetchall()],
+}  # fmt: skip
+
+
+def _cut(rows, folder, number, parts):
+    """The same rows in so many files, under names that were never used: {file: name}."""
+    files = {}
+    for part in range(parts):
+        file = folder / f"{part}.parquet"
+        pq.write_table(rows.take(list(range(part, len(rows), parts))), file)
+        files[file] = f"x{number}-{part}.parquet"
+    return files
+
+
+def test_every_reader_at_every_instant(copy):
+    """Readers list again when a file that they listed is gone, as the text of tables.py says;
+    what they read is right each time."""
+    rows = pq.read_table(copy / "bronze", columns=["offset", "payload"])
+    expected = sorted(rows["offset"].to_pylist())
+    stop, reads, wrong = threading.Event(), dict.fromkeys(READERS, 0), []
+
+    def read(name):
+        while not stop.is_set():
+            try:
+                found = sorted(READERS[name](str(copy / "bronze")))
+            except (FileNotFoundError, duckdb.IOException):
+                continue
+            reads[name] += 1
+            if found != expected:
+                wrong.append((name, len(found)))
+
+    threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in READERS]
+    for thread in threads:
+        thread.start()
+    held = Tables(copy, COLUMNS)
+    day, number = held.files("bronze")[0].parent, 0
+    until = time.monotonic() + 60
+    try:
+        while (min(reads.values()) < 20 or number < 20) and time.monotonic() < until:
+            number += 1
+            held.swap(day, _cut(rows, held.root / "_staging", number, 1 + number % 4), [])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert min(reads.values()) >= 20 and number >= 20, reads
+    assert not wrong, wrong[:3]
+
+
+def test_killed_at_any_file_operation(spark, copy, kill_at, tmp_path):
+    whole = tables(copy)
+    kept = tmp_path / "kept"
+    shutil.copytree(copy, kept)
+    state = kill_at(-1)
+    compacted(spark, copy)
+    operations = state["done"]
+    assert operations > 20
+    for n in sorted(random.Random(5).sample(range(operations), 5)):
+        shutil.rmtree(copy)
+        shutil.copytree(kept, copy)
+        kill_at(n)
+        with pytest.raises(Killed):
+            compacted(spark, copy)
+        kill_at(-1)
+        assert tables(copy) == whole, f"killed at operation {n} of {operations}"
+        Tables(copy, COLUMNS).clean()
+        compacted(spark, copy)
+        assert tables(copy) == whole and len(files(copy)) == 1
+
+
+def test_a_batch_that_is_not_whole_is_left_alone(spark, copy):
+    last = State(Tables(copy, COLUMNS)).last()
+    shutil.rmtree(copy / "_state" / f"{last:012d}")  # as if it had been killed before its end
+    compacted(spark, copy)
+    assert [p for p in files(copy) if p.name.startswith(f"ingest-{last:012d}")]
+
+
+def test_a_new_column_is_in_every_file_afterwards(spark, copy, monkeypatch):
+    """Old files have it as null at once for Spark, and for any reader after a compaction."""
+    *names, date = silver.COLUMNS
+    more = {**{n: silver.COLUMNS[n] for n in names}, "battery": "double", date: "date"}
+    monkeypatch.setitem(COLUMNS, "silver", more)
+    before = table(copy, "silver")
+    held = Tables(copy, COLUMNS)
+    seen = held.read(spark, "silver")
+    assert seen.where("battery is null").count() == len(before)
+    compacted(spark, copy, 10_000, columns=True)
+    assert ds.dataset(copy / "silver").schema.field("battery").type == "double"
+    assert [{**row, "battery": None} for row in before] == table(copy, "silver")
+
+
+def test_the_command(copy):
+    held = Lock(copy)
+    busy = run("compact", "--tables", copy)
+    assert busy.returncode == 2 and "another ingest" in busy.stderr
+    del held
+    none = run("compact", "--tables", copy / "none")
+    assert none.returncode == 2 and "does not exist" in none.stderr
+    assert len(story()) == len(table(copy, "bronze"))

@@ -1,0 +1,260 @@
+"""make bench: the pipeline beside a bare receiver, in one run.
+
+    python tools/bench/bench_pipeline.py [--only bridge,silver,memory] [--messages N] [--devices N]
+
+bridge  messages/s from a broker through `umqtt-pipeline bridge`, beside the barest receiver that
+        is durable (pipeline_load.py), by turns; each message 154 bytes at QoS 1
+silver  the same until the rows are in the silver table: broker, sender, bridge and Spark on the
+        same cores; Spark has been started and warmed before, and that is not counted
+memory  the bridge's memory while many messages of many devices go through; only when asked for
+
+Prints tables and ratios. Exit status 0 whatever the times are, 1 when a message is missing.
+
+Knows: processes and what is measured. Must not know: bytes of packets (pipeline_load.py).
+"""
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import pyarrow.dataset as ds
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
+LOAD = [sys.executable, str(HERE / "pipeline_load.py")]
+PROGRAM = [sys.executable, "-c", "from umqtt_pipeline.cli import main; main()"]
+WARM = 20_000
+PATIENCE = 900
+show = Console(width=100)
+
+
+class Missing(Exception):
+    """Something did not arrive in time."""
+
+
+def cpu(pid):
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid):
+    """Resident memory of a process in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def wait(condition, what, seconds=PATIENCE):
+    """Wait until `condition()` is true; its value. Raises Missing."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise Missing(what)
+
+
+class Site:
+    """A broker and what is started beside it, in a folder that goes with it."""
+
+    def __init__(self):
+        import brokers
+
+        self.broker = brokers.Broker("mosquitto" if brokers.find_mosquitto() else "iotcore")
+        self.folder = Path(tempfile.mkdtemp(prefix="umqtt-bench-"))
+        self.spool, self.tables = self.folder / "spool", self.folder / "tables"
+        self.started = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.started:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self.broker.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, command, log=None):
+        out = open(self.folder / log, "wb") if log else subprocess.PIPE
+        process = subprocess.Popen([*map(str, command)], stdout=out, stderr=out if log else None,
+                                   stdin=subprocess.DEVNULL, text=not log)  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def bridge(self, *more):
+        process = self.start([*PROGRAM, "bridge", "--broker", f"127.0.0.1:{self.broker.port}",
+                              "--spool", self.spool, "--metrics", self.folder / "metrics.json",
+                              *more], "bridge.log")  # fmt: skip
+        log = self.folder / "bridge.log"
+        wait(lambda: b"subscribed" in log.read_bytes(), "the bridge's subscription", 60)
+        return process
+
+    def send(self, first, count, devices, *more):
+        return self.start([*LOAD, "send", self.broker.port, first, count, devices, *more])
+
+    def received(self):
+        """Messages that the bridge has acknowledged, as it says once a second."""
+        try:
+            return json.loads((self.folder / "metrics.json").read_text())["acknowledged"]
+        except (OSError, ValueError):
+            return 0
+
+    def durable(self):
+        """Messages in the spool, exactly."""
+        from umqtt_pipeline import source, spool
+
+        end = spool.durable(self.spool)
+        return sum(block.count for _, block in source.blocks(self.spool, 0, end))
+
+
+def result(process):
+    """What a load process prints when it is done."""
+    line = process.stdout.readline()
+    if not line.startswith("{"):
+        raise Missing(f"{process.args} said {line!r}")
+    return json.loads(line)
+
+
+def bare(messages, devices):
+    """(messages/s, CPU us a message) of the bare receiver."""
+    with Site() as site:
+        receiver = site.start([*LOAD, "bare", site.broker.port, messages, site.folder / "bare"])
+        receiver.stdout.readline()
+        sent = result_begin = site.send(0, messages, devices)
+        done, sent = result(receiver), result(result_begin)
+        return messages / (done["ended"] - sent["begun"]), done["cpu"] / messages * 1e6
+
+
+def bridged(messages, devices):
+    """(messages/s, CPU us a message) of the bridge."""
+    from umqtt_pipeline import spool
+
+    with Site() as site:
+        bridge = site.bridge()
+        before = cpu(bridge.pid)
+        sender = site.send(0, messages, devices)
+        # Its mark moves at each fsync; counting the blocks all the time would cost too much.
+        from pipeline_load import Packets
+
+        size = Packets(devices).size * messages
+        wait(lambda: spool.durable(site.spool) >= size, "the last message")
+        wait(lambda: site.durable() == messages, "the last message")
+        ended, used = time.monotonic(), cpu(bridge.pid) - before
+        return messages / (ended - result(sender)["begun"]), used / messages * 1e6
+
+
+def to_silver(messages, devices, rows):
+    """(messages/s, seconds until Spark was ready) from the broker to the silver table."""
+    with Site() as site:
+        site.bridge()
+        begun = time.monotonic()
+        site.start([*PROGRAM, "ingest", "--spool", site.spool, "--tables", site.tables,
+                    "--interval", 0.1, "--max-rows", rows], "ingest.log")  # fmt: skip
+        for part in range(2):
+            result(site.send(part * WARM // 2, WARM // 2, devices))
+            wait(lambda wanted=(part + 1) * WARM // 2: silver_rows(site) == wanted, "the warm-up")
+        ready = time.monotonic() - begun
+        sent = result(site.send(WARM, messages, devices))
+        wait(lambda: silver_rows(site) == WARM + messages, "the last row in silver")
+        return messages / (time.monotonic() - sent["begun"]), ready
+
+
+def silver_rows(site):
+    """Rows of the silver table, as pyarrow counts them; looked at no more often than needed."""
+    time.sleep(0.1)
+    folder = site.tables / "silver"
+    try:
+        return ds.dataset(folder, format="parquet").count_rows() if folder.is_dir() else 0
+    except FileNotFoundError:
+        return 0
+
+
+def memory(messages, devices):
+    """The bridge's memory at each tenth of the way; the spool is released as an ingest does."""
+    from umqtt_pipeline import spool
+
+    rows = []
+    with Site() as site:
+        bridge = site.bridge("--segment-bytes", 16 << 20)
+        begun = time.monotonic()
+        sender = site.send(0, messages, devices, site.spool)
+        for tenth in range(1, 11):
+            wait(lambda t=tenth: site.received() >= messages * t // 10, f"tenth {tenth}", 3600)
+            spool.register_consumer(site.spool, "bench", spool.durable(site.spool))
+            seconds = time.monotonic() - begun
+            rows.append((messages * tenth // 10, seconds, resident(bridge.pid),
+                         resident(site.broker.process.pid)))  # fmt: skip
+        result(sender)
+    return rows
+
+
+def table(title, columns, rows):
+    made = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        made.add_row(*(f"{x:,.0f}" if isinstance(x, float) and x >= 100 else f"{x:.2f}"
+                       if isinstance(x, float) else f"{x:,}" if isinstance(x, int) else x
+                       for x in row))  # fmt: skip
+    show.print(made)
+
+
+def compare(messages, devices, rounds, silver, rows):
+    """Bare receiver and bridge by turns, and the way to silver; prints the ratios."""
+    turns = [(bare(messages, devices), bridged(messages, devices)) for _ in range(rounds)]
+    limit = statistics.median(rate for (rate, _), _ in turns)
+    ours = statistics.median(rate for _, (rate, _) in turns)
+    ratio = statistics.median(b / a for (a, _), (b, _) in turns)
+    lines = [
+        ("bare receiver", limit, statistics.median(us for (_, us), _ in turns), ""),
+        ("bridge", ours, statistics.median(us for _, (_, us) in turns),
+         f"{ratio:.2f} (target 0.9)"),
+    ]  # fmt: skip
+    if silver:
+        rate, ready = to_silver(messages, devices, rows)
+        lines.append(("broker to silver", rate, "", f"{rate / limit:.2f} (target 0.4, aim 0.6)"))
+    table(f"{messages:,} messages of {devices:,} devices", ("", "messages/s", "CPU us", "ratio"),
+          lines)  # fmt: skip
+    if silver:
+        show.print(f"Spark was ready, with {WARM:,} rows in silver, after {ready:.0f} s")
+
+
+@click.command()
+@click.option("--only", default="bridge,silver", help="of bridge, silver, memory")
+@click.option("--messages", type=click.IntRange(1000), default=300_000)
+@click.option("--devices", type=click.IntRange(1, 9_999_999), default=1000)
+@click.option("--rounds", type=click.IntRange(1), default=3)
+@click.option("--max-rows", type=click.IntRange(1000), default=200_000, help="of a batch")
+def main(only, messages, devices, rounds, max_rows):
+    """The pipeline beside a bare receiver."""
+    chosen = set(only.split(","))
+    if chosen - {"bridge", "silver", "memory"}:
+        raise click.BadParameter("one or more of bridge, silver, memory", param_hint="--only")
+    try:
+        if chosen & {"bridge", "silver"}:
+            compare(messages, devices, rounds, "silver" in chosen, max_rows)
+        if "memory" in chosen:
+            rows = memory(messages, devices)
+            table(f"memory, {devices:,} devices",
+                  ("messages", "seconds", "bridge MiB", "broker MiB"), rows)  # fmt: skip
+    except Missing as error:
+        raise click.ClickException(f"did not arrive: {error}")
+
+
+if __name__ == "__main__":
+    main()
