@@ -12,33 +12,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pipeline_kit import EPOCH, base, clock, flat, publish, senml, senml_text
 from umqtt_pipeline import vectors
-from umqtt_pipeline.decoders import Malformed, decode, identity
+from umqtt_pipeline.decoders import Malformed, identity, senml_cbor
 from umqtt_pipeline.marks import Marks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "firmware"))
 
 
-@pytest.mark.parametrize("payload", [
-    senml(7, [("temperature", "Cel", Decimal("20.5"))], boot=3, low=2),
-    senml_text(7, boot=3, low=2),
-])  # fmt: skip
-def test_senml(payload):
-    r = decode(payload)
+def test_senml():
+    r = senml_cbor(senml(7, [("temperature", "Cel", Decimal("20.5"))], boot=3, low=2))
     assert (r.device, r.epoch, r.sequence, r.boot, r.uptime_ms, r.low) == (
         "dev1", EPOCH, 7, 3, 7000, 2)  # fmt: skip
     assert r.measurements == [("temperature", "Cel", 20.5)]
 
 
-def test_flat():
-    r = decode(flat(7, boot=3, low=2, temperature=20.5, count=3))
-    assert (r.device, r.epoch, r.sequence, r.boot, r.uptime_ms, r.low) == (
-        "dev1", EPOCH, 7, 3, 7000, 2)  # fmt: skip
-    assert r.measurements == [("temperature", None, 20.5), ("count", None, 3.0)]
-
-
 def test_decimal_fractions_are_rounded_once():
     values = [("a", None, Decimal("21.57")), ("b", None, -(2**60)), ("c", None, Decimal("-0.1"))]
-    assert [v for _, _, v in decode(senml(1, values)).measurements] == [21.57, -(2.0**60), -0.1]
+    found = [v for _, _, v in senml_cbor(senml(1, values)).measurements]
+    assert found == [21.57, -(2.0**60), -0.1]
 
 
 def test_what_the_firmware_packs():
@@ -48,7 +38,7 @@ def test_what_the_firmware_packs():
     for sequence, low in ((1, 1), (23, 23), (24, 7), (300, 256), (70_000, 69_999),
                           (2**30 - 1, 2**29)):  # fmt: skip
         payload = bytes(packer.view(packer.pack(sequence, low, 86_400, 999, (2157, 5))))
-        r = decode(payload)
+        r = senml_cbor(payload)
         assert (r.device, r.sequence, r.low, r.boot, r.uptime_ms) == (
             "sensor-7", sequence, low, 12, 86_400_999)  # fmt: skip
         assert r.measurements == [("temperature", "Cel", 21.57), ("reading", None, 5.0)]
@@ -64,9 +54,8 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize("payload,reason", [
-    (b"", "unknown encoding"), (b"\x00", "unknown encoding"), (b"hello", "unknown encoding"),
-    (b"[", "not JSON"), (b"{\"device\":", "not JSON"), (b"\x82\xa1", "not CBOR"),
-    (b"[]", "not an array"), (b"[1]", "not an array"), (b"\x80", "not an array"),
+    (b"", "not CBOR"), (b"\x00", "not an array"), (b"\x82\xa1", "not CBOR"),
+    (b"\x80", "not an array"),
     (changed(bn=None), "bn"), (changed(bn="dev1"), "bn"), (changed(bn="/"), "bn"),
     (changed(ep=b"short"), "ep"), (changed(ep=Malformed), "ep is missing"),
     (changed(ep="zz" * 8), "ep"), (changed(sq=0), "sq"), (changed(sq=-1), "sq"),
@@ -78,18 +67,66 @@ def changed(**changes):
     (changed(v=Decimal("1e999999")), "finite"), (changed(v=True), "x has no number"),
     (changed(n=Malformed), "no name"), (changed(n=5), "no name"), (changed(u=5), "unit of x"),
     (changed(n=Malformed, v=Malformed), "no measurement"),
-    (b'{"device":"d","x":1}', "missing"), (flat(1, x="warm"), "x has no number"),
-    (flat(1), "no measurement"),
 ])  # fmt: skip
 def test_malformed(payload, reason):
     with pytest.raises(Malformed, match=reason):
-        decode(payload)
+        senml_cbor(payload)
+
+
+JSON = json.loads(senml_text(5))[0]
+OBJECT = json.loads(flat(5, low=2, t=1))
+
+
+def array(*others, **changes):
+    return json.dumps([{**JSON, **changes}, *others]).encode()
+
+
+def named(**changes):
+    return json.dumps({**OBJECT, **changes}).encode()
+
+
+def twice(payload, name, first, second):
+    """A JSON payload in which a name has these two values."""
+    old = b'"%s": 5' % name
+    assert payload.count(old) == 1
+    return payload.replace(old, b'"%s": %s, "%s": %s' % (name, first, name, second))
+
+
+@pytest.mark.parametrize("payload,low", [
+    (changed(v="warm"), 1), (changed(v=float("nan")), 1), (changed(bn=None), 1),
+    (changed(bo=-1), 1), (changed(up=Malformed), 1), (changed(n=Malformed, v=Malformed), 1),
+    (changed(lo=6), None), (changed(lo="x"), None), (changed(lo=Malformed), None),
+    (senml(5) + b"\x00", 1),
+    (array(v="warm"), 1), (array(v=None), 1), (array(vs="warm"), 1), (array(bn=7), 1),
+    (array(7), 1), (array(lo=6), None), (array(lo=1.5), None), (array() + b" tail", 1),
+    (array(up=None), 1), (array(sq="5"), 1),
+    (named(t=None), 2), (named(t="warm"), 2), (flat(5), 1), (named(device=None), 2),
+    (named(boot=-1), 2), (named(low=6), None), (named(low="x"), None), (named() + named(), 2),
+    (named(sequence="5"), 2), (named().replace(b'"t"', b'"\xff"'), 2),
+    (b" \r\n" + named(t=float("nan")), 2), (twice(named(boot=5), b"boot", b"1", b"2"), 2),
+])  # fmt: skip
+def test_an_identity_counts_whatever_else_is_wrong(payload, low):
+    """Quarantine has it: the device would send it for ever if the mark did not cover it."""
+    assert identity(payload) == (EPOCH, 5, low)
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"\x00", b"hello", b"[", b"[]", b"[1]", b'{"device":', b"{}", b"\x82\xa1", b"\x80",
+    changed(ep=b"short"), changed(ep=Malformed), changed(ep="zz" * 8), changed(sq=0),
+    changed(sq=1.5), changed(sq=True), changed(sq=2**60), changed(sq=Malformed),
+    b"[7]", array(sq=0), array(sq=5.0), array(sq="05"), array(sq=None), array(ep="zz" * 8),
+    array(ep=None), named(sequence=0), named(sequence=-5), named(sequence="5 "),
+    named(sequence=True), named(sequence=2**70), named(epoch=5), named().replace(b'"', b"'"),
+    twice(named(), b"sequence", b"8", b"9"), twice(array(), b"sq", b"8", b"9"),
+    twice(array(), b"sq", b"8", b"null"),
+])  # fmt: skip
+def test_no_identity(payload):
     assert identity(payload) is None
 
 
 def test_bytes_behind_the_pack():
     with pytest.raises(Malformed, match="behind"):
-        decode(senml(1) + b"\x00")
+        senml_cbor(senml(1) + b"\x00")
     marks = Marks()  # kept in quarantine, so it came
     marks.feed(publish(senml(1) + b"\x00"))
     assert [mark.upto for mark in marks.marks.values()] == [1]
@@ -104,11 +141,13 @@ def test_bytes_behind_the_pack():
 @example(b"\x81\xa1\x02\xc4\x82\x1b\x7f\xff\xff\xff\xff\xff\xff\xff\x01")
 @example(cbor2.dumps([{-2: "d/", 2: Decimal("1e30000")}]))
 def test_arbitrary_bytes(payload):
+    found = identity(payload)
     try:
-        reading = decode(payload)
+        reading = senml_cbor(payload)
     except Malformed:
         return
     assert reading.measurements
+    assert found == (reading.epoch, reading.sequence, reading.low)
 
 
 @settings(max_examples=300)
@@ -121,7 +160,7 @@ def test_a_damaged_pack_never_gets_another_identity_unnoticed(at, value, cut):
         payload[at % len(payload)] = value
     found = identity(bytes(payload))
     try:
-        r = decode(bytes(payload))
+        r = senml_cbor(bytes(payload))
     except Malformed:
         return
     assert found == (r.epoch, r.sequence, r.low)
@@ -129,4 +168,4 @@ def test_a_damaged_pack_never_gets_another_identity_unnoticed(at, value, cut):
 
 def test_json_with_white_space():
     text = json.dumps(json.loads(senml_text(3)), indent=2).encode()
-    assert decode(b" \r\n\t" + text).sequence == 3
+    assert identity(b" \r\n\t" + text) == (EPOCH, 3, 1)

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_kit import EPOCH, flat, senml
+from pipeline_kit import EPOCH, flat, senml, senml_text
 from umqtt_pipeline import wire
 from umqtt_pipeline.marks import RANGE_LIMIT, Mark, Marks
 
@@ -52,6 +52,17 @@ def test_missing_is_limited_and_ranges_are_bounded():
     assert len(mark.starts) == RANGE_LIMIT
 
 
+@pytest.mark.parametrize("fault", [
+    flat(2, t=None), flat(2, t="warm"), flat(2), senml_text(2, [("t", "Cel", "warm")]),
+    senml_text(2).replace(b'"v"', b'"nv"'), senml_text(2).replace(b'"v"', b'"vs"'),
+    senml(2, [("t", "Cel", "warm")]), senml(2, [("t", "Cel", float("nan"))]),
+])  # fmt: skip
+def test_what_goes_to_quarantine_with_its_identity_has_arrived(fault):
+    marks = Marks()
+    feed(marks, [(TOPIC, payload) for payload in (flat(1, t=1), fault, flat(3, t=1))])
+    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 3
+
+
 def test_the_ack_names_epoch_mark_and_gaps():
     marks = Marks()
     feed(marks, [(TOPIC, senml(n)) for n in (1, 2, 5, 6, 9)])
@@ -87,7 +98,7 @@ def test_a_duplicate_makes_the_mark_due_again():
 
 @pytest.mark.parametrize("topic,payload", [
     (TOPIC, b""), (TOPIC, b"\xff"), (TOPIC, b"{}"), (TOPIC, b"hello"),
-    (TOPIC, senml(3, low=4)), (b"fleet/g/dev1/status", senml(1)),
+    (TOPIC, senml(0)), (b"fleet/g/dev1/status", senml(1)),
 ])  # fmt: skip
 def test_what_names_no_reading_is_not_marked(topic, payload):
     marks = Marks()

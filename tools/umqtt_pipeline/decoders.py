@@ -1,11 +1,11 @@
-"""Payloads to readings, one at a time: SenML in CBOR or JSON (RFC 8428) and flat JSON, each with
-the fields that give a reading its identity. Pure functions over bytes. Must not know topics,
-Spark or the spool.
+"""Payloads, one at a time: SenML in CBOR (RFC 8428) to readings, and of every encoding (SenML in
+CBOR and JSON, flat JSON) the fields that give a reading its identity. Pure functions over bytes.
+Must not know topics, Spark or the spool.
 
 CBOR labels of RFC 8428 section 6, table 4: bn -2, n 0, u 1, v 2. The labels ep, sq, bo, up, ms
 and lo are this project's own (text labels; RFC 8428 section 4.4 has readers ignore what they do
-not know). The JSON decoders here serve the bridge; silver.py reads JSON inside the JVM and the
-tests hold the two against each other.
+not know). JSON is read by silver.py inside the JVM; `identity` serves the bridge, and the tests
+hold the two against each other.
 """
 
 import io
@@ -78,18 +78,18 @@ def _number(name, value):
     return number
 
 
-def _identity(fields):
-    sequence = _uint(fields, "sq", 1)
-    low = None
-    if fields.get("lo") is not None:
-        low = _uint(fields, "lo", 1)
-        if low > sequence:
-            raise Malformed("lo is above sq")
-    return _epoch(fields), sequence, low
+def _low(fields, sequence):
+    if fields.get("lo") is None:
+        return None
+    low = _uint(fields, "lo", 1)
+    if low > sequence:
+        raise Malformed("lo is above sq")
+    return low
 
 
 def _reading(device, fields, measurements):
-    epoch, sequence, low = _identity(fields)
+    sequence = _uint(fields, "sq", 1)
+    low, epoch = _low(fields, sequence), _epoch(fields)
     boot = _uint(fields, "bo", high=1 << 31)
     uptime = _uint(fields, "up", high=1 << 31) * 1000 + _uint(fields, "ms", 0, 1000, 0)
     if not measurements:
@@ -118,15 +118,20 @@ def _senml(pack):
     return _reading(device[:-1], first, measurements)
 
 
-def senml_cbor(payload):
-    """SenML CBOR with definite or indefinite lengths -> Reading. Raises Malformed."""
+def _cbor(payload):
+    """The first CBOR item of a payload, and how many bytes it takes. Raises Malformed."""
     source = io.BytesIO(payload)
     try:
-        pack = cbor2.CBORDecoder(source).decode()
+        return cbor2.CBORDecoder(source).decode(), source.tell()
     except (cbor2.CBORError, ValueError, OverflowError, TypeError, RecursionError,
             InvalidOperation) as error:  # fmt: skip
         raise Malformed(f"not CBOR: {type(error).__name__}")
-    if source.tell() != len(payload):
+
+
+def senml_cbor(payload):
+    """SenML CBOR with definite or indefinite lengths -> Reading. Raises Malformed."""
+    pack, size = _cbor(payload)
+    if size != len(payload):
         raise Malformed("bytes behind the end of the CBOR item")
     if isinstance(pack, list):
         pack = [
@@ -136,31 +141,6 @@ def senml_cbor(payload):
             for record in pack
         ]
     return _senml(pack)
-
-
-def _json(payload):
-    try:
-        return json.loads(payload.decode())
-    except (ValueError, RecursionError):
-        raise Malformed("not JSON")
-
-
-def senml_json(payload):
-    """SenML JSON -> Reading. Raises Malformed."""
-    return _senml(_json(payload))
-
-
-def flat_json(payload):
-    """One JSON object, every key beyond the identity's a measurement -> Reading."""
-    data = _json(payload)
-    if not isinstance(data, dict):
-        raise Malformed("not a JSON object")
-    device = data.get("device")
-    if not isinstance(device, str) or not device:
-        raise Malformed("device is missing")
-    fields = {short: data[key] for key, short in FLAT.items() if key in data}
-    values = [(k, None, _number(k, v)) for k, v in data.items() if k not in FLAT]
-    return _reading(device, fields, values)
 
 
 def encoding(payload):
@@ -176,24 +156,67 @@ def encoding(payload):
     return None
 
 
-DECODERS = {"senml+cbor": senml_cbor, "senml+json": senml_json, "json": flat_json}
+def _once(pairs):
+    """A JSON object as a dict; None for a name that comes twice: RFC 8259 section 4 leaves it
+    open which of the two is meant."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        seen = set()
+        fields.update((name, None) for name, _ in pairs if name in seen or seen.add(name))
+    return fields
 
 
-def decode(payload):
-    """Any known payload -> Reading. Raises Malformed with the reason."""
+# Numbers stay text as they are in the payload, as in silver's from_json.
+_json = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_float=str, strict=False)
+
+
+def _first_of_json(payload):
+    """The first JSON value of a payload, as forgiving as silver's from_json: bytes that are no
+    UTF-8 become U+FFFD, what follows the value is not looked at. Raises Malformed."""
+    try:
+        return _json.raw_decode(payload.decode(errors="replace").lstrip(" \t\r\n"))[0]
+    except (ValueError, RecursionError):
+        raise Malformed("not JSON")
+
+
+def _integer(text):
+    """The integer of a JSON number, or of text that is written like one, or None."""
+    plain = isinstance(text, str) and len(text) <= 16 and text.isascii() and text.isdigit()
+    return int(text) if plain and str(int(text)) == text else None
+
+
+def _identity_fields(payload):
+    """{ep, sq, lo: value or None} of a payload. Raises Malformed."""
     kind = encoding(payload)
-    if kind is None:
+    if kind == "json":
+        data = _first_of_json(payload)
+        fields = {short: data.get(key) for key, short in FLAT.items()}
+    elif kind is None:
         raise Malformed("unknown encoding")
-    return DECODERS[kind](payload)
+    else:
+        pack = _cbor(payload)[0] if kind == "senml+cbor" else _first_of_json(payload)
+        if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
+            raise Malformed("not an array of SenML records")
+        fields = {key: pack[0].get(key) for key in OWN_LABELS}
+    if kind != "senml+cbor":
+        fields.update((key, _integer(fields[key])) for key in ("sq", "lo"))
+    return fields
 
 
 def identity(payload):
-    """(epoch, sequence, low or None) of a payload, or None if it names no reading.
+    """(epoch, sequence, low or None) of a payload, or None if epoch or sequence cannot be read.
 
-    What the firmware packs is told the same by vectors.identities, thousands at a time.
+    Nothing else need be right: a payload with another fault is in quarantine, and would be no
+    better if the device sent it again. A `low` that cannot be is None. What silver takes for a
+    reading has the same identity here. What the firmware packs is told the same by
+    vectors.identities, thousands at a time.
     """
     try:
-        reading = decode(payload)
+        fields = _identity_fields(payload)
+        epoch, sequence = _epoch(fields), _uint(fields, "sq", 1)
     except Malformed:
         return None
-    return reading.epoch, reading.sequence, reading.low
+    try:
+        return epoch, sequence, _low(fields, sequence)
+    except Malformed:
+        return epoch, sequence, None

@@ -139,8 +139,10 @@ def _first_error(*checks):
     return chain
 
 
-def _checked(device, fields, measurements, first_checks):
-    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}."""
+def _checked(device, fields, measurements, first_checks, names):
+    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}; names: what the payload
+    calls them, in the same order."""
+    ep, sq, bo, up, ms_, lo = names
     ms = F.coalesce(fields["ms"], F.lit(0))
     finite = F.forall(
         measurements,
@@ -151,12 +153,12 @@ def _checked(device, fields, measurements, first_checks):
     limit = decoders.LIMIT
     error = _first_error(
         *first_checks,
-        (fields["ep"].rlike("^[0-9A-Fa-f]{16}$"), "ep is not 8 bytes (16 hex digits)"),
-        (fields["sq"].between(1, limit - 1), "sq is missing or out of range"),
-        (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), "lo is above sq"),
-        (fields["bo"].between(0, (1 << 31) - 1), "bo is missing or out of range"),
-        (fields["up"].between(0, (1 << 31) - 1), "up is missing or out of range"),
-        (ms.between(0, 999), "ms is not an integer in 0..999"),
+        (fields["ep"].rlike("^[0-9A-Fa-f]{16}$"), f"{ep} is not 8 bytes (16 hex digits)"),
+        (fields["sq"].between(1, limit - 1), f"{sq} is missing or out of range"),
+        (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), f"{lo} is above {sq}"),
+        (fields["bo"].between(0, (1 << 31) - 1), f"{bo} is missing or out of range"),
+        (fields["up"].between(0, (1 << 31) - 1), f"{up} is missing or out of range"),
+        (ms.between(0, 999), f"{ms_} is not an integer in 0..999"),
         (F.size(measurements) > 0, "no measurement"),
         (F.forall(measurements, lambda m: F.length(m["name"]) > 0), "a measurement has no name"),
         (finite, "a measurement is not a finite number"),
@@ -170,6 +172,22 @@ def _checked(device, fields, measurements, first_checks):
     )  # fmt: skip
 
 
+def _once(names, known):
+    """Whether none of the known names comes twice among the names of an object: RFC 8259 section
+    4 leaves it open which of the two is meant."""
+    found = F.filter(names, lambda name: name.isin(*known))
+    return F.size(found) == F.size(F.array_distinct(found))
+
+
+def _integer(text):
+    """Column of an integer's text -> bigint, null if it is written in any other way."""
+    number = text.try_cast("bigint")
+    return F.when(number.cast("string") == text, number)
+
+
+# What Spark would take beyond RFC 8259.
+STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+TWICE = "a field of the identity comes twice"
 SENML = (
     "array<struct<bn:string,ep:string,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
     "n:string,u:string,v:double>>"
@@ -178,8 +196,9 @@ SENML = (
 
 def senml_json(text):
     """Column of SenML JSON text -> column DECODED."""
-    pack = F.from_json(text, SENML)
+    pack = F.from_json(text, SENML, STRICT)
     first = F.get(pack, 0)
+    names = F.map_keys(F.get(F.from_json(text, "array<map<string,string>>", STRICT), 0))
     records = F.filter(
         pack, lambda r, i: (i > 0) | r["n"].isNotNull() | r["v"].isNotNull()
     )
@@ -191,17 +210,19 @@ def senml_json(text):
     checks = (
         (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
          "not an array of SenML records"),
+        (_once(names, ("bn", *fields)), TWICE),
         (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
     )  # fmt: skip
-    return _checked(F.regexp_replace(first["bn"], "/$", ""), fields, values, checks)
+    device = F.regexp_replace(first["bn"], "/$", "")
+    return _checked(device, fields, values, checks, decoders.OWN_LABELS)
 
 
 def flat_json(text):
     """Column of flat JSON text -> column DECODED: what is not identity is a measurement."""
-    data = F.from_json(text, "map<string,string>")
+    data = F.from_json(text, "map<string,string>", STRICT)
     fields = {short: F.try_element_at(data, F.lit(key)) for key, short in decoders.FLAT.items()}
     device = fields.pop("device")
-    numbers = {k: F.expr("0") if v is None else v.try_cast("bigint") for k, v in fields.items()}
+    numbers = {short: _integer(column) for short, column in fields.items()}
     numbers["ep"] = fields["ep"]
     known = F.array(*map(F.lit, decoders.FLAT))
     values = F.transform(
@@ -213,9 +234,10 @@ def flat_json(text):
     )  # fmt: skip
     checks = (
         (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
+        (_once(F.map_keys(data), decoders.FLAT), TWICE),
         (F.length(device) > 0, "device is missing"),
     )
-    return _checked(device, numbers, values, checks)
+    return _checked(device, numbers, values, checks, tuple(decoders.FLAT)[1:])
 
 
 @dataclass(frozen=True)
