@@ -82,19 +82,24 @@ def make(kind, hold, log, retention=0):
     log         function(text)
     retention   messages that it must be able to hold, as far as there is room: above 1000 its
                 index gets 5 bytes of RAM for each
-    Raises ValueError when "flash" is asked for and the board has no region.
+    Raises ValueError when "flash" is asked for and the board has no region of the size needed.
     """
     window = retention + 64 if retention > 1000 else 0
     device = None if kind == "files" else region()
     if device is not None:
         from umqtt_min.store import FlashStore
 
-        return FlashStore(device, encrypted=_is_encrypted(device), hold=hold, window=window)
+        try:
+            return FlashStore(device, encrypted=_is_encrypted(device), hold=hold, window=window)
+        except ValueError as error:  # too small
+            why = str(error)
+    else:
+        why = "this board has none"
     if kind == "flash":
-        raise ValueError('store: "flash" needs a journal region, and this board has none; flash '
-                         'the board with its own partition table, or set store = "files"')
+        raise ValueError('store: "flash" needs a journal region, but %s; flash the board with its '
+                         'own partition table, or set store = "files"' % why)
     if kind == "auto":
-        log("no journal region: messages are kept in files, which wears the flash more")
+        log("no journal region (%s): messages are kept in files, which wears the flash more" % why)
     from umqtt_min.store import FileStore
 
     return FileStore(FOLDER, hold=hold, window=window)

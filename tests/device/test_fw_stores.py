@@ -109,12 +109,21 @@ def test_files_with_a_warning_where_there_is_none():
     assert made("files", Flash())[1] == []
 
 
+def test_files_where_the_region_is_too_small():
+    # Encrypted flash is programmed once only: five segments at least.
+    for device in (Flash(len=12288), Partition(len=16384)):
+        store, lines = made("auto", device)
+        assert len(lines) == 1 and "segments" in lines[0]
+        assert type(store.medium) in (PlainFiles, SmallFiles)
+
+
 def test_flash_that_is_asked_for_and_not_there():
-    try:
-        made("flash", None)
-        raise AssertionError("accepted")
-    except ValueError as error:
-        assert "this board has none" in str(error)
+    for device, why in ((None, "this board has none"), (Flash(len=8192), "segments")):
+        try:
+            made("flash", device)
+            raise AssertionError("accepted")
+        except ValueError as error:
+            assert why in str(error)
 
 
 def test_virtual_board_and_host():

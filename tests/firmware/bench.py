@@ -6,6 +6,7 @@ a test is about.
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def make_board(image, folder, settings, **options):
     """Return a virtual board, switched off, with the firmware and these settings on it."""
     board = VirtualBoard(folder, **options)
     shutil.copy(image, board.flash_image)
+    os.truncate(board.flash_image, board.config["filesystem"] + board.config["journal"])
     source = Path(folder) / "settings.json"
     source.write_text(json.dumps(settings))
     board.power_on()
@@ -170,11 +172,12 @@ class Boards:
         self._folder = folder
         self._made = []
 
-    def make(self, port, name="b1", **settings):
+    def make(self, port, name="b1", journal=0x10000, **settings):
         settings = {"device": name, "group": "test", "broker": {"host": "127.0.0.1", "port": port},
                     "interval_ms": 50, "retry": {"first_ms": 100, "max_ms": 500},
                     "report_s": 0, **settings}  # fmt: skip
-        board = make_board(self._image, self._folder / name, settings, name=name)
+        board = make_board(self._image, self._folder / name, settings, name=name,
+                           journal=journal)
         self._made.append(board)
         return board
 

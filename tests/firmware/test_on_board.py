@@ -37,6 +37,21 @@ def test_each_reading_once_over_two_cuts(boards, broker, qos):
     assert sorted(boot for boot, _ in subscriber.clocks) == sorted(set(boots)), "clock records"
 
 
+def test_a_board_without_the_region_keeps_its_readings_in_files(boards, broker, link):
+    link.down()
+    board = boards.make(link.port, journal=0, readings=20)
+    with Subscriber(broker.port) as subscriber:
+        board.power_on()
+        board.wait_for("no journal region .this board has none.: messages are kept in files", 30)
+        board.wait_for("reading 20 taken", 60)
+        board.cut()
+        board.power_on()
+        link.up()
+        board.wait_for("all delivered: 20 readings", 60)
+        wait_until(lambda: len(subscriber.ordinals()) == 20, 10, "20 readings")
+    balance(board, subscriber, 20)
+
+
 def test_readings_are_taken_without_a_network_and_arrive_later(boards, broker, link):
     link.down()
     board = boards.make(link.port, readings=40)

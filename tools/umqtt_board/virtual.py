@@ -38,7 +38,7 @@ class VirtualBoard:
     name        its name, 1..32 letters, digits, `-`, `_` (default: the folder's)
     seed        number from which the simulated sensor draws
     heap        heap of the interpreter, as `-X heapsize=` takes it: "256K", "1M"
-    filesystem  bytes of flash for littlefs, journal: bytes for the journal region;
+    filesystem  bytes of flash for littlefs, journal: bytes for the journal region, 0: none;
                 multiples of 4096, fixed once flash.img exists
     watchdog    "kind": rests at the prompt and ends with a soft reset; "chip": does neither
     tied        True: the board loses its power when this program ends, however it ends
@@ -268,8 +268,10 @@ def _check(config, folder):
     if config["watchdog"] not in ("kind", "chip"):
         raise BoardError(f'watchdog {config["watchdog"]!r} {where}: give "kind" or "chip".')
     for key in ("filesystem", "journal"):
-        if not isinstance(config[key], int) or config[key] < 2 * SECTOR or config[key] % SECTOR:
+        size = config[key]
+        if key == "journal" and size == 0:
+            continue
+        if not isinstance(size, int) or size < 2 * SECTOR or size % SECTOR:
             raise BoardError(
-                f"{key} {config[key]!r} {where}: give a multiple of {SECTOR}, "
-                f"at least {2 * SECTOR}."
+                f"{key} {size!r} {where}: give a multiple of {SECTOR}, at least {2 * SECTOR}."
             )

@@ -35,7 +35,9 @@ sensor_log = open(os.getenv("VBOARD_SENSOR_LOG"), "a+b")
 
 _fs_sectors = int(os.getenv("VBOARD_FS_SECTORS"))
 flash = Region(_image, 0, _fs_sectors)
-journal = Region(_image, _fs_sectors * SECTOR, int(os.getenv("VBOARD_JOURNAL_SECTORS")))
+_journal_sectors = int(os.getenv("VBOARD_JOURNAL_SECTORS"))
+# None: as a chip that was flashed without the region.
+journal = Region(_image, _fs_sectors * SECTOR, _journal_sectors) if _journal_sectors else None
 
 
 def _ask_and_wait(request):
@@ -92,7 +94,9 @@ def _arm_cut():
         if left == 0:
             _ask_and_wait(b"cut\n")
 
-    flash.before = journal.before = count_down
+    flash.before = count_down
+    if journal:
+        journal.before = count_down
 
 
 _arm_cut()
