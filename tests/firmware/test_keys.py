@@ -1,6 +1,7 @@
 """The keys of the boards on this computer, and the set of files that an update sends."""
 
 import json
+import ssl
 import stat
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bench import MPREMOTE, wait_until
+from certificates import Authority
 from commands import Commands, hmac_sha256
+from strict_server import StrictServer
 from umqtt_board import keys, ota_send, ota_set
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import flash
@@ -172,6 +175,27 @@ def test_the_projects_set_is_what_a_board_may_take():
 def test_an_empty_file_cannot_be_sent():
     with pytest.raises(BoardError):
         ota_set.Set({"a": b""}, "1")
+
+
+def test_the_host_checks_the_brokers_certificate(tmp_path):
+    authority, other = Authority("umqtt_min test CA"), Authority("umqtt_min test CA")
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(b"".join(authority.issue("localhost", ["127.0.0.1"])))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    server = StrictServer(tls=context)
+    try:
+        records = [keys.Record("g", "oven", "00" * 16)]
+        where = {"host": "127.0.0.1", "port": server.port, "tls": True}
+        with ota_send.Session("g", records, where | {"ca": authority.pem.decode()}, None) as good:
+            assert good._ready
+        for ca in (other.pem.decode(), None):
+            with pytest.raises(BoardError, match="certificate verify failed"):
+                ota_send.Session("g", records, where | {"ca": ca}, None).__enter__()
+        with pytest.raises(BoardError, match="not right"):
+            ota_send.Session("g", records, where | {"ca": "-----BEGIN nonsense"}, None)
+    finally:
+        server.stop()
 
 
 # What a board says to an update
