@@ -88,6 +88,14 @@ def test_epochs_and_devices_are_told_apart():
         (TOPIC, EPOCH): 1, (TOPIC, other): 1, (b"fleet/g/d2/telemetry", EPOCH): 0}  # fmt: skip
 
 
+def test_what_a_peer_heard_is_known_and_not_due():
+    marks = Marks()
+    feed(marks, [(TOPIC, senml(2))])
+    marks.due.clear()
+    marks.feed(wire.publish_packet(TOPIC, senml(1), 1, False, 7), heard=False)
+    assert marks.marks[TOPIC, EPOCH].upto == 2 and not marks.due
+
+
 def test_a_duplicate_makes_the_mark_due_again():
     marks = Marks()
     feed(marks, [(TOPIC, senml(1))])
@@ -110,7 +118,7 @@ def test_dump_and_load():
     marks, again = Marks(), Marks()
     odd = b"fleet/g/\xff\xfe/telemetry"
     feed(marks, [(TOPIC, senml(n)) for n in (1, 2, 5, 9)] + [(odd, senml(1))])
-    assert again.load(marks.dump(4711)) == 4711
+    assert again.load(marks.dump(4711, {"a": 5})) == (4711, {"a": 5})
     assert {k: (m.upto, list(m.starts), list(m.ends)) for k, m in again.marks.items()} == {
         k: (m.upto, list(m.starts), list(m.ends)) for k, m in marks.marks.items()}  # fmt: skip
     raw = bytearray(marks.dump(1))

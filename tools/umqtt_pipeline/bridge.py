@@ -13,21 +13,20 @@ bridge publishes on `.../ack` stands still.
 import json
 import logging
 import random
-import select
-import socket
-import ssl
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import spool as spooling
 from . import wire
+from .connection import READ_SIZE, Link, Refused, Settings
 from .marks import Marks
+from .peers import Peers
 from .spool import SpoolFull, SpoolWriter
+
+__all__ = ["Bridge", "Refused", "Settings"]
 
 log = logging.getLogger("umqtt.bridge")
 
-READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block
 OWED_BYTES = 4 << 20  #: at most so much is acknowledged and not yet in the marks
 MARK_WINDOW = 512  #: marks published and not yet acknowledged by the broker
 MARK_SHARE = 20  #: under load there is one mark for so many messages received, at most
@@ -36,118 +35,6 @@ FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
 REBUFFS = 6  #: connections closed without CONNACK before any was accepted: a refusal
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
-
-
-class Refused(Exception):
-    """The broker answered and does not want this client; trying again would not help."""
-
-
-@dataclass
-class Settings:
-    """What `umqtt-pipeline bridge` is told. Times in seconds, sizes in bytes."""
-
-    host: str
-    port: int
-    spool: str
-    topics: tuple = ("fleet/+/+/telemetry",)
-    client_id: str = "umqtt-bridge"
-    qos: int = 1
-    keepalive: int = 30
-    username: str | None = None
-    password: str | None = None
-    ca: str | None = None  #: certificate file; with `tls` the system's are used if None
-    tls: bool = False
-    metrics: str | None = None
-    segment_bytes: int = 64 << 20
-    max_spool_bytes: int | None = None
-    mark_interval: float = 0.25
-    backoff_max: float = 15.0
-    connect_timeout: float = 10.0
-
-
-class Link:
-    """One connection: a non-blocking socket with a buffer each way."""
-
-    def __init__(self, settings):
-        where = (settings.host, settings.port)
-        self.sock = socket.create_connection(where, timeout=settings.connect_timeout)
-        try:
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if settings.tls or settings.ca:
-                context = ssl.create_default_context(cafile=settings.ca)
-                self.sock = context.wrap_socket(self.sock, server_hostname=settings.host)
-            self.sock.setblocking(False)
-        except BaseException:
-            self.sock.close()
-            raise
-        self.poll = select.poll()
-        self._tls = isinstance(self.sock, ssl.SSLSocket)
-        self._events = 0
-        self._buffer = bytearray(READ_SIZE * 2)
-        self._held = 0
-        self._out = bytearray()
-        self.last_in = self.last_out = time.monotonic()
-
-    def wait(self, seconds, read=True):
-        """Wait for something to read (unless told not to) or for room to write what is left."""
-        wanted = (select.POLLIN if read else 0) | (select.POLLOUT if self._out else 0)
-        if wanted != self._events:
-            self.poll.register(self.sock, wanted)
-            self._events = wanted
-        if read and self._tls and self.sock.pending():
-            return
-        self.poll.poll(max(0, seconds) * 1000)
-        if self._out:
-            self.send(b"")
-
-    def receive(self):
-        """Read what is there, up to about READ_SIZE; returns the bytes held."""
-        before, goal = self._held, self._held + READ_SIZE
-        if len(self._buffer) < goal:
-            self._buffer += bytes(goal - len(self._buffer))  # one packet larger than the buffer
-        view = memoryview(self._buffer)
-        try:
-            while self._held < goal:
-                got = self.sock.recv_into(view[self._held : goal])
-                if not got:
-                    if self._held > before:
-                        break  # the last words first, a refusal for instance
-                    raise wire.Closed("the broker closed the connection")
-                asked = goal - self._held
-                self._held += got
-                self.last_in = time.monotonic()
-                if got < asked and not self._tls:
-                    break  # that was all
-        except (BlockingIOError, ssl.SSLWantReadError):
-            pass
-        except ConnectionResetError as error:
-            if self._held == before:
-                raise wire.Closed(str(error))
-        return bytes(view[: self._held])
-
-    def keep(self, consumed):
-        """Drop the first `consumed` bytes that `receive` returned."""
-        rest = self._held - consumed
-        self._buffer[:rest] = self._buffer[consumed : self._held]
-        self._held = rest
-
-    def send(self, data):
-        """Send, or hold what the socket does not take now."""
-        self._out += data
-        try:
-            while self._out:
-                del self._out[: self.sock.send(self._out)]
-                self.last_out = time.monotonic()
-        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            pass
-
-    @property
-    def unsent(self):
-        """Bytes that wait for room in the socket."""
-        return len(self._out)
-
-    def close(self):
-        self.sock.close()
 
 
 class Bridge:
@@ -161,6 +48,7 @@ class Bridge:
         self._pending = None  # a Scan that the full disk did not take
         self.spool = self._open_spool()
         self.marks = Marks()
+        self.peers = Peers(settings.peers, f"bridge-{self.spool.id}")
         self._owed = []  # what is durable and not yet in the marks
         self._owed_bytes = 0
         self._told = {}  # packet id -> key of a mark on its way
@@ -200,13 +88,14 @@ class Bridge:
         path = self.spool.folder / "marks"
         start = 0
         try:
-            start = self.marks.load(path.read_bytes())
+            start, self.peers.positions = self.marks.load(path.read_bytes())
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
             self.marks = Marks()
         self._snapshot_at = start
+        self.peers.register()
         count = 0
         for block, body in spooling.walk(self.spool.folder, start, self.spool.position):
             self.marks.feed(body)
@@ -327,6 +216,7 @@ class Bridge:
         if self._owed:
             self.marks.feed(b"".join(self._owed))
             self._owed, self._owed_bytes = [], 0
+        self.peers.feed(self.marks)
 
     def _disk_full(self, found, error):
         self.counts["refused_by_disk"] += 1
@@ -437,7 +327,8 @@ class Bridge:
     def _house(self):
         self._account()
         done = self.spool.done_with()
-        if done > self._snapshot_at or self.spool.position - self._snapshot_at > SNAPSHOT_BYTES:
+        behind = self.spool.position - self._snapshot_at + self.peers.unsaved
+        if done > self._snapshot_at or behind > SNAPSHOT_BYTES:
             self._snapshot()
         if done:
             self.counts["segments_deleted"] += self.spool.trim(self._snapshot_at)
@@ -446,9 +337,10 @@ class Bridge:
     def _snapshot(self):
         """Save the marks: what is below their position may then be deleted from the spool."""
         try:
-            data = self.marks.dump(self.spool.position)
+            data = self.marks.dump(self.spool.position, self.peers.positions)
             spooling.replace_file(self.spool.folder / "marks", data)
             self._snapshot_at = self.spool.position
+            self.peers.release()
         except OSError as error:
             log.warning("marks not saved (%s): they stay in the spool", error)
 

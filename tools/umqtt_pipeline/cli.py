@@ -65,6 +65,11 @@ def main():
               help="better in the environment: UMQTT_PASSWORD")  # fmt: skip
 @click.option("--tls", is_flag=True, help="TLS; the broker's certificate is verified")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA file; implies --tls")
+@click.option("--cert", type=click.Path(exists=True, dir_okay=False),
+              help="this client's certificate; implies --tls")  # fmt: skip
+@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="and its key")
+@click.option("--peer", "peers", multiple=True, type=click.Path(file_okay=False),
+              help="spool of another bridge on the same $share subscription; several times")
 @click.option("--metrics", type=click.Path(dir_okay=False), help="JSON file, written each second")
 @click.option("--segment-bytes", type=click.IntRange(4096), default=64 << 20)
 @click.option("--max-spool-bytes", type=click.IntRange(4096),
@@ -79,6 +84,8 @@ def bridge(broker, **options):
     settings = Settings(host=broker[0], port=broker[1], **options)
     if settings.password is not None and settings.username is None:
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
+    if settings.key is not None and settings.cert is None:
+        raise Problem("--key needs --cert")
     try:
         running = Bridge(settings)
     except SpoolError as error:

@@ -89,11 +89,17 @@ class Marks:
         self.due = {}
         self.unreadable = 0
 
-    def feed(self, body):
+    def feed(self, body, heard=True):
         """Take in durable messages: the bytes of PUBLISH packets, the more at once the better:
         what the firmware packs is looked into by column, and one dict look-up for each message
-        is what remains in Python."""
-        frames = wire.frames(body)
+        is what remains in Python. heard: false if another bridge received them and will tell."""
+        due, self.due = self.due, self.due if heard else {}
+        try:
+            self._feed(body, wire.frames(body))
+        finally:
+            self.due = due
+
+    def _feed(self, body, frames):
         raw = np.frombuffer(body + bytes(vectors.SPARE), np.uint8)
         readable, epochs, sequences, lows = vectors.identities(raw, frames.payload, frames.end)
         self._feed_known(body, frames.part(readable), epochs[readable], sequences[readable],
@@ -147,18 +153,21 @@ class Marks:
         """Everything is to be told again: the broker has lost what it retained."""
         self.due = dict.fromkeys(self.marks)
 
-    def dump(self, position):
-        """All marks as bytes, true for the spool up to `position`."""
+    def dump(self, position, peers=None):
+        """All marks as bytes, true for the spool up to `position` and for those of `peers`
+        ({spool id: position})."""
         rows = [
             [topic.decode("utf-8", "surrogateescape"), epoch.hex(), m.upto,
              list(zip(m.starts, m.ends))]
             for (topic, epoch), m in self.marks.items()
         ]  # fmt: skip
-        body = json.dumps({"version": 1, "position": position, "marks": rows}).encode()
+        held = {"version": 1, "position": position, "peers": peers or {}, "marks": rows}
+        body = json.dumps(held).encode()
         return b"%08x\n" % zlib.crc32(body) + body
 
     def load(self, raw):
-        """Take over what `dump` made; returns its position. Raises ValueError if damaged."""
+        """Take over what `dump` made; returns its position and peers. Raises ValueError if
+        damaged."""
         check, _, body = raw.partition(b"\n")
         if check != b"%08x" % zlib.crc32(body):
             raise ValueError("wrong check value")
@@ -169,4 +178,4 @@ class Marks:
             (topic.encode("utf-8", "surrogateescape"), bytes.fromhex(epoch)): Mark(upto, ranges)
             for topic, epoch, upto, ranges in data["marks"]
         }
-        return data["position"]
+        return data["position"], data.get("peers", {})

@@ -1,0 +1,150 @@
+"""One connection of the bridge to a broker: TCP or TLS, non-blocking, with a buffer each way.
+
+Knows sockets and certificates. Must not know packets beyond their bytes, spools or marks.
+"""
+
+import select
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+
+from . import wire
+
+READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block
+
+
+class Refused(Exception):
+    """The broker answered and does not want this client; trying again would not help."""
+
+
+@dataclass
+class Settings:
+    """What `umqtt-pipeline bridge` is told. Times in seconds, sizes in bytes."""
+
+    host: str
+    port: int
+    spool: str
+    topics: tuple = ("fleet/+/+/telemetry",)
+    client_id: str = "umqtt-bridge"
+    qos: int = 1
+    keepalive: int = 30
+    username: str | None = None
+    password: str | None = None
+    ca: str | None = None  #: certificate file; with `tls` the system's are used if None
+    tls: bool = False
+    cert: str | None = None  #: this client's certificate, and its key (None: in the same file)
+    key: str | None = None
+    peers: tuple = ()  #: spools of the other bridges of a shared subscription
+    metrics: str | None = None
+    segment_bytes: int = 64 << 20
+    max_spool_bytes: int | None = None
+    mark_interval: float = 0.25
+    backoff_max: float = 15.0
+    connect_timeout: float = 10.0
+
+
+def _secured(sock, settings):
+    """The socket with TLS on it, the broker's certificate and name verified.
+
+    Raises Refused where another try would end the same: files, certificates, names.
+    """
+    where = f"{settings.host}:{settings.port}"
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+        if settings.cert:
+            context.load_cert_chain(settings.cert, settings.key)
+    except (ssl.SSLError, OSError) as error:
+        files = ", ".join(filter(None, (settings.ca, settings.cert, settings.key)))
+        raise Refused(f"{files}: not certificates and keys in PEM: {error}")
+    try:
+        return context.wrap_socket(sock, server_hostname=settings.host)
+    except ssl.SSLCertVerificationError as error:
+        raise Refused(
+            f"{where} is not trusted: {error.verify_message}; --ca FILE names the CA that signed "
+            "its certificate, and --broker its name as the certificate has it"
+        )
+
+
+class Link:
+    """One connection: a non-blocking socket with a buffer each way."""
+
+    def __init__(self, settings):
+        where = (settings.host, settings.port)
+        self.sock = socket.create_connection(where, timeout=settings.connect_timeout)
+        try:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if settings.tls or settings.ca or settings.cert:
+                self.sock = _secured(self.sock, settings)
+            self.sock.setblocking(False)
+        except BaseException:
+            self.sock.close()
+            raise
+        self.poll = select.poll()
+        self._tls = isinstance(self.sock, ssl.SSLSocket)
+        self._events = 0
+        self._buffer = bytearray(READ_SIZE * 2)
+        self._held = 0
+        self._out = bytearray()
+        self.last_in = self.last_out = time.monotonic()
+
+    def wait(self, seconds, read=True):
+        """Wait for something to read (unless told not to) or for room to write what is left."""
+        wanted = (select.POLLIN if read else 0) | (select.POLLOUT if self._out else 0)
+        if wanted != self._events:
+            self.poll.register(self.sock, wanted)
+            self._events = wanted
+        if read and self._tls and self.sock.pending():
+            return
+        self.poll.poll(max(0, seconds) * 1000)
+        if self._out:
+            self.send(b"")
+
+    def receive(self):
+        """Read what is there, up to about READ_SIZE; returns the bytes held."""
+        before, goal = self._held, self._held + READ_SIZE
+        if len(self._buffer) < goal:
+            self._buffer += bytes(goal - len(self._buffer))  # one packet larger than the buffer
+        view = memoryview(self._buffer)
+        try:
+            while self._held < goal:
+                got = self.sock.recv_into(view[self._held : goal])
+                if not got:
+                    if self._held > before:
+                        break  # the last words first, a refusal for instance
+                    raise wire.Closed("the broker closed the connection")
+                asked = goal - self._held
+                self._held += got
+                self.last_in = time.monotonic()
+                if got < asked and not self._tls:
+                    break  # that was all
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        except ConnectionResetError as error:
+            if self._held == before:
+                raise wire.Closed(str(error))
+        return bytes(view[: self._held])
+
+    def keep(self, consumed):
+        """Drop the first `consumed` bytes that `receive` returned."""
+        rest = self._held - consumed
+        self._buffer[:rest] = self._buffer[consumed : self._held]
+        self._held = rest
+
+    def send(self, data):
+        """Send, or hold what the socket does not take now."""
+        self._out += data
+        try:
+            while self._out:
+                del self._out[: self.sock.send(self._out)]
+                self.last_out = time.monotonic()
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            pass
+
+    @property
+    def unsent(self):
+        """Bytes that wait for room in the socket."""
+        return len(self._out)
+
+    def close(self):
+        self.sock.close()

@@ -1,0 +1,61 @@
+"""The spools of the other bridges on a shared subscription: what they have made durable counts for
+the marks of this one, too, since the readings of a device come to all of them by turns.
+
+Knows spools and marks. Must not know sockets. Every bridge reads what the others spooled before
+it tells a device how far all is durable; whichever received the last missing reading therefore
+tells the whole truth. The others' segments are kept until the snapshot of the marks covers them.
+"""
+
+import logging
+
+from . import spool as spooling
+from .spool import SpoolError
+
+log = logging.getLogger("umqtt.peers")
+
+SHARE = 4 << 20  #: bytes of one peer that are looked at in one go
+
+
+class Peers:
+    """folders: the other bridges' spools; name: under which this bridge registers there."""
+
+    def __init__(self, folders, name):
+        self.folders = tuple(folders)
+        self.name = name
+        self.positions = {}  #: {spool id: position up to which the marks know it}
+        self.unsaved = 0  #: bytes read since the last `release`
+
+    def _open(self):
+        """(folder, id, position) of each peer that has been started once."""
+        for folder in self.folders:
+            try:
+                key = spooling.spool_id(folder)
+                listed = spooling.segments(folder)
+            except (SpoolError, OSError):
+                continue  # not started yet
+            yield folder, key, self.positions.get(key, listed[0].base if listed else 0)
+
+    def register(self):
+        """Keep the peers from deleting what is not yet in a snapshot of the marks."""
+        for folder, _, position in self._open():
+            spooling.register_consumer(folder, self.name, position)
+
+    def release(self):
+        """The marks are saved as far as `positions`: the peers may delete that."""
+        self.register()
+        self.unsaved = 0
+
+    def feed(self, marks):
+        """Take in what the peers have made durable since the last time."""
+        for folder, key, position in self._open():
+            if key not in self.positions:
+                spooling.register_consumer(folder, self.name, position)
+            end = spooling.durable(folder)
+            try:
+                for block, body in spooling.walk(folder, position, min(end, position + SHARE)):
+                    marks.feed(body, heard=False)
+                    self.unsaved += block.length
+                    position = block.end
+            except SpoolError as error:
+                log.warning("peer %s: %s", folder, error)
+            self.positions[key] = position
