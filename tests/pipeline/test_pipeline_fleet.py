@@ -47,7 +47,8 @@ def test_two_bridges_share_a_subscription_and_tell_one_truth(broker, tmp_path):
     marks.clear()
     again = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", spools[0], "--peer",
                   spools[1], "--client-id", "bridge-one", log=tmp_path / "again.log")  # fmt: skip
-    device.publish(topic(), senml(201), 1)
+    wait_for(lambda: "subscribed" in (tmp_path / "again.log").read_text(), what="subscription")
+    device.publish(topic(), senml(201), 1)  # not before: the other's session would get it
     told = {"epoch": EPOCH.hex(), "upto": 201, "missing": []}
     wait_for(lambda: told in marks, 30, "the mark of both")
     assert end(again) == 0
