@@ -8,6 +8,7 @@ A file says what it wants in comments of its own:
     # heap: 64K               MicroPython heap (default 512K)
     # deadline: 60            seconds for each function (default 30)
     # only: micropython       (or cpython) where the other interpreter cannot show it
+    # also: micropython32     on the 32-bit build too (micropython32.py: no network, 1 MiB of heap)
 All selected functions of a file run in one process per interpreter.  After a hang or a crash,
 which fails the function that was running, a new process takes the rest.
 """
@@ -30,10 +31,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "device"
 INTERPRETERS = ("cpython", "micropython")
+SMALL = "micropython32"
 DEFAULT_HEAP = "512K"
 DEFAULT_DEADLINE = 30.0
 LOAD_DEADLINE = 30.0
-_OPTION = re.compile(r"^# (needs|heap|deadline|only): *(\S+)", re.M)
+_OPTION = re.compile(r"^# (needs|heap|deadline|only|also): *(\S+)", re.M)
 
 
 def find_micropython():
@@ -50,6 +52,8 @@ def command(interpreter, heap):
     """The command line that starts the interpreter."""
     if interpreter == "cpython":
         return [sys.executable]
+    if interpreter == SMALL:
+        return [sys.executable, str(ROOT / "tests" / "micropython32.py")]
     found = find_micropython()
     if not found:
         raise DeviceError(
@@ -187,7 +191,7 @@ class DeviceFile(pytest.File):
 
     def collect(self):
         text = self.path.read_text()
-        self.options = {"needs": None, "heap": DEFAULT_HEAP, "only": None}
+        self.options = {"needs": None, "heap": DEFAULT_HEAP, "only": None, "also": None}
         self.options["deadline"] = DEFAULT_DEADLINE
         self.options.update(_OPTION.findall(text))
         self.processes = {}
@@ -197,8 +201,10 @@ class DeviceFile(pytest.File):
             for node in ast.parse(text, str(self.path)).body
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         ]
-        for interpreter in INTERPRETERS:
-            if self.options["only"] in (None, interpreter):
+        for interpreter in INTERPRETERS + (SMALL,):
+            if interpreter == self.options["also"] or interpreter != SMALL and (
+                self.options["only"] in (None, interpreter)
+            ):
                 for f in functions:
                     yield DeviceItem.from_parent(
                         self, function=f.name, interpreter=interpreter, line=f.lineno
@@ -236,7 +242,7 @@ class DeviceFile(pytest.File):
 
 
 def pytest_configure(config):
-    for name in INTERPRETERS:
+    for name in INTERPRETERS + (SMALL,):
         config.addinivalue_line("markers", f"{name}: runs on this interpreter")
 
 

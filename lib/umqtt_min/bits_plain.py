@@ -16,8 +16,10 @@ def crc(s, buf, off, n):
     """Add n bytes of buf to a running CRC, in two halves of 16 bits: no int is big."""
     lo = s[0] | s[1] << 8
     hi = s[2] | s[3] << 8
-    for i in range(off, off + n):
-        lo ^= buf[i]
+    n += off
+    while off < n:
+        lo ^= buf[off]
+        off += 1
         t = lo & 15
         lo = (lo >> 4 | (hi & 15) << 12) ^ _LOW[t]
         hi = hi >> 4 ^ _HIGH[t]

@@ -11,6 +11,7 @@ import os
 import sys
 
 MICROPYTHON = sys.implementation.name == "micropython"
+WASM = getattr(sys.implementation, "_build", "") == "wasi"
 
 
 def _root():
@@ -20,10 +21,14 @@ def _root():
 
 def set_path(root):
     """Put the folders of device code and test helpers in front of the search path."""
-    shims = ["/tests/upy", "/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
+    shims = ["/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
+    if WASM:
+        shims.append("/tests/wasm")
     folders = [root + f for f in ["/tests/device"] + shims]
     folders.append(os.getenv("DEVICE_LIB") or root + "/lib")  # another one: .mpy files, a release
-    sys.path[:] = folders + [root + "/firmware"] + [p for p in sys.path[1:] if p]
+    folders.append(root + "/firmware")
+    # The WebAssembly build sees no other folder, and takes that for an error.
+    sys.path[:] = folders + [p for p in sys.path[1:] if p and not WASM]
 
 
 def load(path):
@@ -87,6 +92,8 @@ def _clean_up():
 def main(path, wanted):
     """Load the file, run what is wanted, return the exit status."""
     set_path(_root())
+    if WASM:
+        import nogc  # noqa: F401
     if not MICROPYTHON:
         import mpshim  # noqa: F401
     try:

@@ -466,8 +466,8 @@ class Fuzzer:
         self.wire.grudging = False
         self.good = True
         del self.got[:], self.replies[:]
+        packets = [ft.short(0x62, raw) for raw in self.session.touched]
         self.session.begin()
-        packets = [ft.short(0x62, raw) for raw in self.session.inbox]
         packets += self.traffic.answers() + [ft.publish(0x32, b"probe", 9, b"in")]
         data = b"".join(packets)
         self.session.read(data)

@@ -63,6 +63,7 @@ class Session:
         self.replies = []  # (first byte, raw identifier)
         self.acks = []  # (packet type, raw identifier)
         self.doubt = False  # the client may close, or deliver less
+        self.touched = self.inbox[:]  # incoming QoS 2 messages that it may still hold
         self.why = ""
 
     def renew(self):
@@ -91,7 +92,7 @@ class Session:
             if large and data[at] >> 4 != PUBLISH:
                 return self._bad("too large")
             if body + n > len(data):
-                self.doubt = large  # its head may be wrong already
+                self.doubt = self.doubt or large  # its head may be wrong already
                 return PART
             if not self._packet(data[at], bytes(data[body : body + n]), large):
                 return BAD
@@ -157,6 +158,7 @@ class Session:
             self.delivered.append((topic, payload))
         if qos == 2 and not known:
             self.inbox.append(raw)
+            self.touched.append(raw)
         if qos:
             self.replies.append((0x40 if qos == 1 else 0x50, raw))
         return ""

@@ -5,6 +5,7 @@ Each operation is shown three ways: under heap_lock(); no bytes left behind (gc.
 bytes taken even for a moment (micropython.mem_total), which a frame too large for the stack does.
 """
 # only: micropython
+# also: micropython32
 
 import gc
 

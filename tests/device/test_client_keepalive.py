@@ -3,6 +3,7 @@
 Knows: the client's API, machine.Timer, the strict broker (which is never to be left in silence).
 Must not know: how the client reckons.
 """
+# also: micropython32
 # heap: 1M
 
 import time

@@ -4,6 +4,7 @@ Knows: MQTT 3.1 (document 003), the v3 fixed header (001), the draft's fixed hea
 000) and CONNECT (22 October 1999, 004); where they err, their errata.
 Must not know: how the client tells the versions apart.
 """
+# also: micropython32
 
 from harness import Bench, raises, reason
 from strict_broker import StrictBroker, publish

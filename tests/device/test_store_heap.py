@@ -5,12 +5,13 @@ Each operation three ways: under heap_lock(); no bytes left behind (gc.mem_alloc
 even for a moment (micropython.mem_total), which a frame too large for the stack does.
 """
 # only: micropython
+# also: micropython32
 
 import gc
 import sys
 
 import micropython
-from umqtt_min.bits import copy
+from quiet_flash import Flash
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import DROP_OLDEST, LATEST, Journal
 from umqtt_min.store import FlashStore, RAMStore
@@ -18,40 +19,6 @@ from umqtt_min.store import FlashStore, RAMStore
 TOPIC = b"fleet/hall/one/telemetry"
 PAYLOAD = bytearray(100)
 BUFFER = bytearray(256)
-
-
-class Flash:
-    """A block device that allocates nothing."""
-
-    def __init__(self, page, blocks=6, block=1024):
-        self.page = page
-        self._block = block
-        self._blocks = blocks
-        self._data = bytearray(b"\xff" * (block * blocks))
-
-    def ioctl(self, op, arg):
-        if op == 4:
-            return self._blocks
-        if op == 5:
-            return self._block
-        arg *= self._block
-        op = arg + self._block
-        while arg < op:
-            self._data[arg] = 255
-            arg += 1
-        return 0
-
-    def readblocks(self, n, buf, off):
-        copy(buf, 0, self._data, n * self._block + off, len(buf))
-        return 0
-
-    def writeblocks(self, n, buf, off):
-        n = n * self._block + off
-        off = len(buf)
-        while off:
-            off -= 1
-            self._data[n + off] &= buf[off]
-        return 0
 
 
 def one(store):

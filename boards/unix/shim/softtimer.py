@@ -11,7 +11,7 @@ Nothing here allocates once a timer or a poll object has been made.
 
 import sys
 
-_PERIOD = 1 << 30  # of ticks_ms, as on the 32-bit ports
+_MASK = (1 << 30) - 1  # ticks_ms has the period of the 32-bit ports; 1 << 30 is a big int there
 _HALF = 1 << 29
 
 ONE_SHOT = 0
@@ -33,18 +33,18 @@ def setup(ticks_ms, sleep_ms, poll, print_exception):
 
 def ticks_ms():
     """Milliseconds 0..2**30-1, moved on by every `jump()`."""
-    return (_real_ticks() + _skew) & (_PERIOD - 1)
+    return (_real_ticks() + _skew) & _MASK
 
 
 def ticks_diff(end, start):
     """Signed difference of two ticks, -2**29..2**29-1."""
-    return ((end - start + _HALF) & (_PERIOD - 1)) - _HALF
+    return ((end - start + _HALF) & _MASK) - _HALF
 
 
 def jump(ms):
     """Move the clock on by ms (0..2**29-1) at once, as a lightsleep does; no timer runs."""
     global _skew
-    _skew = (_skew + ms) & (_PERIOD - 1)
+    _skew = (_skew + ms) & _MASK
 
 
 def set_virtual(on):
@@ -83,7 +83,7 @@ class Timer:
         self._period = period if period > 0 else 1
         self._mode = mode
         self._callback = callback
-        self._due = (ticks_ms() + self._period) & (_PERIOD - 1)
+        self._due = (ticks_ms() + self._period) & _MASK
         timers.append(self)
 
     def deinit(self):
@@ -114,9 +114,9 @@ class Timer:
         if self._mode == ONE_SHOT:
             self.deinit()
         else:
-            self._due = (self._due + self._period) & (_PERIOD - 1)
+            self._due = (self._due + self._period) & _MASK
             if ticks_diff(self._due, now) <= 0:
-                self._due = (now + self._period) & (_PERIOD - 1)
+                self._due = (now + self._period) & _MASK
         self.fire()
 
 

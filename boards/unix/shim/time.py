@@ -23,12 +23,12 @@ def ticks_add(ticks, delta):
     """ticks moved by delta (-2**29 < delta < 2**29), within the 2**30 period of the chips."""
     if not -(1 << 29) < delta < (1 << 29):
         raise OverflowError("ticks interval overflow")
-    return (ticks + delta) & ((1 << 30) - 1)
+    return (ticks + delta) & softtimer._MASK
 
 
 def ticks_us():
     """Microseconds 0..2**30-1 (not moved by softtimer.jump)."""
-    return utime.ticks_us() & ((1 << 30) - 1)
+    return utime.ticks_us() & softtimer._MASK
 
 
 def sleep_us(us):
