@@ -118,7 +118,14 @@ class Device:
 
     def run(self, code):
         """Run a program on the board; return what it printed. DeviceError if it raised."""
-        return self._guarded(lambda: self._transport.exec(code)).decode(errors="replace")
+        return self._guarded(lambda: self._exec(code)).decode(errors="replace")
+
+    def _exec(self, code):
+        # As mpremote's own, but with our patience where that has ten seconds.
+        said, error = self._transport.exec_raw(code, timeout=self.answer_s)
+        if error:
+            raise TransportExecError(said.decode(errors="replace"), error.decode(errors="replace"))
+        return said
 
     def value(self, code):
         """Run a program whose last output is one Python literal; return its value."""

@@ -17,6 +17,7 @@ Must not know: what a journal is.
 
 import secrets
 
+from umqtt_board.device import DeviceError
 from umqtt_board.errors import BoardError
 
 FOLDER = "/mqtt.region"  # firmware/stores.py refuses a region whose files are gone
@@ -63,33 +64,37 @@ for _n in os.listdir({folder!r}):
     os.remove({folder!r} + "/" + _n)
 """
 _MORE = """
-def _more(first, count):
-    for n in range(first, first + count):
-        with open("%s/t%03d" % ({folder!r}, n), "wb") as f:
-            f.write({mark!r} + b"%03d" % n)
-            for _ in range(15):
-                f.write(b"\\xff" * 256)
-            f.write(b"\\xff" * (256 - len({mark!r}) - 3))
-def _find():
-    b = bytearray(len({mark!r}) + 3)
-    m = len({mark!r})
-    found = []
-    for block in range(_F.ioctl(4, 0)):
-        _F.readblocks(block, b, 0)
-        if b[:m] == {mark!r}:
-            found.append((block, int(b[m:])))
-    return found
-_more({first}, {count})
-print(_find())
+for _n in range({first}, {first} + {count}):
+    with open("%s/t%03d" % ({folder!r}, _n), "wb") as _f:
+        _f.write({mark!r} + b"%03d" % _n)
+        for _ in range(15):
+            _f.write(b"\\xff" * 256)
+        _f.write(b"\\xff" * (256 - len({mark!r}) - 3))
+"""
+_FIND = """
+_b = bytearray(len({mark!r}) + 3)
+_m = len({mark!r})
+_found = []
+for _n in range(_F.ioctl(4, 0)):
+    _F.readblocks(_n, _b, 0)
+    if _b[:_m] == {mark!r}:
+        _found.append((_n, int(_b[_m:])))
+print(_found)
 """
 _TAKE = """
-for _i in range({sectors}):
+for _i in range({first}, {first} + {count}):
     os.rename("%s/t%03d" % ({folder!r}, {numbers!r}[_i]), "%s/%02d" % ({folder!r}, _i))
+"""
+_DROP = """
 for _n in os.listdir({folder!r}):
     if _n[0] == "t":
         os.remove({folder!r} + "/" + _n)
-for _i in range({sectors}):
+"""
+_ERASE = """
+for _i in range({first}, {first} + {count}):
     _F.ioctl(6, {block} + _i)
+"""
+_NAME = """
 try:
     with open({board!r}) as _f:
         _all = json.load(_f)
@@ -100,6 +105,7 @@ with open({board!r} + ".new", "w") as _f:
     json.dump(_all, _f)
 os.rename({board!r} + ".new", {board!r})
 """
+AT_ONCE = 4  # files or sectors in one program: it answers in good time, also on a slow flash
 ENOSPC = 28
 
 
@@ -128,32 +134,41 @@ def arrange(device, size):
     device.doing = "setting flash aside for the journal"
     sectors = size // SECTOR
     names = {"board": BOARD, "folder": FOLDER, "sectors": sectors}
-    device.run(_COMMON.format(**names) + _CLEAR.format(**names))
+    device.run((_COMMON + _CLEAR).format(**names))
     block, numbers = _row(device, names, sectors)
-    device.run(_COMMON.format(**names) + _TAKE.format(block=block, numbers=numbers, **names))
+    names |= {"block": block, "numbers": numbers}
+    _in_parts(device, _TAKE, names)
+    device.run(_DROP.format(**names))
+    _in_parts(device, _ERASE, names)
+    device.run(_NAME.format(**names))
     return True
+
+
+def _in_parts(device, code, names, first=0):
+    for at in range(0, names["sectors"], AT_ONCE):
+        count = min(AT_ONCE, names["sectors"] - at)
+        device.run(code.format(first=first + at, count=count, **names))
 
 
 def _row(device, names, sectors):
     """Make files until as many neighbouring blocks as wanted are theirs; (first block, files)."""
     mark = b"umqtt-region-" + secrets.token_hex(8).encode()
+    names = names | {"mark": mark}
     first = 0
     while True:
-        code = _COMMON.format(**names) + _MORE.format(
-            mark=mark, first=first, count=sectors, **names
-        )
         try:
-            found = sorted(device.value(code))
-        except BoardError as error:
-            if f"OSError: {ENOSPC}" in str(error) or "ENOSPC" in str(error):
-                device.run(_COMMON.format(**names) + _CLEAR.format(**names))
-                raise BoardError(
-                    f"The filesystem on {device.port} has no {sectors * SECTOR} bytes in a row "
-                    "for the journal: remove files of your own (`mpremote fs ls`), or erase the "
-                    "board and flash it anew."
-                )
-            raise
+            _in_parts(device, _MORE, names, first)
+        except DeviceError as error:
+            if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
+                raise
+            device.run(_CLEAR.format(**names))
+            raise BoardError(
+                f"The filesystem on {device.port} has no {sectors * SECTOR} bytes in a row for "
+                "the journal: remove files of your own (`mpremote fs ls`), or erase the board "
+                "and flash it anew."
+            )
         first += sectors
+        found = sorted(device.value(_FIND.format(**names)))
         for at in range(len(found) - sectors + 1):
             row = found[at : at + sectors]
             if row[-1][0] - row[0][0] == sectors - 1:
