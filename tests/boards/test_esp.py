@@ -1,5 +1,6 @@
 """esptool writes MicroPython onto a virtual ESP32; the flash that it ends with is compared."""
 
+import littlefs
 import pytest
 from images import STOCK, code, esp_image
 from umqtt_board import boards, esp, partitions
@@ -111,6 +112,32 @@ def test_another_table_without_files_needs_no_consent(make_chip):
     _put(chip, nvs=NVS)
     _write(chip)
     assert chip.flash == _wanted(nvs=NVS)
+
+
+def _filesystem(size):
+    """A littlefs as MicroPython makes it, with a file in it."""
+    host = littlefs.LittleFS(block_size=4096, block_count=size // 4096, prog_size=32,
+                             read_size=32, cache_size=128, lookahead_size=32)  # fmt: skip
+    with host.open("settings.json", "w") as file:
+        file.write("{}")
+    return bytes(host.context.buffer)
+
+
+def test_a_table_that_was_cut_while_it_was_written_costs_no_files_and_no_messages(make_chip):
+    chip = make_chip()
+    files = _filesystem(0x1C0000)
+    _put(chip, _ours(), files=files, mqtt=FILES)
+    chip.flash[0x8000:0x9000] = b"\xff" * 0x1000
+    _write(chip)
+    assert chip.flash == _wanted(files=files, mqtt=FILES)
+
+
+def test_without_a_table_a_filesystem_of_another_size_does_not_stay(make_chip):
+    chip = make_chip()
+    _put(chip, files=_filesystem(0x200000)[:0x10000])
+    chip.flash[0x8000:0x9000] = b"\xff" * 0x1000
+    assert _write(chip)[0] == "vfs"
+    assert chip.flash == _wanted()
 
 
 @pytest.mark.parametrize("fault, stub", [

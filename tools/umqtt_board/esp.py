@@ -24,6 +24,8 @@ from umqtt_board import boards, esp_image, partitions
 from umqtt_board.device import why_not_open
 from umqtt_board.errors import BoardError
 
+SECTOR = partitions.SECTOR
+MAGIC = b"littlefs"
 ATTEMPTS = 4  # to bring the chip into its loader; each takes one to three seconds
 TRIES = 3  # to write one part while the loader goes on answering
 KEPT = ("nvs", "phy_init")  # belong to the chip, whatever the table
@@ -217,6 +219,20 @@ class Chip:
         except partitions.PartitionError:
             return []
 
+    def has_files(self, partition):
+        """Whether a littlefs of just this size lies in a partition (its SPEC.md: superblock).
+
+        Its magic is followed by a tag, the version, size and number of its blocks.
+        """
+        with self._guarded(f"reading its {partition.name}"):
+            head = self._esp.read_flash(partition.offset, 2 * SECTOR)
+        for at in (0, SECTOR):
+            found = head.find(MAGIC, at, at + 64)
+            if found >= 0:
+                size, count = struct.unpack_from("<II", head, found + len(MAGIC) + 8)
+                return size * count == partition.size
+        return False
+
     def erase(self, partition):
         """Set a region to 0xFF."""
         with self._guarded(f"erasing {partition.name}"):
@@ -304,8 +320,10 @@ def write(chip, image, name, confirm):
 
 def _regions_to_erase(chip, confirm):
     """Regions that the board's table has where the chip's has something else, unless blank."""
-    old = chip.table()
     new = boards.partition_table(chip.board.folder, chip.board["flash"])
+    old = chip.table()
+    if not old and chip.has_files(next(p for p in new if p.name == "vfs")):
+        old = new  # a run that was cut while it wrote the table: what lies here is in its place
     moved = [p for p in new if p.type == partitions.TYPES["data"] and p not in old]
     moved = [p for p in moved if p.name not in KEPT and not chip.is_blank(p)]
     held = [p for p in old if p.name in HELD and p not in new and not chip.is_blank(p)]
