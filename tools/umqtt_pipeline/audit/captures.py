@@ -1,0 +1,112 @@
+"""A capture file: what format it is, its frames in pieces.
+
+Knows: magic numbers, file sizes. Must not know: frames' content, Spark.
+"""
+
+import mmap
+import os
+
+import numpy as np
+
+from . import records
+from .layout import FRAME, P_MORE, PROBLEM
+
+PIECE = 1 << 16  #: frames read at once
+LISTED = 1000  #: problems of a file's frames that get a row each; the rest is counted
+MAX_INTERFACES = 4096
+_PCAP = {
+    b"\xd4\xc3\xb2\xa1": (0, 1000),
+    b"\xa1\xb2\xc3\xd4": (1, 1000),
+    b"\x4d\x3c\xb2\xa1": (0, 1),
+    b"\xa1\xb2\x3c\x4d": (1, 1),
+}
+_PACKED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4"}
+
+
+class NotACapture(Exception):
+    """The file cannot be read or is no pcap and no pcapng; the text says what it is."""
+
+
+def _say(path, error):
+    return NotACapture(f"{path}: {error.strerror or error}")
+
+
+def magic(path):
+    """What kind of capture a file is: ('pcap', big, ns per unit, link type) or ('pcapng',).
+    Raises NotACapture."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(28)
+    except OSError as error:
+        raise _say(path, error)
+    if head[:4] in _PCAP:
+        if len(head) < 24:
+            raise NotACapture(f"{path}: the header of the pcap file is cut off")
+        big, units = _PCAP[head[:4]]
+        link = int.from_bytes(head[20:24], "big" if big else "little") & 0x0FFF_FFFF
+        return "pcap", big, units, link
+    if head[:4] == b"\x0a\x0d\x0d\x0a" and head[8:12] in (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a"):
+        return ("pcapng",)
+    for mark, program in _PACKED.items():
+        if head.startswith(mark):
+            raise NotACapture(f"{path}: is compressed; unpack it first ({program})")
+    raise NotACapture(f"{path}: neither pcap nor pcapng" + ("" if head else " (it is empty)"))
+
+
+def content(path):
+    """The file's bytes as an array, mapped and not read. Raises NotACapture.
+
+    Private and writable, so that compiled loops see one type of array whatever they work on."""
+    try:
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return np.zeros(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    except OSError as error:
+        raise _say(path, error)
+
+
+class Capture:
+    """One file. `data`: its bytes; iterate over it to get (number of the first frame, frames).
+
+    After the iteration `problems` has the damage found, as rows of layout.PROBLEM."""
+
+    def __init__(self, path):
+        kind = magic(path)
+        self.data = content(path)
+        self._ng = kind[0] == "pcapng"
+        self._state = np.zeros(10, np.int64)
+        self._state[records.LAST] = 0 if self._ng else -1
+        if self._ng:
+            self._state[records.BIG] = self.data[8] == 0x1A
+            self._interfaces = np.zeros((MAX_INTERFACES, 4), np.int64)
+        else:
+            self._state[records.POS] = 24
+            self._state[[records.BIG, records.UNITS, records.LINK]] = kind[1:]
+        self._problems = np.zeros(LISTED, PROBLEM)
+
+    def __iter__(self):
+        frames = np.zeros(PIECE, FRAME)
+        while not self._state[records.DONE]:
+            first = int(self._state[records.FRAMES]) + 1
+            if self._ng:
+                n = records.pcapng(self.data, len(self.data), self._state, self._interfaces,
+                                   frames, self._problems)  # fmt: skip
+            else:
+                n = records.pcap(self.data, len(self.data), self._state, frames, self._problems)
+            yield first, frames[:n]
+
+    @property
+    def frames(self):
+        """How many frames were read so far."""
+        return int(self._state[records.FRAMES])
+
+    @property
+    def problems(self):
+        """Rows of layout.PROBLEM, the last one saying how many are not listed."""
+        rows = self._problems[: self._state[records.PROBLEMS]]
+        if not self._state[records.LOST]:
+            return rows
+        more = np.zeros(1, PROBLEM)
+        more["kind"], more["count"], more["conn"] = P_MORE, self._state[records.LOST], -1
+        return np.concatenate([rows, more])

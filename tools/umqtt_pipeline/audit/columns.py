@@ -1,0 +1,286 @@
+"""The tables of the audit as Arrow: their columns, and rows of layout.py turned into them.
+
+Knows: names and types of columns. Must not know: Spark, how rows came about.
+"""
+
+import ipaddress
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .layout import KINDS, PUBLISH, TYPES
+from .statements import KEEP_ALIVE, RULES, statement
+
+TIME = pa.timestamp("us", tz="UTC")
+WAYS = ("client", "broker")
+OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
+ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
+
+
+def _schema(text, **more):
+    kinds = {"i8": pa.int64(), "i4": pa.int32(), "u1": pa.uint8(), "s": pa.string(),
+             "b": pa.bool_(), "t": TIME, "f": pa.float64(), "ls": pa.list_(pa.string()),
+             "lu": pa.list_(pa.int16()), "i2": pa.int16(), "d": pa.string()}  # fmt: skip
+    return pa.schema([(n, kinds[k]) for n, k in (item.split(":") for item in text.split())])
+
+
+#: CONNECT, CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE only.
+BODY = _schema(
+    "client_id:s protocol:s protocol_level:i2 clean_session:b keep_alive:i4 will:b will_topic:s "
+    "will_qos:i2 will_retain:b will_length:i4 user_name:b password:b session_present:b "
+    "return_code:i2 filters:ls qos_list:lu"
+)
+PACKETS = pa.unify_schemas([_schema(
+    "file:s frame:i8 time:t connection:i8 sender:s type:s length:i8 flags:i2 dup:b qos:i2 "
+    "retain:b packet_id:i4 topic:s payload_length:i8 damaged:b"
+), BODY])  # fmt: skip
+CONNECTIONS = _schema(
+    "connection:i8 client:s broker:s first:t last:t begun:b protocol:s client_id:s "
+    "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b "
+    "pings:i4 longest_silence_s:f "
+    "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
+    "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
+    "client_disordered:i8 client_lost:i8 client_gaps:i8 "
+    "broker_packets:i8 broker_bytes:i8 broker_publish_0:i8 broker_publish_1:i8 "
+    "broker_publish_2:i8 broker_dup:i8 broker_payload:i8 broker_segments:i8 broker_resent:i8 "
+    "broker_disordered:i8 broker_lost:i8 broker_gaps:i8"
+)
+FLOWS = _schema(
+    "connection:i8 client_id:s broker:s sender:s packet_id:i4 qos:i2 topic:s length:i8 "
+    "first:t last:t received:t released:t done:t latency_ms:f sent:i4 with_dup:i4 without_dup:i4 "
+    "outcome:s connections:i4"
+)
+#: What joining the exchanges of several connections needs beside them.
+PIECES = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
+VIOLATIONS = _schema(
+    "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
+    "keep_alive:b what:s"
+)
+PROBLEMS = _schema(
+    "file:s frame:i8 offset:i8 time:t connection:i8 client_id:s sender:s problem:s what:s "
+    "count:i8"
+)
+TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS,
+          "violations": VIOLATIONS, "problems": PROBLEMS}  # fmt: skip
+
+
+def words(codes, names):
+    """Numbers as words."""
+    indices = pa.array(np.ascontiguousarray(codes), pa.int8())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+
+
+def same(value, n, kind=None):
+    """A column with one value."""
+    if value is None:
+        return pa.nulls(n, kind or pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int8)), pa.array([value]))
+
+
+def numbers(values, kind, missing=None):
+    """A column of numbers; where `missing` is true there is none."""
+    values = np.ascontiguousarray(values)
+    return pa.array(values, kind, mask=missing) if missing is not None else pa.array(values, kind)
+
+
+def times(ns, missing=None):
+    """ns since 1970 as timestamps in us."""
+    us = np.ascontiguousarray(ns) // 1000
+    return pa.array(us, mask=missing).cast(pa.timestamp("us")).cast(TIME)
+
+
+def heap(ends, data, missing):
+    """Text that lies one behind the other; `ends` are the places where each ends."""
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    bits = pa.array(missing)
+    valid = pc.invert(bits).buffers()[1]
+    return pa.StringArray.from_buffers(
+        len(ends), pa.py_buffer(offsets), pa.py_buffer(data), valid, int(missing.sum())
+    )
+
+
+def build(schema, columns):
+    """A table of a schema; a column that is missing is null."""
+    n = len(next(iter(columns.values())))
+    found = [columns.get(f.name, None) for f in schema]
+    return pa.table([pa.nulls(n, f.type) if c is None else c for f, c in zip(schema, found)],
+                    names=schema.names)  # fmt: skip
+
+
+def _bodies(bodies, n):
+    """Columns of BODY; bodies: {row: values}."""
+    columns = {}
+    if not bodies:
+        return columns
+    rows = np.array(sorted(bodies))
+    place = np.full(n, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    indices = pa.array(place, mask=place < 0)
+    for item in BODY:
+        values = [bodies[r].get(item.name) for r in rows]
+        if any(v is not None for v in values):
+            columns[item.name] = pa.array(values, item.type).take(indices)
+    return columns
+
+
+def packets(rows, text, ids, file, bodies):
+    """The table of packets. ids: connection numbers; bodies: {row: values of bodies.Body}."""
+    n = len(rows)
+    kind, flags = rows["kind"], rows["flags"]
+    other = kind != PUBLISH
+    return build(PACKETS, {
+        "file": same(file, n),
+        "frame": numbers(rows["frame"], pa.int64()),
+        "time": times(rows["time"]),
+        "connection": numbers(ids[rows["conn"]], pa.int64()),
+        "sender": words(rows["from_server"], WAYS),
+        "type": words(kind, TYPES),
+        "length": numbers(rows["length"], pa.int64()),
+        "flags": numbers(flags.astype(np.int16), pa.int16()),
+        "dup": pa.array(flags & 8 > 0, mask=other),
+        "qos": numbers((flags >> 1 & 3).astype(np.int16), pa.int16(), other),
+        "retain": pa.array(flags & 1 > 0, mask=other),
+        "packet_id": numbers(rows["id"], pa.int32(), rows["id"] < 0),
+        "topic": heap(rows["text_end"], text, rows["topic"] == 0),
+        "payload_length": numbers(rows["payload"], pa.int64(), rows["payload"] < 0),
+        "damaged": pa.array(rows["damaged"] > 0),
+        **_bodies(bodies, n),
+    })  # fmt: skip
+
+
+def flows(rows, text, ids, clients, brokers, conns):
+    """The table of exchanges with what joining them needs. clients, brokers: per connection."""
+    conn = rows["conn"]
+    none = rows["qos"] == 0
+    first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
+    done = rows["done"]
+    open_ = rows["outcome"] != 1
+    unknown = open_ | (rows["state"] == 2)
+    return build(PIECES, {
+        "connection": numbers(ids[conn], pa.int64()),
+        "client_id": clients.take(pa.array(conn)),
+        "broker": brokers.take(pa.array(conn)),
+        "sender": words(rows["sender"], WAYS),
+        "packet_id": numbers(rows["id"], pa.int32()),
+        "qos": numbers(rows["qos"].astype(np.int16), pa.int16(), none),
+        "topic": heap(rows["topic"], text, rows["topic_len"] == 0),
+        "length": numbers(rows["length"], pa.int64(), rows["state"] != 0),
+        "first": times(first),
+        "last": times(rows["last"]),
+        "received": times(rows["rec"], rows["rec"] == 0),
+        "released": times(rows["rel"], rows["rel"] == 0),
+        "done": times(done, open_),
+        "latency_ms": numbers(np.maximum(done - first, 0) / 1e6, pa.float64(), unknown),
+        "sent": numbers(rows["sent"], pa.int32()),
+        "with_dup": numbers(rows["dup"], pa.int32()),
+        "without_dup": numbers(rows["nodup"], pa.int32()),
+        "outcome": words(rows["outcome"], OUTCOMES),
+        "connections": numbers(np.ones(len(rows), np.int32), pa.int32()),
+        "digest": numbers(rows["hash"], pa.int64()),
+        "dup_first": pa.array(rows["dup_first"] > 0),
+        "headless": pa.array(rows["state"] == 2),
+        "clean": pa.array(conns["clean"][conn] > 0),
+        "resumed": pa.array((rows["early"] > 0) & ((rows["dup_first"] > 0)
+                            | (conns["clean"][conn] == 0) | (rows["state"] == 2))),
+    })  # fmt: skip
+
+
+def violations(rows, ids, file, clients, brokers):
+    """The table of violations; those whose rule the protocol version does not have are left out."""
+    said = [statement(code, level) for code, level in zip(rows["code"], rows["level"])]
+    kept = np.array([s is not None for s in said], bool)
+    rows = rows[kept]
+    what = [RULES[c][2].format(v) for c, v in zip(rows["code"], rows["value"])]
+    conn = pa.array(rows["conn"])
+    return build(VIOLATIONS, {
+        "time": times(rows["time"]),
+        "connection": numbers(ids[rows["conn"]], pa.int64()),
+        "client_id": clients.take(conn),
+        "broker": brokers.take(conn),
+        "file": same(file, len(rows)),
+        "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
+        "sender": words(rows["from_server"], WAYS),
+        "type": words(rows["kind"], TYPES),
+        "statement": pa.array([s for s in said if s], pa.string()),
+        "keep_alive": pa.array(np.isin(rows["code"], KEEP_ALIVE)),
+        "what": pa.array(what, pa.string()),
+    })  # fmt: skip
+
+
+def problems(rows, file, ids=None, clients=None):
+    """The table of problems."""
+    n = len(rows)
+    none = rows["conn"] < 0
+    columns = {}
+    if ids is not None and n:
+        conn = np.where(none, 0, rows["conn"])
+        columns["connection"] = numbers(ids[conn], pa.int64(), none)
+        columns["client_id"] = clients.take(pa.array(conn, mask=none))
+        columns["sender"] = words(rows["from_server"], WAYS)
+    return build(PROBLEMS, {
+        "file": same(file, n),
+        "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
+        "offset": numbers(rows["off"], pa.int64(), rows["off"] < 0),
+        "time": times(rows["time"], rows["time"] == 0),
+        "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),
+        "what": pa.array([KINDS[k][1].format(c)
+                          for k, c in zip(rows["kind"], rows["count"])], pa.string()),
+        "count": numbers(rows["count"], pa.int64()),
+        **columns,
+    })  # fmt: skip
+
+
+def endpoint(address, port):
+    """host:port of 16 bytes of address (four words as this machine keeps them) and a port."""
+    words_ = np.frombuffer(address, np.uint32)
+    raw = words_.astype(">u4").tobytes()
+    if not words_[0] and not words_[1] and words_[2] == 0xFFFF:
+        return f"{ipaddress.IPv4Address(raw[12:])}:{port}"
+    return f"[{ipaddress.IPv6Address(raw)}]:{port}"
+
+
+def _protocol(conn, level, opaque, known):
+    if opaque:
+        return KINDS[opaque][0]
+    names = {4: "3.1.1", 3: "3.1", 2: "MQIpdp", 5: "5"}
+    return known.get(conn) or names.get(level)
+
+
+_COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
+           "publish_1": "publish1", "publish_2": "publish2", "dup": "dups", "payload": "payload",
+           "segments": "segments", "resent": "resent", "disordered": "disordered", "lost": "lost",
+           "gaps": "gaps"}  # fmt: skip
+
+
+def connections(conns, ways, ends, clients, protocols):
+    """The table of connections. ways: both streams of each; ends: (client, broker) of each;
+    protocols: {index: name}."""
+    unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
+    counts = {
+        f"{side}_{name}": numbers(ways[item][:, way], pa.int64())
+        for way, side in enumerate(WAYS)
+        for name, item in _COUNTS.items()
+    }
+    said = [_protocol(k, *row, protocols)
+            for k, row in enumerate(zip(conns["level"].tolist(), conns["opaque"].tolist()))]
+    return build(CONNECTIONS, {
+        "connection": numbers(conns["id"], pa.int64()),
+        "client": pa.array([endpoint(*a) for a, _ in ends]),
+        "broker": pa.array([endpoint(*b) for _, b in ends]),
+        "first": times(conns["first"]),
+        "last": times(conns["last"]),
+        "begun": pa.array(conns["begun"] > 0),
+        "protocol": pa.array(said, pa.string()),
+        "client_id": clients,
+        "clean_session": pa.array(conns["clean"] > 0, mask=unknown),
+        "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown),
+        "session_present": pa.array(conns["present"] > 0, mask=unanswered),
+        "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
+        "ended": words(conns["end"], ENDS),
+        "disconnect": pa.array(conns["disconnected"] > 0),
+        "pings": numbers(conns["pings"], pa.int32()),
+        "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
+        **counts,
+    })  # fmt: skip

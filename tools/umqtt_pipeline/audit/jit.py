@@ -1,0 +1,48 @@
+"""How the inner loops are compiled: by numba, once per machine, kept on disk.
+
+Knows: numba, where compiled code is kept. Must not know: what is compiled.
+
+numba looks at a function's own file only to decide whether the code that it kept is still right,
+not at the files of the functions called. So the folder's name has a digest of all modules here.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numba
+
+HERE = Path(__file__).resolve().parent
+
+
+def _digest():
+    found = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(HERE.glob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _folder():
+    """Beside the modules if one may write there, else in the user's own cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "umqtt_pipeline")
+    for root in (HERE / "__pycache__", cache):
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(root, os.W_OK):
+            return root / f"kernels-{_digest()}"
+    return None
+
+
+if not os.environ.get("NUMBA_CACHE_DIR"):
+    _kept = _folder()
+    if _kept is not None:
+        numba.config.CACHE_DIR = str(_kept)
+        KEEP = True
+    else:
+        KEEP = False
+else:
+    KEEP = True
+
+kernel = numba.njit(cache=KEEP, nogil=True)

@@ -1,0 +1,122 @@
+"""The rows that the compiled loops read and write, and the numbers that stand for words in them.
+
+Knows: field names and widths. Must not know: how a field comes to its value.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+
+def _rows(text):
+    pairs = [item.split(":") for item in text.split()]
+    return np.dtype([(name, kind) for name, kind in pairs], align=True)
+
+
+#: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
+FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
+
+#: A TCP segment: off, cap, wire are of its payload. key: which pair of endpoints, dir 0: a to b.
+SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1")
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+
+#: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
+#: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT.
+KEY = _rows("a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1")
+V4 = 0xFFFF  #: word 2 of an IPv4 address
+
+#: What is wrong with the input, and where. count: bytes or frames concerned.
+PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4")
+
+#: A pair of endpoints in the second pass: cur is the index of its connection now, or -1.
+PAIR = _rows("cur:i8 server:u1 wanted:u1")
+
+#: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown.
+CONN = _rows(
+    "pair:i8 id:i8 first:i8 last:i8 last_client:i8 ping_at:i8 server:u1 begun:u1 level:u1 "
+    "clean:u1 end:u1 opaque:u1 connected:u1 acked:u1 disconnected:u1 code:u1 present:u1 "
+    "login:u1 late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+)
+END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
+
+#: One direction of a connection: TCP state, state of the packet in progress, counters.
+STREAM = _rows(
+    "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
+    "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 first:u1 "
+    "damaged:u1 seen:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 hash:i8 start:i8 "
+    "skipped:i8 lost:i8 gaps:i8 segments:i8 bytes:i8 resent:i8 disordered:i8 "
+    "packets:i8 payload:i8 publish0:i8 publish1:i8 publish2:i8 dups:i8"
+)
+SEARCHING, IN_STEP = 0, 1
+FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
+
+#: A segment that came before its turn.
+HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8")
+
+#: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
+PACKET = _rows(
+    "time:i8 conn:i8 frame:i8 text_end:i8 body:i8 body_len:i8 length:i8 id:i4 payload:i8 kind:u1 "
+    "flags:u1 from_server:u1 damaged:u1 topic:u1 level:u1"
+)
+
+#: A QoS 1 or 2 message on its way. sender: 1 the server. topic: a place in the arena.
+FLOW = _rows(
+    "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
+    "id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
+    "outcome:u1 state:u1"
+)
+F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
+
+VIOLATION = _rows("time:i8 conn:i8 frame:i8 value:i8 code:i4 kind:u1 from_server:u1 level:u1")
+
+#: What the second pass carries from segment to segment; text and bodies are heaps of bytes.
+State = namedtuple(
+    "State",
+    "pairs conns streams held arena flows slots packets problems violations done text bodies "
+    "done_text n",
+)
+
+# Places in State.n
+(N_CONNS, N_HELD_FREE, N_ARENA, N_FLOW_FREE, N_FLOWS, N_PACKETS, N_PROBLEMS, N_VIOLATIONS, N_DONE,
+ N_TEXT, N_BODIES, N_DONE_TEXT, N_RESUMED, N_WANT, N_TIGHT, N_FILE, N_UNLISTED) = range(17)
+MASK = 0xFFFFFFFF
+
+#: What a full table asks of the caller (N_WANT).
+WANT_NOTHING, WANT_DRAIN, WANT_CONNS, WANT_HELD, WANT_ARENA, WANT_FLOWS = range(6)
+#: Space that one packet may need: of a body, of a topic (escaped), in the arena.
+BODY_MAX, TOPIC_MAX, SLACK = 1 << 20, 1 << 18, 3 << 20
+
+TYPES = (
+    "RESERVED CONNECT CONNACK PUBLISH PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE SUBACK UNSUBSCRIBE "
+    "UNSUBACK PINGREQ PINGRESP DISCONNECT AUTH"
+).split()
+(RESERVED, CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, SUBACK,
+ UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH) = range(16)  # fmt: skip
+
+#: Problems: what a row of the table `problems` says. {} is the count.
+KINDS = {
+    1: ("cut", "the file ends in the middle of a frame; {} bytes of it are there"),
+    2: ("damaged", "no frame can be read here; {} bytes were skipped to the next one"),
+    3: ("no interface", "a frame of an interface that the file does not describe ({} such)"),
+    4: ("bad time", "a time that does not fit 64-bit nanoseconds ({} such); taken as 0"),
+    5: ("link type", "frames of a link type that is not decoded ({} such)"),
+    6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
+    7: ("fragment", "fragments of IP datagrams with TCP, which are not put together ({} such)"),
+    8: ("snapped", "the capture kept only the beginning of segments; {} bytes are missing"),
+    9: ("loss", "{} bytes of the stream are not in the capture"),
+    10: ("resynchronised", "{} bytes skipped before the next packet was found"),
+    11: ("began before", "began before the capture; a packet was found after {} bytes"),
+    12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
+    13: ("TLS", "encrypted: nothing but the connection can be told"),
+    14: ("HTTP", "HTTP (MQTT over WebSocket?) is not decoded"),
+    15: ("MQTT 5", "MQTT 5: packets are listed, properties and reason codes are not looked at"),
+    16: ("unfinished", "the capture ends inside a packet; {} bytes of it are there"),
+    17: ("too large", "a packet of {} bytes is kept only in part; its fields are not decoded"),
+    18: ("memory", "too much unfinished data: segments out of order are given up"),
+    19: ("not MQTT", "the first bytes are no CONNECT; {} bytes skipped"),
+    20: ("length", "a Remaining Length of more than four bytes, or a reserved packet type"),
+    21: ("format", "{} problems more of this file are not listed"),
+}  # fmt: skip
+(P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
+ P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
+ P_LENGTH, P_MORE) = range(1, 22)  # fmt: skip

@@ -1,0 +1,75 @@
+"""What the audit calls a violation: the statement of MQTT 3.1.1, and the section of 3.1.
+
+Knows: codes, ids, what they say. Must not know: how a violation is found.
+
+A code without a section of 3.1 is not looked for in 3.1 and in the draft (whose pages that we
+have say no more than 3.1).
+"""
+
+#: code: (statement of MQTT 3.1.1 or None, section of MQTT 3.1 or None, text; {} is the value)
+RULES = {
+    1: ("MQTT-2.2.2-1", None, "reserved flags of the fixed header are {}"),
+    2: ("MQTT-3.1.0-1", "3.1", "the first packet of the client is no CONNECT"),
+    3: ("MQTT-3.1.0-2", "3.1", "a second CONNECT"),
+    4: ("MQTT-3.1.2-1", "3.1", "protocol name is wrong"),
+    5: ("MQTT-3.1.2-3", None, "the reserved bit of the connect flags is 1"),
+    6: ("MQTT-3.1.2-13", "3.1", "will flag 0 and will QoS {}"),
+    7: ("MQTT-3.1.2-14", "3.1", "will QoS 3"),
+    8: ("MQTT-3.1.2-15", None, "will flag 0 and will retain 1"),
+    9: ("MQTT-3.1.2-22", "3.1", "password without user name"),
+    10: ("MQTT-3.1.2-23", "3.1", "{} ms without a packet, longer than the keep alive"),
+    11: ("MQTT-3.1.2-24", "3.1", "{} ms without a packet, over one and a half times the keep "
+         "alive, and still connected"),
+    12: ("MQTT-3.1.3-1", "3.1", "the payload of CONNECT does not hold what its flags announce"),
+    13: ("MQTT-3.1.3-7", "3.1", "an empty client id with clean session 0"),
+    14: (None, "3.1", "a client id of {} bytes (3.1: 1 to 23)"),
+    15: ("MQTT-3.2.0-1", "3.2", "the first packet of the server is no CONNACK"),
+    16: ("MQTT-3.2.2-1", None, "session present after clean session 1"),
+    17: ("MQTT-3.2.2-4", None, "session present and return code {}"),
+    18: ("MQTT-3.2.2-5", "3.2", "packets after return code {}"),
+    19: ("MQTT-3.2.2-6", "3.2", "return code {} is reserved"),
+    20: ("MQTT-3.3.1-2", None, "DUP 1 at QoS 0"),
+    21: ("MQTT-3.3.1-4", "2.1", "QoS 3"),
+    22: ("MQTT-3.3.2-1", "3.3", "the topic name does not fit the packet"),
+    23: ("MQTT-3.3.2-2", "3.3", "a wildcard in a topic name"),
+    24: ("MQTT-4.7.3-1", "2.2", "an empty topic name or filter"),
+    25: ("MQTT-4.7.3-2", None, "U+0000 in a topic name or filter"),
+    26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8"),
+    27: ("MQTT-1.5.3-2", None, "U+0000 in a text"),
+    28: ("MQTT-2.3.1-1", "2.4", "packet id 0, or none"),
+    29: ("MQTT-2.3.1-2", "2.4", "packet id {} is still in flight, with another message"),
+    30: ("MQTT-2.3.1-4", "2.4", "packet id {} is still in flight, with another message"),
+    31: ("MQTT-2.3.1-6", "2.4", "packet id {} acknowledged, which is not in flight"),
+    32: ("MQTT-3.3.1-1", "2.1", "PUBLISH {} sent again without DUP"),
+    33: ("MQTT-4.3.2-2", "4.1", "QoS 1 not answered by PUBACK"),
+    34: ("MQTT-4.3.3-2", "4.1", "QoS 2 not answered by PUBREC"),
+    35: ("MQTT-4.3.3-1", "4.1", "PUBLISH {} sent again after its PUBREC, or PUBREL before it"),
+    36: ("MQTT-3.6.1-1", None, "flags of PUBREL are {}, not 2"),
+    37: ("MQTT-3.8.1-1", None, "flags of SUBSCRIBE are {}, not 2"),
+    38: ("MQTT-3.10.1-1", None, "flags of UNSUBSCRIBE are {}, not 2"),
+    39: ("MQTT-3.8.3-3", "3.8", "SUBSCRIBE without a topic filter"),
+    40: ("MQTT-3-8.3-4", "3.8", "requested QoS byte {}"),
+    41: ("MQTT-3.10.3-2", "3.10", "UNSUBSCRIBE without a topic filter"),
+    42: ("MQTT-3.9.3-2", None, "return code {} in SUBACK"),
+    43: ("MQTT-3.8.4-5", "3.9", "SUBACK has another number of codes than SUBSCRIBE has filters"),
+    44: ("MQTT-3.14.4-2", "3.14", "a packet after DISCONNECT"),
+    45: ("MQTT-4.7.1-2", "A", "'#' is not the last level of a topic filter"),
+    46: ("MQTT-4.7.1-3", "A", "'+' is not a whole level of a topic filter"),
+    47: ("MQTT-3.12.4-1", "3.13", "PINGREQ without PINGRESP for {} ms"),
+    48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet that only the other side may send, or a reserved one"),
+    49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
+    50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
+    51: ("MQTT-3.8.4-2", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
+}  # fmt: skip
+KEEP_ALIVE = (10, 11)
+
+
+def statement(code, level):
+    """The id for a protocol level: 'MQTT-x.y.z-n', or the document and section; None if the
+    rule does not hold there."""
+    ident, section, _ = RULES[code]
+    if level == 3 or level == 2:
+        return section and f"MQTT 3.1, {section}"
+    if not level and not section:
+        return None  # the version is not known
+    return ident
