@@ -48,7 +48,7 @@ def _stop_on_signals(stop):
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 def main():
-    """From an MQTT broker to Parquet tables: bridge, ingest, gold, report."""
+    """From an MQTT broker to Parquet tables: bridge, ingest, gold, report; and the wire: audit."""
     _log_to_stderr()
 
 
@@ -286,3 +286,28 @@ def report(tables, out):
     except making.NoTables as error:
         raise Problem(str(error))
     logging.info("wrote %s", out)
+
+
+@main.command()
+@click.argument("captures", nargs=-1, required=True, type=click.Path())
+@click.option("--out", required=True, type=click.Path(file_okay=False),
+              help="folder of the tables and report.html; an earlier audit in it is replaced")  # fmt: skip
+@click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
+              help="of brokers; others are found by their CONNECT; may be given several times")  # fmt: skip
+@click.option("--cores", default=None, type=click.IntRange(1), help="without: all")
+@_with_spark
+def audit(captures, out, ports, cores, memory, conf):
+    """Decode captured traffic (pcap, pcapng): packets, exchanges, violations, a report."""
+    from .audit import run
+
+    try:
+        run.check(captures, out)
+        if cores:
+            conf = {"spark.master": f"local[{cores}]", **conf}
+        spark = _spark(memory, conf)
+        try:
+            run.build(spark, captures, out, ports)
+        finally:
+            spark.stop()
+    except run.Refused as error:
+        raise Problem(str(error))

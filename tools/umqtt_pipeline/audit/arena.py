@@ -6,11 +6,29 @@ Space is taken from the front and never given back singly; when the array is ful
 copies what is still referred to into another one.
 """
 
-from .jit import kernel
+from .jit import entry, kernel
 from .layout import (
-    BODY_MAX, N_ARENA, N_BODIES, N_DONE, N_DONE_TEXT, N_FLOW_FREE, N_HELD_FREE, N_PACKETS,
-    N_PROBLEMS, N_TEXT, N_TIGHT, N_UNLISTED, N_VIOLATIONS, N_WANT, SLACK, TOPIC_MAX, WANT_ARENA,
-    WANT_DRAIN, WANT_FLOWS, WANT_HELD,
+    BODY_MAX,
+    N_ARENA,
+    N_BODIES,
+    N_DONE,
+    N_DONE_TEXT,
+    N_FLOW_FREE,
+    N_HELD_FREE,
+    N_PACKETS,
+    N_PROBLEMS,
+    N_READ,
+    N_TEXT,
+    N_TIGHT,
+    N_UNLISTED,
+    N_VIOLATIONS,
+    N_WANT,
+    SLACK,
+    TOPIC_MAX,
+    WANT_ARENA,
+    WANT_DRAIN,
+    WANT_FLOWS,
+    WANT_HELD,
 )  # fmt: skip
 
 
@@ -25,22 +43,39 @@ def take(st, n):
 
 
 @kernel
+def arena_room(st):
+    """Whether the arena has room for what one packet can bring."""
+    if st.n[N_TIGHT] or st.n[N_ARENA] + SLACK <= len(st.arena):
+        return True
+    st.n[N_WANT] = WANT_ARENA
+    return False
+
+
+@kernel
 def room(st):
-    """Whether the tables have room for all that one packet can bring; else says what is full."""
+    """Whether TCP's tables have room for a packet; else says what is full."""
     n = st.n
-    if (n[N_PACKETS] >= len(st.packets) or n[N_VIOLATIONS] + 12 > len(st.violations)
-            or n[N_DONE] + 2 > len(st.done) or n[N_TEXT] + TOPIC_MAX > len(st.text)
-            or n[N_BODIES] + BODY_MAX > len(st.bodies)
+    if n[N_PACKETS] >= len(st.packets):
+        n[N_WANT] = WANT_DRAIN
+    elif n[N_HELD_FREE] < 0:
+        n[N_WANT] = WANT_HELD
+    else:
+        return arena_room(st)
+    return False
+
+
+@kernel
+def talk_room(st):
+    """As room(), for all that the reading of one packet can bring."""
+    n = st.n
+    if (n[N_VIOLATIONS] + 12 > len(st.violations) or n[N_DONE] + 2 > len(st.done)
+            or n[N_TEXT] + TOPIC_MAX > len(st.text) or n[N_BODIES] + BODY_MAX > len(st.bodies)
             or n[N_DONE_TEXT] + 2 * TOPIC_MAX > len(st.done_text)):  # fmt: skip
         n[N_WANT] = WANT_DRAIN
     elif n[N_FLOW_FREE] < 0:
         n[N_WANT] = WANT_FLOWS
-    elif n[N_HELD_FREE] < 0:
-        n[N_WANT] = WANT_HELD
-    elif not n[N_TIGHT] and n[N_ARENA] + SLACK > len(st.arena):
-        n[N_WANT] = WANT_ARENA
     else:
-        return True
+        return arena_room(st)
     return False
 
 
@@ -76,41 +111,50 @@ def _move(old, new, at, n, used):
     return used + n
 
 
-@kernel
-def live(st, streams):
+@entry
+def live(wire, flows, streams):
     """How many bytes are referred to."""
     n = 0
     for k in range(streams):
-        n += st.streams[k]["buf_cap"]
-    for k in range(len(st.held)):
-        if st.held[k]["stream"] >= 0:
-            n += st.held[k]["cap"]
-    for k in range(len(st.flows)):
-        if st.flows[k]["used"]:
-            n += st.flows[k]["topic_len"]
+        n += wire.streams[k]["buf_cap"]
+    for k in range(len(wire.held)):
+        if wire.held[k]["stream"] >= 0:
+            n += wire.held[k]["cap"]
+    for k in range(len(flows)):
+        if flows[k]["used"]:
+            n += flows[k]["topic_len"]
+    for k in range(wire.n[N_READ], wire.n[N_PACKETS]):
+        if wire.packets[k]["kept"]:
+            n += wire.packets[k]["have"]
     return n
 
 
-@kernel
-def compact(st, streams, new):
+@entry
+def compact(wire, flows, streams, new):
     """Copy what is referred to into `new`, which has room for it; returns how much it was."""
-    used = 0
+    used, old = 0, wire.arena
     for k in range(streams):
-        s = st.streams[k]
+        s = wire.streams[k]
         if s["buf_cap"]:
-            _move(st.arena, new, s["buf"], s["buf_len"], used)
+            _move(old, new, s["buf"], s["buf_len"], used)
             s["buf"] = used
             used += s["buf_cap"]
-    for k in range(len(st.held)):
-        h = st.held[k]
+    for k in range(len(wire.held)):
+        h = wire.held[k]
         if h["stream"] >= 0:
             at = h["off"]
             h["off"] = used
-            used = _move(st.arena, new, at, h["cap"], used)
-    for k in range(len(st.flows)):
-        f = st.flows[k]
+            used = _move(old, new, at, h["cap"], used)
+    for k in range(len(flows)):
+        f = flows[k]
         if f["used"]:
             at = f["topic"]
             f["topic"] = used
-            used = _move(st.arena, new, at, f["topic_len"], used)
+            used = _move(old, new, at, f["topic_len"], used)
+    for k in range(wire.n[N_READ], wire.n[N_PACKETS]):
+        row = wire.packets[k]
+        if row["kept"]:
+            at = row["at"]
+            row["at"] = used
+            used = _move(old, new, at, row["have"], used)
     return used

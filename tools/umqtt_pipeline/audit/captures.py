@@ -20,6 +20,7 @@ _PCAP = {
     b"\x4d\x3c\xb2\xa1": (0, 1),
     b"\xa1\xb2\x3c\x4d": (1, 1),
 }
+_ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
 _PACKED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4"}
 
 
@@ -45,7 +46,7 @@ def magic(path):
         big, units = _PCAP[head[:4]]
         link = int.from_bytes(head[20:24], "big" if big else "little") & 0x0FFF_FFFF
         return "pcap", big, units, link
-    if head[:4] == b"\x0a\x0d\x0d\x0a" and head[8:12] in (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a"):
+    if head[:4] == b"\x0a\x0d\x0d\x0a" and head[8:12] in _ORDERS:
         return ("pcapng",)
     for mark, program in _PACKED.items():
         if head.startswith(mark):

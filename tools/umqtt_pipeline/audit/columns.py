@@ -188,7 +188,7 @@ def flows(rows, text, ids, clients, brokers, conns):
 
 
 def violations(rows, ids, file, clients, brokers):
-    """The table of violations; those whose rule the protocol version does not have are left out."""
+    """The table of violations, without those of rules that the protocol version does not have."""
     said = [statement(code, level) for code, level in zip(rows["code"], rows["level"])]
     kept = np.array([s is not None for s in said], bool)
     rows = rows[kept]

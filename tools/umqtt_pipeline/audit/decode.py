@@ -10,14 +10,56 @@ unfinished; the rest goes to `sink` as it comes.
 import numpy as np
 import pyarrow as pa
 
-from . import bodies, columns, exchanges, streams
+from . import bodies, columns, exchanges, mqtt, streams
 from .arena import compact, live
 from .layout import (
-    CONN, CONNACK, CONNECT, DISCONNECT, END_OPEN, FLOW, FRESH, HELD, KEY, N_ARENA, N_BODIES,
-    N_CONNS, N_DONE, N_DONE_TEXT, N_FILE, N_FLOW_FREE, N_FLOWS, N_HELD_FREE, N_PACKETS, N_PROBLEMS,
-    N_TEXT, N_TIGHT, N_UNLISTED, N_VIOLATIONS, N_WANT, P_MORE, P_NO_STEP, P_UNFINISHED, PACKET,
-    PAIR, PINGREQ, PROBLEM, SEARCHING, SLACK, STREAM, SUBACK, SUBSCRIBE, UNSUBACK, UNSUBSCRIBE,
-    VIOLATION, WANT_ARENA, WANT_CONNS, WANT_DRAIN, WANT_FLOWS, WANT_HELD, State,
+    CONN,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    END_OPEN,
+    FLOW,
+    FRESH,
+    HELD,
+    KEY,
+    N_ARENA,
+    N_BODIES,
+    N_CONNS,
+    N_DONE,
+    N_DONE_TEXT,
+    N_FILE,
+    N_FLOW_FREE,
+    N_FLOWS,
+    N_HELD_FREE,
+    N_PACKETS,
+    N_PROBLEMS,
+    N_READ,
+    N_TEXT,
+    N_TIGHT,
+    N_UNLISTED,
+    N_VIOLATIONS,
+    N_WANT,
+    P_MORE,
+    P_NO_STEP,
+    P_UNFINISHED,
+    PACKET,
+    PAIR,
+    PINGREQ,
+    PROBLEM,
+    SEARCHING,
+    SLACK,
+    STREAM,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    VIOLATION,
+    WANT_CONNS,
+    WANT_DRAIN,
+    WANT_FLOWS,
+    WANT_HELD,
+    Talk,
+    Wire,
 )  # fmt: skip
 from .mqtt import GRACE, SECOND
 
@@ -45,13 +87,19 @@ class Decoder:
         self.sink, self.ports, self.servers, self.end = sink, set(ports), servers, end
         n = np.zeros(32, np.int64)
         n[[N_HELD_FREE, N_FLOW_FREE]] = -1
-        self.st = State(
-            np.zeros(0, PAIR), np.zeros(1024, CONN), np.zeros(2048, STREAM), np.zeros(0, HELD),
-            np.zeros(ARENA, np.uint8), np.zeros(0, FLOW), np.zeros(0, np.int64),
-            np.zeros(ROWS, PACKET), np.zeros(LISTED, PROBLEM), np.zeros(ROWS, VIOLATION),
-            np.zeros(ROWS, FLOW), np.zeros(TEXT, np.uint8), np.zeros(BODIES, np.uint8),
-            np.zeros(TEXT, np.uint8), n,
+        both = dict(
+            conns=np.zeros(1024, CONN), streams=np.zeros(2048, STREAM),
+            arena=np.zeros(ARENA, np.uint8), packets=np.zeros(ROWS, PACKET),
+            problems=np.zeros(LISTED, PROBLEM), n=n,
         )  # fmt: skip
+        self.wire = Wire(pairs=np.zeros(0, PAIR), held=np.zeros(0, HELD), **both)
+        self.st = Talk(
+            flows=np.zeros(0, FLOW), slots=np.zeros(0, np.int64),
+            violations=np.zeros(ROWS, VIOLATION), done=np.zeros(ROWS, FLOW),
+            text=np.zeros(TEXT, np.uint8), bodies=np.zeros(BODIES, np.uint8),
+            done_text=np.zeros(TEXT, np.uint8), **both,
+        )  # fmt: skip
+        self._data = np.zeros(0, np.uint8)
         self._more_held(1024)
         self._more_flows(4096)
         self._pairs = {}
@@ -64,14 +112,18 @@ class Decoder:
 
     # The arrays.
 
+    def _replace(self, **both):
+        self.wire = self.wire._replace(**both)
+        self.st = self.st._replace(**both)
+
     def _more_held(self, size):
-        old = len(self.st.held)
-        held = _grown(self.st.held, size)
+        old = len(self.wire.held)
+        held = _grown(self.wire.held, size)
         held["stream"][old:] = -1
         held["next"][old:] = np.arange(old + 1, size + 1)
         held["next"][-1] = self.st.n[N_HELD_FREE]
         self.st.n[N_HELD_FREE] = old
-        self.st = self.st._replace(held=held)
+        self.wire = self.wire._replace(held=held)
 
     def _more_flows(self, size):
         old = len(self.st.flows)
@@ -79,53 +131,69 @@ class Decoder:
                                    slots=np.full(4 * size, -1, np.int64))  # fmt: skip
         exchanges.rehash(self.st, old)
 
+    def _used(self):
+        return live(self.wire, self.st.flows, 2 * int(self.st.n[N_CONNS]))
+
     def _more_arena(self):
-        n = self.st.n
-        used = live(self.st, 2 * n[N_CONNS])
-        if used + SLACK > ARENA_MAX:
-            self._relieve()
-            used = live(self.st, 2 * n[N_CONNS])
+        n, used = self.st.n, self._used()
         n[N_TIGHT] = used + SLACK > ARENA_MAX
-        new = np.zeros(max(ARENA, min(ARENA_MAX, 2 * used + 2 * SLACK)), np.uint8)
-        n[N_ARENA] = compact(self.st, 2 * n[N_CONNS], new)
-        self.st = self.st._replace(arena=new)
+        new = np.zeros(max(ARENA, used, min(ARENA_MAX, 2 * used + 2 * SLACK)), np.uint8)
+        n[N_ARENA] = compact(self.wire, self.st.flows, 2 * int(n[N_CONNS]), new)
+        self._replace(arena=new)
 
     def _relieve(self):
         """Give up all holes, so that nothing is held."""
         self.st.n[N_TIGHT] = 1
         self._close_all()
+        self.drain()
+        self.st.n[N_TIGHT] = 0
 
     def _close_all(self):
         at = 0
         while at < self.st.n[N_CONNS]:
-            at = streams.close(self.st, at)
+            at = streams.close(self.wire, at)
             if at < self.st.n[N_CONNS]:
                 self._make_room()
 
     def _make_room(self):
-        want, n = self.st.n[N_WANT], self.st.n
+        """For TCP's loop, which stopped."""
+        want, tight = self.st.n[N_WANT], self.st.n[N_TIGHT]
         if want == WANT_DRAIN:
             self.drain()
         elif want == WANT_CONNS:
             size = 2 * len(self.st.conns)
-            self.st = self.st._replace(conns=_grown(self.st.conns, size),
-                                       streams=_grown(self.st.streams, 2 * size))  # fmt: skip
-        elif want == WANT_HELD:
-            if len(self.st.held) >= HELD_MAX and not n[N_TIGHT]:
-                self._relieve()
-                n[N_TIGHT] = 0
-            else:
-                self._more_held(2 * len(self.st.held))
-        elif want == WANT_ARENA:
+            self._replace(conns=_grown(self.st.conns, size),
+                          streams=_grown(self.st.streams, 2 * size))  # fmt: skip
+        elif want == WANT_HELD and (tight or len(self.wire.held) < HELD_MAX):
+            self._more_held(2 * len(self.wire.held))
+        elif want == WANT_HELD or self._used() + SLACK > ARENA_MAX:
+            self._relieve()
             self._more_arena()
-        elif want == WANT_FLOWS:
-            self._sweep(False)
-            if n[N_FLOWS] > len(self.st.flows) * 3 // 4:
+        else:
+            self._more_arena()
+
+    def _read(self):
+        """Read the packets that were cut out."""
+        while not mqtt.read(self.st, self._data):
+            want = self.st.n[N_WANT]
+            if want == WANT_DRAIN:
+                self._emit()
+            elif want == WANT_FLOWS:
                 self._more_flows(2 * len(self.st.flows))
+            else:
+                self._more_arena()
 
     def _sweep(self, everything):
         while not exchanges.sweep(self.st, everything):
-            self.drain()
+            self._emit()
+
+    def warm(self, segments):
+        """Have every compiled loop compiled, on nothing."""
+        streams.run(self.wire, self._data, segments, np.zeros(0, np.int64), 0)
+        self._more_arena()
+        self._sweep(True)
+        self.finish()
+        streams.close(self.wire, 0)
 
     # The input.
 
@@ -147,11 +215,11 @@ class Decoder:
                 new.append(server)
             found[k] = pair
         if new:
-            pairs = np.zeros(len(self.st.pairs) + len(new), PAIR)
-            pairs[: len(self.st.pairs)] = self.st.pairs
-            pairs["cur"][len(self.st.pairs) :] = -1
-            pairs["server"][len(self.st.pairs) :] = new
-            self.st = self.st._replace(pairs=pairs)
+            old = len(self.wire.pairs)
+            pairs = _grown(self.wire.pairs, old + len(new))
+            pairs["cur"][old:] = -1
+            pairs["server"][old:] = new
+            self.wire = self.wire._replace(pairs=pairs)
         return found
 
     def _server(self, a, b):
@@ -166,13 +234,13 @@ class Decoder:
     def add(self, number, name, data, keys, mine, parts):
         """A file: its number in the order of the capture, its name, its bytes, its keys, which of
         them are this decoder's, and its segments as an iterable of arrays."""
-        self._file = name
+        self._file, self._data = name, data
         self.st.n[N_FILE] = number
         pair_of = self._pair_of(keys, mine)
         for segments in parts:
             at = 0
             while at < len(segments):
-                at = streams.run(self.st, data, segments, pair_of, at)
+                at = streams.run(self.wire, data, segments, pair_of, at)
                 if at < len(segments):
                     self._make_room()
         self.drain()
@@ -249,9 +317,17 @@ class Decoder:
             self._violate(43, row)
 
     def drain(self):
+        """Read the packets that were cut out, and hand on all rows."""
+        self._read()
+        if self.st.n[N_FLOWS] > len(self.st.flows) // 2:
+            self._sweep(False)
+        self._emit()
+
+    def _emit(self):
         """Hand on all rows that are ready."""
         st, n = self.st, self.st.n
-        rows = st.packets[: n[N_PACKETS]]
+        done = n[N_READ]
+        rows = st.packets[:done]
         found = self._read_bodies(rows)
         conns, ids = self._addresses()
         clients = self._client_column()
@@ -274,7 +350,10 @@ class Decoder:
         if n[N_PROBLEMS]:
             made = columns.problems(st.problems[: n[N_PROBLEMS]], self._file, ids, clients)
             self.sink("problems", made)
-        n[[N_PACKETS, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBLEMS]] = 0
+        left = int(n[N_PACKETS] - done)
+        st.packets[:left] = st.packets[done : done + left].copy()
+        n[N_PACKETS] = left
+        n[[N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBLEMS]] = 0
 
     def finish(self):
         """The capture is over."""

@@ -6,10 +6,21 @@ An open exchange is found by (connection, sender, packet id) in a hash table wit
 """
 
 from .arena import take, violation
-from .jit import kernel
+from .jit import entry, kernel
 from .layout import (
-    F_DONE, F_HEADLESS, F_OPEN, F_REUSED, N_DONE, N_DONE_TEXT, N_FLOW_FREE, N_FLOWS, PUBACK,
-    PUBCOMP, PUBLISH, PUBREC, PUBREL,
+    F_DONE,
+    F_HEADLESS,
+    F_OPEN,
+    F_REUSED,
+    N_DONE,
+    N_DONE_TEXT,
+    N_FLOW_FREE,
+    N_FLOWS,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
 )  # fmt: skip
 
 EARLY = 32  #: so many first messages of a connection may be of the session before it
@@ -175,7 +186,7 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
         finish(st, at, F_DONE)
 
 
-@kernel
+@entry
 def sweep(st, everything):
     """End the exchanges of connections that are over (or all); False: `done` is full."""
     for k in range(len(st.flows)):
@@ -191,7 +202,7 @@ def sweep(st, everything):
     return True
 
 
-@kernel
+@entry
 def rehash(st, old):
     """After `flows` and `slots` grew: fill the hash table; rows from `old` on are free."""
     st.slots[:] = -1

@@ -9,8 +9,19 @@ import numpy as np
 from .headers import _is_connect
 from .jit import kernel
 from .layout import (
-    CONNACK, CONNECT, DISCONNECT, PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREL, SUBACK,
-    SUBSCRIBE, UNSUBACK, UNSUBSCRIBE,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    PINGREQ,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREL,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
 )  # fmt: skip
 
 #: Bits: types that a client may send, that a server may send.

@@ -6,7 +6,7 @@ look of a CONNECT. Must not know: streams, files.
 
 import numpy as np
 
-from .jit import kernel
+from .jit import entry, kernel
 from .layout import KEY, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, V4
 from .records import u16, u32
 
@@ -31,15 +31,21 @@ def _behind_tags(d, p, end, kind, q):
 def _network(d, p, end, link):
     """Place of the IP header, NOT_TCP, or minus the problem."""
     if link == 1:
-        return _behind_tags(d, p, end, u16(d, p + 12, True), p + 14) if p + 14 <= end else -P_HEADER
+        if not p + 14 <= end:
+            return -P_HEADER
+        return _behind_tags(d, p, end, u16(d, p + 12, True), p + 14)
     if link in (12, 14, 101, 228, 229):
         return p
     if link == 0 or link == 108:  # the family's byte order is the writer's: IP says it itself
         return p + 4 if p + 4 <= end else -P_HEADER
     if link == 113:
-        return _behind_tags(d, p, end, u16(d, p + 14, True), p + 16) if p + 16 <= end else -P_HEADER
+        if not p + 16 <= end:
+            return -P_HEADER
+        return _behind_tags(d, p, end, u16(d, p + 14, True), p + 16)
     if link == 276:
-        return _behind_tags(d, p, end, u16(d, p, True), p + 20) if p + 20 <= end else -P_HEADER
+        if not p + 20 <= end:
+            return -P_HEADER
+        return _behind_tags(d, p, end, u16(d, p, True), p + 20)
     return -P_LINK
 
 
@@ -197,7 +203,7 @@ def _is_connect(d, p, n):
     return (d[q + 5] == 115 or d[q + 5] == 112) and d[q + 6] == 100 and d[q + 7] == 112
 
 
-@kernel
+@entry
 def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many."""
     n = 0
@@ -226,7 +232,7 @@ def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
     return n
 
 
-@kernel
+@entry
 def _rehash(keys, n, slots):
     slots[:] = -1
     for k in range(n):

@@ -3,7 +3,8 @@
 Knows: numba, where compiled code is kept. Must not know: what is compiled.
 
 numba looks at a function's own file only to decide whether the code that it kept is still right,
-not at the files of the functions called. So the folder's name has a digest of all modules here.
+not at the files of the functions called. So the folder's name has a digest of all modules that
+have such functions.
 """
 
 import hashlib
@@ -18,7 +19,9 @@ HERE = Path(__file__).resolve().parent
 def _digest():
     found = hashlib.sha256(numba.__version__.encode())
     for path in sorted(HERE.glob("*.py")):
-        found.update(path.read_bytes())
+        content = path.read_bytes()
+        if path.name == "layout.py" or b"from .jit import" in content:
+            found.update(content)
     return found.hexdigest()[:16]
 
 
@@ -45,4 +48,9 @@ if not os.environ.get("NUMBA_CACHE_DIR"):
 else:
     KEEP = True
 
-kernel = numba.njit(cache=KEEP, nogil=True)
+#: A function that Python calls.
+entry = numba.njit(cache=KEEP, error_model="numpy")
+#: One that only compiled functions call: without what Python needs it compiles faster.
+kernel = numba.njit(
+    cache=KEEP, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+)

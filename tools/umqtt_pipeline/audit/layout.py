@@ -54,9 +54,11 @@ FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8")
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
+#: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
 PACKET = _rows(
-    "time:i8 conn:i8 frame:i8 text_end:i8 body:i8 body_len:i8 length:i8 id:i4 payload:i8 kind:u1 "
-    "flags:u1 from_server:u1 damaged:u1 topic:u1 level:u1"
+    "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
+    "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
+    "topic:u1 level:u1"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server. topic: a place in the arena.
@@ -69,16 +71,17 @@ F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 
 VIOLATION = _rows("time:i8 conn:i8 frame:i8 value:i8 code:i4 kind:u1 from_server:u1 level:u1")
 
-#: What the second pass carries from segment to segment; text and bodies are heaps of bytes.
-State = namedtuple(
-    "State",
-    "pairs conns streams held arena flows slots packets problems violations done text bodies "
-    "done_text n",
+#: What TCP and the cutting into packets carry from segment to segment.
+Wire = namedtuple("Wire", "pairs conns streams held arena packets problems n")
+#: What the reading of packets carries; text and bodies are heaps of bytes.
+Talk = namedtuple(
+    "Talk",
+    "conns streams arena flows slots packets problems violations done text bodies done_text n",
 )
 
-# Places in State.n
+# Places in `n` of both
 (N_CONNS, N_HELD_FREE, N_ARENA, N_FLOW_FREE, N_FLOWS, N_PACKETS, N_PROBLEMS, N_VIOLATIONS, N_DONE,
- N_TEXT, N_BODIES, N_DONE_TEXT, N_RESUMED, N_WANT, N_TIGHT, N_FILE, N_UNLISTED) = range(17)
+ N_TEXT, N_BODIES, N_DONE_TEXT, N_RESUMED, N_WANT, N_TIGHT, N_FILE, N_UNLISTED, N_READ) = range(18)
 MASK = 0xFFFFFFFF
 
 #: What a full table asks of the caller (N_WANT).

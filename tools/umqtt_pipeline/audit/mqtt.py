@@ -1,4 +1,5 @@
-"""One whole MQTT packet: its row, what it breaks of the rules, what it does to the connection.
+"""Whole MQTT packets: their rows, which rules they break, what they do
+to the connection.
 
 Knows: MQTT 3.1.1, 3.1, the MQIpdp draft; compiled. CONNECT, SUBSCRIBE, UNSUBSCRIBE and their
 answers are only copied here: bodies.py takes them apart. Must not know: TCP.
@@ -6,12 +7,31 @@ answers are only copied here: bodies.py takes them apart. Must not know: TCP.
 
 import numpy as np
 
-from .arena import problem, violation
+from .arena import problem, talk_room, violation
 from .exchanges import answer, publish
-from .jit import kernel
+from .jit import entry, kernel
 from .layout import (
-    AUTH, BODY_MAX, CONNACK, CONNECT, DISCONNECT, N_BODIES, N_PACKETS, N_TEXT, P_LARGE, P_MQTT5,
-    PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREL, RESERVED, SUBACK, SUBSCRIBE, UNSUBACK,
+    AUTH,
+    BODY_MAX,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    N_BODIES,
+    N_PACKETS,
+    N_READ,
+    N_TEXT,
+    P_LARGE,
+    P_MQTT5,
+    PINGREQ,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREL,
+    RESERVED,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
 
@@ -259,30 +279,38 @@ def _keep_body(st, d, p, have, row, conn, sender):
 
 
 @kernel
-def packet(st, d, p, have, head, length, conn, sender, time, start, frame, digest, damaged,
-           missing):  # fmt: skip
-    """A packet is whole: d[p:p+have] is what is there of its `length` bytes behind the fixed
-    header, whose first byte is `head`."""
+def _packet(st, d, row):
+    """Fill in a row that has the fixed header and the place of the rest."""
+    conn, sender, p, have = row["conn"], np.int64(row["from_server"]), row["at"], row["have"]
     c = st.conns[conn]
     s = st.streams[2 * conn + sender]
     s["packets"] += 1
-    row = st.packets[st.n[N_PACKETS]]
-    row["time"], row["conn"], row["frame"], row["length"] = time, conn, frame, length
-    row["kind"], row["flags"], row["from_server"] = head >> 4, head & 15, sender
-    row["damaged"], row["level"] = damaged, c["level"]
+    row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0
     if sender == 0:
-        _silence(st, c, conn, start, row)
+        _silence(st, c, conn, row["start"], row)
     if c["level"] != 5:
         _check_order(st, c, row, conn, sender)
     if row["kind"] == PUBLISH:
         _count_publish(s, row["flags"])
-        _publish(st, d, p, have, row, conn, sender, digest)
+        _publish(st, d, p, have, row, conn, sender, row["digest"])
     else:
-        _follow(st, c, d, p, have, row, sender, missing)
+        _follow(st, c, d, p, have, row, sender, row["missing"])
         if c["level"] != 5:
             _check_form(st, row, conn, sender)
         _keep_body(st, d, p, have, row, conn, sender)
     row["text_end"] = st.n[N_TEXT]
-    st.n[N_PACKETS] += 1
+
+
+@entry
+def read(st, data):
+    """Read the packets that were cut out since last time; False: a table is full."""
+    for k in range(st.n[N_READ], st.n[N_PACKETS]):
+        if not talk_room(st):
+            st.n[N_READ] = k
+            return False
+        row = st.packets[k]
+        _packet(st, st.arena if row["kept"] else data, row)
+    st.n[N_READ] = st.n[N_PACKETS]
+    return True

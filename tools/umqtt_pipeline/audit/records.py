@@ -8,7 +8,7 @@ Every read is checked against `size`: compiled code does not check bounds by its
 
 import numpy as np
 
-from .jit import kernel
+from .jit import entry, kernel
 from .layout import P_CUT, P_DAMAGED, P_INTERFACE, P_TIME
 
 MAX_FRAME = 1 << 20  #: a longer frame is taken for damage (Wireshark's own limit is 256 KiB)
@@ -85,7 +85,7 @@ def _next_record(d, p, size, big, limit, last):
     return size
 
 
-@kernel
+@entry
 def pcap(d, size, state, frames, problems):
     """Fill `frames` with the next ones; returns how many. state[DONE] is 1 at the end."""
     pos, big, units = state[POS], state[BIG], state[UNITS]
@@ -232,7 +232,7 @@ def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
     return True
 
 
-@kernel
+@entry
 def pcapng(d, size, state, interfaces, frames, problems):
     """As pcap(). A frame that cannot be read still has its number."""
     pos = state[POS]

@@ -56,7 +56,7 @@ RULES = {
     45: ("MQTT-4.7.1-2", "A", "'#' is not the last level of a topic filter"),
     46: ("MQTT-4.7.1-3", "A", "'+' is not a whole level of a topic filter"),
     47: ("MQTT-3.12.4-1", "3.13", "PINGREQ without PINGRESP for {} ms"),
-    48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet that only the other side may send, or a reserved one"),
+    48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet type of the other side only, or reserved"),
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
     51: ("MQTT-3.8.4-2", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),

@@ -1,26 +1,40 @@
-"""TCP put together again, and the packets cut out of it, compiled.
+"""TCP put together again, compiled.
 
-Knows: sequence numbers, what came before its turn, what will not come any more, where a packet
-ends. Must not know: files, what is in a packet.
+Knows: sequence numbers, what came before its turn, what will not come any more. Must not know:
+files, packets.
 
 A segment is taken when it goes on where its stream stopped; one that comes before its turn is
 held until the hole is filled, or until the other side has acknowledged what is missing and some
-time has passed, or too much is held: then the hole is a loss. Inside the body of a packet a loss
-does no harm to the framing; anywhere else the next packet has to be found (framing.py).
+time has passed, or too much is held: then the hole is a loss.
 """
 
 import numpy as np
 
-from .arena import problem, room, take, violation
-from .framing import boundary, length_at
-from .jit import kernel
+from .arena import problem, room, take
+from .cutting import feed, lose
+from .jit import entry, kernel
 from .layout import (
-    ACK, BODY_MAX, END_FIN_CLIENT, END_OPEN, END_REUSED, END_RST_CLIENT, FIN, FRESH, IN_BODY,
-    IN_LENGTH, IN_STEP, MASK, N_CONNS, N_FILE, N_HELD_FREE, N_RESUMED, N_WANT, P_BEFORE, P_HTTP,
-    P_LENGTH, P_LOSS, P_MEMORY, P_NOT_MQTT, P_RESYNC, P_SNAPPED, P_TLS, PUBLISH, RST, SEARCHING,
-    SYN, WANT_CONNS,
+    ACK,
+    END_FIN_CLIENT,
+    END_OPEN,
+    END_REUSED,
+    END_RST_CLIENT,
+    FIN,
+    IN_STEP,
+    MASK,
+    N_CONNS,
+    N_FILE,
+    N_HELD_FREE,
+    N_RESUMED,
+    N_WANT,
+    P_LOSS,
+    P_MEMORY,
+    P_SNAPPED,
+    RST,
+    SYN,
+    WANT_CONNS,
 )  # fmt: skip
-from .mqtt import SECOND, packet
+from .mqtt import SECOND
 
 PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
 LONG_PATIENCE = 60 * SECOND  #: after which any is
@@ -35,207 +49,11 @@ def _diff(a, b):
 
 
 @kernel
-def _digest(h, d, p, n):
-    """Go on with a check value over the bytes of a packet (FNV-1a, 32 bits)."""
-    for k in range(p, p + n):
-        h = (h ^ np.int64(d[k])) * 16777619 & MASK
-    return h
-
-
-@kernel
-def _give(st, d, p, have, s, head, length, conn, sender, time, start, frame, digest, damaged):
-    """Hand a packet on; says whether bytes of the other side are still missing."""
-    other = st.streams[2 * conn + 1 - sender]
-    missing = other["head"] >= 0 or other["gaps"] > 0
-    if other["acked_known"] and other["known"] and _diff(other["acked"], other["next"]) > 0:
-        missing = True
-    s["first"] = 1
-    packet(st, d, p, have, head, length, conn, sender, time, start, frame, digest, damaged,
-           missing)  # fmt: skip
-
-
-@kernel
-def _whole(st, d, p, end, s, conn, sender, time, frame):
-    """A packet that lies in one piece at p: returns its end, or p if it does not."""
-    length, q = length_at(d, p, end)
-    if q <= 0 or q + length > end:
-        return p
-    head = np.int64(d[p])
-    digest = 0
-    if head >> 4 == PUBLISH and head & 6:
-        digest = _digest(2166136261, d, q, length)
-    _give(st, d, q, length, s, head, length, conn, sender, time, time, frame, digest, 0)
-    return q + length
-
-
-@kernel
-def _lose_step(s):
-    s["sync"], s["stage"], s["buf_cap"], s["buf_len"] = SEARCHING, FRESH, 0, 0
-
-
-@kernel
-def _need(st, s, d, p, end):
-    """How much of a body has to be kept until it is whole: of PUBLISH only up to the packet id."""
-    if s["nlen"] >> 4:  # PUBLISH
-        if p + 2 <= end:
-            return min(s["rem"], (np.int64(d[p]) << 8 | np.int64(d[p + 1])) + 8)
-        return min(s["rem"], 65_543)
-    return min(s["rem"], BODY_MAX)
-
-
-@kernel
-def _keep(st, s, d, p, n):
-    """Append bytes to the body that is kept, up to what is needed of it."""
-    n = min(n, s["need"] - s["buf_len"])
-    if n <= 0:
-        return
-    if s["buf_len"] + n > s["buf_cap"]:
-        cap = max(min(s["need"], 2 * s["buf_cap"]), s["buf_len"] + n)
-        at = take(st, cap)
-        if at < 0:
-            s["need"] = s["buf_len"]
-            return
-        size = s["buf_len"]
-        st.arena[at : at + size] = st.arena[s["buf"] : s["buf"] + size]
-        s["buf"], s["buf_cap"] = at, cap
-    at = s["buf"] + s["buf_len"]
-    st.arena[at : at + n] = d[p : p + n]
-    s["buf_len"] += n
-
-
-@kernel
-def _close_packet(st, s, conn, sender, time, frame):
-    """The last byte of a packet in pieces came."""
-    _give(st, st.arena, s["buf"], s["buf_len"], s, np.int64(s["seen"]), s["rem"], conn, sender,
-          time, s["start"], frame, s["hash"], np.int64(s["damaged"]))  # fmt: skip
-    s["stage"], s["buf_cap"], s["buf_len"] = FRESH, 0, 0
-
-
-@kernel
-def _length_byte(st, s, d, p, end, conn, sender, time, frame):
-    """One byte of a Remaining Length; returns the place behind it."""
-    b = np.int64(d[p])
-    s["rem"] |= (b & 127) << 7 * (s["nlen"] & 15)
-    s["nlen"] += 1
-    if b >= 128:
-        if s["nlen"] & 15 == 4:
-            problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
-            _lose_step(s)
-        return p + 1
-    s["stage"], s["got"] = IN_BODY, 0
-    s["need"] = _need(st, s, d, p + 1, end)
-    if s["rem"] == 0:
-        _close_packet(st, s, conn, sender, time, frame)
-    return p + 1
-
-
-@kernel
-def _piece(st, s, d, p, end, conn, sender, time, frame):
-    """The next bytes of a packet in pieces; returns the place behind them."""
-    if s["stage"] == FRESH:
-        s["seen"], s["rem"], s["nlen"], s["damaged"] = d[p], 0, 0, 0
-        if d[p] >> 4 == PUBLISH:
-            s["nlen"] = 16
-        s["stage"], s["start"], s["hash"] = IN_LENGTH, time, 2166136261
-        return p + 1
-    if s["stage"] == IN_LENGTH:
-        return _length_byte(st, s, d, p, end, conn, sender, time, frame)
-    n = min(end - p, s["rem"] - s["got"])
-    _keep(st, s, d, p, n)
-    if s["nlen"] >> 4 and s["seen"] & 6:
-        s["hash"] = _digest(s["hash"], d, p, n)
-    s["got"] += n
-    if s["got"] == s["rem"]:
-        _close_packet(st, s, conn, sender, time, frame)
-    return p + n
-
-
-@kernel
-def _search(st, s, d, p, end, conn, sender, time, frame):
-    """Look for the beginning of a packet; returns its place, or `end`."""
-    q = boundary(d, p, end, sender)
-    if q < 0:
-        s["skipped"] += end - p
-        return end
-    s["skipped"] += q - p
-    kind = P_RESYNC if s["ever"] else P_BEFORE
-    problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
-    s["skipped"] = 0
-    s["sync"] = s["ever"] = IN_STEP
-    return q
-
-
-@kernel
-def _opaque(st, d, p, end, s, conn, sender, time, frame):
-    """Whether the first bytes of a client show another protocol; then the connection is left."""
-    c = st.conns[conn]
-    if s["first"] or sender or not c["begun"] or s["stage"]:
-        return False
-    b = d[p]
-    if b == 0x16 and (end - p < 2 or d[p + 1] == 3):
-        kind = P_TLS
-    elif b == 71 and (end - p < 2 or d[p + 1] == 69):  # GET
-        kind = P_HTTP
-    elif b >> 4 == 0 or b >> 4 == 15 or b >= 0x80 and b & 15 > 2:
-        kind = P_NOT_MQTT
-    else:
-        return False
-    problem(st, kind, conn, 0, time, frame, -1, end - p)
-    c["opaque"] = kind
-    return True
-
-
-@kernel
-def _feed(st, d, off, n, s, conn, sender, time, frame):
-    """The next n bytes of a stream; returns how many were taken (fewer if a table is full)."""
-    p, end = off, off + n
-    while p < end and not st.conns[conn]["opaque"]:
-        if not room(st):
-            return p - off
-        if s["sync"] == SEARCHING:
-            p = _search(st, s, d, p, end, conn, sender, time, frame)
-            continue
-        if s["stage"] == FRESH:
-            if _opaque(st, d, p, end, s, conn, sender, time, frame):
-                break
-            if d[p] >> 4 == 0 or d[p] >> 4 == 15 and st.conns[conn]["level"] != 5:
-                problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
-                violation(st, 48, conn, sender, d[p] >> 4, time, frame, 0)
-                _lose_step(s)
-                p += 1
-                continue
-            q = _whole(st, d, p, end, s, conn, sender, time, frame)
-            if q > p:
-                p = q
-                continue
-        p = _piece(st, s, d, p, end, conn, sender, time, frame)
-    return n
-
-
-@kernel
-def _lose(st, s, n, conn, sender, time, frame, kind):
-    """n bytes of the stream will never come."""
-    s["lost"] += n
-    s["gaps"] += 1
-    problem(st, kind, conn, sender, time, frame, -1, n)
-    if s["sync"] == IN_STEP:
-        if s["stage"] == IN_BODY and n <= s["rem"] - s["got"]:
-            s["damaged"] = 1
-            s["got"] += n
-            s["need"] = s["buf_len"] = s["buf_len"] if s["buf_len"] == s["need"] else 0
-            if s["got"] == s["rem"]:
-                _close_packet(st, s, conn, sender, time, frame)
-        else:
-            _lose_step(s)
-    s["next"] = s["next"] + n & MASK
-
-
-@kernel
-def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame):
+def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, kept):
     """A segment that goes on where the stream is, or before it; False: a table is full."""
     done = -_diff(seq, s["next"])
     if done < cap:
-        n = _feed(st, d, off + done, cap - done, s, conn, sender, time, frame)
+        n = feed(st, d, off + done, cap - done, s, conn, sender, time, frame, kept)
         s["next"] = s["next"] + n & MASK
         s["bytes"] += n
         if done + n < cap:
@@ -244,7 +62,7 @@ def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame):
     if done < wire:
         if not room(st):
             return False
-        _lose(st, s, wire - done, conn, sender, time, frame, P_SNAPPED)
+        lose(st, s, wire - done, conn, sender, time, frame, P_SNAPPED)
     return True
 
 
@@ -295,7 +113,7 @@ def _release(st, k, conn, sender, time, frame):
         if _diff(h["seq"], s["next"]) > 0:
             break
         if not _take(st, st.arena, h["off"], h["seq"], h["cap"], h["wire"], s, conn, sender, time,
-                     frame):  # fmt: skip
+                     frame, True):  # fmt: skip
             return False
         s["head"] = h["next"]
         s["held"] -= 1
@@ -321,7 +139,7 @@ def _mend(st, k, conn, sender, time, frame, final):
             return False
         hole = _diff(h["seq"], s["next"])
         if hole > 0:
-            _lose(st, s, hole, conn, sender, time, frame, P_LOSS)
+            lose(st, s, hole, conn, sender, time, frame, P_LOSS)
         if not _release(st, k, conn, sender, time, frame):
             return False
     return True
@@ -409,7 +227,7 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         s["resent"] += 1
     if ahead + seg["wire"] > 0 and not _take(
         st, d, seg["off"], seq, np.int64(seg["cap"]), np.int64(seg["wire"]), s, conn, sender,
-        seg["time"], np.int64(seg["frame"]),
+        seg["time"], np.int64(seg["frame"]), False,
     ):  # fmt: skip
         return False
     return _release(st, k, conn, sender, seg["time"], np.int64(seg["frame"]))
@@ -443,7 +261,7 @@ def _segment(st, d, seg, conn, resumed):
     return True
 
 
-@kernel
+@entry
 def run(st, d, segments, pair_of, start):
     """Work through segments from `start` on; returns where it stopped: at the end, or where a
     table was full (st.n[N_WANT] says which)."""
@@ -461,7 +279,7 @@ def run(st, d, segments, pair_of, start):
     return len(segments)
 
 
-@kernel
+@entry
 def close(st, start):
     """The capture is over: what is held is taken, holes are losses. Returns the connection at
     which a table was full, or how many there are."""

@@ -1,0 +1,229 @@
+"""The HTML report of an audit, from its tables.
+
+Reads Parquet with pyarrow, needs no Spark. Everything that came from the wire is escaped.
+"""
+
+import base64
+import io
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from .run import MARK
+
+SHOWN = 50  #: rows of a list; the tables have all
+BINS = 200
+PAGE = """<!doctype html>
+<meta charset="utf-8"><title>Wire audit</title>
+<style>
+ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; color: #222 }
+ table { border-collapse: collapse; width: 100%; margin-bottom: 1.5em; font-size: 14px }
+ th, td { padding: .25em .6em; text-align: right; vertical-align: top }
+ th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
+ th:first-child, td:first-child, .l { text-align: left } .bad { color: #b00; font-weight: 600 }
+ td { overflow-wrap: anywhere } img { max-width: 100% }
+</style>
+<h1>Wire audit</h1>
+<p>{{ files|length }} files, {{ "{:,}".format(frames) }} frames,
+{{ "{:,}".format(packets) }} MQTT packets, {{ "{:,}".format(connections) }} connections,
+{{ "{:,}".format(flows) }} messages of QoS 1 and 2.</p>
+<img alt="packets over time" src="data:image/png;base64,{{ over_time }}">
+{% if latency %}<img alt="latency" src="data:image/png;base64,{{ latency }}">{% endif %}
+{% for title, head, rows in lists %}{% if rows %}<h2>{{ title }}</h2>
+<table><tr>{% for h in head %}<th>{{ h }}</th>{% endfor %}</tr>
+{% for row in rows %}<tr>{% for cell, bad in row %}<td{% if bad %} class="bad"{% endif %}>
+{{- cell }}</td>{% endfor %}</tr>{% endfor %}</table>{% endif %}{% endfor %}
+<h2>Files</h2><table><tr><th>file</th><th>frames</th><th>TCP segments</th><th>first (UTC)</th>
+<th>seconds</th></tr>
+{% for f in files %}<tr><td>{{ f.file }}</td><td>{{ "{:,}".format(f.frames) }}</td>
+<td>{{ "{:,}".format(f.segments) }}</td><td>{{ f.start }}</td><td>{{ f.seconds }}</td></tr>
+{% endfor %}</table>
+"""
+_BAD = ("unacknowledged", "reused", "violations", "lost", "refused")
+
+
+def _read(root, name, columns=None):
+    return pq.read_table(Path(root, name), columns=columns)
+
+
+def _png(figure):
+    import matplotlib.pyplot as plt
+
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=90, bbox_inches="tight")
+    plt.close(figure)
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def _figure(height):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(1, 2, figsize=(13, height), layout="constrained")
+
+
+def _over_time(root):
+    """Packets per second by type, and how many of each type there are."""
+    counts, start, width, totals = {}, *_span(root), {}
+    source = ds.dataset(Path(root, "packets"))
+    for batch in source.to_batches(columns=["time", "type"]):
+        us = batch["time"].cast(pa.int64()).to_numpy()
+        types = batch["type"].dictionary_encode()
+        at = np.minimum((us - start) * BINS // width, BINS - 1)
+        for code, name in enumerate(types.dictionary.to_pylist()):
+            mine = types.indices.to_numpy() == code
+            counts.setdefault(name, np.zeros(BINS, np.int64))
+            counts[name] += np.bincount(at[mine], minlength=BINS)
+            totals[name] = totals.get(name, 0) + int(mine.sum())
+    figure, (left, right) = _figure(4)
+    seconds = np.arange(BINS) * width / BINS / 1e6
+    busiest = sorted(totals, key=totals.get, reverse=True)[:6]
+    for name in busiest:
+        left.plot(seconds, counts[name] / (width / BINS / 1e6), label=name, lw=1.2)
+    left.set(xlabel="seconds of the capture", ylabel="packets/s", ylim=(0, None))
+    if busiest:
+        left.legend(frameon=False)
+    names = sorted(totals, key=totals.get)
+    bars = right.barh(names, [totals[n] for n in names], color="#4878a8")
+    right.bar_label(bars, [f"{totals[n]:,}" for n in names], padding=3, fontsize=8)
+    right.set(xlabel="packets", xscale="log")
+    right.margins(x=0.15)
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
+def _span(root):
+    """First time and length in us."""
+    times = _read(root, "connections", ["first", "last"])
+    if not times.num_rows:
+        return 0, 1
+    first = pc.min(times["first"]).cast(pa.int64()).as_py()
+    return first, max(1, pc.max(times["last"]).cast(pa.int64()).as_py() - first)
+
+
+def _latency(root):
+    """How long acknowledgements took, as cumulative shares; None if there are none."""
+    flows = _read(root, "flows", ["sender", "qos", "latency_ms", "outcome"])
+    done = flows.filter(pc.and_(pc.equal(flows["outcome"], "acknowledged"),
+                                pc.is_valid(flows["latency_ms"])))  # fmt: skip
+    if not done.num_rows:
+        return None
+    figure, (left, right) = _figure(3.6)
+    for sender, answerer in (("client", "broker"), ("broker", "client")):
+        for qos, packet in ((1, "PUBACK"), (2, "PUBCOMP")):
+            mine = done.filter(pc.and_(pc.equal(done["sender"], sender),
+                                       pc.equal(done["qos"], qos)))  # fmt: skip
+            if mine.num_rows:
+                values = np.maximum(np.sort(mine["latency_ms"].to_numpy()), 1e-3)
+                share = np.arange(1, len(values) + 1) / len(values)
+                keep = np.unique(np.linspace(0, len(values) - 1, 500).astype(int))
+                left.plot(values[keep], share[keep], label=f"{packet} by the {answerer}")
+    left.set(xscale="log", xlabel="ms from PUBLISH", ylabel="share of messages", ylim=(0, 1.02))
+    left.grid(alpha=0.3)
+    left.legend(frameon=False, fontsize=9)
+    outcomes = flows["outcome"].value_counts().to_pylist()
+    names = [str(o["values"]) for o in outcomes]
+    bars = right.barh(names, [o["counts"] for o in outcomes], color="#4878a8")
+    right.bar_label(bars, [f"{o['counts']:,}" for o in outcomes], padding=3, fontsize=8)
+    right.set(xlabel="messages of QoS 1 and 2", xscale="log")
+    right.margins(x=0.15)
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _list(title, table, columns, order):
+    """(title, heads, rows of (text, whether it is a bad sign)); worst first."""
+    if order:
+        table = table.sort_by([(n, "descending") for n in order])
+    if table.num_rows > SHOWN:
+        title += f" ({SHOWN} of {table.num_rows:,})"
+    rows = [
+        [(_cell(row[n]), bool(row[n]) and n.endswith(_BAD)) for n in columns]
+        for row in table.slice(0, SHOWN).select(list(columns)).to_pylist()
+    ]
+    return title, list(columns.values()), rows
+
+
+def _counted(table, *by):
+    return table.group_by(list(by)).aggregate([([], "count_all")])
+
+
+_SUMMARY = {
+    "connections": "connections", "client_packets": "packets from clients",
+    "broker_packets": "to clients", "client_acknowledged": "acknowledged",
+    "client_unacknowledged": "never", "client_retransmissions": "sent again",
+    "client_latency_p50_ms": "latency p50 ms", "client_latency_p99_ms": "p99",
+    "keep_alive_violations": "keep alive broken", "protocol_violations": "other violations",
+    "client_lost": "bytes lost",
+}  # fmt: skip
+
+
+def _lists(root):
+    violations = _read(root, "violations", ["statement", "what", "sender", "client_id"])
+    problems = _read(root, "problems", ["problem", "file", "frame", "client_id", "what"])
+    devices, brokers = _read(root, "devices"), _read(root, "brokers")
+    worst = ["protocol_violations", "keep_alive_violations", "client_unacknowledged",
+             "client_packets"]  # fmt: skip
+    return [
+        _list("Brokers", brokers, {"broker": "broker", "clients": "clients", **_SUMMARY}, worst),
+        _list("Violations", _counted(violations, "statement", "sender"),
+              {"statement": "statement", "sender": "by", "count_all": "times"}, ["count_all"]),
+        _list("Violations by device", _counted(violations, "client_id", "sender", "statement"),
+              {"client_id": "client id", "statement": "statement", "sender": "by",
+               "count_all": "times"}, ["count_all"]),
+        _list("Problems of the capture", _counted(problems, "problem"),
+              {"problem": "problem", "count_all": "rows"}, ["count_all"]),
+        _list("Where the capture has problems", problems,
+              {"file": "file", "frame": "frame", "client_id": "client id", "what": "what"}, []),
+        _list("Devices", devices, {"client_id": "client id", "broker": "broker", **_SUMMARY},
+              worst),
+    ]  # fmt: skip
+
+
+def _files(facts):
+    for f in facts["files"]:
+        if f["first"] is None:
+            f["start"], f["seconds"] = "", ""
+            continue
+        f["start"] = datetime.fromtimestamp(f["first"] / 1e9, timezone.utc).strftime("%F %T")
+        f["seconds"] = f"{(f['last'] - f['first']) / 1e9:,.1f}"
+        f["file"] = Path(f["file"]).name
+    return facts["files"]
+
+
+def _rows(root, name):
+    return ds.dataset(Path(root, name)).count_rows()
+
+
+def build(root, out):
+    """Write the report on the audit in the folder `root` to the file `out`."""
+    facts = json.loads(Path(root, MARK).read_text())
+    page = jinja2.Environment(autoescape=True).from_string(PAGE)
+    text = page.render(
+        files=_files(facts), frames=sum(f["frames"] for f in facts["files"]),
+        packets=_rows(root, "packets"), connections=_rows(root, "connections"),
+        flows=_rows(root, "flows"), over_time=_over_time(root), latency=_latency(root),
+        lists=_lists(root),
+    )  # fmt: skip
+    Path(out).write_text(text)

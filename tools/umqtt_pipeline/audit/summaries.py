@@ -1,0 +1,143 @@
+"""Exchanges that went on in another connection, and the summaries per device and broker.
+
+Knows: DataFrames in, DataFrames out. Must not know: files (but for empty tables), captures.
+"""
+
+import pyarrow.parquet as pq
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from .columns import OUTCOMES
+
+OPEN, ACKNOWLEDGED, REUSED, HEADLESS = OUTCOMES
+
+
+def spark_schema(schema):
+    """The schema of an Arrow table for Spark."""
+    return from_arrow_schema(schema)
+
+
+def empty(spark, schema):
+    """A table without rows."""
+    return spark.createDataFrame([], spark_schema(schema))
+
+
+def write_empty(schema, path):
+    """A Parquet file without rows."""
+    pq.write_table(schema.empty_table(), path, store_schema=False)
+
+
+def joined(pieces):
+    """One row per message out of the pieces that connections of one client have of it.
+
+    A piece goes on with the one before it (same client, broker, sender, packet id) if that was
+    left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
+    a session that was not clean. A client without an id is taken by its connection alone.
+    """
+    who = F.coalesce("client_id", F.concat(F.lit("\0"), F.col("connection").cast("string")))
+    pieces = pieces.withColumn("who", who)
+    line = Window.partitionBy("who", "broker", "sender", "packet_id").orderBy("first", "connection")
+    before = {n: F.lag(n).over(line) for n in ("outcome", "digest", "length", "connection", "qos")}
+    alike = (before["digest"] == F.col("digest")) & (before["length"] == F.col("length"))
+    goes_on = (
+        (before["outcome"] == OPEN)
+        & (before["connection"] != F.col("connection"))
+        & F.col("resumed")
+        & ((F.col("headless") & (before["qos"] == 2)) | (alike & ~F.col("clean")))
+    )
+    marked = pieces.withColumn("begins", F.when(goes_on, 0).otherwise(1)).withColumn(
+        "again", F.when(goes_on & ~F.col("headless"), 1).otherwise(0)
+    )
+    numbered = marked.withColumn("chain", F.sum("begins").over(line))
+    first = {n: F.min_by(n, "first").alias(n) for n in ("connection", "client_id", "topic",
+                                                        "length")}  # fmt: skip
+    chains = numbered.groupBy("who", "broker", "sender", "packet_id", "chain").agg(
+        *first.values(),
+        F.max("qos").alias("qos"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.min("received").alias("received"),
+        F.min("released").alias("released"),
+        F.max("done").alias("done"),
+        F.sum("sent").cast("int").alias("sent"),
+        # The first PUBLISH of a later piece is a retransmission itself.
+        F.sum(F.col("with_dup") + F.when(F.col("dup_first"), F.col("again")).otherwise(0))
+        .cast("int").alias("with_dup"),
+        F.sum(F.col("without_dup") + F.when(F.col("dup_first"), 0).otherwise(F.col("again")))
+        .cast("int").alias("without_dup"),
+        F.max_by("outcome", "first").alias("last_outcome"),
+        F.min_by("headless", "first").alias("headless"),
+        F.countDistinct("connection").cast("int").alias("connections"),
+    )  # fmt: skip
+    outcome = F.when(F.col("headless") & F.col("done").isNull(), HEADLESS)
+    latency = (F.unix_micros("done") - F.unix_micros("first")) / 1000.0
+    return chains.withColumns({
+        "outcome": outcome.otherwise(F.when(F.col("done").isNotNull(), ACKNOWLEDGED)
+                                     .otherwise(F.col("last_outcome"))),
+        "latency_ms": F.when(~F.col("headless"), latency),
+    })  # fmt: skip
+
+
+def _sums(side):
+    names = ("packets", "bytes", "publish_0", "publish_1", "publish_2", "dup", "resent",
+             "disordered", "lost", "gaps")  # fmt: skip
+    return [F.sum(f"{side}_{n}").alias(f"{side}_{n}") for n in names]
+
+
+def _exchanges(flows, *by):
+    """Per group: how exchanges went, by who sent the message."""
+    out = []
+    for side in ("client", "broker"):
+        mine = F.col("sender") == side
+        done = mine & (F.col("outcome") == ACKNOWLEDGED)
+        out += [
+            F.count_if(done).alias(f"{side}_acknowledged"),
+            F.count_if(mine & (F.col("outcome") == OPEN)).alias(f"{side}_unacknowledged"),
+            F.count_if(mine & (F.col("outcome") == REUSED)).alias(f"{side}_reused"),
+            F.sum(F.when(mine, F.col("with_dup") + F.col("without_dup")))
+            .alias(f"{side}_retransmissions"),
+            *[F.percentile_approx(F.when(done, F.col("latency_ms")), q, 1000)
+              .alias(f"{side}_latency_p{int(q * 100)}_ms") for q in (0.5, 0.99)],
+            F.max(F.when(done, F.col("latency_ms"))).alias(f"{side}_latency_max_ms"),
+        ]  # fmt: skip
+    return flows.groupBy(*by).agg(*out)
+
+
+def _violations(violations, *by):
+    return violations.groupBy(*by).agg(
+        F.count_if("keep_alive").alias("keep_alive_violations"),
+        F.count_if(~F.col("keep_alive")).alias("protocol_violations"),
+    )
+
+
+def _summary(groups, connections, flows, violations, **more):
+    made = connections.groupBy(*groups).agg(
+        F.count("*").alias("connections"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.count_if(F.col("return_code") > 0).alias("refused"),
+        F.count_if(F.col("ended").startswith("RST")).alias("reset"),
+        F.count_if(F.col("ended") == "open").alias("open_at_end"),
+        F.sum("pings").alias("pings"),
+        F.max("longest_silence_s").alias("longest_silence_s"),
+        *_sums("client"), *_sums("broker"), *[v.alias(n) for n, v in more.items()],
+    )  # fmt: skip
+    for other in (_exchanges(flows, *groups), _violations(violations, *groups)):
+        names = [F.col(f"r.{n}") for n in other.columns if n not in groups]
+        same = [F.col(f"l.{g}").eqNullSafe(F.col(f"r.{g}")) for g in groups]
+        made = made.alias("l").join(other.alias("r"), same, "left").select("l.*", *names)
+    return made.fillna(0, [n for n in made.columns if n.endswith(
+        ("violations", "acknowledged", "reused", "retransmissions"))])  # fmt: skip
+
+
+def devices(connections, flows, violations):
+    """One row per client id and broker (a client whose id was not seen: per broker, id null)."""
+    return _summary(["client_id", "broker"], connections, flows, violations,
+                    keep_alive=F.max("keep_alive"))  # fmt: skip
+
+
+def brokers(connections, flows, violations):
+    """One row per broker. Latency of `client` is the broker's own: from PUBLISH to PUBACK."""
+    return _summary(["broker"], connections, flows, violations,
+                    clients=F.countDistinct("client_id"))  # fmt: skip
