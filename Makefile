@@ -33,11 +33,13 @@ ROUNDS ?=
 # report: the tables' folder and the file
 TABLES ?= build/demo/tables
 REPORT ?= build/report.html
+# bench-audit
+FRAMES ?=
 # chaos
 KILLS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench report chaos powercut fuzz clean
+.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit report chaos powercut fuzz clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -117,6 +119,11 @@ chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants,
 	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(SEED),--seed "$(SEED)")
 
 powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
+
+bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS=
+	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
+
+powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: some minutes
 	@$(BIN)/python tests/powercut/campaign.py
 
 fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: some 15 minutes: SEED= MUTATIONS=

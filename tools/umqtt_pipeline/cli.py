@@ -291,12 +291,12 @@ def report(tables, out):
 @main.command()
 @click.argument("captures", nargs=-1, required=True, type=click.Path())
 @click.option("--out", required=True, type=click.Path(file_okay=False),
-              help="folder of the tables and report.html; an earlier audit in it is replaced")  # fmt: skip
+              help="folder of tables and report.html; an earlier audit in it is replaced")
 @click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
-              help="of brokers; others are found by their CONNECT; may be given several times")  # fmt: skip
+              help="of brokers; others are found by CONNECT; may be given several times")
 @click.option("--cores", default=None, type=click.IntRange(1), help="without: all")
 @_with_spark
-def audit(captures, out, ports, cores, memory, conf):
+def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
     """Decode captured traffic (pcap, pcapng): packets, exchanges, violations, a report."""
     from .audit import run
 

@@ -132,7 +132,7 @@ def packets(rows, text, ids, file, bodies):
     other = kind != PUBLISH
     return build(PACKETS, {
         "file": same(file, n),
-        "frame": numbers(rows["frame"], pa.int64()),
+        "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
         "time": times(rows["time"]),
         "connection": numbers(ids[rows["conn"]], pa.int64()),
         "sender": words(rows["from_server"], WAYS),

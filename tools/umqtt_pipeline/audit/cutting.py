@@ -11,7 +11,7 @@ pieces the beginning is kept in the arena, as much as is needed to read it.
 import numpy as np
 
 from .arena import problem, room, take
-from .framing import boundary, length_at
+from .framing import ENOUGH, boundary, length_at, packet_at
 from .jit import kernel
 from .layout import (
     BODY_MAX,
@@ -168,6 +168,7 @@ def _search(st, s, d, p, end, conn, sender, time, frame):
     problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
     s["skipped"] = 0
     s["sync"] = s["ever"] = IN_STEP
+    s["unsure"] = ENOUGH
     return q
 
 
@@ -192,6 +193,18 @@ def _opaque(st, d, p, end, s, conn, sender, time, frame):
 
 
 @kernel
+def _doubted(s, d, p, end, sender):
+    """Whether what was found after a search shows to be none: the first packets are looked at."""
+    if not s["unsure"]:
+        return False
+    s["unsure"] -= 1
+    if packet_at(d, p, end, sender) >= 0:
+        return False
+    _lose_step(s)
+    return True
+
+
+@kernel
 def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     """The next n bytes of a stream; returns how many were taken (fewer if a table is full)."""
     p, end = off, off + n
@@ -202,6 +215,8 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
             p = _search(st, s, d, p, end, conn, sender, time, frame)
             continue
         if s["stage"] == FRESH:
+            if _doubted(s, d, p, end, sender):
+                continue
             if _opaque(st, d, p, end, s, conn, sender, time, frame):
                 break
             if d[p] >> 4 == 0:

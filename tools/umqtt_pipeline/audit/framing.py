@@ -28,6 +28,7 @@ from .layout import (
 CLIENT_TYPES = 0b0101_0101_1111_1010
 SERVER_TYPES = 0b0010_1010_1111_1100
 ENOUGH = 8  #: packets that follow one another without a fault: that is no chance any more
+LONG = 1 << 20  #: bytes of an unfinished packet that is not believed any more
 NOT_YET, NEVER = 0, -1
 
 
@@ -86,6 +87,18 @@ def _publish_fits(d, q, end, rem, qos):
 
 
 @kernel
+def _filters_fit(d, q, end, with_qos):
+    """The payload of SUBSCRIBE or UNSUBSCRIBE, which is all there, is a list of filters."""
+    q += 2
+    while q + 2 <= end:
+        n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
+        q += 2 + n + with_qos
+        if n == 0 or q > end or with_qos and d[q - 1] > 2:
+            return False
+    return q == end
+
+
+@kernel
 def packet_at(d, p, end, from_server):
     """Length of the packet that seems to begin at p, NOT_YET if too little is there, or NEVER."""
     kind, flags = d[p] >> 4, d[p] & 15
@@ -101,11 +114,22 @@ def packet_at(d, p, end, from_server):
         return NEVER
     if kind == CONNECT and not _is_connect(d, p, end - p):
         return NEVER
+    if (kind == SUBSCRIBE or kind == UNSUBSCRIBE) and q + rem <= end:
+        return q - p + rem if _filters_fit(d, q, q + rem, kind == SUBSCRIBE) else NEVER
     if kind == SUBACK and q + rem <= end:
         for k in range(q + 2, q + rem):
             if d[k] > 2 and d[k] != 128:
                 return NEVER
     return q - p + rem
+
+
+@kernel
+def _has_topic(d, p, end):
+    """Whether the whole topic of a PUBLISH that begins at p is there."""
+    _, q = length_at(d, p, end)
+    if d[p] >> 4 != PUBLISH or q <= 0 or q + 2 > end:
+        return False
+    return q + 2 + (np.int64(d[q]) << 8 | np.int64(d[q + 1])) <= end
 
 
 @kernel
@@ -116,11 +140,11 @@ def _chain(d, p, end, from_server, at_start):
         n = packet_at(d, q, end, from_server)
         if n < 0:
             return False
-        if n == 0:
-            return good > 1 or at_start
+        if n == NOT_YET:
+            return good > 1 or at_start and good > 0
         if q + n > end:
             # At the beginning of a segment an unfinished PUBLISH with a sound topic will do.
-            return good > 1 or at_start and (good > 0 or d[q] >> 4 == PUBLISH)
+            return good > 1 or at_start and n < LONG and (good > 0 or _has_topic(d, q, end))
         good += 1
         q += n
         if good >= ENOUGH:

@@ -42,9 +42,9 @@ END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_RE
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
 STREAM = _rows(
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
-    "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 first:u1 "
-    "damaged:u1 seen:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 hash:i8 start:i8 "
-    "skipped:i8 lost:i8 gaps:i8 segments:i8 bytes:i8 resent:i8 disordered:i8 "
+    "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
+    "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
+    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 segments:i8 bytes:i8 resent:i8 disordered:i8 "
     "packets:i8 payload:i8 publish0:i8 publish1:i8 publish2:i8 dups:i8"
 )
 SEARCHING, IN_STEP = 0, 1

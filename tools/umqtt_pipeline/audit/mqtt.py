@@ -139,7 +139,8 @@ def _publish(st, d, p, have, row, conn, sender, digest):
         violation(st, code, conn, sender, PUBLISH, time, frame, 0)
     if n == 0 and level != 5:
         violation(st, 24, conn, sender, PUBLISH, time, frame, 0)
-    st.n[N_TEXT] = _copy_text(d, p + 2, n, st.text, st.n[N_TEXT], kind == TEXT_BAD)
+    at = st.n[N_TEXT]
+    st.n[N_TEXT] = _copy_text(d, p + 2, n, st.text, at, kind == TEXT_BAD)
     row["topic"] = 1
     if level == 5 and have > head:
         row["payload"] = max(0, length - head - _property_bytes(d, p + head, p + have))
@@ -151,8 +152,8 @@ def _publish(st, d, p, have, row, conn, sender, digest):
     if row["id"] == 0:
         violation(st, 28, conn, sender, PUBLISH, time, frame, 0)
     if qos < 3 and not row["damaged"]:
-        publish(st, conn, sender, row["id"], qos, flags >> 3 & 1, digest, length, d, p + 2, n,
-                time, frame)  # fmt: skip
+        publish(st, conn, sender, row["id"], qos, flags >> 3 & 1, digest, length, st.text, at,
+                st.n[N_TEXT] - at, time, frame)  # fmt: skip
 
 
 @kernel

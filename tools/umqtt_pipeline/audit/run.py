@@ -105,7 +105,7 @@ class _Progress:
         self._over.set()
 
 
-def _in_order(split):
+def in_order(split):
     """Files by the time of their first frame."""
     return sorted(split, key=lambda s: (s["first"] is None, s["first"], s["number"]))
 
@@ -132,7 +132,7 @@ class Audit:
         buckets = min(MAX_BUCKETS, max(2 * cores, -(-size // BUCKET_BYTES)))
         paths, scratch, tables = self.paths, str(self.scratch), str(self.tables)
         with _Progress(self.spark, "reading headers", len(paths)):
-            self.split = _in_order(_tasks(self.spark, len(paths), lambda k: work.split(
+            self.split = in_order(_tasks(self.spark, len(paths), lambda k: work.split(
                 k, paths[k], buckets, scratch, tables)))  # fmt: skip
         plan = {
             "files": [(s["number"], paths[s["number"]]) for s in self.split],

@@ -37,8 +37,10 @@ def joined(pieces):
     """
     who = F.coalesce("client_id", F.concat(F.lit("\0"), F.col("connection").cast("string")))
     pieces = pieces.withColumn("who", who)
-    line = Window.partitionBy("who", "broker", "sender", "packet_id").orderBy("first", "connection")
-    before = {n: F.lag(n).over(line) for n in ("outcome", "digest", "length", "connection", "qos")}
+    same = ("who", "broker", "sender", "packet_id")
+    line = Window.partitionBy(*same).orderBy("first", "connection")
+    before = {n: F.lag(n).over(line)
+              for n in ("outcome", "digest", "length", "connection", "qos")}  # fmt: skip
     alike = (before["digest"] == F.col("digest")) & (before["length"] == F.col("length"))
     goes_on = (
         (before["outcome"] == OPEN)
@@ -52,7 +54,7 @@ def joined(pieces):
     numbered = marked.withColumn("chain", F.sum("begins").over(line))
     first = {n: F.min_by(n, "first").alias(n) for n in ("connection", "client_id", "topic",
                                                         "length")}  # fmt: skip
-    chains = numbered.groupBy("who", "broker", "sender", "packet_id", "chain").agg(
+    chains = numbered.groupBy(*same, "chain").agg(
         *first.values(),
         F.max("qos").alias("qos"),
         F.min("first").alias("first"),

@@ -1,0 +1,177 @@
+"""Exchanges, violations by statement, keep alive: what each kind of talk gives.
+
+Knows: audit_kit, the statements of MQTT 3.1.1. Must not know: how they are found.
+"""
+
+import audit_kit as kit
+import pytest
+
+
+def talk(**more):
+    """An open MQTT connection."""
+    return kit.Talk().open().client(kit.connect(**more)).broker(kit.connack())
+
+
+def found(made, tmp_path, **more):
+    return kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path, **more)
+
+
+def broken(tables):
+    return [(v["statement"], v["sender"]) for v in tables["violations"]]
+
+
+PUB1 = kit.publish("a/b", b"1", 1, 7)
+PUB1_DUP = kit.publish("a/b", b"1", 1, 7, dup=True)
+PUB2 = kit.publish("a/b", b"2", 2, 8)
+STRAY = b"\x30\x07\x00\x03a\xffb21"
+
+
+def test_a_sound_talk_breaks_nothing(tmp_path):
+    made = talk(flags=0xC6, rest=kit.string("w") + kit.string("gone") + kit.string("user")
+                + kit.string("a secret"))  # fmt: skip
+    made.client(kit.subscribe(1, ("a/#", 2), ("+/b", 0))).broker(kit.suback(1, 2, 0))
+    made.client(PUB1).broker(kit.ack(4, 7)).client(PUB2).broker(kit.ack(5, 8))
+    made.client(kit.ack(6, 8)).broker(kit.ack(7, 8)).client(kit.PINGREQ).broker(kit.PINGRESP)
+    made.client(kit.packet(0xA2, b"\0\x02" + kit.string("a/#"))).broker(kit.ack(11, 2))
+    tables = found(made.client(kit.DISCONNECT).close(), tmp_path)
+    assert broken(tables) == [] and tables["problems"] == []
+    first = tables["packets"][0]
+    assert (first["client_id"], first["will_topic"], first["will_length"]) == ("dev1", "w", 4)
+    assert first["user_name"] and first["password"] and "secret" not in str(tables)
+    assert [f["latency_ms"] for f in tables["flows"]] == [1.0, 3.0]
+    assert {f["outcome"] for f in tables["flows"]} == {"acknowledged"}
+    asked = [r for r in tables["packets"] if r["filters"]]
+    assert asked[0]["filters"] == ["a/#", "+/b"] and asked[0]["qos_list"] == [2, 0]
+
+
+#: What the client (c) or the broker (b) sends after CONNECT and CONNACK, and what is said of it.
+CASES = [
+    ("3.1.0-2", [("c", kit.connect())], "client"),
+    ("2.2.2-1", [("c", b"\xc1\x00")], "client"),
+    ("3.6.1-1", [("c", PUB2), ("b", kit.ack(5, 8)), ("c", b"\x60\x02\x00\x08")], "client"),
+    ("3.8.1-1", [("c", b"\x80" + kit.subscribe(1, ("a", 0))[1:])], "client"),
+    ("3.10.1-1", [("c", kit.packet(0xA0, b"\0\x01" + kit.string("a")))], "client"),
+    ("3.8.3-3", [("c", kit.packet(0x82, b"\0\x01"))], "client"),
+    ("3-8.3-4", [("c", kit.subscribe(1, ("a", 3)))], "client"),
+    ("3.10.3-2", [("c", kit.packet(0xA2, b"\0\x01"))], "client"),
+    ("3.9.3-2", [("c", kit.subscribe(1, ("a", 1))), ("b", kit.suback(1, 3))], "broker"),
+    ("3.8.4-5", [("c", kit.subscribe(1, ("a", 1))), ("b", kit.suback(1, 0, 0))], "broker"),
+    ("3.8.4-2", [("b", kit.suback(5, 0))], "broker"),
+    ("3.3.1-2", [("c", b"\x38\x04\x00\x01a1")], "client"),
+    ("3.3.1-4", [("c", b"\x36\x06\x00\x01a\x00\x011")], "client"),
+    ("3.3.2-1", [("c", b"\x30\x03\x00\x09a")], "client"),
+    ("3.3.2-2", [("c", kit.publish("a/#"))], "client"),
+    ("4.7.3-1", [("c", kit.publish(""))], "client"),
+    ("4.7.3-2", [("c", kit.publish("a\0b"))], "client"),
+    ("1.5.3-1", [("c", STRAY)], "client"),
+    ("4.7.1-2", [("c", kit.subscribe(1, ("a/#/b", 0)))], "client"),
+    ("4.7.1-3", [("c", kit.subscribe(1, ("a+", 0)))], "client"),
+    ("2.3.1-1", [("c", kit.publish("a", b"", 1, 0))], "client"),
+    ("2.3.1-2", [("c", PUB1), ("c", kit.publish("a/b", b"other", 1, 7))], "client"),
+    ("2.3.1-4", [("b", PUB1), ("b", kit.publish("a/b", b"other", 1, 7))], "broker"),
+    ("2.3.1-6", [("b", kit.ack(4, 9))], "broker"),
+    ("3.3.1-1", [("c", PUB1), ("c", PUB1)], "client"),
+    ("4.3.2-2", [("c", PUB1), ("b", kit.ack(5, 7))], "broker"),
+    ("4.3.3-2", [("c", PUB2), ("b", kit.ack(4, 8))], "broker"),
+    ("4.3.3-1", [("c", PUB2), ("b", kit.ack(5, 8)), ("c", kit.ack(6, 8)),
+                 ("c", kit.publish("a/b", b"2", 2, 8, dup=True))], "client"),
+    ("3.14.4-2", [("c", kit.DISCONNECT), ("c", kit.PINGREQ)], "client"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("statement,packets,sender", CASES, ids=[c[0] for c in CASES])
+def test_a_violation_is_named(statement, packets, sender, tmp_path):
+    made = talk()
+    for who, raw in packets:
+        made.segment("cb".index(who), raw)
+    assert broken(found(made, tmp_path)) == [(f"MQTT-{statement}", sender)]
+
+
+#: CONNECT and CONNACK.
+OPENINGS = [
+    ("3.1.0-1", [("c", kit.PINGREQ)], "client"),
+    ("3.2.0-1", [("c", kit.connect()), ("b", kit.PINGRESP)], "broker"),
+    ("3.1.2-1", [("c", kit.connect(name="MQTX"))], "client"),
+    ("3.1.2-3", [("c", kit.connect(flags=3))], "client"),
+    ("3.1.2-13", [("c", kit.connect(flags=0x0A))], "client"),
+    ("3.1.2-15", [("c", kit.connect(flags=0x22))], "client"),
+    ("3.1.2-14", [("c", kit.connect(flags=0x1E, rest=kit.string("w") * 2))], "client"),
+    ("3.1.2-22", [("c", kit.connect(flags=0x42, rest=kit.string("p")))], "client"),
+    ("3.1.3-1", [("c", kit.connect(flags=0x82))], "client"),
+    ("3.1.3-7", [("c", kit.connect("", flags=0))], "client"),
+    ("3.2.2-1", [("c", kit.connect()), ("b", kit.connack(0, 1))], "broker"),
+    ("3.2.2-4", [("c", kit.connect(flags=0)), ("b", kit.connack(5, 1))], "broker"),
+    ("3.2.2-5", [("c", kit.connect()), ("b", kit.connack(5)), ("b", kit.PINGRESP)], "broker"),
+    ("3.2.2-6", [("c", kit.connect()), ("b", kit.connack(9))], "broker"),
+]
+
+
+@pytest.mark.parametrize("statement,packets,sender", OPENINGS, ids=[c[0] for c in OPENINGS])
+def test_a_violation_at_the_beginning(statement, packets, sender, tmp_path):
+    made = kit.Talk().open()
+    for who, raw in packets:
+        made.segment("cb".index(who), raw)
+    assert broken(found(made, tmp_path)) == [(f"MQTT-{statement}", sender)]
+
+
+def test_31_and_the_draft_have_their_own_rules(tmp_path):
+    """DUP on SUBSCRIBE and PUBREL is right in 3.1; ids are little-endian in the draft."""
+    made = kit.Talk().open().client(kit.connect("d" * 24, name="MQIsdp", level=3))
+    made.broker(kit.connack()).client(b"\x8a" + kit.subscribe(1, ("a", 0))[1:])
+    draft = kit.Talk(("10.0.0.3", 1)).open().client(kit.connect(name="MQIpdp", level=2))
+    draft.broker(kit.connack()).client(kit.publish("a", b"", 1, 0x0700))
+    draft.broker(b"\x40\x02\x07\x00")
+    path = kit.pcap(tmp_path / "t.pcap", made.wrapped() + draft.wrapped())
+    tables = kit.read([path], tmp_path)
+    assert broken(tables) == [("MQTT 3.1, 3.1", "client")]  # the client id is too long
+    assert [r["packet_id"] for r in tables["packets"] if r["packet_id"]] == [1, 7, 7]
+    assert [c["protocol"] for c in tables["connections"]] == ["3.1", "MQIpdp"]
+
+
+def test_keep_alive(tmp_path):
+    made = talk(keep_alive=10)
+    made.wait(9).client(kit.PINGREQ).broker(kit.PINGRESP)
+    made.wait(12).client(kit.PINGREQ).broker(kit.PINGRESP)
+    made.wait(16).client(kit.PINGREQ)
+    tables = found(made.wait(11).broker(b"").client(kit.DISCONNECT).close(), tmp_path)
+    client, broker = ("MQTT-3.1.2-23", "client"), ("MQTT-3.1.2-24", "broker")
+    assert broken(tables) == [client, client, broker, client]
+    assert {v["keep_alive"] for v in tables["violations"]} == {True}
+    assert tables["connections"][0]["pings"] == 3
+    assert tables["connections"][0]["longest_silence_s"] == pytest.approx(16, abs=0.01)
+
+
+def test_silence_up_to_the_end_and_a_ping_that_nobody_answered(tmp_path):
+    made = talk(keep_alive=5).client(kit.PINGREQ)
+    other = kit.Talk(("10.0.0.9", 9), start=made.now).open().wait(30).client(kit.connect("late"))
+    path = kit.pcap(tmp_path / "t.pcap", made.wrapped() + other.wrapped())
+    assert sorted(broken(kit.read([path], tmp_path))) == [
+        ("MQTT-3.1.2-23", "client"), ("MQTT-3.1.2-24", "broker"), ("MQTT-3.12.4-1", "broker")
+    ]  # fmt: skip
+
+
+def test_retransmissions_and_what_is_never_acknowledged(tmp_path):
+    made = talk().client(PUB1).client(PUB1_DUP).client(PUB1_DUP).broker(kit.ack(4, 7))
+    made.client(kit.publish("a/c", b"", 1, 9)).client(kit.publish("a/d", b"", 2, 10))
+    made.broker(kit.ack(5, 10))
+    flows = sorted(found(made, tmp_path)["flows"], key=lambda f: f["packet_id"])
+    assert [(f["outcome"], f["sent"], f["with_dup"], f["without_dup"]) for f in flows] == [
+        ("acknowledged", 3, 2, 0), ("open", 1, 0, 0), ("open", 1, 0, 0)]  # fmt: skip
+    assert flows[2]["received"] and not flows[2]["done"]
+    assert [f["topic"] for f in flows] == ["a/b", "a/c", "a/d"]
+
+
+def test_an_id_used_again_in_flight(tmp_path):
+    made = talk().client(PUB1).client(kit.publish("a/b", b"other", 1, 7)).broker(kit.ack(4, 7))
+    flows = found(made, tmp_path)["flows"]
+    assert sorted(f["outcome"] for f in flows) == ["acknowledged", "id reused"]
+
+
+def test_an_answer_that_the_capture_has_first(tmp_path):
+    """The acknowledgement was captured before the message: no violation, no open exchange."""
+    made = talk()
+    at = made.seq[0]
+    made.seq[0] += len(PUB1)
+    made.broker(kit.ack(4, 7)).segment(0, PUB1, seq=at)
+    tables = found(made, tmp_path)
+    assert broken(tables) == [] and tables["flows"][0]["outcome"] == "acknowledged"

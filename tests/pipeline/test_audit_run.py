@@ -1,0 +1,115 @@
+"""The whole audit in Spark: tables, exchanges over several connections, summaries, report, errors.
+
+Knows: the command and the tables. Must not know: how packets are found.
+"""
+
+import os
+
+import audit_kit as kit
+import pyarrow.parquet as pq
+import pytest
+from pipeline_kit import run as command
+
+PUB1 = kit.publish("a/b", b"1", 1, 7)
+PUB1_DUP = kit.publish("a/b", b"1", 1, 7, dup=True)
+
+
+@pytest.fixture(scope="module")
+def audited(spark, tmp_path_factory):
+    """One audit of two files: a device that comes back twice, one of another kind."""
+    from umqtt_pipeline.audit import run
+
+    folder = tmp_path_factory.mktemp("audit")
+    first = kit.Talk().open().client(kit.connect("back", flags=0)).broker(kit.connack())
+    first.client(PUB1).client(kit.publish("a/c", b"2", 2, 8)).broker(kit.ack(5, 8))
+    first.segment(0, flags=kit.RST)
+    second = kit.Talk(("10.0.0.2", 40_001), start=first.now).wait(5).open()
+    second.client(kit.connect("back", flags=0)).broker(kit.connack(0, 1))
+    second.client(PUB1_DUP).broker(kit.ack(4, 7)).client(kit.ack(6, 8)).broker(kit.ack(7, 8))
+    second.client(kit.DISCONNECT).close()
+    bad = kit.Talk(("10.0.0.3", 50_000), start=second.now).open()
+    bad.client(kit.connect("<b>bad</b>")).broker(kit.connack()).client(kit.connect("<b>bad</b>"))
+    half = kit.pcap(folder / "1.pcap", first.wrapped())
+    rest = kit.pcap(folder / "2.pcap", second.wrapped() + bad.wrapped())
+    run.build(spark, [half, rest], folder / "out")
+    return folder / "out"
+
+
+def rows(folder, table):
+    return pq.read_table(folder / table).to_pylist()
+
+
+def test_messages_that_go_on_in_the_next_connection_are_one_row(audited):
+    flows = {f["packet_id"]: f for f in rows(audited, "flows")}
+    assert len(flows) == 2
+    for ident, retransmissions in ((7, 1), (8, 0)):
+        f = flows[ident]
+        assert (f["outcome"], f["connections"], f["with_dup"], f["without_dup"]) == (
+            "acknowledged", 2, retransmissions, 0)  # fmt: skip
+        assert f["latency_ms"] > 5000 and f["client_id"] == "back"
+
+
+def test_summaries(audited):
+    devices = {d["client_id"]: d for d in rows(audited, "devices")}
+    assert devices["back"]["connections"] == 2 and devices["back"]["reset"] == 1
+    assert devices["back"]["client_acknowledged"] == 2
+    assert devices["back"]["client_retransmissions"] == 1
+    assert devices["<b>bad</b>"]["protocol_violations"] == 1
+    broker = rows(audited, "brokers")
+    assert [(b["broker"], b["clients"], b["connections"]) for b in broker] == [
+        ("10.0.0.1:1883", 2, 3)]  # fmt: skip
+    assert broker[0]["client_packets"] == sum(
+        r["sender"] == "client" for r in rows(audited, "packets"))  # fmt: skip
+
+
+def test_only_tables_are_left(audited):
+    assert sorted(os.listdir(audited)) == [
+        "audit.json", "brokers", "connections", "devices", "flows", "packets", "problems",
+        "report.html", "violations"]  # fmt: skip
+    assert rows(audited, "problems") == []
+    names = [p.name for p in audited.rglob("*") if p.is_file() and p.parent != audited]
+    assert all(n.endswith(".parquet") for n in names)
+
+
+def test_the_report_escapes_what_came_from_the_wire(audited):
+    text = (audited / "report.html").read_text()
+    assert "&lt;b&gt;bad&lt;/b&gt;" in text and "<b>bad" not in text
+    assert "MQTT-3.1.0-2" in text and text.count("data:image/png;base64,") == 2
+
+
+def test_spark_reads_the_tables(spark, audited):
+    frame = spark.read.parquet(str(audited / "packets"))
+    assert frame.filter("type = 'PUBLISH' and dup").select("topic").collect()[0].topic == "a/b"
+
+
+def test_an_audit_is_replaced_by_the_next(spark, tmp_path):
+    from umqtt_pipeline.audit import run
+
+    for name in ("one", "two"):
+        talk = kit.Talk().open().client(kit.connect(name))
+        run.build(spark, [kit.pcap(tmp_path / "t.pcap", talk.wrapped())], tmp_path / "out")
+        assert [r["client_id"] for r in rows(tmp_path / "out", "packets")] == [name]
+
+
+def test_bad_input_is_said_with_status_2(tmp_path):
+    good = kit.pcap(tmp_path / "good.pcap", kit.Talk().open().wrapped())
+    text = tmp_path / "notes.txt"
+    text.write_text("nothing captured")
+    packed = tmp_path / "t.pcap.gz"
+    packed.write_bytes(b"\x1f\x8b\x08rest")
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.tex").write_text("mine")
+    for arguments, said in (
+        ((tmp_path / "no.pcap",), "No such file"),
+        ((good, text), "neither pcap nor pcapng"),
+        ((packed,), "gunzip"),
+        ((tmp_path,), "Is a directory"),
+    ):
+        done = command("audit", *arguments, "--out", tmp_path / "out")
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+    done = command("audit", good, "--out", taken)
+    assert done.returncode == 2 and "thesis.tex" in done.stderr
+    done = command("audit", good, "--out", text / "sub")
+    assert done.returncode == 2 and "Not a directory" in done.stderr
+    assert (taken / "thesis.tex").read_text() == "mine"
