@@ -118,12 +118,10 @@ report: $(VENV)/.ready ## make the gold tables and an HTML report of them: TABLE
 chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED=
 	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(SEED),--seed "$(SEED)")
 
-powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
-
 bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS=
 	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
 
-powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: some minutes
+powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
 	@$(BIN)/python tests/powercut/campaign.py
 
 fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: some 15 minutes: SEED= MUTATIONS=
