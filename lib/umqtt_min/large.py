@@ -85,7 +85,10 @@ class Large:
         if qos == 3 or topic + (2 if qos else 0) > self._left + self._have - 2:
             c._bad("PUBLISH [MQTT-3.3.1-4]")
         if self._have == 2:
-            self._head += bytearray(topic + (2 if qos else 0))
+            try:
+                self._head += bytearray(topic + (2 if qos else 0))
+            except MemoryError:
+                c._bad("no memory for a topic of %d bytes" % topic)
             if len(self._head) > 2:
                 return
         if qos:
@@ -127,7 +130,12 @@ class Large:
         if qos == 2 and c._seen(self._pid):
             return
         if self._buf is not None:
-            c._deliver(bytes(self._topic), bytes(self._buf))
+            try:
+                self._last = bytes(self._buf)
+            except MemoryError:
+                self._drain = True
+        if self._buf is not None and not self._drain:
+            c._deliver(bytes(self._topic), self._last)
             c._delivered = self._op
         elif self._drain:
             c.counters.oversize += 1

@@ -1,0 +1,116 @@
+"""A broker that sends more than there is memory for: an error or a drained message, never a
+MemoryError, and the client goes on.
+
+Knows: MicroPython's heap.  Must not know: how large messages are received.
+"""
+# only: micropython
+# heap: 256K
+
+import gc
+
+from harness import raises
+from umqtt_min import MQTTClient, MQTTException
+
+CONNACK = b"\x20\x02\x00\x00"
+
+
+class Long:
+    """A stream that plays CONNACK, and a packet's beginning with many bytes behind it."""
+
+    def __init__(self):
+        self.head = b""
+        self.left = 0
+        self.acks = 0
+
+    def connect(self, host, port, timeout_ms):
+        self.head = CONNACK
+        self.left = 0
+        return self
+
+    def play(self, head, n):
+        """Let these bytes be read, then n more."""
+        self.head = head
+        self.left = n
+
+    def setblocking(self, flag):
+        """Never blocks."""
+
+    def close(self):
+        """Nothing is open."""
+
+    def ready(self, mask):
+        return mask if self.head or self.left else mask & 4
+
+    def write(self, buf, off=0, n=-1):
+        self.acks += buf[off] == 0x40
+        return len(buf) if n < 0 else n
+
+    def readinto(self, buf):
+        n = min(len(buf), len(self.head) or self.left)
+        if self.head:
+            buf[:n] = self.head[:n]
+            self.head = self.head[n:]
+        else:
+            for i in range(n):
+                buf[i] = 120
+            self.left -= n
+        return n or None
+
+
+def connected():
+    """(client, stream, what was received)"""
+    stream = Long()
+    client = MQTTClient(b"d", "b", timer=False, connector=stream.connect)
+    got = []
+    client.set_callback(lambda topic, msg: got.append((topic, len(msg))))
+    client.connect()
+    return client, stream, got
+
+
+def full():
+    """What fills the heap, but for a hole of 24,000 bytes and one of 8,000."""
+    gc.collect()
+    holes = [bytearray(24000), bytearray(8000)]
+    blocks = [None] * 2000
+    try:
+        for i in range(len(blocks)):
+            blocks[i] = bytearray(256)
+    except MemoryError:
+        del holes[:]
+        gc.collect()
+        return blocks
+    raise AssertionError("the heap is too large for this test")
+
+
+def works(client, stream, got):
+    """A message comes through."""
+    del got[:]
+    stream.play(b"\x30\x05\x00\x01tok", 0)
+    client.check_msg()
+    assert got == [(b"t", 2)]
+
+
+def test_a_topic_for_which_there_is_no_memory():
+    client, stream, got = connected()
+    ballast = full()
+    # 65,002 bytes with a topic of 65,000
+    stream.play(b"\x30\xea\xfb\x03\xfd\xe8", 65000)
+    e = raises(MQTTException, client.check_msg)
+    assert "memory" in str(e) and not client.connected
+    client.connect()
+    works(client, stream, got)
+    assert ballast
+
+
+def test_a_payload_that_fits_once_and_not_twice():
+    client, stream, got = connected()
+    drained = []
+    client.on_oversize = drained.append
+    ballast = full()
+    # 20,005 bytes, QoS 1
+    stream.play(b"\x32\xa5\x9c\x01\x00\x01t\x00\x07", 20000)
+    for _ in range(2 + 20000 // 256):
+        client.check_msg()
+    assert (got, drained, stream.acks) == ([], [20000], 1)
+    works(client, stream, got)
+    assert ballast
