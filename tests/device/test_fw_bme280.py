@@ -4,6 +4,7 @@ Temperature and pressure: the worked example of Bosch's BMP280 data sheet (BST-B
 section 3.12), whose formulas for both are the BME280's. For humidity the data sheets have none:
 there the double precision formulas of BST-BME280-DS002 (section 8.1) are the other side.
 """
+# also: micropython32
 
 from struct import pack
 

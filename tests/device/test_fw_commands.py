@@ -1,4 +1,5 @@
 """Remote commands: the code, the counter, and what is refused. Both interpreters."""
+# also: micropython32
 
 from binascii import hexlify
 
