@@ -75,6 +75,8 @@ def _run(session, work, size=None):
     console = Console()
     with Live(_table(session, size), console=console, refresh_per_second=4) as live:
         work(lambda: live.update(_table(session, size)))
+    if not console.is_terminal:
+        console.print()  # there the table has no end of line
     left = [member.device for member in session.members.values() if member.state != "done"]
     if left:
         click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
