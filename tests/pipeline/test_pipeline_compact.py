@@ -14,11 +14,11 @@ from pipeline_kit import NOON, clock, fill, publish, run, senml
 from pipeline_tables import Killed, ingest, story, table, tables
 from umqtt_pipeline import compact, silver
 from umqtt_pipeline.ingest import COLUMNS, Lock, State
-from umqtt_pipeline.tables import Tables
+from umqtt_pipeline.tables import EMPTY, Tables
 
 
 def files(root, name="silver"):
-    return sorted((root / name).rglob("*.parquet"))
+    return sorted(p for p in (root / name).rglob("*.parquet") if p.name != EMPTY)
 
 
 def compacted(spark, root, small=2, **more):

@@ -156,16 +156,30 @@ def test_a_lost_state_is_an_error_not_a_table_of_duplicates(spark, tmp_path):
         ingest(spark, folder, root)
 
 
-def test_a_new_checkpoint_goes_on_with_the_old_state(spark, tmp_path):
-    """Spark's checkpoint deleted: everything is read again, and nothing is there twice."""
+def test_a_new_checkpoint_goes_on_with_the_old_state(spark, told, tmp_path):
+    """Spark's checkpoint deleted, in the middle of a batch even: the spool is read again, and
+    nothing is there twice, neither in silver nor in any other table."""
     folder, root = tmp_path / "spool", tmp_path / "tables"
-    fill(folder, [publish(senml(n)) for n in range(1, 6)])
-    ingest(spark, folder, root)
+    shutil.copytree(told, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(root / "_checkpoint")
-    fill(folder, [publish(senml(6))])
-    ingest(spark, folder, root)
-    assert numbers(root) == [1, 2, 3, 4, 5, 6]
-    assert len(table(root, "bronze")) == 11
+    (root / "_state" / f"{1:012d}").mkdir()  # batch 1 was begun
+    fill(folder, [publish(senml(n)) for n in (200, 200, 1)] + [publish(b"junk")])
+    ingest(spark, folder, root, 60)
+    before, after = tables(told / "tables"), tables(root)
+    added = {name: len(after[name]) - len(before[name]) for name in after}
+    assert added == {"bronze": 4, "silver": 1, "duplicates": 2, "quarantine": 1, "clock": 0}
+    assert all(after[name][: len(before[name])] == before[name] for name in after)
+
+
+def test_tables_without_their_state_are_refused(told, tmp_path):
+    shutil.copytree(told / "tables", tmp_path / "tables")
+    for file in (tmp_path / "tables").rglob("ingest-000000000000-*"):
+        file.rename(file.with_name(file.name.replace("0-", "7-", 1)))  # as after more batches
+    for name in ("_state", "_checkpoint"):
+        shutil.rmtree(tmp_path / "tables" / name)
+    done = run("ingest", "--once", "--spool", told / "spool", "--tables", tmp_path / "tables")
+    assert done.returncode == 2 and "_state does not know" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_one_writer_at_a_time(tmp_path):

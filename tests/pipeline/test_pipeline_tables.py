@@ -1,9 +1,15 @@
 """Parquet tables: a batch replaces its own files, a reader meets whole files only."""
 
+import duckdb
+import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from umqtt_pipeline.tables import Tables
+from umqtt_pipeline import gold, silver
+from umqtt_pipeline.ingest import COLUMNS as INGEST
+from umqtt_pipeline.tables import EMPTY, Tables, ddl
 
+COLUMNS_OF_ALL = {**INGEST, "gold_minute": gold.MINUTE}
 COLUMNS = {"t": {"x": "bigint", "date": "string"}}
 
 
@@ -62,3 +68,44 @@ def test_replace_and_rewrite(spark, tables, frame):
 
 def test_an_empty_table_has_its_columns(spark, tables):
     assert tables.read(spark, "t").columns == ["x", "date"]
+
+
+READERS = {
+    "spark": lambda spark, path: spark.read.parquet(path).toArrow(),
+    "pandas": lambda spark, path: pa.Table.from_pandas(pd.read_parquet(path)),
+    "pyarrow": lambda spark, path: pq.read_table(path),
+    "duckdb": lambda spark, path: duckdb.sql(
+        f"select * from read_parquet('{path}/**/*.parquet', hive_partitioning = true)"
+    ).to_arrow_table(),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_finds_the_columns_of_an_empty_table(spark, tmp_path, reader):
+    """Right at any time, also before the first row, and no reader is disturbed by it after."""
+    tables = Tables(tmp_path, COLUMNS_OF_ALL)
+    for name, kinds in COLUMNS_OF_ALL.items():
+        found = READERS[reader](spark, str(tables.path(name)))
+        assert found.num_rows == 0 and set(found.column_names) == set(kinds)
+    rows = spark.sql("select 5L as sequence, date'2026-01-02' as date")
+    blank = spark.createDataFrame([], ddl(silver.COLUMNS)).drop("sequence", "date")
+    rows = rows.join(blank, rows.sequence == 0, "left").select(*silver.COLUMNS)
+    tables.write(rows, "silver", 0)
+    found = READERS[reader](spark, str(tables.path("silver")))
+    assert found.column("sequence").to_pylist() == [5]
+    assert [str(day) for day in found.column("date").to_pylist()] == ["2026-01-02"]
+    written, empty = (pq.read_schema(p) for p in sorted(tables.path("silver").rglob("*.parquet"),
+                                                        key=lambda p: p.name == EMPTY))
+    assert [(f.name, f.type) for f in empty] == [(f.name, f.type) for f in written]
+
+
+def test_a_table_that_is_replaced_by_nothing_keeps_its_columns(spark, tables, frame):
+    tables.replace(frame((1, "a")), "t", "date")
+    tables.replace(frame((1, "a")).where("x = 2"), "t", "date")
+    assert tables.files("t") == [] and pq.read_table(tables.path("t")).num_rows == 0
+    assert spark.read.parquet(str(tables.path("t"))).columns == ["x", "date"]
+
+
+def test_columns_that_come_later_are_shown_in_an_empty_table_too(tables):
+    more = Tables(tables.root, {"t": {"x": "bigint", "y": "array<double>", "date": "string"}})
+    assert pq.read_table(more.path("t")).column_names == ["x", "y", "date"]

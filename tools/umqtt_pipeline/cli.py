@@ -184,15 +184,16 @@ def _wait_for_spool(folders, once):
 @_with_spark
 def ingest(spool, tables, once, interval, max_rows, consumer, compact_files, memory, conf):
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
-    from .ingest import InUse, Lock, Runner
-    from .spool import CONSUMER_NAME
+    from .ingest import InUse, Lock, Runner, check
+    from .spool import CONSUMER_NAME, SpoolError
 
     if not CONSUMER_NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
     _wait_for_spool(spool, once)
     try:
         lock = Lock(tables)
-    except InUse as error:
+        check(tables)
+    except (InUse, SpoolError) as error:
         raise Problem(str(error))
     spark = _spark(memory, conf)
     lock.holds(spark)
@@ -263,8 +264,9 @@ def replay(tables, memory, conf):
 def gold(tables, memory, conf):
     """Make the gold tables anew: per minute, device, boot, and gaps."""
     from . import gold as making
+    from .tables import EMPTY
 
-    if not next(Path(tables, "silver").rglob("*.parquet"), None):
+    if all(path.name == EMPTY for path in Path(tables, "silver").rglob("*.parquet")):
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
     spark = _spark(memory, conf)
     try:

@@ -70,20 +70,31 @@ class State:
         except FileNotFoundError:
             return None
 
-    def number(self, query, batch):
-        """The number of batch `batch` of the query with that id; counts on over queries."""
+    def number(self, query, batch, newest):
+        """The number of batch `batch` of the query with that id; counts on over queries.
+
+        newest: called when the query is a new one (Spark's checkpoint was deleted), for `again`.
+        """
         known = self._known()
         if known is None or known["query"] != query:
-            known = {"version": 1, "query": query, "base": self.next() - batch}
+            number = self.next()
+            known = {"version": 1, "query": query, "base": number - batch,
+                     "again": newest() if number else None}  # fmt: skip
             self._point(known)
         return known["base"] + batch
+
+    def again(self):
+        """Time of receipt (unix us) up to which this query may meet packets that an earlier one
+        has put into bronze; None if there was none."""
+        return (self._known() or {}).get("again")
 
     def _point(self, known):
         replace_file(self.pointer, json.dumps(known).encode())
 
     def next(self):
-        """The number that comes behind all that were begun."""
-        done = [int(p.name) for p in self.root.iterdir() if p.name.isdigit()]
+        """The number that comes behind all that are whole: a batch that was begun and is not
+        known to the query any more is replaced."""
+        done = [int(p.parent.name) for p in self.root.glob("*/manifest.json")]
         return max(done, default=-1) + 1
 
     def begin_replay(self):
@@ -151,6 +162,19 @@ class State:
                 shutil.rmtree(old)
 
 
+def check(root):
+    """Raises SpoolError if the tables below `root` hold batches that the state does not know:
+    their rows would come a second time."""
+    tables = Tables(root, COLUMNS)
+    state = State(tables)
+    known = state.next()  # the number that an interrupted batch may have
+    for name in COLUMNS:
+        for path in tables.files(name):
+            if tables.span(path)[1] > known:
+                raise SpoolError(f"{path} is of a batch that {state.root} does not know: put that "
+                                 "folder back as it was, or begin in another folder (--tables)")
+
+
 class Ingest:
     """What the streaming query does with each batch; `on_batch` gets a dict of its counts.
 
@@ -176,10 +200,11 @@ class Ingest:
         if self.state.replaying() is not None:
             raise SpoolError(f"{self.tables.root}: a replay of the quarantine was interrupted; "
                              "run `umqtt-pipeline replay` first")
-        number = self.state.number(self._query(), batch)
+        number = self.state.number(self._query(), batch, self._newest)
         if self.state.done(number):
             return
-        files = self.tables.write(bronze.bronze(df), "bronze", number)
+        rows = self._left_to_do(bronze.bronze(df), number)
+        files = self.tables.write(rows, "bronze", number)
         counts = self.work(self.tables.read(self.spark, "bronze", files), number)
         counts.update(batch=number, seconds=round(time.monotonic() - begun, 2))
         log.info("batch %(batch)d: %(rows)d messages: %(new)d new, %(duplicate)d duplicates, "
@@ -187,6 +212,30 @@ class Ingest:
         if self.compact_files:
             compact.run(self.spark, self.tables, self.state.last(), self.compact_files)
         self.on_batch(counts)
+
+    def _newest(self):
+        """Time of receipt (unix us) of the last packet in bronze, or None."""
+        rows = self.tables.read(self.spark, "bronze")
+        return rows.agg(F.unix_micros(F.max("received_at"))).first()[0]
+
+    def _left_to_do(self, rows, number):
+        """A batch's bronze rows without those that an earlier batch has: a query that begins anew
+        reads the whole spool again. A packet is known by its place and time; the rest tells two
+        spools apart."""
+        until = self.state.again()
+        if until is None:
+            return rows
+        time = F.unix_micros("received_at")
+        first, last = rows.agg(F.min(time), F.max(time)).first()
+        if first is None or first > until:
+            return rows
+        log.info("Spark's checkpoint is new: what bronze has already is left out")
+        paths = [p for p in self.tables.files("bronze") if self.tables.span(p)[1] < number]
+        same = ["offset", "received_at", "topic", "payload"]
+        begin, end = (F.timestamp_micros(F.lit(at)) for at in (first, last))
+        held = self.tables.read(self.spark, "bronze", paths).select(*same)
+        return rows.join(held.where(F.col("received_at").between(begin, end)), same, "left_anti"
+                         ).select(*bronze.COLUMNS)  # fmt: skip
 
     def work(self, rows, number, before_end=None):
         """Bronze rows into the tables behind bronze, and the state of batch `number`; returns

@@ -10,6 +10,10 @@ writes below ROOT/_staging, outside of every table, so that no reader meets half
 its rules for hidden names; the files are fsynced and then renamed into the table. A batch that is
 run again replaces what an interrupted run of the same number left.
 
+    ROOT/TABLE/date=1970-01-01/empty.parquet
+
+has no rows: whoever opens a table finds its columns, also before the first row came.
+
 What takes the place of several files at once (`swap`) is made ready as a folder, which one system
 call then exchanges for the folder in the table. A reader that lists the table sees the old files
 or the new ones. One that listed it before and opens the files after finds no such file, an error
@@ -24,6 +28,7 @@ import time
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .spool import sync_folder
@@ -34,6 +39,25 @@ def ddl(columns):
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
+EMPTY = "empty.parquet"
+PARTITION = "date"
+_ARROW = {
+    "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_(), "int": pa.int32(),
+    "bigint": pa.int64(), "double": pa.float64(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+
+
+def arrow_type(kind):
+    """The pyarrow type of a Spark type's text: a simple type, a struct of those, an array."""
+    if kind.startswith("array<"):
+        return pa.list_(pa.field("element", arrow_type(kind[6:-1])))
+    if kind.startswith("struct<"):
+        fields = (field.split(":") for field in kind[7:-1].split(","))
+        return pa.struct([(name, arrow_type(of)) for name, of in fields])
+    return _ARROW[kind]
+
+
 class Tables:
     """The tables below one folder. columns: {table: {name: type}, the partition column last};
     owner: whose files in the staging folder these are."""
@@ -42,8 +66,23 @@ class Tables:
         self.root = Path(root).absolute()
         self.owner = owner
         self.schemas = {name: ddl(kinds) for name, kinds in columns.items()}
-        for name in columns:
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        for name, kinds in columns.items():
+            self.path(name).mkdir(parents=True, exist_ok=True)
+            if PARTITION in kinds:  # the others get a file when they are made, however few rows
+                self._show_columns(name, kinds)
+
+    def _show_columns(self, name, kinds):
+        """Have a file without rows in a table; in a partition, or the partitions would not be
+        found by every reader."""
+        target = self.path(name) / f"{PARTITION}=1970-01-01" / EMPTY
+        schema = pa.schema([(c, arrow_type(k)) for c, k in kinds.items() if c != PARTITION])
+        if target.exists() and pq.read_schema(target).equals(schema):
+            return
+        staged = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
+        staged.mkdir(parents=True)
+        pq.write_table(schema.empty_table(), staged / EMPTY)
+        place(staged / EMPTY, target)
+        shutil.rmtree(staged)
 
     def path(self, name):
         return self.root / name
@@ -55,7 +94,8 @@ class Tables:
     def files(self, name, number=None):
         """Data files of a table (of one batch), sorted."""
         pattern = "*.parquet" if number is None else f"{self._prefix(number)}*.parquet"
-        return sorted(p for p in self.path(name).rglob(pattern) if p.name[0] not in "._")
+        found = self.path(name).rglob(pattern)
+        return sorted(p for p in found if p.name[0] not in "._" and p.name != EMPTY)
 
     @staticmethod
     def span(path):
@@ -78,7 +118,7 @@ class Tables:
             return spark.createDataFrame([], self.schemas[name])
         return reader.parquet(*map(str, paths))
 
-    def write(self, df, name, number, partition="date"):
+    def write(self, df, name, number, partition=PARTITION):
         """Write `df` as what batch `number` adds to a table; returns the files' paths."""
         staged = self.stage(df, partition)
         placed = []
@@ -98,7 +138,7 @@ class Tables:
         token = uuid.uuid4().hex[:8]
         new = {file: file.parent.relative_to(staged) / f"all-{token}.parquet"
                for file in staged_files(staged)}  # fmt: skip
-        self.swap(self.path(name), new, [])
+        self.swap(self.path(name), new, self.path(name).rglob(EMPTY))
         shutil.rmtree(staged)
 
     def swap(self, folder, new, kept):
@@ -111,7 +151,9 @@ class Tables:
         for file, target in new.items():
             place(file, ready / target)
         for file in kept:
-            os.link(file, ready / file.name)
+            target = ready / file.relative_to(folder)
+            target.parent.mkdir(exist_ok=True)
+            os.link(file, target)
         sync_folder(ready)
         exchange(ready, folder)
         sync_folder(folder.parent)
