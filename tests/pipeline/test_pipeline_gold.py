@@ -3,12 +3,15 @@
 import datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from matplotlib import pyplot
+from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
 from umqtt_pipeline import gold, report, silver
-from umqtt_pipeline.ingest import Runner
-from umqtt_pipeline.tables import ddl
+from umqtt_pipeline.ingest import COLUMNS, Runner
+from umqtt_pipeline.tables import Tables, ddl
 
 UTC = datetime.UTC
 
@@ -99,7 +102,30 @@ def test_the_report_escapes_what_came_from_the_wire(made, tmp_path):
     assert "<b>odd" not in text and "&lt;b&gt;odd" in text
 
 
+def test_the_report_of_a_device_without_readings_and_of_boots_without_a_clock(made, tmp_path):
+    report.build(made, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "<td>none</td>" in text and "None" not in text.split("<h2>g/dev1")[0]
+    assert "2 of the readings are of a boot without a clock" in text
+
+
+@pytest.mark.parametrize("seconds", [[0], [0, 60], [0, 86_400 * 700]])
+def test_a_plot_shows_little_more_time_than_there_is(seconds, monkeypatch):
+    """One minute of readings had an axis of four years."""
+    times = [at(second) for second in seconds]
+    rows = pa.table({"name": ["t"] * len(times), "unit": ["u"] * len(times), "minute": times,
+                     "min": [1.0] * len(times), "mean": [2.0] * len(times),
+                     "max": [3.0] * len(times)})  # fmt: skip
+    drawn = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    report._plot(rows)
+    first, last = num2date(drawn[0].axes[0].get_xlim())
+    assert first < times[0] and times[-1] < last
+    assert last - first <= max(datetime.timedelta(minutes=10), 1.05 * (times[-1] - times[0]))
+
+
 def test_nothing_to_report(tmp_path):
+    Tables(tmp_path, COLUMNS)  # as an ingest leaves them that had nothing to do
     for command in (("gold",), ("report", "--out", tmp_path / "x.html")):
         done = run(*command, "--tables", tmp_path)
         assert done.returncode == 2 and "umqtt-pipeline" in done.stderr

@@ -4,6 +4,7 @@ Reads Parquet with pyarrow, needs no Spark. Everything that came from the wire i
 """
 
 import base64
+import datetime
 import io
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import jinja2
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+SHORTEST = datetime.timedelta(minutes=10)  #: that a time axis shows
 PLOTS = 12  #: devices that get a plot; the table lists all
 PAGE = """<!doctype html>
 <meta charset="utf-8"><title>Fleet report</title>
@@ -28,7 +30,8 @@ quarantine.</p>
 removed</th><th>restarts</th><th>quarantined</th><th>latency, median s</th><th>last received
 (UTC)</th></tr>
 {% for d in devices %}<tr><td>{{ d.group }}/{{ d.device }}</td><td>{{ d.readings }}</td>
-<td>{{ d.first_sequence }}&ndash;{{ d.last_sequence }}</td>
+<td>{% if d.last_sequence is none %}none{% else -%}
+{{ d.first_sequence }}&ndash;{{ d.last_sequence }}{% endif %}</td>
 <td{% if d.missing %} class="bad"{% endif %}>{{ d.missing }}</td><td>{{ d.duplicates }}</td>
 <td>{{ d.restarts }}</td>
 <td{% if d.quarantined %} class="bad"{% endif %}>{{ d.quarantined }}</td>
@@ -38,7 +41,9 @@ removed</th><th>restarts</th><th>quarantined</th><th>latency, median s</th><th>l
 {% if reasons %}<h2>Quarantine</h2><table><tr><th>reason</th><th>messages</th></tr>
 {% for reason, count in reasons %}<tr><td>{{ reason }}</td><td>{{ count }}</td></tr>{% endfor %}
 </table>{% endif %}
-{% for name, image in plots %}<h2>{{ name }}</h2>
+{% for name, image, unclocked in plots %}<h2>{{ name }}</h2>
+{% if unclocked %}<p>{{ unclocked }} of the readings are of a boot without a clock: they stand at
+the time of their receipt.</p>{% endif %}
 <img alt="measurements of {{ name }} over time" src="data:image/png;base64,{{ image }}">
 {% endfor %}
 """
@@ -56,7 +61,14 @@ def _read(root, name, columns=None):
     return pq.read_table(path, columns=columns)
 
 
-def _plot(rows, name):
+def _span(rows):
+    """From when to when an axis has to reach: a plot of a moment would get an axis of years."""
+    first, last = pc.min_max(rows["minute"]).as_py().values()
+    spare = max((SHORTEST - (last - first)) / 2, (last - first) / 50)
+    return first - spare, last + spare
+
+
+def _plot(rows):
     """One PNG (base64 text) with an axis per measurement."""
     import matplotlib
 
@@ -71,10 +83,12 @@ def _plot(rows, name):
         part = rows.filter(pc.equal(rows["name"], measurement)).sort_by("minute")
         minutes = part["minute"].to_pylist()
         axis.fill_between(minutes, part["min"].to_pylist(), part["max"].to_pylist(), alpha=0.25)
+        axis.vlines(minutes, part["min"].to_pylist(), part["max"].to_pylist(), alpha=0.25)
         axis.plot(minutes, part["mean"].to_pylist(), marker=".")
         unit = part["unit"][0].as_py()
         axis.set_ylabel(f"{measurement} [{unit}]" if unit else measurement, parse_math=False)
         axis.grid(alpha=0.3)
+    axes[0, 0].set_xlim(*_span(rows))
     figure.autofmt_xdate()
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=90, bbox_inches="tight")
@@ -93,15 +107,17 @@ def build(root, out):
     if found is not None:
         counted = found.group_by("reason").aggregate([([], "count_all")]).to_pylist()
         reasons = sorted(((r["reason"], r["count_all"]) for r in counted), key=lambda r: -r[1])
-    minutes = _read(root, "gold_minute")
+    minutes, boots = _read(root, "gold_minute"), _read(root, "gold_boot")
+    boots = boots.to_pylist() if boots is not None else []
     plots = []
     for d in devices[:PLOTS] if minutes is not None else ():
         mine = pc.and_(pc.equal(minutes["group"], d["group"]),
                        pc.equal(minutes["device"], d["device"]))  # fmt: skip
         rows = minutes.filter(mine)
         if rows.num_rows:
-            name = f"{d['group']}/{d['device']}"
-            plots.append((name, _plot(rows, name)))
+            unclocked = sum(b["readings"] for b in boots if not b["clock"]
+                            and (b["group"], b["device"]) == (d["group"], d["device"]))
+            plots.append((f"{d['group']}/{d['device']}", _plot(rows), unclocked))
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(devices=devices, plots=plots, reasons=reasons,
                        readings=sum(d["readings"] for d in devices),
