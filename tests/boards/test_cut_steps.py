@@ -10,7 +10,7 @@ from umqtt_board.build import Item
 from umqtt_board.errors import BoardError
 
 SETTINGS = 'device = "k"\n[broker]\nhost = "127.0.0.1"\nport = 1\n'
-STEPS = ("interpreter", "write", "settings", "verify", "start")
+STEPS = ("write", "settings", "verify", "start")
 PROGRAM = b"print('app ran')\nimport time\nwhile True:\n    time.sleep(1)\n"
 SMALL = (Item("/boot.py", b""), Item("/lib/umqtt_min/__init__.py", b"__version__ = '9'\n"),
          Item("/main.py", PROGRAM))  # fmt: skip
@@ -25,7 +25,7 @@ def _command(board, tmp_path):
 
 def test_the_tool_is_killed_at_step_after_step(board, tmp_path):
     command = _command(board, tmp_path)
-    for step in ("install", "write", "verify"):
+    for step in ("write", "verify"):
         tool = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         for line in tool.stdout:
             if line.split()[0] == step:

@@ -107,7 +107,7 @@ def test_a_full_filesystem_and_a_busy_journal_keep_off_each_other(pico):
 # Flash operations until the power goes: counted from the beginning (sixteen files take more than
 # 300), and from where the files are there and the region is taken (more than 16).
 @pytest.mark.parametrize("of, operations", [
-    ("files", 5), ("files", 150), ("taking", 0), ("taking", 9), ("taking", 16),
+    ("files", 150), ("taking", 0), ("taking", 16),
 ])  # fmt: skip
 def test_a_cut_while_it_is_arranged_is_taken_up(pico, monkeypatch, of, operations):
     monkeypatch.setattr(device, "ANSWER_S", 2)
