@@ -71,6 +71,20 @@ def test_backup_erase_restore(used, mpremote, tmp_path):
     assert "secret-word" in mpremote(used, "cat", ":settings.json")
 
 
+def test_a_board_stands_still_after_a_backup_and_runs_after_a_restore(used, put, tmp_path):
+    put(used, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+    place = ("--board", "unix", "--port", used.port)
+    used.reset()
+    used.wait_for("main ran")
+    mark = len(used.printed())
+    status, said = _cli("backup", *place, "--to", str(tmp_path / "copy"))
+    assert status == 0 and "stands still at its prompt" in said
+    assert "main ran" not in used.printed()[mark:]
+    status, said = _cli("restore", *place, "--from", str(tmp_path / "copy"))
+    assert status == 0 and "if the board ran on after that" in said
+    used.wait_for("main ran", since=mark)
+
+
 def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):
     _backup(used, tmp_path / "copy")
     code = "import vboard\nvboard.journal.writeblocks(4, b'newer', 0)\nprint(1)"

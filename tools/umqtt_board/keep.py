@@ -108,10 +108,15 @@ def backup(device, board, target, progress, transfer):
             if path != kept:
                 path.rename(kept / path.name)
         kept.rename(target)
-    progress("backup", f"{len(manifest['files'])} files"
+    progress("backup", f"{_files(manifest)}"
                        + (f", {manifest['region']['size']} bytes of journal"
                           if manifest["region"] else "") + f" -> {target}")  # fmt: skip
     return manifest
+
+
+def _files(manifest):
+    count = len(manifest["files"])
+    return f"{count} file{'' if count == 1 else 's'}"
 
 
 def _copy_files(device, aside, transfer):
@@ -201,7 +206,7 @@ def restore(device, board, folder, confirm, progress, transfer):
         _put_region(device, opening, folder, manifest, transfer)
     _main_back(device)
     what = "the journal" if opening else "no journal region"
-    progress("restore", f"{len(manifest['files'])} files and {what} from {folder}")
+    progress("restore", f"{_files(manifest)} and {what} from {folder}")
 
 
 def _main_back(device):

@@ -52,17 +52,16 @@ def _confirm(yes):
 
 
 @contextlib.contextmanager
-def _open(board, port, folder):
-    """(description, open Device) of a board that runs MicroPython; it is reset at the end."""
+def _open(board, port, folder, start):
+    """(description, open Device) of a board that runs MicroPython; with `start` reset at the end.
+    """
     description = boards.load(board)
     ways = onto_chip.Ways(port, folder, "skip", progress=say)
     device, _ = onto_chip.arrive(description, ways)
     with contextlib.closing(device):
-        try:
-            yield description, device
-        finally:
-            with contextlib.suppress(BoardError):  # the board may be lost, which was said then
-                device.hard_reset(keep_open=True)
+        yield description, device
+        if start:
+            device.hard_reset(keep_open=True)
 
 
 @click.command()
@@ -70,11 +69,17 @@ def _open(board, port, folder):
 @click.option("--to", type=click.Path(path_type=Path), help="A new folder (default: one named "
               "after board and time, in your data folder).")
 def backup(board, port, folder, to):
-    """Copy journal and settings of a board to this computer."""
-    with _open(board, port, folder) as (description, device):
+    """Copy journal and settings of a board to this computer; the board is left standing still.
+
+    A copy is good as long as the board does not run on: readings that it takes afterwards get
+    numbers that would be given a second time after a restore.
+    """
+    with _open(board, port, folder, start=False) as (description, device):
         stamp = time.strftime("%Y%m%d-%H%M%S")
         target = to or keep.folder_of_copies() / f"{board}-{stamp}"
         keep.backup(device, description, target, say, _transfer)
+    say("backup", "the board stands still at its prompt; `make flash` or its reset button starts "
+                  "it, and makes this copy out of date")  # fmt: skip
 
 
 @click.command()
@@ -84,8 +89,10 @@ def backup(board, port, folder, to):
 @click.option("--yes", is_flag=True, help="Do not ask before messages are replaced.")
 def restore(board, port, folder, source, yes):
     """Bring journal and settings back onto a board that was flashed."""
-    keep.load(source, boards.load(board))  # before anything is asked of the board
-    with _open(board, port, folder) as (description, device):
+    manifest = keep.load(source, boards.load(board))  # before anything is asked of the board
+    say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
+    say("", "get numbers that were given then, and the pipeline takes them for copies")
+    with _open(board, port, folder, start=True) as (description, device):
         keep.restore(device, description, source, _confirm(yes), say, _transfer)
 
 
