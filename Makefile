@@ -124,7 +124,7 @@ bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: F
 powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
 	@$(BIN)/python tests/powercut/campaign.py
 
-fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: some 15 minutes: SEED= MUTATIONS=
+fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: up to half an hour: SEED= MUTATIONS=
 	@$(BIN)/python tests/fuzz/campaign.py $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)

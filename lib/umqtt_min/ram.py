@@ -36,7 +36,7 @@ class RAMStore(Inbox):
     size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
-    window: most messages, 1 at least; 17 bytes of RAM each. 0 for one per 96 bytes of size, 32
+    window: most messages, 1 at least; 11 to 19 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
         start; more of them take from the heap.
