@@ -135,4 +135,7 @@ def test_redelivery():
             dups = echo.dups
             costs.append(taken(client.connect, 1))
             assert echo.dups - dups == n
-        assert costs[1:] == [costs[1]] * 4, costs
+        # Loading code may cost a block more or less; one for each message would be 15 more.
+        for cost in (0, 1):
+            found = [c[cost] for c in costs[1:]]
+            assert max(found) - min(found) < 15 * 4 * struct.calcsize("P"), costs
