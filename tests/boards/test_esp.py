@@ -141,7 +141,7 @@ def test_without_a_table_a_filesystem_of_another_size_does_not_stay(make_chip):
 
 
 @pytest.mark.parametrize("fault, stub", [
-    ("drop", "run"), ("corrupt", "refuse"), ("lose", "refuse"),
+    ("lose", "run"), ("corrupt", "refuse"),
 ])  # fmt: skip
 def test_a_frame_that_is_lost_or_damaged_is_sent_again(make_chip, fault, stub):
     chip = make_chip(stub=stub)
