@@ -313,7 +313,7 @@ def test_the_real_firmware_reports_to_a_real_broker(board, iotcore):
 
 
 def test_no_acknowledgement_is_an_error_with_the_last_line(board, project):
-    with pytest.raises(BoardError, match="no publish was acknowledged within 2 s.*'app ran'"):
+    with pytest.raises(BoardError, match="acknowledged within 2 s. Its last line: app ran"):
         _flash(board, follow_log=True, follow_timeout=2)
 
 
