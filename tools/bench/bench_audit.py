@@ -4,10 +4,13 @@ worth.
 Knows: the audit's steps, how to make a capture of many frames. Must not know: how it decodes.
 
 tshark runs on a sample of the frames and its time is scaled up, since it is linear; the other
-figures are of all frames. Starting Spark and loading the compiled loops is printed apart.
+figures are of all frames. Starting Spark and loading the compiled loops is printed apart. CPU
+seconds stand beside the wall clock's: on a busy machine only they can be compared.
 """
 
 import argparse
+import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -72,32 +75,55 @@ def make(path, frames, first_client, start):
     return n
 
 
-def tshark_rate(path):
-    """Frames per second of one tshark that prints the fields of every MQTT packet."""
+def cpu():
+    """CPU seconds so far of this process and all that descend from it (Java, Python workers)."""
+    mine, total = {os.getpid()}, 0
+    rows = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name, _, rest = (folder / "stat").read_text().rpartition(")")
+        except OSError:
+            continue  # it has ended meanwhile
+        fields = rest.split()
+        # Of children that have ended only their parent knows.
+        rows.append((int(folder.name), int(fields[1]), sum(map(int, fields[11:15]))))
+    grown = True
+    while grown:
+        found = {pid for pid, parent, _ in rows if parent in mine} - mine
+        mine |= found
+        grown = bool(found)
+    total = sum(ticks for pid, _, ticks in rows if pid in mine)
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def tshark_seconds(path):
+    """(wall, CPU) seconds of one tshark that prints the fields of every MQTT packet."""
     argv = ["tshark", "-r", str(path), "-o", "tcp.reassemble_out_of_order:TRUE", "-Y", "mqtt",
             "-T", "fields", "-E", "aggregator=;"]  # fmt: skip
     for field in ("frame.number", "frame.time_epoch", "tcp.stream", "mqtt.msgtype", "mqtt.len",
                   "mqtt.msgid", "mqtt.dupflag", "mqtt.qos", "mqtt.retain", "mqtt.topic"):
         argv += ["-e", field]
-    started = time.perf_counter()
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - started
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def audited(spark, paths, folder):
-    """(seconds to the packet table, seconds to everything) of one audit."""
+    """One audit: wall and CPU seconds to the packet table, the same to everything, packets."""
     from umqtt_pipeline.audit import report
     from umqtt_pipeline.audit.run import Audit
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     audit = Audit(spark, paths, folder)
-    started = time.perf_counter()
+    started, used = time.perf_counter(), cpu()
     audit.packets()
-    middle = time.perf_counter()
+    middle, half = time.perf_counter(), cpu()
     audit.complete()
     report.build(folder, folder / "report.html")
-    return middle - started, time.perf_counter() - started, audit.rows["packets"]
+    return (middle - started, half - used, time.perf_counter() - started, cpu() - used,
+            audit.rows["packets"])  # fmt: skip
 
 
 def main():
@@ -131,32 +157,33 @@ def bench(arguments, folder):
         loaded = time.perf_counter() - started
         spark = session("bench-audit", cores=cores)
         audited(spark, [sample], folder / "out")
-        print(f"{cores} core: start-up {time.perf_counter() - started:.1f} s "
-              f"(compiled loops {loaded:.1f} s)")  # fmt: skip
+        print(f"{cores} core(s): start-up {time.perf_counter() - started:.1f} s "
+              f"(compiled loops {loaded:.1f} s)", flush=True)  # fmt: skip
         if cores == 2 and shutil.which("tshark"):
-            tshark.append(tshark_rate(sample))
+            tshark.append(tshark_seconds(sample))
         times = [audited(spark, paths, folder / "out") for _ in range(arguments.rounds)]
-        results[cores] = np.min([t[:2] for t in times], axis=0)
+        results[cores] = np.min(times, axis=0)
         if cores == 2:
-            half = min(audited(spark, paths[:2], folder / "out")[1] for _ in range(2))
+            half = np.min([audited(spark, paths[:2], folder / "out") for _ in range(2)], axis=0)
             if tshark:
-                tshark.append(tshark_rate(sample))
-            say(results, half, total, n, tshark, times[0][2])
+                tshark.append(tshark_seconds(sample))
+            say(results, half, total, np.min(tshark, axis=0) * total / n if tshark else None, n)
         spark.stop()
 
 
-def say(results, half, total, n, tshark, packets):
-    packet, whole = results[2]
-    print(f"two cores: packet table {packet:.2f} s ({total / packet:,.0f} frames/s), "
-          f"complete audit {whole:.2f} s; {packets:,} packets")  # fmt: skip
-    one = results[1]
-    print(f"one core: {one[0]:.2f} s and {one[1]:.2f} s; the second core is worth "
-          f"{one[0] / packet:.2f} and {one[1] / whole:.2f}")  # fmt: skip
-    print(f"half of the frames: {half:.2f} s, {whole / half:.2f} times less")
-    if tshark:
-        scaled = min(tshark) * total / n
-        print(f"one tshark: {scaled:.1f} s (measured on {n:,} frames, scaled); packet table "
-              f"{scaled / packet:.1f} times, complete audit {scaled / whole:.1f} times faster")
+def say(results, half, total, tshark, n):
+    """Print what the rounds gave (the fastest of each)."""
+    for cores, (packet, packet_cpu, whole, whole_cpu, packets) in results.items():
+        print(f"{cores} core(s): packet table {packet:.2f} s ({packet_cpu:.2f} s CPU), complete "
+              f"audit {whole:.2f} s ({whole_cpu:.2f} s CPU); {packets:,.0f} packets, "
+              f"{total / packet:,.0f} frames/s")  # fmt: skip
+    one, two = results[1], results[2]
+    print(f"the second core is worth {one[0] / two[0]:.2f}, {one[2] / two[2]:.2f} in all")
+    print(f"half of the frames: {half[2]:.2f} s ({half[3]:.2f} s CPU)")
+    if tshark is not None:
+        print(f"one tshark: {tshark[0]:.1f} s ({tshark[1]:.1f} s CPU), scaled from {n:,} frames; "
+              f"packet table {tshark[0] / two[0]:.1f} times (CPU {tshark[1] / two[1]:.1f}), "
+              f"complete audit {tshark[0] / two[2]:.1f} times (CPU {tshark[1] / two[3]:.1f})")
 
 
 if __name__ == "__main__":

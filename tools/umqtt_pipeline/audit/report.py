@@ -28,18 +28,20 @@ PAGE = """<!doctype html>
  th, td { padding: .25em .6em; text-align: right; vertical-align: top }
  th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
  th:first-child, td:first-child, .l { text-align: left } .bad { color: #b00; font-weight: 600 }
- td { overflow-wrap: anywhere } img { max-width: 100% }
+ td { white-space: nowrap }
+ td.l { white-space: normal; overflow-wrap: anywhere } img { max-width: 100% }
 </style>
 <h1>Wire audit</h1>
-<p>{{ files|length }} files, {{ "{:,}".format(frames) }} frames,
+<p>Files: {{ files|length }}. {{ "{:,}".format(frames) }} frames,
 {{ "{:,}".format(packets) }} MQTT packets, {{ "{:,}".format(connections) }} connections,
 {{ "{:,}".format(flows) }} messages of QoS 1 and 2.</p>
 <img alt="packets over time" src="data:image/png;base64,{{ over_time }}">
 {% if latency %}<img alt="latency" src="data:image/png;base64,{{ latency }}">{% endif %}
 {% for title, head, rows in lists %}{% if rows %}<h2>{{ title }}</h2>
-<table><tr>{% for h in head %}<th>{{ h }}</th>{% endfor %}</tr>
-{% for row in rows %}<tr>{% for cell, bad in row %}<td{% if bad %} class="bad"{% endif %}>
-{{- cell }}</td>{% endfor %}</tr>{% endfor %}</table>{% endif %}{% endfor %}
+<table><tr>{% for h, kind in head %}
+<th class="{{ kind }}">{{ h }}</th>{% endfor %}</tr>
+{% for row in rows %}<tr>{% for cell, kind in row %}
+<td class="{{ kind }}">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>{% endif %}{% endfor %}
 <h2>Files</h2><table><tr><th>file</th><th>frames</th><th>TCP segments</th><th>first (UTC)</th>
 <th>seconds</th></tr>
 {% for f in files %}<tr><td>{{ f.file }}</td><td>{{ "{:,}".format(f.frames) }}</td>
@@ -124,7 +126,7 @@ def _latency(root):
             mine = done.filter(pc.and_(pc.equal(done["sender"], sender),
                                        pc.equal(done["qos"], qos)))  # fmt: skip
             if mine.num_rows:
-                values = np.maximum(np.sort(mine["latency_ms"].to_numpy()), 1e-3)
+                values = np.maximum(np.sort(mine["latency_ms"].to_numpy()), 1e-2)
                 share = np.arange(1, len(values) + 1) / len(values)
                 keep = np.unique(np.linspace(0, len(values) - 1, 500).astype(int))
                 left.plot(values[keep], share[keep], label=f"{packet} by the {answerer}")
@@ -153,20 +155,25 @@ def _cell(value):
 
 
 def _list(title, table, columns, order):
-    """(title, heads, rows of (text, whether it is a bad sign)); worst first."""
+    """(title, heads, rows), each cell with its class: l for text, bad for a bad sign; the worst
+    rows first."""
+    left = {f.name for f in table.schema if pa.types.is_string(f.type)}
     if order:
         table = table.sort_by([(n, "descending") for n in order])
     if table.num_rows > SHOWN:
         title += f" ({SHOWN} of {table.num_rows:,})"
     rows = [
-        [(_cell(row[n]), bool(row[n]) and n.endswith(_BAD)) for n in columns]
+        [(_cell(row[n]), "l" if n in left else "bad" if row[n] and n.endswith(_BAD) else "")
+         for n in columns]  # fmt: skip
         for row in table.slice(0, SHOWN).select(list(columns)).to_pylist()
     ]
-    return title, list(columns.values()), rows
+    return title, [(h, "l" if n in left else "") for n, h in columns.items()], rows
 
 
 def _counted(table, *by):
-    return table.group_by(list(by)).aggregate([([], "count_all")])
+    """Rows per group, and what the first of them says."""
+    said = [("what", "min")] if "what" in table.column_names else []
+    return table.group_by(list(by)).aggregate([([], "count_all"), *said])
 
 
 _SUMMARY = {
@@ -188,12 +195,14 @@ def _lists(root):
     return [
         _list("Brokers", brokers, {"broker": "broker", "clients": "clients", **_SUMMARY}, worst),
         _list("Violations", _counted(violations, "statement", "sender"),
-              {"statement": "statement", "sender": "by", "count_all": "times"}, ["count_all"]),
+              {"statement": "statement", "sender": "by", "what_min": "for instance",
+               "count_all": "times"}, ["count_all"]),
         _list("Violations by device", _counted(violations, "client_id", "sender", "statement"),
               {"client_id": "client id", "statement": "statement", "sender": "by",
                "count_all": "times"}, ["count_all"]),
         _list("Problems of the capture", _counted(problems, "problem"),
-              {"problem": "problem", "count_all": "rows"}, ["count_all"]),
+              {"problem": "problem", "what_min": "for instance", "count_all": "rows"},
+              ["count_all"]),
         _list("Where the capture has problems", problems,
               {"file": "file", "frame": "frame", "client_id": "client id", "what": "what"}, []),
         _list("Devices", devices, {"client_id": "client id", "broker": "broker", **_SUMMARY},
