@@ -82,6 +82,31 @@ def test_rp2_region_outside_the_flash_is_refused():
             assert "inside the flash of 262144" in str(error)
 
 
+def test_rp2_region_whose_files_are_gone_is_refused():
+    # Without them the filesystem gives the region's blocks to others.
+    folder = "fw_region_test"
+    text = '{"journal": {"start": 131072, "size": 16384, "files": "%s"}}' % folder
+    os.mkdir(folder)
+    names = ["%s/%02d" % (folder, n) for n in range(4)]
+    for name in names:
+        with open(name, "w") as file:
+            file.write("x")
+    assert rp2_region(text).start == 131072
+    for left in (3, 2, 1, 0):
+        os.remove(names[left])
+        assert "(%d left)" % left in refusal(text)
+    os.rmdir(folder)
+    assert "(0 left)" in refusal(text)
+
+
+def refusal(text):
+    try:
+        rp2_region(text)
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
 def made(kind, device, **options):
     lines = []
     saved = stores.region, stores.FOLDER
