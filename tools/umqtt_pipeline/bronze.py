@@ -1,4 +1,8 @@
-"""Bronze: exactly what came from the broker, plus the day it came. Must not look at payloads."""
+"""Bronze: exactly what came from the broker, plus the day it came. Must not look at payloads.
+
+`from_kafka` gives rows of `format("kafka")` the columns of `format("mqtt")`, so that the same
+query runs where a company has Kafka between broker and tables.
+"""
 
 from pyspark.sql import functions as F
 
@@ -6,6 +10,25 @@ COLUMNS = {
     "topic": "string", "payload": "binary", "qos": "int", "retain": "boolean", "dup": "boolean",
     "packet_id": "int", "received_at": "timestamp", "offset": "bigint", "date": "date",
 }  # fmt: skip
+
+
+PARTITION_OFFSETS = 1 << 48  #: Kafka's offsets are far below it in any partition
+
+
+def from_kafka(source):
+    """Rows of `format("kafka")` -> rows as of `format("mqtt")`.
+
+    The connector is to put the MQTT topic into the record's key and the payload into its value,
+    unchanged. QoS, retain, dup and packet id are the connector's own and not known: null, false,
+    false, null. offset is partition * 2**48 + offset, unique in one Kafka topic.
+    """
+    return source.select(
+        F.col("key").cast("string").alias("topic"), F.col("value").alias("payload"),
+        F.lit(None).cast("int").alias("qos"), F.lit(False).alias("retain"),
+        F.lit(False).alias("dup"), F.lit(None).cast("int").alias("packet_id"),
+        F.col("timestamp").alias("received_at"),
+        (F.col("partition").cast("bigint") * PARTITION_OFFSETS + F.col("offset")).alias("offset"),
+    )  # fmt: skip
 
 
 def bronze(source):

@@ -4,6 +4,7 @@ done in the module of its name. Exit status 2: the arguments or the broker's ans
 import logging
 import signal
 import time
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,9 +47,32 @@ def _stop_on_signals(stop):
         signal.signal(number, lambda *_: stop())
 
 
+def _configured(context, _, value):
+    """Defaults of all commands from a TOML file: a table for each command, a key an option."""
+    if value is None:
+        return
+    try:
+        told = tomllib.loads(Path(value).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.BadParameter(f"{value}: {error}")
+    context.default_map = {}
+    for name, options in told.items():
+        command = main.commands.get(name)
+        if command is None or not isinstance(options, dict):
+            raise click.BadParameter(f"{value}: [{name}] is no command")
+        known = {p.opts[-1].lstrip("-"): p.name for p in command.params}
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise click.BadParameter(f"{value}: [{name}] has no option {', '.join(unknown)}")
+        context.default_map[name] = {known[key]: given for key, given in options.items()}
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--config", callback=_configured, expose_value=False, metavar="FILE.toml",
+              help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
 def main():
-    """From an MQTT broker to Parquet tables: bridge, ingest, gold, report; and the wire: audit."""
+    """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
+    compact and replay), gold, report; and the wire: audit."""
     _log_to_stderr()
 
 
@@ -111,6 +135,14 @@ def _spark(memory, extra):
         raise Problem(str(error))
 
 
+def _pairs(_, __, value):
+    pairs = [item.partition("=") for item in value]
+    for (key, equals, _rest), item in zip(pairs, value):
+        if not key or not equals:
+            raise click.BadParameter(f"{item!r} is not KEY=VALUE")
+    return {key: rest for key, _equals, rest in pairs}
+
+
 def _conf(_, __, value):
     pairs = [item.partition("=") for item in value]
     for (key, equals, _rest), item in zip(pairs, value):
@@ -171,7 +203,9 @@ def _wait_for_spool(folders, once):
 
 
 @main.command()
-@click.option("--spool", required=True, help="its folder (several: separated by commas)")
+@click.option("--spool", help="its folder (several: separated by commas)")
+@click.option("--kafka", multiple=True, callback=_pairs, metavar="KEY=VALUE",
+              help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
 @click.option("--tables", required=True, type=click.Path(file_okay=False), help="their folder")
 @click.option("--once", is_flag=True, help="take what is there and end")
 @click.option("--interval", type=click.FloatRange(0.1, 86_400), default=10.0,
@@ -182,14 +216,17 @@ def _wait_for_spool(folders, once):
               help="join the small files of a table's day when there are so many")  # fmt: skip
 @_with_decoders
 @_with_spark
-def ingest(spool, tables, once, interval, max_rows, consumer, compact_files, memory, conf):
+def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_files, memory, conf):
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     from .ingest import InUse, Lock, Runner, check
     from .spool import CONSUMER_NAME, SpoolError
 
     if not CONSUMER_NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
-    _wait_for_spool(spool, once)
+    if bool(spool) == bool(kafka):
+        raise Problem("one of --spool and --kafka is needed")
+    if spool:
+        _wait_for_spool(spool, once)
     try:
         lock = Lock(tables)
         check(tables)
@@ -198,7 +235,7 @@ def ingest(spool, tables, once, interval, max_rows, consumer, compact_files, mem
     spark = _spark(memory, conf)
     lock.holds(spark)
     runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
-                    compact_files=compact_files)  # fmt: skip
+                    compact_files=compact_files, kafka=kafka)  # fmt: skip
     _stop_on_signals(runner.stop)
     try:
         runner.run()

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from . import bronze, compact, silver, source
+from . import bronze, compact, metrics, silver, source
 from .spool import SpoolError, replace_file
 from .tables import Tables, ddl, place, staged_files
 
@@ -376,14 +376,18 @@ class Lock:
 class Runner:
     """Runs the query until it is done or stopped, and again when it fails.
 
+    spool: folder of a spool, or several separated by commas; None with `kafka`, the options of
+    Spark's format("kafka"), which then is the source (bronze.from_kafka has what it must hold)
     once: take what is there and end; else a batch every `interval` seconds
     rows: most messages in a batch;   patience: failures in a row without a batch between them
     """
 
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
-                 consumer="ingest", on_batch=None, patience=4, compact_files=None):  # fmt: skip
+                 consumer="ingest", on_batch=None, patience=4, compact_files=None,
+                 kafka=None):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
+        self.kafka = kafka
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer}
         self.ingest = Ingest(spark, root, self._batch, compact_files)
         self.ingest.tables.clean()
@@ -400,7 +404,11 @@ class Runner:
         self._stopping = True
 
     def _start(self):
-        frame = self.spark.readStream.format("mqtt").options(**self.options).load()
+        if self.kafka:
+            held = self.spark.readStream.format("kafka").options(**self.kafka).load()
+            frame = bronze.from_kafka(held)
+        else:
+            frame = self.spark.readStream.format("mqtt").options(**self.options).load()
         writer = frame.writeStream.foreachBatch(self.ingest).queryName("ingest")
         writer = writer.option("checkpointLocation", str(self.ingest.checkpoint))
         if self.once:
@@ -409,6 +417,14 @@ class Runner:
 
     def run(self):
         """Raises StreamingQueryException when it keeps failing."""
+        listener = metrics.Progress(self.ingest.tables.root, "ingest")
+        self.spark.streams.addListener(listener)
+        try:
+            self._run()
+        finally:
+            self.spark.streams.removeListener(listener)
+
+    def _run(self):
         while not self._stopping:
             query = self._start()
             try:

@@ -7,6 +7,7 @@ import base64
 import datetime
 import io
 from pathlib import Path
+from statistics import median
 
 import jinja2
 import pyarrow.compute as pc
@@ -38,6 +39,9 @@ removed</th><th>restarts</th><th>quarantined</th><th>latency, median s</th><th>l
 <td>{{ "%.2f"|format(d.latency_p50_s) if d.latency_p50_s is not none else "no clock" }}</td>
 <td>{{ d.last_received.strftime("%Y-%m-%d %H:%M:%S") if d.last_received else "" }}</td></tr>
 {% endfor %}</table>
+{% if batches %}<h2>Batches</h2><p>{{ batches.count }} batches with {{ batches.rows }} messages;
+median {{ "%.1f"|format(batches.seconds) }} s a batch, {{ "%.0f"|format(batches.rate) }}
+messages a second of it, the last at {{ batches.last }}.</p>{% endif %}
 {% if reasons %}<h2>Quarantine</h2><table><tr><th>reason</th><th>messages</th></tr>
 {% for reason, count in reasons %}<tr><td>{{ reason }}</td><td>{{ count }}</td></tr>{% endfor %}
 </table>{% endif %}
@@ -96,6 +100,19 @@ def _plot(rows):
     return base64.b64encode(out.getvalue()).decode()
 
 
+def _batches(root):
+    """What the batches cost, from the lines of metrics.py; None without any."""
+    from . import metrics
+
+    lines = metrics.read(root)
+    if not lines:
+        return None
+    rates = [line["rows_per_second"] for line in lines if line["rows_per_second"]]
+    return {"count": len(lines), "rows": sum(line["rows"] for line in lines),
+            "seconds": median(line["seconds"] for line in lines),
+            "rate": median(rates) if rates else 0, "last": lines[-1]["time"]}  # fmt: skip
+
+
 def build(root, out):
     """Write the report on the tables below `root` to the file `out`. Raises NoTables."""
     devices = _read(root, "gold_device")
@@ -120,6 +137,7 @@ def build(root, out):
             plots.append((f"{d['group']}/{d['device']}", _plot(rows), unclocked))
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(devices=devices, plots=plots, reasons=reasons,
+                       batches=_batches(root),
                        readings=sum(d["readings"] for d in devices),
                        quarantined=sum(count for _, count in reasons))  # fmt: skip
     Path(out).parent.mkdir(parents=True, exist_ok=True)

@@ -44,16 +44,36 @@ def settings(memory, cores):
     }
 
 
+def cluster_settings():
+    """What the tables need wherever the session runs: nothing of a laptop."""
+    kept = ("spark.sql.session.timeZone", "spark.sql.maxConcurrentOutputFileWriters",
+            "spark.hadoop.parquet.enable.summary-metadata", "spark.sql.parquet.compression.codec",
+            "spark.sql.parquet.outputTimestampType",
+            "spark.sql.sources.partitionColumnTypeInference.enabled",
+            "spark.sql.execution.arrow.maxRecordsPerBatch")  # fmt: skip
+    local = settings("1g", 1)
+    return {key: local[key] for key in kept}
+
+
 def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None):
     """A SparkSession: the one that runs, or a local one. extra: more configuration (dict).
 
-    Raises java.NoJava.
+    Under spark-submit what it was told, or finds in its configuration, stands; only what it leaves
+    open is set, and neither master nor Java is chosen here. Raises java.NoJava.
     """
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit
+        told = SparkConf()
+        builder = SparkSession.builder.appName(name)
+        for key, value in {**cluster_settings(), **(extra or {})}.items():
+            if not told.contains(key):
+                builder = builder.config(key, value)
+        return builder.getOrCreate()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

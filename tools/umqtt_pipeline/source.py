@@ -8,6 +8,8 @@ Options
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
                      digits, - and _); without it nothing is ever deleted on its account
+    broker           HOST:PORT: run the bridge inside the source (embedded.py), with path as its
+                     spool, for a laptop; topics: its topic filters, separated by commas
     skipDamaged      true: leave out blocks that fail their check instead of failing the query
 
 An offset is {spool id: [position of a block, packets of it to skip]}; the id makes a spool that
@@ -31,8 +33,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from . import embedded, wire
 from . import spool as spooling
-from . import wire
 from .spool import BLOCK, SegmentReader, SpoolError
 from .vectors import slices
 
@@ -66,6 +68,9 @@ class Options:
         self.folders = [p.strip() for p in (given.get("path") or "").split(",") if p.strip()]
         if not self.folders:
             raise ValueError('format("mqtt") needs the option path: the folder of a spool')
+        self.broker, self.topics = given.get("broker"), given.get("topics")
+        if self.broker:
+            embedded.check(self.folders)
         self.rows = self._number(given, "maxRowsPerBatch", DEFAULT_ROWS, 0)
         self.partitions = self._number(given, "numPartitions", 2, 1)
         self.consumer = given.get("consumer")
@@ -250,9 +255,15 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options):
         self.options = options
         self._target = None  # the end for available-now
+        self._bridge = None
         self._done = None  # the end of the last batch that can no longer be replayed
 
     def _spools(self):
+        if self.options.broker:
+            if self._bridge is None:
+                given = self.options
+                self._bridge = embedded.Embedded(given.broker, given.folders[0], given.topics)
+            self._bridge.ensure()
         return {spooling.spool_id(folder): folder for folder in self.options.folders}
 
     @staticmethod
@@ -317,6 +328,10 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._done is not None:
             self._tell(self._done)
         self._done = end
+
+    def stop(self):
+        if self._bridge is not None:
+            self._bridge.stop()
 
     def _tell(self, offset):
         if self.options.consumer is None:

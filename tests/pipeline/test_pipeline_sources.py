@@ -1,0 +1,128 @@
+"""Other ways in and out: the bridge inside the source, Kafka's rows, Delta, files of options,
+spark-submit."""
+
+import os
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import paho.mqtt.publish
+import pytest
+from pipeline_kit import QUICK, fill, publish, run, senml, topic, wait_for
+from pipeline_tables import numbers
+from pyspark.sql import Row
+from umqtt_pipeline import bronze, metrics, silver, spool
+
+BIN = Path(sys.executable).parent
+
+
+def streamed(spark, folder, checkpoint, function, **options):
+    frame = spark.readStream.format("mqtt").options(path=str(folder), **options).load()
+    writer = frame.writeStream.foreachBatch(function)
+    return writer.option("checkpointLocation", str(checkpoint))
+
+
+def test_the_bridge_inside_the_source(spark, broker, tmp_path):
+    """A laptop needs one program: messages sent after the query began come; it ends with it."""
+    found = []
+    query = streamed(
+        spark, tmp_path / "spool", tmp_path / "checkpoint",
+        lambda df, n: found.extend(bytes(r.payload) for r in df.collect()),
+        broker=f"127.0.0.1:{broker.port}", topics="fleet/+/+/telemetry,plain/#",
+    ).trigger(processingTime="200 milliseconds").start()  # fmt: skip
+    try:
+        log = tmp_path / "spool" / "bridge.log"
+        wait_for(lambda: log.exists() and "subscribed" in log.read_text(), 60, "the bridge")
+        sent = [senml(n) for n in range(1, 6)]
+        told = [(topic(), payload, 1) for payload in sent] + [("plain/x", b"hello", 1)]
+        paho.mqtt.publish.multiple(told, port=broker.port)
+        wait_for(lambda: len(found) == 6, 60, "the messages")
+    finally:
+        query.stop()
+    assert sorted(found) == sorted([*sent, b"hello"])
+
+    def free():
+        try:
+            spool.SpoolWriter(tmp_path / "spool").close()
+            return True
+        except spool.SpoolError:
+            return False
+
+    wait_for(free, 60, "the end of the bridge")
+
+
+def test_a_refused_bridge_inside_the_source_says_so(spark, tmp_path):
+    query = streamed(spark, tmp_path / "spool", tmp_path / "checkpoint", lambda df, n: None,
+                     broker="nohost").start()  # fmt: skip
+    with pytest.raises(Exception, match="HOST:PORT"):
+        query.awaitTermination(60)
+
+
+def test_kafka_rows_become_silver(spark):
+    """As far as it goes without Kafka: its schema, and the same functions behind it."""
+    at = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    rows = [Row(key=topic("dev1").encode(), value=senml(n), topic="mqtt", partition=p, offset=n,
+                timestamp=at, timestampType=0) for n, p in ((1, 0), (2, 1), (2, 2))]  # fmt: skip
+    schema = ("key binary, value binary, topic string, partition int, offset bigint, "
+              "timestamp timestamp, timestampType int")  # fmt: skip
+    held = bronze.bronze(bronze.from_kafka(spark.createDataFrame(rows, schema)))
+    assert [f.name for f in held.schema] == list(bronze.COLUMNS)
+    none = spark.createDataFrame([], "group string, device string, epoch string, "
+                                 "first bigint, last bigint")  # fmt: skip
+    told = silver.with_fate(silver.decode(held), none).collect()
+    assert sorted((r.sequence, r.fate) for r in told) == [(1, "new"), (2, "duplicate"), (2, "new")]
+    assert len({r.offset for r in told}) == 3
+
+
+def test_a_batch_is_once_in_delta(spark, tmp_path):
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    from umqtt_pipeline import delta
+
+    fill(tmp_path / "spool", [publish(senml(n)) for n in range(1, 11)])
+    rows = spark.read.format("mqtt").load(str(tmp_path / "spool"))
+    target = str(tmp_path / "delta")
+    append = delta.writer(target, "query")
+    append(rows.where("packet_id = 1").limit(4), 0)
+    append(rows.limit(6), 1)
+    append(rows.limit(6), 1)  # run again after a kill
+    assert deltalake.DeltaTable(target).to_pyarrow_table().num_rows == 10
+    delta.writer(target, "another query")(rows.limit(1), 0)
+    assert deltalake.DeltaTable(target).to_pyarrow_table().num_rows == 11
+
+
+def test_spark_submit_and_a_file_of_options(tmp_path):
+    """As on a cluster: what spark-submit is told stands; the options come from a file."""
+    fill(tmp_path / "spool", [publish(senml(n)) for n in (1, 2, 2, 5)])
+    config = tmp_path / "site.toml"
+    config.write_text(f'[ingest]\nspool = "{tmp_path}/spool"\ntables = "{tmp_path}/tables"\n'
+                      "once = true\nmax-rows = 100\n")  # fmt: skip
+    import umqtt_pipeline
+    from umqtt_pipeline.java import java_home
+
+    entry = Path(umqtt_pipeline.__file__).with_name("__main__.py")
+    done = subprocess.run(
+        [BIN / "spark-submit", "--master", "local[1]", "--conf", "spark.ui.enabled=false",
+         *QUICK, entry, "--config", config, "ingest"], capture_output=True, text=True,
+        timeout=240, env={**os.environ, "JAVA_HOME": str(java_home()),
+                          "PYSPARK_PYTHON": sys.executable})  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert numbers(tmp_path / "tables") == [1, 2, 5]
+    lines = metrics.read(tmp_path / "tables")
+    assert [line["rows"] for line in lines] == [4] and lines[0]["parts"]["triggerExecution"] > 0
+
+
+@pytest.mark.parametrize("text,words", [
+    ("[ingest", "toml"), ("[fly]\nx = 1", "no command"), ("[bridge]\nspeed = 1", "speed"),
+    ("[bridge]\nbroker = \"nohost\"\nspool = \"x\"", "HOST:PORT")])
+def test_a_bad_file_of_options(tmp_path, text, words):
+    (tmp_path / "x.toml").write_text(text)
+    done = run("--config", tmp_path / "x.toml", "bridge")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_of_spool_and_kafka(tmp_path):
+    for more in ((), ("--spool", "x", "--kafka", "subscribe=y")):
+        done = run("ingest", "--tables", tmp_path, *more)
+        assert done.returncode == 2 and "one of --spool and --kafka" in done.stderr
