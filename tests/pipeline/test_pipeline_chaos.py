@@ -4,7 +4,7 @@ import pytest
 from chaos import TURNS, Chaos, same_for_spark
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_killed_anywhere_the_tables_are_the_same(spark, tmp_path):
     campaign = Chaos(tmp_path, 6)
     try:
