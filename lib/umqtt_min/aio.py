@@ -376,7 +376,7 @@ class MQTTClient:
     async def _read(self, sock):
         # Serves one connection: a message is handled as soon as it is there.
         core = self.core
-        wait = _core and getattr(core._tx.wait, "_poll", None)
+        wait = _core and core._tx.poll
         while core.sock is sock:
             if not self._room():
                 self._taken.clear()

@@ -1,68 +1,88 @@
 """MQTTClient: the API, and what becomes of each packet that comes in.
 
-Knows: who may call what when. Never knows: the bytes of a packet beyond its
-first (transmit.py, receive.py), flash and the layout of the store; what is in
-flight is session.py's where there is a store.
+Knows: who may call what when, QoS 0 and 1, the keep-alive. Never knows: flash and the
+layout of the store; what is in flight is session.py's where there is a store.
 
 One flag, `_busy`, guards stream, parser and store. A keep-alive tick that finds
 it set does nothing: the pump that holds it looks at the clock itself.
+
+This module and wire.py are what every program pays for. A method that is not here,
+with a name that lazy.py lists, is loaded into the class when it is first used.
 """
 
 from time import ticks_add, ticks_diff, ticks_ms
 
 from micropython import const
 
-from .errors import BUSY, ECONNRESET, ENOTCONN, PROTOCOL, TIMEOUT, MQTTException
-from .protocol import ID_MAX, LITTLE, LOGIN, MQTT_3_1_1, STRICT, TOPIC_MAX
-from .receive import Receiver
-from .topics import check_name, check_utf8
-from .transmit import Transmitter
+from .wire import Receiver, Sender
+
+# Always 0, and true for type checkers, which do not look into const().
+TYPE_CHECKING = const(0)
+if TYPE_CHECKING:
+    from typing import Any
 
 # What _busy says: who has the stream. Odd: nobody else may touch it.
-_FREE = const(0)
-_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 _MAIN = const(1)
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
-_TICK = const(3)
+
+_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
+
+# As in errors.py and counters.py
+_PROTOCOL = const(16)
+_TIMEOUT = const(17)
+_BUSY = const(21)
+_CLOSED = const(1)
+_SENT = const(2)
+_ACKED = const(3)
+_UNEXPECTED = const(8)
+_FORGOTTEN = const(9)
+_PINGS = const(10)
+_LAST_ERROR = const(13)
+
+_BYTES = (bytes, bytearray, memoryview)
+_FIXED = (bytes, str)
+
+# OASIS MQTT 3.1.1, as protocol.py explains it.
+MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
+_LITTLE = const(4)
 
 
-class Counters:
-    """What happened since the client was made; all int."""
+class MQTTException(Exception):
+    """What the broker refused or did wrong, or what could not be kept.
 
-    connects = 0
-    closed = 0  # connections that ended without disconnect()
-    sent = 0  # PUBLISH sent, first time or again
-    acked = 0  # QoS 1 and 2 publishes acknowledged to the end
-    redelivered = 0  # PUBLISH or PUBREL sent again
-    received = 0  # messages given to the application
-    duplicates = 0  # QoS 2 messages that had been received before
-    oversize = 0  # messages longer than max_message, acknowledged unread
-    unexpected = 0  # acknowledgements of something unknown
-    forgotten = 0  # QoS 1 and 2 publishes given up without a store
-    pings = 0
-    lost_sessions = 0
-    stall = 0  # longest time without progress in a write, in ms
-    last_error = 0  # errno, or reason of an MQTTException + 1000
+    reason: one of the constants of errors.py (`args[0]`, as umqtt.simple has it).
+    detail: what it is about: bytes of a topic filter, a statement id, or None.
+    pid: packet identifier of the message concerned, 0 if none.
+    stored: True if that message is in the store and will be sent again by
+        itself: it must not be published once more.
+    """
 
+    def __init__(self, reason, detail=None, pid=0, stored=False):
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+        self.pid = pid
+        self.stored = stored
 
-def _bytes(s):
-    return s.encode() if isinstance(s, str) else s
-
-
-def _field(name, s):
-    # A field of CONNECT has a two-byte length.
-    if s is not None and len(s) > 65535:
-        raise ValueError("%s: 65535 bytes at most" % name)
-
-
-def _string(name, s):
-    # ... and is UTF-8 unless it is binary [MQTT-3.1.3-4, -11].
-    _field(name, s)
-    if s is not None:
+    def __str__(self):
         try:
-            check_utf8(s)
-        except ValueError as e:
-            raise ValueError("%s: %s" % (name, e))
+            from .reasons import text
+
+            return text(self)
+        except MemoryError:  # no room for the words
+            return str(self.reason)
+
+    def __repr__(self):  # MicroPython prints it under a traceback
+        return "MQTTException: " + str(self)
+
+
+def plain(s):
+    """True if bytes-like `s` is 1 to 32767 bytes of ASCII without control
+    characters' U+0000 and without wildcards: a good topic name, nothing to look up."""
+    for b in s:
+        if not 0 < b < 127 or b == 35 or b == 43:
+            return False
+    return 0 < len(s) < 32768
 
 
 class MQTTClient:
@@ -90,13 +110,20 @@ class MQTTClient:
     piece = 0  # set_view_callback(): where a piece stands in its payload
     session_present = None
     lw_topic = None
-    lw_msg = b""
-    lw_flags = 0
+    sock: "Any" = None
+    connected = False  # True between connect() and the end of the connection
     _views = None
+    _session: "Any" = None
+    _topic = None  # the last topic to publish to that was checked
+    _heard = None  # the last topic of a message that was checked
     _one = False  # wait_msg(): stop after one message
-    _error = ENOTCONN
-    _granted = b""
-    _codes = 0
+    _error = 107  # ENOTCONN
+    _busy = 0
+    _alarm = None  # the machine.Timer of the keep-alive, while it runs
+    _asked = None  # when the PINGREQ was sent that is not answered
+    _waiting = 0  # packet id whose acknowledgement somebody waits for
+    _ack = 0  # the acknowledgement that came: first byte of the packet
+    pid = 0
 
     def __init__(
         self,
@@ -118,101 +145,74 @@ class MQTTClient:
         max_message=32768,
         connector=None
     ):
-        self.sock = None
-        self._busy = _FREE
-        self._session = None
-        self._keep = None
-        self._topic = None  # the last topic to publish to that was checked
-        self._heard = None  # the last topic of a message that was checked
-        self._block = True  # publish(wait=...), on its way down
-        self._inbox = store  # incoming QoS 2 ids; in RAM where there is no store
-        self._delivered = 0  # the first byte of the last PUBLISH that was delivered
-        self._waiting = 0  # packet id whose acknowledgement somebody waits for
-        self._ack = 0  # the acknowledgement that came: first byte of the packet
-        self.pid = 0
-        self.counters = Counters()
-        self.client_id = _bytes(client_id)
+        self._n = [0] * 14  # see counters.py
+        self.client_id = self._bytes(client_id)
         self.server = server
         self.port = port or (8883 if ssl else 1883)
-        self.user = _bytes(user)
-        self.pswd = _bytes(password)
+        self.user = user
+        self.pswd = password
         self.keepalive = keepalive
         self.ssl = ssl
         self.ssl_params = ssl_params
         self.protocol = protocol
-        self.store = store
+        self.store = self._inbox = store  # incoming QoS 2 ids: qos2.py without a store
         self.timer = timer
         self.max_message = max_message
         self.connector = connector
-        self._check_arguments(buffer_size)
         self._tmo = int(timeout * 1000)
-        self._tx = Transmitter(buffer_size, self._tmo, self.counters, self._failed)
-        self._rx = Receiver(buffer_size, self)
+        if not (plain(self.client_id) and 0 <= keepalive < 65536 and buffer_size > 63) or (
+            user is not None or password is not None or protocol is not MQTT_3_1_1
+        ):
+            self._check_arguments(buffer_size)
+        self._tx = Sender(self, buffer_size)
+        self._rx = Receiver(self, buffer_size)
         if store:
-            from .session import Session
+            self._begin_session(window)
+        if type(self) is not MQTTClient:
+            self._complete()  # super() finds no method that is loaded later
 
-            self._session = Session(self, store, window)
+    if TYPE_CHECKING:  # these are loaded when they are first used, from where lazy.py says
 
-    def _check_arguments(self, buffer_size):
-        most = self.protocol[ID_MAX]
-        if not 0 <= self.keepalive <= 65535:
-            raise ValueError("keepalive: 0 to 65535 seconds")
-        if self.pswd is not None and self.user is None:
-            raise ValueError("password without user [MQTT-3.1.2-22]")
-        if self.user is not None and not self.protocol[LOGIN]:
-            raise ValueError("this protocol version has no user name")
-        _string("client_id", self.client_id)
-        _string("user", self.user)
-        _field("password", self.pswd)
-        if buffer_size < 64:
-            raise ValueError("buffer_size: 64 bytes or more")
-        if most and not 0 < len(self.client_id) <= most:
-            raise ValueError("client_id: 1 to %d bytes" % most)
+        from .counters import Counters
+
+        counters: Counters  # what happened since the client was made
+        inflight: int  # messages in the store whose acknowledgement has not come yet
+
+        def set_callback(self, f): ...
+        def set_view_callback(self, f): ...
+        def wait_msg(self): ...
+        def set_last_will(self, topic, msg, retain=False, qos=0): ...
+        def publisher(self, topic, retain=False, qos=0): ...
+        def subscribe(self, topic, qos=0, timeout=None): ...
+        def unsubscribe(self, topic, timeout=None): ...
+        def flush(self, timeout=None): ...
+        def confirm(self, seq): ...
+        def republish(self, first, last): ...
+        def _check_arguments(self, buffer_size): ...
+        def _begin_session(self, window): ...
+        def _complete(self): ...
+        def _check_name(self, topic, limit): ...
+        def _cannot_wait(self): ...
+        def _odd(self, what): ...
+        def _send_large(self, op, topic, msg): ...
+        def _large(self): ...
+        def _rare(self, op): ...
+        def _on_publish(self, op): ...
+
+    else:
+
+        def __getattr__(self, name):
+            if name == "inflight":  # the one that is asked for again and again
+                return self.store.live - self.store.held if self.store else 0
+            from .lazy import find
+
+            return find(self, name)
+
+    def _bytes(self, s):
+        # str or bytes-like as bytes-like.
+        return s.encode() if isinstance(s, str) else s if isinstance(s, _BYTES) else self._odd(s)
 
     # The connection
-
-    def set_callback(self, f):
-        """f(topic, msg) is called with bytes for each message received."""
-        self.cb = f
-
-    def set_view_callback(self, f):
-        """f(topic, payload, flags, left) is called instead, and nothing is copied.
-
-        topic, payload: memoryviews of the receive buffer, good until f returns;
-        flags: retain | QoS << 1 | DUP << 3; left: bytes of the payload still to come.
-        A message longer than the buffer comes in pieces: `client.piece` is then
-        where the piece stands in the payload, and left is 0 with the last one; after
-        a lost connection it begins again at 0. It is acknowledged after the last.
-        """
-        from .views import hand
-
-        self._views = f
-        self._hand = hand
-
-    def set_last_will(self, topic, msg, retain=False, qos=0):
-        """What the broker publishes when this client is lost [MQTT 3.1.1, 3.1.2.5].
-
-        topic, msg: str or bytes; qos: 0, 1 or 2. Raises ValueError.
-        """
-        topic = _bytes(topic)
-        if not 0 <= qos <= 2:
-            raise ValueError("qos: 0, 1 or 2")
-        check_name(topic, self.protocol[TOPIC_MAX])
-        msg = _bytes(msg)
-        _field("last will", msg)
-        self.lw_topic = topic
-        self.lw_msg = msg
-        self.lw_flags = 4 | qos << 3 | (0x20 if retain else 0)
-
-    @property
-    def connected(self):
-        """True between connect() and the end of the connection."""
-        return self.sock is not None
-
-    @property
-    def inflight(self):
-        """Messages in the store whose acknowledgement has not come yet."""
-        return self.store.live - self.store.held if self.store else 0
 
     def connect(self, clean_session=None, timeout=None):
         """Connect, log in, and take up the session.
@@ -225,49 +225,28 @@ class MQTTClient:
         """
         from .connect import connect
 
-        if self._busy > _MAIN:
-            raise MQTTException(BUSY)
-        if clean_session is None:
-            clean_session = self.store is None
-        if not (clean_session or self.client_id):
-            raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
-        self._close()
-        self._busy = _MAIN
-        try:
-            connect(self, clean_session, self._tmo if timeout is None else int(timeout * 1000))
-        except BaseException as e:
-            self._lost(e)
-            raise
-        self._busy = _FREE
-        return bool(self.session_present)
+        return connect(self, clean_session, timeout)
 
     def disconnect(self):
         """Send DISCONNECT and close; does nothing without a connection."""
         if self._busy > _MAIN:
-            raise MQTTException(BUSY)
+            raise MQTTException(_BUSY)
         if self.sock:
             self._busy = _MAIN
             try:
-                self._tx.control(0xE0, 0)
+                self._tx.control(0xE0)
             except OSError:
                 pass  # it is closed all the same
             self._close()
 
-    def _open(self, sock, waiter):
-        # A stream that has neither sent nor received anything.
-        self.sock = self._tx.sock = sock
-        self._tx.wait = waiter
-        self._tx.left = 0
-        self._tx.nagle = True
-        self._tx.time = ticks_ms()
-        self._rx.open(sock)
-
     def _close(self):
         sock = self.sock
-        self._busy = _FREE
-        if self._keep:
-            self._keep.stop()
-        self._open(None, self._tx.wait)
+        self.connected = False
+        self.sock = self._tx.sock = self._rx.big = None
+        self._busy = self._tx.left = self._waiting = 0
+        if self._alarm:
+            self._alarm.deinit()
+            self._alarm = None
         if sock:
             try:
                 sock.close()
@@ -277,36 +256,34 @@ class MQTTClient:
     def _lost(self, e):
         # The connection ends because of `e`; who calls raises it.
         if self.sock:
-            self.counters.closed += 1
-        self._error = ECONNRESET
+            self._n[_CLOSED] += 1
+        self._error = 104
         if isinstance(e, MQTTException):
-            self.counters.last_error = 1000 + e.reason
+            self._n[_LAST_ERROR] = 1000 + e.reason
         elif isinstance(e, OSError):
             if e.args and isinstance(e.args[0], int):
                 self._error = e.args[0]
-            self.counters.last_error = self._error
+            self._n[_LAST_ERROR] = self._error
         self._close()
         return e
 
     def _failed(self):
         # As _lost(), where a name for the exception would cost a frame from the heap.
         if self.sock:
-            self._lost(OSError(ECONNRESET))
-        self._busy = _FREE
+            self._lost(OSError(104))
+        self._busy = 0
 
     def _bad(self, what):
         # The broker broke the protocol [MQTT-4.8.0-1]: `what` is a statement or packet.
-        raise self._lost(MQTTException(PROTOCOL, what))
+        raise self._lost(MQTTException(_PROTOCOL, what))
 
     def _enter(self):
-        # Take the stream for a packet; returns what `_busy` goes back to.
+        # Take the stream for a packet; `_busy &= 2` gives it back.
         if self._busy & 1:  # a timer of the application came in between
-            raise MQTTException(BUSY)
+            raise MQTTException(_BUSY)
         if self.sock is None:
             raise OSError(self._error)
-        b = self._busy
-        self._busy = _MAIN
-        return b
+        self._busy |= 1
 
     # Sending
 
@@ -319,90 +296,81 @@ class MQTTClient:
         Returns the packet identifier, None at QoS 0. Raises OSError, ValueError,
         MQTTException (.stored tells whether the store will send it again).
         """
-        if isinstance(topic, str):
-            topic = topic.encode()
-        if isinstance(msg, str):
-            msg = msg.encode()
         if topic is not self._topic:
             self._check(topic)
-        if len(msg) > _MOST:  # here, not with the stream in hand
-            raise ValueError("message of %d bytes" % len(msg))
+        if not isinstance(msg, _BYTES):
+            msg = self._bytes(msg)
         if qos:
             self._block = wait
-            qos = qos << 1 | (1 if retain else 0)
-            return self._publish_acked(topic, msg, qos)
-        self._publish0(topic, msg, 0x31 if retain else 0x30)
+            return self._publish_acked(msg, qos << 1 | (1 if retain else 0))
+        if self._busy & 1 or self.sock is None:
+            self._enter()
+        self._busy |= 1
+        self._tx.publish(0x31 if retain else 0x30, self._name, msg)
+        self._busy &= 2
+        self._n[_SENT] += 1
 
     def _check(self, topic):
-        # bytes do not change: what was checked once need not be checked again.
-        check_name(topic, self.protocol[TOPIC_MAX])
-        if isinstance(topic, bytes):
+        # str and bytes do not change: what was checked once need not be checked again.
+        self._topic = None
+        name = self._name = self._bytes(topic)
+        if not plain(name):
+            self._check_name(name, self.protocol[2])
+        if isinstance(topic, _FIXED):
             self._topic = topic
 
-    def _publish0(self, topic, msg, op):
-        b = self._enter()
-        self._tx.publish(op, topic, 0, msg)
-        self._busy = b
-        self.counters.sent += 1
-
-    def _publish_acked(self, topic, msg, flags):
+    def _publish_acked(self, msg, flags):
         if not 2 <= flags <= 5:
             raise ValueError("qos: 0, 1 or 2")
         if self._tx.nagle:
             self._tx.prompt()  # it must not wait for the TCP ACK of what went before
         if self._session:
-            return self._session.publish(topic, msg, flags)
+            return self._session.publish(self._name, msg, flags)
         if not self._block or self._busy == _CALLBACK:
-            raise ValueError("no acknowledgement can be awaited here: give the client a"
-                             " store, such as store=RAMStore()")
+            self._cannot_wait()
         self._enter()
-        self._next_pid()
-        pid = self._wire(self.pid)
+        self._tx.pid = self._wire(self._next_pid())
         # From here on the caller's buffers hold the message: after an error it is forgotten.
-        self.counters.forgotten += 1
-        flags |= 0x30
-        self._tx.publish(flags, topic, pid, msg)
-        return self._acked(flags)
+        self._n[_FORGOTTEN] += 1
+        self._tx.publish(0x30 | flags, self._name, msg)
+        self._n[_SENT] += 1
+        self._waiting = self.pid
+        self._end = ticks_add(ticks_ms(), self._tmo)
+        self._await(0x40 if flags & 2 else 0x70)
+        self._n[_FORGOTTEN] -= 1
+        self._n[_ACKED] += 1
+        return self.pid
 
-    def _acked(self, flags):
-        # The message that has just been sent is acknowledged to its end.
-        self.counters.sent += 1
-        flags = 0x40 if flags & 2 else 0x70
+    def _await(self, ack):
+        # Pump until the acknowledgement `ack` of `_waiting` is in, or it is `_end`; gives
+        # the stream back.
+        self._ack = 0
         try:
-            flags = self._await(self.pid, flags, self._tmo)
+            while self._ack != ack and self._step():
+                pass
         except OSError:
             self._failed()
-            if self._ack != flags:  # else it came with the end of the stream
+            if self._ack != ack:  # else it came with the end of the stream
                 raise
         except BaseException:
             self._failed()
             raise
-        self._busy = _FREE
-        if not flags:
-            raise MQTTException(TIMEOUT, None, self.pid)
-        self.counters.forgotten -= 1
-        self.counters.acked += 1
-        return self.pid
+        ack = self._ack != ack and self._waiting
+        self._busy = self._waiting = 0
+        if ack:
+            raise MQTTException(_TIMEOUT, None, ack)
 
-    def _await(self, pid, ack, end):
-        # Pump until the acknowledgement `ack` of `pid` is in, or `end` ms are over: False.
-        end = ticks_add(ticks_ms(), end)
-        self._waiting = pid
-        self._ack = 0
-        while True:
-            pid = ticks_diff(end, ticks_ms())
-            if pid <= 0:
-                break
-            self._idle(pid)
+    def _step(self):
+        # Wait until something comes, and pump once; False at the time `_end`.
+        left = ticks_diff(self._end, ticks_ms())
+        if left > 0:
+            self._idle(left)
             self._pump(False)
-            if self._ack == ack:
-                break
-        self._waiting = 0
-        return self._ack == ack
+        return left > 0
 
     def _wire(self, pid):
         # The value whose big-endian bytes are the packet identifier on the wire.
-        return pid >> 8 | (pid & 255) << 8 if self.protocol[LITTLE] else pid
+        return pid >> 8 | (pid & 255) << 8 if self.protocol[_LITTLE] else pid
 
     def _next_pid(self):
         # 1 to 65535, none that is in flight [MQTT-2.3.1-1, -2].
@@ -413,57 +381,13 @@ class MQTTClient:
 
     def ping(self):
         """Send PINGREQ; the answer is awaited by the keep-alive, not here."""
-        b = self._enter()
-        self._pingreq()
-        self._busy = b
+        self._enter()
+        self._ping()
+        self._busy &= 2
 
-    def _pingreq(self):
-        self.counters.pings += 1
-        self._tx.control(0xC0, 0)
-
-    def tick(self):
-        """What the keep-alive timer does: for those who have a timer of their own. It
-        may be called at any instant, also in the middle of another call. Never raises."""
-        if self._keep:
-            self._keep.tick(None)
-
-    def subscribe(self, topic, qos=0, timeout=None):
-        """Subscribe and wait for SUBACK; messages may come before it.
-
-        topic: one filter (str or bytes), or a list of (filter, qos);
-        timeout: seconds, None: the client's.
-        Returns the QoS granted, or a list of them. Raises MQTTException
-        SUBSCRIBE_REFUSED with the filter as detail, TIMEOUT; OSError; ValueError.
-        """
-        from .subscribe import subscribe
-
-        return subscribe(self, topic, qos, timeout)
-
-    def unsubscribe(self, topic, timeout=None):
-        """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
-        from .subscribe import unsubscribe
-
-        unsubscribe(self, topic, timeout)
-
-    # What only a store makes possible
-
-    def flush(self, timeout=None):
-        """Wait until all publishes are acknowledged.
-
-        timeout: seconds, None: the client's. Returns True, or False if it was
-        too short. Raises OSError when the connection ends.
-        """
-        return not self._session or self._session.flush(timeout)
-
-    def confirm(self, seq):
-        """The pipeline has made all up to sequence number `seq` durable: readings
-        held for that are released. Returns how many."""
-        return self._session.guarded(self.store.confirm, seq)
-
-    def republish(self, first, last):
-        """Send the held readings `first` to `last` once more, as new deliveries.
-        Returns how many."""
-        return self._session.guarded(self._session.again, first, last)
+    def _ping(self):
+        self._n[_PINGS] += 1
+        self._tx.control(0xC0)
 
     # Receiving
 
@@ -474,40 +398,23 @@ class MQTTClient:
         Returns the first byte of the last PUBLISH delivered, None if there was none.
         Raises OSError, MQTTException; what the callback raises.
         """
-        op = self._enter()
-        if op:
-            self._busy = op
-            raise MQTTException(BUSY)
+        if self._busy:
+            raise MQTTException(_BUSY)
+        self._enter()
         try:
             op = self._pump(False)
         except BaseException:
             self._failed()
             raise
-        self._busy = _FREE
+        self._busy = 0
         return op or None
-
-    def wait_msg(self):
-        """Wait, without limit, until one message has been delivered.
-
-        A link that is dead ends it (OSError) where there is a keep-alive.
-        """
-        self._one = True
-        try:
-            while True:
-                op = self.check_msg()
-                if op:
-                    return op
-                self._idle(1000)
-        finally:
-            self._one = False
 
     def _idle(self, ms):
         # Until something may be read, and not longer than the keep-alive allows.
-        if self._rx.whole():
-            return
-        if self.keepalive:
-            ms = min(ms, self.keepalive * 125)
-        self._tx.wait.readable(min(ms, 1000))
+        if not self._rx.whole():
+            if self.keepalive:
+                ms = min(ms, self.keepalive * 125)
+            self._tx.wait(1, min(ms, 1000))
 
     def _pump(self, tick):
         # All that has arrived; in a tick it stops before a PUBLISH.
@@ -530,130 +437,67 @@ class MQTTClient:
                     break
             elif not rx.fill():
                 break
-        if self._keep and not self._tx.left:
-            self._keep.check(not op)
+        if self.keepalive and not self._tx.left:
+            self._keep_alive(not op)
         if self._session and not tick:
             self._session.pump()
         return self._delivered
 
     def _handle(self, op):
-        t = op >> 4
-        if t == 3:
+        if op >> 4 == 3:
             self._on_publish(op)
-        elif op & 15 != (2 if t == 6 else 0) and self.protocol[STRICT]:
-            self._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
-        elif t == 13:
-            if self._rx.n:
-                self._bad("PINGRESP")
-        elif 4 <= t <= 7:
-            self._on_ack(t)
-        elif t == 9 or t == 11:
-            self._on_suback(t)
-        else:
-            self._bad("packet type %d" % t)
+        elif op == 0x40 and self._rx.n == 2:
+            op = self._pid(self._rx.p)
+            if self._session:
+                self._session.on_ack(4, self._wire(op))
+            elif self._wire(op) == self._waiting:
+                self._ack = 0x40
+            else:
+                self._n[_UNEXPECTED] += 1
+        elif op != 0xD0 or self._rx.n:  # PINGRESP says nothing
+            self._rare(op)
 
-    def _on_ack(self, t):
-        p = self._rx.p
-        if self._rx.n != 2:
-            self._bad("length of an acknowledgement")
-        pid = self._rx.buf[p] << 8 | self._rx.buf[p + 1]
-        if not pid:
-            self._bad("packet identifier 0 [MQTT-2.3.1-1]")
-        if t == 6:
-            # Released: the id may come again as another message [MQTT-4.3.3-2].
-            if self._inbox:
-                self._inbox.in_del(pid)
-            self._tx.control(0x70, pid)
+    def _pid(self, i):
+        # The packet identifier in the receive buffer at `i`, as it is on the wire.
+        i = self._rx.buf[i] << 8 | self._rx.buf[i + 1]
+        return i or self._bad("packet identifier 0 [MQTT-2.3.1-1]")
+
+    # The keep-alive. It reckons with ticks_ms: ticks of the timer get lost, it only wakes.
+
+    def _keep_alive(self, reading):
+        # PINGREQ after half the keep-alive without sending or without receiving; not
+        # a byte in another half: OSError, the link is dead [MQTT-3.1.2-23].
+        # reading: False where bytes may wait that cannot be read now.
+        rx = self._rx
+        now = ticks_ms()
+        if rx.heard:
+            self._asked = None
+        quiet = ticks_diff(now, self._tx.time) >= self.keepalive * 500
+        if self._asked is not None:
+            if reading and ticks_diff(now, self._asked) >= self.keepalive * 500:
+                raise self._lost(OSError(110))
+        elif quiet or ticks_diff(now, rx.time) >= self.keepalive * 500:
+            rx.heard = False
+            quiet = True
+            self._asked = now
+        if quiet:
+            self._ping()
+
+    def tick(self, timer=None):
+        """What the keep-alive timer does: for those who have a timer of their own. It
+        may be called at any instant, also in the middle of another call. Never raises."""
+        if self._busy & 1 or not (self.sock and self.keepalive):
             return
-        if self._session:
-            self._session.on_ack(t, self._wire(pid))
-        elif self._wire(pid) == self._waiting:
-            self._ack = t << 4
-        elif t != 5:
-            self.counters.unexpected += 1
-        if t == 5:
-            self._tx.control(0x62, pid)
-
-    def _on_suback(self, t):
-        from .subscribe import on_suback
-
-        on_suback(self, t)
-
-    def _on_publish(self, op):
-        p = self._rx.p + 2  # the topic, t bytes
-        pid = 0
-        t = self._rx.buf[p - 2] << 8 | self._rx.buf[p - 1] if self._rx.n > 1 else 65536
-        if op & 6 == 6 or p + t + (2 if op & 6 else 0) > self._rx.next:
-            self._bad("PUBLISH [MQTT-3.3.1-4]")
-        if op & 6:
-            pid = self._rx.buf[p + t] << 8 | self._rx.buf[p + t + 1]
-            if not pid:
-                self._bad("packet identifier 0 [MQTT-2.3.1-1]")
-            if op & 4 and self._seen(pid):
-                return
-        if self._views:
-            self._hand(self, p, p + t, op)
-        else:
-            self._deliver_small(p, p + t, pid)
-        self._delivered = op
-        if pid:
-            self._acknowledge(op, pid)
-
-    def _deliver_small(self, p, end, pid):
-        topic = bytes(self._rx.rungs[0][p:end])
-        if topic != self._heard:
-            self._hear(topic)
-        if pid:
-            end += 2
-        msg = bytes(self._rx.rungs[0][end : self._rx.next])
-        self._deliver(topic, msg)
-
-    def _hear(self, topic):
-        # The topic name of a PUBLISH is checked when it is another one.
+        self._busy |= 1
+        self._tx.patient = False
         try:
-            check_name(topic, 65535)
-        except ValueError as e:
-            self._bad("PUBLISH: %s [MQTT-3.3.2-1]" % e)
-        if not self._views or self._heard is None:
-            self._heard = bytes(topic)  # views: not a copy of each
-
-    def _deliver(self, topic, msg):
-        self.counters.received += 1
-        if self.cb is None:
-            return
-        # An exception ends the connection, in whoever pumps: the message is not
-        # acknowledged, it comes again with the next one.
-        self._busy = _CALLBACK
-        self.cb(topic, msg)
-        self._called()
-
-    def _called(self):
-        # The callback has returned; it may have closed the connection.
-        if self.sock is None:
-            raise OSError(self._error)
-        self._busy = _MAIN
-
-    def _seen(self, pid):
-        # An incoming QoS 2 message that was delivered already: only PUBREC again.
-        if self._known(pid):
-            self.counters.duplicates += 1
-            self._tx.control(0x50, pid)
-            return True
-        return False
-
-    def _known(self, pid):
-        if self._inbox is None:
-            from .inbox import Inbox
-
-            self._inbox = Inbox()
-        return self._inbox.in_has(pid)
-
-    def _acknowledge(self, op, pid):
-        # After the callback has returned; a QoS 2 id is durable before PUBREC.
-        if self._tx.nagle:
-            self._tx.prompt()  # the next acknowledgement must not wait for this one's TCP ACK
-        if op & 2:
-            self._tx.control(0x40, pid)
-        else:
-            self._inbox.in_add(pid)
-            self._tx.control(0x50, pid)
+            # No room to write: a tick does not wait for it.
+            if not (self._tx.left and self._tx.write()):
+                if self._busy & 2:
+                    self._keep_alive(False)  # the receive buffer is in use
+                else:
+                    self._pump(True)
+        except Exception:
+            self._failed()  # the next call of the application says so
+        self._tx.patient = True
+        self._busy &= 2

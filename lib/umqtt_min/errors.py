@@ -6,6 +6,8 @@ a full store can bring about is MQTTException. Nothing else escapes.
 
 from micropython import const
 
+from .client import MQTTException  # noqa: F401  (it stands where every program has it)
+
 # errno, as every port of MicroPython numbers it
 ECONNRESET = const(104)
 ENOTCONN = const(107)
@@ -26,26 +28,3 @@ STORE_FULL = const(20)
 BUSY = const(21)  # called from a callback where it must not wait
 CLOSED = const(22)  # the broker hung up instead of sending CONNACK
 SUBSCRIBE_REFUSED = const(128)  # SUBACK 0x80 [MQTT-3.9.3-2]
-
-
-class MQTTException(Exception):
-    """What the broker refused or did wrong, or what could not be kept.
-
-    reason: one of the constants of this module (`args[0]`, as umqtt.simple has it).
-    detail: what it is about: bytes of a topic filter, a statement id, or None.
-    pid: packet identifier of the message concerned, 0 if none.
-    stored: True if that message is in the store and will be sent again by
-        itself: it must not be published once more.
-    """
-
-    def __init__(self, reason, detail=None, pid=0, stored=False):
-        super().__init__(reason)
-        self.reason = reason
-        self.detail = detail
-        self.pid = pid
-        self.stored = stored
-
-    def __str__(self):
-        from .reasons import text
-
-        return text(self)

@@ -1,10 +1,13 @@
-"""Incoming QoS 2 packet identifiers in RAM, for a client without a store.
+"""Incoming QoS 2: a message is delivered once.
 
-Knows: which ids were received and not yet released [MQTT-4.3.3-2].
-Loaded with the first QoS 2 message. The stores have the same four methods.
+Knows: which packet identifiers were received and not yet released [MQTT-4.3.3-2]; in RAM
+for a client without a store. Loaded with a subscription at QoS 2 or the first such message.
+The stores have the same four methods as Inbox.
 """
 
 from array import array
+
+_DUPLICATES = 6  # as in counters.py
 
 
 class Inbox:
@@ -41,3 +44,18 @@ class Inbox:
         """Forget all: the session is gone."""
         for i in range(len(self._ids)):
             self._ids[i] = 0
+
+
+def _seen(self, pid):
+    # An incoming QoS 2 message that was delivered already: only PUBREC again.
+    if self._known(pid):
+        self._n[_DUPLICATES] += 1
+        self._tx.control(0x50, pid)
+        return True
+    return False
+
+
+def _known(self, pid):
+    if self._inbox is None:
+        self._inbox = Inbox()
+    return self._inbox.in_has(pid)

@@ -8,39 +8,54 @@ Loaded with the first such message.
 """
 
 
-from .packet import BODY, header
+from .receive import acknowledge, deliver, hear
 from .views import call
+from .wire import header
+
+_MOST = 268369912  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
+_RECEIVED = 5  # as in counters.py
+_OVERSIZE = 7
 
 
-def publish(tx, op, topic, pid, msg):
-    """Send a PUBLISH that does not fit into the buffer of Transmitter `tx`."""
-    _begin(tx, op, len(topic), len(msg) + 2 if pid else len(msg))
+def _send_large(self, op, topic, msg):
+    # A PUBLISH that does not fit into the buffer of wire.Sender.
+    tx = self._tx
+    if len(msg) > _MOST:
+        self._busy &= 2
+        raise ValueError("message of %d bytes" % len(msg))
+    _begin(tx, op, len(topic), len(msg) + 2 if op & 6 else len(msg))
     tx.send(topic, 0, len(topic))
-    if pid:
-        tx.buf[0] = pid >> 8
-        tx.buf[1] = pid & 255
+    if op & 6:
+        tx.buf[0] = tx.pid >> 8
+        tx.buf[1] = tx.pid & 255
         tx.send(tx.buf, 0, 2)
     tx.send(msg, 0, len(msg))
 
 
 def _begin(tx, op, topic, rest):
     # Fixed header and topic length.
+    tx.topic = None
     tx.prompt()  # it takes more than one write
     op = header(tx.buf, op, 2 + topic + rest)
-    tx.buf[BODY] = topic >> 8
-    tx.buf[BODY + 1] = topic & 255
-    tx.send(tx.buf, op, BODY + 2 - op)
+    tx.buf[5] = topic >> 8
+    tx.buf[6] = topic & 255
+    tx.send(tx.buf, op, 7 - op)
+
+
+def _large(self):
+    # The packet that wire.Receiver has just looked at does not fit into its buffer.
+    if self._rx.buf[self._rx.start] >> 4 != 3:
+        self._bad("packet of %d bytes" % self._rx.n)
+    Large(self)
 
 
 class Large:
-    """One long PUBLISH on its way in.
+    """One long PUBLISH on its way in."""
 
-    p: index of its body in the client's buffer; n: Remaining Length, bytes.
-    """
-
-    def __init__(self, client, p, n):
+    def __init__(self, client):
         self._client = client
         self._rx = rx = client._rx
+        n = rx.n
         self._op = rx.buf[rx.start]
         self._left = n  # bytes of the body that have not been handled
         self._head = bytearray(2)  # topic length; then topic and packet identifier too
@@ -52,7 +67,7 @@ class Large:
         end = rx.end
         rx.start = rx.end = 0
         rx.big = self
-        self._feed(p, end)
+        self._feed(rx.p, end)
 
     def more(self):
         """Read what is there and handle it; returns 0 if nothing came."""
@@ -96,7 +111,7 @@ class Large:
             if not self._pid:
                 c._bad("packet identifier 0 [MQTT-2.3.1-1]")
         self._topic = memoryview(self._head)[2 : 2 + topic]
-        c._hear(bytes(self._topic))
+        hear(c, bytes(self._topic))
         self._open(qos)
 
     def _open(self, qos):
@@ -135,17 +150,17 @@ class Large:
             except MemoryError:
                 self._drain = True
         if self._buf is not None and not self._drain:
-            c._deliver(bytes(self._topic), self._last)
+            deliver(c, bytes(self._topic), self._last)
             c._delivered = self._op
         elif self._drain:
-            c.counters.oversize += 1
+            c._n[_OVERSIZE] += 1
             if c.on_oversize:
                 c.on_oversize(self._size)
         else:
             c.piece = self._size - len(self._last)
             call(c, self._topic, self._last, self._op & 15, 0)
-            c.counters.received += 1
+            c._n[_RECEIVED] += 1
             c.piece = 0
             c._delivered = self._op
         if qos:
-            c._acknowledge(self._op, self._pid)
+            acknowledge(c, self._op, self._pid)

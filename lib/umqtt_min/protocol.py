@@ -2,7 +2,8 @@
 
 Knows: what differs between the versions on the wire. Never does: I/O, state.
 A row is what `MQTTClient(protocol=...)` takes. The rows of MQTT 3.1 and of the
-MQIpdp draft stand in legacy.py, so that only those who use them pay for them.
+MQIpdp draft stand in legacy.py, so that only those who use them pay for them, that of
+MQTT 3.1.1 in client.py.
 """
 
 from micropython import const
@@ -15,6 +16,3 @@ LITTLE = const(4)  # packet ids are little-endian
 SESSION = const(5)  # CONNACK tells Session Present, SUBACK tells failure
 STRICT = const(6)  # reserved bits in what the broker sends are an error
 LOGIN = const(7)  # CONNECT may carry user name and password
-
-# OASIS MQTT 3.1.1
-MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)

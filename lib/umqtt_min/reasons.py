@@ -17,6 +17,13 @@ _TEXT = {
 }
 
 
+def hint(client):
+    """Why a broker may have hung up on this client's CONNECT."""
+    if not client.keepalive:
+        return "some brokers refuse keepalive=0: give keepalive= 1 to 65535 seconds"
+    return "protocol, client id or login not to its liking?"
+
+
 def text(e):
     """The sentence for an MQTTException: reason, number, detail, fate of the message."""
     s = "[%s] %s" % (e.reason, _TEXT.get(e.reason, "refused by the broker"))

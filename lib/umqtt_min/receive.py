@@ -1,114 +1,99 @@
-"""The way in: bytes from a non-blocking stream, cut into packets.
+"""Messages from the broker: checked, handed to the application, acknowledged.
 
-Knows: a buffer, the fixed header, packets in pieces. Never knows: what a packet
-means. A packet that does not fit is received by large.py.
+Knows: section 3.3 of MQTT 3.1.1, when a message is acknowledged. Never knows: how its
+bytes came in. Loaded with set_callback(), subscribe() or the first message: who only
+publishes does not pay for it.
 """
-
-from time import ticks_ms
 
 from micropython import const
 
-from .errors import ECONNRESET
-from .packet import length, move
+from .client import plain
 
-_RUNGS = const(8)
+# As in client.py and counters.py
+_MAIN = const(1)
+_CALLBACK = const(2)
+_RECEIVED = const(5)
 
 
-class Receiver:
-    """size: the longest packet in bytes that is received whole; client: whose it is."""
+def set_callback(self, f):
+    """f(topic, msg) is called with bytes for each message received."""
+    self.cb = f
 
-    def __init__(self, size, client):
-        self.sock = None
-        self.time = ticks_ms()  # when the last byte came
-        self.heard = True  # something came since this was last cleared
-        self.p = self.n = 0  # body of the packet that whole() found, and its length
-        self.next = 0  # its end
-        self.start = self.end = 0  # what has been read and not been taken
-        self.big = None
-        self.size = size
-        self._client = client
-        self._step = size // _RUNGS
-        self.buf = bytearray(size + self._step)
-        # Where reads may land: readinto() takes no offset and a slice would
-        # allocate, so that views of the buffer are made once, one per rung.
-        mv = memoryview(self.buf)
-        self.rungs = [mv[i * self._step :] for i in range(_RUNGS + 1)]
 
-    def open(self, sock):
-        """Begin with a new stream, None when it is closed."""
-        self.sock = sock
-        self.big = None
-        self._client.piece = 0
-        self.start = self.end = self.next = 0
-        self.heard = True
-        self.time = ticks_ms()
+def wait_msg(self):
+    """Wait, without limit, until one message has been delivered.
 
-    def whole(self):
-        """The first byte of the packet at the head of the buffer, 0 if it is not whole."""
-        p = self.start
-        n = self.end - p
-        if n < 2 or self.big:
-            return 0
-        n = self.buf[p + 1]
-        if self.buf[p] < 16:
-            self._client._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
-        if n < 128:
-            p += 2
-        else:
-            n = length(self.buf, p + 1, self.end)
-            if n < 0:
-                return 0 if n == -1 else self._client._bad("Remaining Length")
-            p += 3 if n < 16384 else 4 if n < 2097152 else 5
-        if p + n > self.end:
-            return self._part(p, n)
-        self.p = p
-        self.n = n
-        self.next = p + n
-        return self.buf[self.start]
+    A link that is dead ends it (OSError) where there is a keep-alive.
+    """
+    self._one = True
+    try:
+        while True:
+            op = self.check_msg()
+            if op:
+                return op
+            self._idle(1000)
+    finally:
+        self._one = False
 
-    def _part(self, p, n):
-        # A packet that is not whole yet. One that cannot become whole here is
-        # received apart, if it is a PUBLISH.
-        if p - self.start + n > self.size:
-            if self.buf[self.start] >> 4 != 3:
-                self._client._bad("packet of %d bytes" % n)
-            from .large import Large
 
-            Large(self._client, p, n)
-        return 0
+def _on_publish(self, op):
+    rx = self._rx
+    p = rx.p + 2  # the topic, to `end`
+    end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
+    if op & 6 == 6 or end + (2 if op & 6 else 0) > rx.next:
+        self._bad("PUBLISH [MQTT-3.3.1-4]")
+    pid = self._pid(end) if op & 6 else 0
+    if op & 4 and self._seen(pid):
+        return
+    p = rx.rungs[0][p:end]  # a view of it: one word less
+    if op & 6:
+        end += 2
+    if self._views:
+        self._hand(p, end, op)
+    else:
+        deliver(self, bytes(p), end)
+    self._delivered = op
+    if pid:
+        acknowledge(self, op, pid)
 
-    def fill(self):
-        """Read what is there behind what is left; returns 0 if nothing came. OSError."""
-        if self.big:
-            return self.big.more()
-        n = 0
-        if self.start == self.end:
-            self.start = self.end = 0
-        else:
-            n = self._align()
-        n = self.read(self.rungs[n])
-        self.end += n
-        return n
 
-    def read(self, view):
-        """Read into `view`; returns how much, 0 if nothing came. OSError at the end."""
-        view = self.sock.readinto(view)  # how many, from here on
-        if view:
-            self.heard = True
-            self.time = ticks_ms()
-            return view
-        if view is None:
-            return 0
-        raise self._client._lost(OSError(ECONNRESET))
+def deliver(self, topic, msg):
+    """Give a message to the callback. msg: bytes, or where they begin in the buffer."""
+    if topic != self._heard:
+        hear(self, topic)
+    self._n[_RECEIVED] += 1
+    if self.cb is None:
+        return
+    if isinstance(msg, int):
+        msg = bytes(self._rx.rungs[0][msg : self._rx.next])
+    # An exception ends the connection, in whoever pumps: the message is not
+    # acknowledged, it comes again with the next one.
+    self._busy = _CALLBACK
+    self.cb(topic, msg)
+    called(self)
 
-    def _align(self):
-        # Move the beginning of a packet so that it ends where a view begins;
-        # returns that view's number. A packet in two reads is rare: bytes will do.
-        n = self.end - self.start
-        g = (n + self._step - 1) // self._step
-        d = g * self._step - self.end
-        if d:
-            move(self.buf, self.start, self.end, d)
-            self.start += d
-            self.end += d
-        return g
+
+def hear(self, topic):
+    """Check the topic name of a PUBLISH, when it is another one."""
+    if not plain(topic):
+        from .arguments import check_heard
+
+        check_heard(self, topic)
+    if not self._views or self._heard is None:
+        self._heard = bytes(topic)  # views: not a copy of each
+
+
+def called(self):
+    """The callback has returned; it may have closed the connection."""
+    if self.sock is None:
+        raise OSError(self._error)
+    self._busy = _MAIN
+
+
+def acknowledge(self, op, pid):
+    """After the callback has returned; a QoS 2 id is durable before PUBREC."""
+    if self._tx.nagle:
+        self._tx.prompt()  # the next acknowledgement must not wait for this one's TCP ACK
+    if op & 4:
+        self._inbox.in_add(pid)
+    self._tx.control(0x50 if op & 4 else 0x40, pid)

@@ -15,10 +15,24 @@ from array import array
 
 from micropython import const
 
-from .errors import BUSY, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
+from .client import MQTTException
 from .full import JournalFull
-from .packet import BODY, header
-from .protocol import DUP, NAME
+from .wire import header
+
+# As in errors.py, protocol.py and counters.py
+_TIMEOUT = const(17)
+_LOST = const(18)
+_NOT_CONNECTED = const(19)
+_STORE_FULL = const(20)
+_BUSY = const(21)
+_NAME = const(0)
+_DUP = const(3)
+_SENT = const(2)
+_ACKED = const(3)
+_REDELIVERED = const(4)
+_UNEXPECTED = const(8)
+_LOST_SESSIONS = const(11)
+_BODY = const(5)
 
 # The store's states of a record.
 _RELEASED = const(1)
@@ -32,8 +46,33 @@ _HOPELESS = const(3)  # connections in a row
 def session_key(client):
     """Eight bytes that name the MQTT session: server, port, client id, protocol."""
     name = "%s %d " % (client.server, client.port)
-    h = hashlib.sha256(name.encode() + client.protocol[NAME] + client.client_id)
+    h = hashlib.sha256(name.encode() + client.protocol[_NAME] + client.client_id)
     return h.digest()[:8]
+
+
+def _begin_session(self, window):
+    self._session = Session(self, self.store, window)
+
+
+def flush(self, timeout=None):
+    """Wait until all publishes are acknowledged.
+
+    timeout: seconds, None: the client's. Returns True, or False if it was
+    too short. Raises OSError when the connection ends.
+    """
+    return not self._session or self._session.flush(timeout)
+
+
+def confirm(self, seq):
+    """The pipeline has made all up to sequence number `seq` durable: readings
+    held for that are released. Returns how many."""
+    return self._session.guarded(self.store.confirm, seq)
+
+
+def republish(self, first, last):
+    """Send the held readings `first` to `last` once more, as new deliveries.
+    Returns how many."""
+    return self._session.guarded(self._session.again, first, last)
 
 
 class Session:
@@ -56,7 +95,7 @@ class Session:
         self._cursor = 0  # all up to here was sent, or passed over, on this connection
         self._sent = -1  # sending has begun up to here in this session; -1: since boot unknown
         self._back = 0  # go back to this one when nothing is in flight
-        self._view = memoryview(client._tx.buf)[BODY:]
+        self._view = memoryview(client._tx.buf)[_BODY:]
         self.pid = self.seq = 0  # of the message stored last
         self._topic = self._msg = None  # and its contents, until it is sent
         self._busy = self._id = 0
@@ -73,7 +112,7 @@ class Session:
         key = session_key(self._client)
         if fresh or self._vain < 0 or store.key != key:
             if store.live:
-                self._client.counters.lost_sessions += 1
+                self._client._n[_LOST_SESSIONS] += 1
             store.session(key)
             self._sent = 0
         elif self._sent < 0:
@@ -107,7 +146,7 @@ class Session:
         flags: QoS << 1 | retain. Waits for the end if the client is set to.
         """
         if self._client._busy & 1:
-            raise MQTTException(BUSY)
+            raise MQTTException(_BUSY)
         wait = self._client._block and self._client._busy != _CALLBACK
         pid = self.pid = self._client._next_pid()
         self._topic = topic  # attributes, for arguments would make frames too large
@@ -129,7 +168,7 @@ class Session:
             self.seq = self._store.put(self._id, flags, self._topic, self._msg)
         except JournalFull:
             self._client._busy = self._busy
-            raise MQTTException(STORE_FULL)
+            raise MQTTException(_STORE_FULL)
         except BaseException:
             self._client._busy = self._busy
             raise
@@ -153,8 +192,9 @@ class Session:
         # Straight from the caller's buffers: nothing is read back from flash.
         c = self._client
         self._begin(self.seq)
-        c._tx.publish(0x30 | flags, self._topic, self._id, self._msg)
-        c.counters.sent += 1
+        c._tx.pid = self._id
+        c._tx.publish(0x30 | flags, self._topic, self._msg)
+        c._n[_SENT] += 1
         self._fly(self.seq, self.pid, 4 if flags < 4 else 5)
 
     def _begin(self, seq):
@@ -202,42 +242,43 @@ class Session:
             store.sending(seq)
         elif seq <= self._sent:
             op |= 8
-            self._client.counters.redelivered += 1
+            self._client._n[_REDELIVERED] += 1
         self._begin(seq)
         self._send_body(op, n)
-        self._client.counters.sent += 1
+        self._client._n[_SENT] += 1
         op = 5 if op & 4 else 4
         self._fly(seq, pid, op)
 
     def _release(self, seq, pid):
         # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
         c = self._client
-        c.counters.redelivered += 1
+        c._n[_REDELIVERED] += 1
         self._owed = True
-        c._tx.control(0x6A if c.protocol[DUP] & 1 else 0x62, c._wire(pid))
+        c._tx.control(0x6A if c.protocol[_DUP] & 1 else 0x62, c._wire(pid))
         self._fly(seq, pid, 7)
 
     def _send_body(self, op, n):
         # The record is the packet but for its fixed header.
         tx = self._client._tx
+        tx.topic = None  # it is overwritten
         i = header(tx.buf, op, n)
         op = min(n, len(self._view))
         self._store.read(0, self._view, op)
-        tx.send(tx.buf, i, BODY + op - i)
+        tx.send(tx.buf, i, _BODY + op - i)
         while op < n:
             op += self._send_piece(op, n - op)
 
     def _send_piece(self, pos, n):
         n = min(n, len(self._view))
         self._store.read(pos, self._view, n)
-        self._client._tx.send(self._client._tx.buf, BODY, n)
+        self._client._tx.send(self._client._tx.buf, _BODY, n)
         return n
 
     def guarded(self, f, *args):
         """f(*args), on the store: no tick may touch it meanwhile."""
         c = self._client
         if c._busy & 1:
-            raise MQTTException(BUSY)
+            raise MQTTException(_BUSY)
         b = c._busy
         c._busy = 1
         try:
@@ -246,7 +287,7 @@ class Session:
             c._busy = b
 
     def flush(self, timeout):
-        """See MQTTClient.flush."""
+        """See flush() below."""
         c = self._client
         ms = c._tmo if timeout is None else int(timeout * 1000)
         end = time.ticks_add(time.ticks_ms(), ms)
@@ -296,7 +337,7 @@ class Session:
         i = self._slot(pid) if self._count else -1
         self._owed = False
         if i < 0:
-            self._client.counters.unexpected += 1
+            self._client._n[_UNEXPECTED] += 1
         elif t == 5 and self._next[i] >= 5:
             if self._next[i] == 5:
                 self._store.rec(self._seqs[i])  # durable before PUBREL [MQTT-4.3.3-1]
@@ -311,7 +352,7 @@ class Session:
         self._store.done(seq)
         self._next[i] = 0
         self._count -= 1
-        self._client.counters.acked += 1
+        self._client._n[_ACKED] += 1
         if seq == self._first and self._count:
             while not (self._next[seq % self._size] and self._seqs[seq % self._size] == seq):
                 seq += 1
@@ -320,11 +361,11 @@ class Session:
     def _wait(self, seq, pid):
         # Until the last acknowledgement; the message stays stored if it fails.
         end = time.ticks_add(time.ticks_ms(), self._client._tmo)
-        reason = 0 if self._client.sock else NOT_CONNECTED
+        reason = 0 if self._client.sock else _NOT_CONNECTED
         while not reason:
             left = time.ticks_diff(end, time.ticks_ms())
             if left <= 0:
-                reason = TIMEOUT
+                reason = _TIMEOUT
             else:
                 self._client._idle(left)
                 reason = self._step()
@@ -337,7 +378,7 @@ class Session:
             self._client.check_msg()
             return 0
         except OSError:
-            return LOST
+            return _LOST
 
     def _is_done(self, seq):
         i = seq % self._size

@@ -4,10 +4,12 @@ Knows: sections 3.8 to 3.11 of MQTT 3.1.1. Loaded with the first subscription;
 it allocates its packet, which the steady state does not need.
 """
 
+from time import ticks_add, ticks_ms
+
 from .errors import BUSY, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
-from .packet import BODY, header
 from .protocol import SESSION, TOPIC_MAX
 from .topics import check_filter
+from .wire import header
 
 _ONE = (str, bytes, bytearray, memoryview)
 
@@ -44,12 +46,12 @@ def send(client, op, wanted, codes):
     client._tx.prompt()
     pid = client._next_pid()
     wire = client._wire(pid)
-    body = bytearray(BODY) + bytes((wire >> 8, wire & 255))
+    body = bytearray(5) + bytes((wire >> 8, wire & 255))
     for t, q in wanted:
         body += bytes((len(t) >> 8, len(t) & 255)) + t
         if codes:
             body.append(q)
-    i = header(body, op, len(body) - BODY)
+    i = header(body, op, len(body) - 5)
     client._codes = len(wanted) if codes else 0
     client._tx.send(body, i, len(body) - i)
     return pid
@@ -61,19 +63,14 @@ def _request(client, op, wanted, codes, timeout):
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()
-    ack = 0x90 if codes else 0xB0
+    client._waiting = send(client, op, wanted, codes)
+    client._end = ticks_add(ticks_ms(), ms)
     try:
-        client._await(send(client, op, wanted, codes), ack, ms)
-    except OSError:
-        client._failed()
-        if client._ack != ack:  # else it came with the end of the stream
-            raise
-    except BaseException:
-        client._failed()
+        client._await(0x90 if codes else 0xB0)
+    except MQTTException as e:
+        if e.reason == TIMEOUT:
+            raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
         raise
-    client._busy = 0
-    if client._ack != ack:
-        raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
 
 
 def granted(client, wanted, topic):
@@ -85,15 +82,25 @@ def granted(client, wanted, topic):
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 
-def subscribe(client, topic, qos, timeout):
-    """See MQTTClient.subscribe."""
+def subscribe(client, topic, qos=0, timeout=None):
+    """Subscribe and wait for SUBACK; messages may come before it.
+
+    topic: one filter (str or bytes), or a list of (filter, qos);
+    timeout: seconds, None: the client's.
+    Returns the QoS granted, or a list of them. Raises MQTTException
+    SUBSCRIBE_REFUSED with the filter as detail, TIMEOUT; OSError; ValueError.
+    """
     wanted = filters(client, topic, qos)
+    # What receives is loaded now, not with the first message.
+    client.set_callback  # noqa: B018
+    if 2 in [q for _, q in wanted]:
+        client._seen  # noqa: B018
     _request(client, 0x82, wanted, True, timeout)
     return granted(client, wanted, topic)
 
 
-def unsubscribe(client, topic, timeout):
-    """See MQTTClient.unsubscribe."""
+def unsubscribe(client, topic, timeout=None):
+    """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
     _request(client, 0xA2, names(client, topic), False, timeout)
 
 
@@ -108,7 +115,7 @@ def on_suback(client, t):
     if not pid:
         client._bad("packet identifier 0 [MQTT-2.3.1-1]")
     if pid != client._waiting:
-        client.counters.unexpected += 1
+        client._n[8] += 1  # unexpected
         return
     if t == 9:
         if n - 2 != client._codes:

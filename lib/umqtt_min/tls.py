@@ -42,6 +42,19 @@ def context(params, host):
     return ctx, params.get("server_hostname", host)
 
 
+def handshake(sock, ctx, server_hostname):
+    """The TLS stream over the connected socket `sock`; its handshake is still to come."""
+    try:
+        sock.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY: the stream will not have it
+    except (OSError, AttributeError):
+        pass
+    # do_handshake_on_connect=False: the handshake then runs inside write(), which
+    # returns None until it is through, so that it can be bounded.
+    tls = ctx.wrap_socket(sock, server_hostname=server_hostname, do_handshake_on_connect=False)
+    tls.setblocking(False)
+    return tls
+
+
 def _read(what):
     # The contents of a file, if it is the name of one.
     if isinstance(what, str) and not what.startswith("-----"):

@@ -3,23 +3,35 @@
 Knows: how a message is handed out without a copy. Loaded by those who ask for it.
 """
 
+from .receive import called, hear
+
 _CALLBACK = 2  # as in client.py
+_RECEIVED = 5  # as in counters.py
 
 
-def hand(client, p, end, op):
-    """Hand out the message whose topic is buf[p:end]; its payload ends at rx.next."""
-    topic = client._rx.rungs[0][p:end]
-    if topic != client._heard:
-        client._hear(topic)
-    if op & 6:
-        end += 2
-    p = client._rx.rungs[0][end : client._rx.next]
-    client.counters.received += 1
-    call(client, topic, p, op & 15, 0)
+def set_view_callback(self, f):
+    """f(topic, payload, flags, left) is called for each message, and nothing is copied.
+
+    topic, payload: memoryviews of the receive buffer, good until f returns;
+    flags: retain | QoS << 1 | DUP << 3; left: bytes of the payload still to come.
+    A message longer than the buffer comes in pieces: `client.piece` is then
+    where the piece stands in the payload, and left is 0 with the last one; after
+    a lost connection it begins again at 0. It is acknowledged after the last.
+    """
+    self._views = f
+
+
+def _hand(self, topic, at, op):
+    # topic: a view; at: where the payload begins in the buffer.
+    if topic != self._heard:
+        hear(self, topic)
+    self._n[_RECEIVED] += 1
+    at = self._rx.rungs[0][at : self._rx.next]
+    call(self, topic, at, op & 15, 0)
 
 
 def call(client, topic, payload, flags, left):
     """Call the application with one message, or one piece of it."""
     client._busy = _CALLBACK
     client._views(topic, payload, flags, left)
-    client._called()
+    called(client)

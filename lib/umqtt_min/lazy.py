@@ -1,0 +1,48 @@
+"""Methods of MQTTClient that are loaded into the class when they are first used.
+
+Knows: which method is in which module. Never knows: what they do. Each is a plain
+function there, whose first argument is the client.
+"""
+
+from .client import MQTTClient
+
+_WHERE = {
+    "subscribe": ("subscribe", "unsubscribe"),
+    "arguments": ("set_last_will", "_check_arguments", "_check_name", "_odd", "_cannot_wait"),
+    "receive": ("set_callback", "wait_msg", "_on_publish"),
+    "rare": ("_rare",),
+    "inbox": ("_seen", "_known"),
+    "large": ("_send_large", "_large"),
+    "views": ("set_view_callback", "_hand"),
+    "session": ("_begin_session", "flush", "confirm", "republish"),
+    "publisher": ("publisher",),
+}  # fmt: skip
+
+
+def find(client, name):
+    """What `client.name` is: the value of __getattr__()."""
+    if name == "counters":
+        from .counters import Counters
+
+        client.counters = Counters(client._n)
+        return client.counters
+    if name == "_complete":
+        return complete
+    for module in _WHERE:
+        if name in _WHERE[module]:
+            load(module)
+            return getattr(client, name)
+    raise AttributeError("MQTTClient has no %s" % name)
+
+
+def load(name):
+    """Load the methods that are in this module."""
+    module = __import__("umqtt_min." + name, None, None, (name,))
+    for method in _WHERE[name]:
+        setattr(MQTTClient, method, getattr(module, method))
+
+
+def complete():
+    """Load what a subclass may call by super(), which asks no __getattr__()."""
+    for name in ("subscribe", "arguments", "receive", "views", "session", "publisher"):
+        load(name)

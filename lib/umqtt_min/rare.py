@@ -1,0 +1,46 @@
+"""The packets that come seldom: answers to SUBSCRIBE, acknowledgements of QoS 2, what is wrong.
+
+Knows: which of them the broker may send. Loaded with the first of them. What is in flight
+is session.py's where there is a store.
+"""
+
+from .protocol import STRICT
+from .subscribe import on_suback
+
+_UNEXPECTED = 8  # as in counters.py
+
+
+def _rare(self, op):
+    # A packet that is neither PUBLISH nor a PUBACK or PINGRESP as it should be.
+    t = op >> 4
+    if not t:
+        self._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
+    elif op & 15 != (2 if t == 6 else 0) and self.protocol[STRICT]:
+        self._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
+    elif 4 <= t <= 7:
+        if self._rx.n != 2:
+            self._bad("length of an acknowledgement")
+        _on_ack(self, t, self._pid(self._rx.p))
+    elif t == 9 or t == 11:
+        on_suback(self, t)
+    elif t != 13:
+        self._bad("packet type %d" % t)
+    elif self._rx.n:
+        self._bad("PINGRESP")
+
+
+def _on_ack(self, t, pid):
+    if t == 6:
+        # Released: the id may come again as another message [MQTT-4.3.3-2].
+        if self._inbox:
+            self._inbox.in_del(pid)
+        self._tx.control(0x70, pid)
+        return
+    if self._session:
+        self._session.on_ack(t, self._wire(pid))
+    elif self._wire(pid) == self._waiting:
+        self._ack = t << 4
+    elif t != 5:
+        self._n[_UNEXPECTED] += 1
+    if t == 5:
+        self._tx.control(0x62, pid)

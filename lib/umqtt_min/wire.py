@@ -1,0 +1,274 @@
+"""The way out and the way in: packets over a non-blocking stream.
+
+Knows: fixed headers, PUBLISH laid down in a buffer, partial writes and reads, how long a
+write may stand still. Never knows: what a packet means, who may send what when.
+Two objects beside the client, because MicroPython finds the methods of an object with
+few attributes much faster than those of one with many.
+
+A packet is laid down with its body (variable header and payload) at index 5, and the
+fixed header right before it: one buffer, one write, whatever the Remaining Length.
+"""
+
+from time import sleep_ms, ticks_diff, ticks_ms
+
+from micropython import const
+
+TYPE_CHECKING = const(0)  # see client.py
+if TYPE_CHECKING:
+    from typing import Any
+
+_STALL = const(12)  # as in counters.py
+_RUNGS = const(4)
+
+
+def header(buf, op, n):
+    """Put the fixed header of a packet of Remaining Length `n` before index 5.
+
+    Returns the index of its first byte [MQTT 3.1.1, 2.2].
+    """
+    i = 3 if n < 128 else 2 if n < 16384 else 1 if n < 2097152 else 0
+    buf[i] = op
+    op = i + 1
+    while op < 4:
+        buf[op] = n & 127 | 128
+        n >>= 7
+        op += 1
+    buf[4] = n
+    return i
+
+
+class Sender:
+    """One packet after another into the stream of `client`.
+
+    size: bytes of topic and payload that go out in one write.
+    """
+
+    sock: "Any" = None
+    poll: "Any" = None  # of the same stream; None where the port cannot poll it
+    left = 0  # bytes of the packet under way that are not out yet
+    patient = True  # False in a timer's callback: what does not go out now stays
+    topic = None  # the topic that lies in the buffer already
+
+    def __init__(self, client, size):
+        self.client = client
+        self.buf = self._out = bytearray(size + 5)
+        self._ctl = bytearray(4)
+        self.nagle = True  # as sockets are; see prompt()
+        self.pid = self._off = 0
+        self.time = ticks_ms()  # at the end of the last packet
+
+    def publish(self, op, topic, msg):
+        """Send a PUBLISH from the caller's buffers, in one write where it fits.
+
+        op: first byte; with QoS 1 and 2 `pid`, as on the wire, is in it. Raises OSError.
+        """
+        if self.left:
+            self.drain()
+        i = 7 + len(topic)
+        n = i + len(msg)
+        if n + 2 > len(self.buf):
+            return self.client._send_large(op, topic, msg)
+        if topic is not self.topic:
+            self._put(topic, i)
+        if op & 6:
+            self.buf[i] = self.pid >> 8
+            self.buf[i + 1] = self.pid & 255
+            i += 2
+            n += 2
+        self.buf[i:n] = msg
+        i = header(self.buf, op, n - 5)
+        n -= i
+        self.send(self.buf, i, n)
+
+    def _put(self, topic, end):
+        # It stays where it is for the next message, if nobody can change it meanwhile.
+        self.topic = topic if isinstance(topic, bytes) else None
+        self.buf[5] = len(topic) >> 8
+        self.buf[6] = len(topic) & 255
+        self.buf[7:end] = topic
+
+    def prompt(self):
+        """Switch Nagle's algorithm off for this connection, where the stream can.
+
+        It holds a small packet back until the one before it is acknowledged by TCP:
+        good for a burst at QoS 0, 40 ms of delay where several packets or pieces go
+        out and are waited for.
+        """
+        if self.nagle:
+            self.nagle = False
+            try:
+                self.sock.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY
+            except (OSError, AttributeError):
+                pass
+
+    def control(self, op, pid=0):
+        """Send a packet of two bytes, or of four with `pid` (as on the wire)."""
+        if self.left:
+            self.drain()
+        c = self._ctl
+        c[0] = op
+        c[1] = 2 if pid else 0
+        c[2] = pid >> 8
+        c[3] = pid & 255
+        self.send(c, 0, c[1] + 2)
+
+    def send(self, buf, off, n):
+        """Send buf[off:off + n], all of it, or raise OSError."""
+        if self.left:
+            self.drain()
+        self._out = buf
+        self._off = off
+        self.left = n
+        if self.write() and self.patient:
+            self.drain()
+        self.time = ticks_ms()
+
+    def write(self):
+        """One attempt; returns how many bytes are left. After a short write the
+        next one is of the same remaining bytes: TLS insists on that."""
+        try:
+            n = self.sock.write(self._out, self._off, self.left)
+        except BaseException:
+            self.client._failed()
+            raise
+        if n:
+            self._off += n
+            self.left -= n
+        return self.left
+
+    def drain(self):
+        """Wait until the packet under way is out. Raises OSError ETIMEDOUT."""
+        t = ticks_ms()
+        while self.left:
+            n = self.left
+            self.wait(4, 100)
+            stall = ticks_diff(ticks_ms(), t)
+            self.client._n[_STALL] = max(stall, self.client._n[_STALL])
+            if self.write() != n:
+                t = ticks_ms()
+            elif stall > self.client._tmo:
+                self.client._failed()
+                raise OSError(110)
+
+    def wait(self, event, ms):
+        """Return when the stream can be read (event 1, POLLIN) or written (4, POLLOUT),
+        or after `ms` milliseconds."""
+        if self.poll:
+            self.poll.modify(self.sock, event)
+            for _ in self.poll.ipoll(ms):
+                pass
+        else:
+            sleep_ms(min(ms, 1))
+
+
+class Receiver:
+    """Bytes from the stream, cut into packets, for `client`.
+
+    size: the longest packet in bytes that is received whole.
+    """
+
+    big: "Any" = None  # the large.Large that is on its way in
+
+    def __init__(self, client, size):
+        self.client = client
+        self.p = self.n = 0  # body of the packet that whole() found, and its length
+        self.next = 0  # its end
+        self.start = self.end = 0  # what has been read and not been taken
+        self.time = ticks_ms()  # when the last byte came
+        self.heard = True  # something came since this was last cleared
+        self.step = size // _RUNGS
+        self.buf = bytearray(size + self.step)
+        # Where reads may land: readinto() takes no offset and a slice would
+        # allocate, so that views of the buffer are made once, one per rung.
+        mv = memoryview(self.buf)
+        self.rungs = [mv[i * self.step :] for i in range(_RUNGS + 1)]
+
+    def whole(self):
+        """The first byte of the packet at the head of the buffer, 0 if it is not whole."""
+        p = self.start + 2
+        if p > self.end or self.big:
+            return 0
+        n = self.buf[p - 1]
+        if n > 127:
+            n = self._length(p, n & 127)
+            if n < 0:
+                return 0
+            p += 1 if n < 16384 else 2 if n < 2097152 else 3
+        self.p = p
+        self.n = n
+        self.next = p = p + n
+        return self.buf[self.start] or 1 if p <= self.end else self._part()
+
+    def _length(self, i, n):
+        # The rest of a Remaining Length; -1 if bytes are missing [MQTT 3.1.1, 2.2.3].
+        shift = 7
+        while i < self.end:
+            b = self.buf[i]
+            n |= (b & 127) << shift
+            if b < 128:
+                return n if b else self.client._bad("Remaining Length")
+            i += 1
+            shift += 7
+            if shift == 28:
+                self.client._bad("Remaining Length")
+        return -1
+
+    def _part(self):
+        # A packet that is not whole yet. One that cannot become whole here is
+        # received apart, if it is a PUBLISH.
+        if self.buf[self.start] < 16:
+            self.client._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
+        if self.next - self.start > _RUNGS * self.step:
+            self.client._large()
+        return 0
+
+    def fill(self):
+        """Read what is there behind what is left; returns 0 if nothing came. OSError."""
+        if self.big:
+            return self.big.more()
+        n = 0
+        if self.start == self.end:
+            self.start = self.end = 0
+        else:
+            n = self._align()
+        n = self.read(self.rungs[n])
+        self.end += n
+        return n
+
+    def read(self, view):
+        """Read into `view`; returns how much, 0 if nothing came. OSError at the end."""
+        view = self.client.sock.readinto(view)  # how many, from here on
+        if view:
+            self.heard = True
+            self.time = ticks_ms()
+            return view
+        if view is None:
+            return 0
+        raise self.client._lost(OSError(104))
+
+    def _align(self):
+        # Move the beginning of a packet so that it ends where a view begins; returns
+        # that view's number. Down it is one copy from the view before it, which is
+        # moved as a whole; up, byte by byte: that is rare.
+        g = (self.end - self.start + self.step - 1) // self.step
+        d = g * self.step - self.end
+        i = self.start // self.step
+        if i * self.step + d < 0 and g < _RUNGS:
+            g += 1
+            d += self.step
+        self._move(self.rungs[i], i * self.step + d, d)
+        self.start += d
+        self.end += d
+        return g
+
+    def _move(self, view, to, d):
+        # A view, moved to `to`, or the bytes from start to end by d, up or down.
+        if d < 0 <= to:
+            self.buf[to : to + len(view)] = view
+            return
+        to = self.end - self.start if d else 0
+        i = self.end - 1 if d > 0 else self.start
+        while to:
+            self.buf[i + d] = self.buf[i]
+            i += -1 if d > 0 else 1
+            to -= 1
