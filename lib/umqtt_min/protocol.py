@@ -8,6 +8,8 @@ MQTT 3.1.1 in client.py.
 
 from micropython import const
 
+from .client import MQTT_3_1_1  # noqa: F401  (the row that every program has)
+
 NAME = const(0)  # CONNECT: protocol name with its length, then the level
 ID_MAX = const(1)  # longest client id in bytes; 0: no limit but the length field
 TOPIC_MAX = const(2)  # longest topic in bytes

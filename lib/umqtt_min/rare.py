@@ -13,9 +13,7 @@ _UNEXPECTED = 8  # as in counters.py
 def _rare(self, op):
     # A packet that is neither PUBLISH nor a PUBACK or PINGRESP as it should be.
     t = op >> 4
-    if not t:
-        self._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
-    elif op & 15 != (2 if t == 6 else 0) and self.protocol[STRICT]:
+    if op & 15 != (2 if t == 6 else 0) and self.protocol[STRICT]:
         self._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
     elif 4 <= t <= 7:
         if self._rx.n != 2:

@@ -189,6 +189,8 @@ class Receiver:
         if p > self.end or self.big:
             return 0
         n = self.buf[p - 1]
+        if self.buf[p - 2] < 16:
+            self.client._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
         if n > 127:
             n = self._length(p, n & 127)
             if n < 0:
@@ -197,7 +199,7 @@ class Receiver:
         self.p = p
         self.n = n
         self.next = p = p + n
-        return self.buf[self.start] or 1 if p <= self.end else self._part()
+        return self.buf[self.start] if p <= self.end else self._part()
 
     def _length(self, i, n):
         # The rest of a Remaining Length; -1 if bytes are missing [MQTT 3.1.1, 2.2.3].
@@ -216,8 +218,6 @@ class Receiver:
     def _part(self):
         # A packet that is not whole yet. One that cannot become whole here is
         # received apart, if it is a PUBLISH.
-        if self.buf[self.start] < 16:
-            self.client._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
         if self.next - self.start > _RUNGS * self.step:
             self.client._large()
         return 0
