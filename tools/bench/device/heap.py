@@ -22,7 +22,6 @@ def _note(seen):
         return module
 
     builtins.__import__ = noting
-    return plain
 
 
 def used():
@@ -44,6 +43,8 @@ def _operation(driver, c, op):
 def main(driver, host, port):
     driver = __import__("drive_" + driver)
     here = set(sys.modules)
+    seen = set()
+    _note(seen)
     a = used()
     driver.load()
     b = used()
@@ -53,7 +54,7 @@ def main(driver, host, port):
     driver.do(c, "qos1", 1)
     print("import", b - a)
     print("connect", d - b)
-    print("modules", [m for m in sys.modules if m not in here])
+    print("modules", [m for m in seen if m not in here])
     for op in ("qos0", "qos1", "qos2", "ping", "idle"):
         if op in driver.OPS:
             print(op, _operation(driver, c, op))
