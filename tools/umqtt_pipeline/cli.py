@@ -2,6 +2,7 @@
 done in the module of its name. Exit status 2: the arguments or the broker's answer are wrong."""
 
 import logging
+import os
 import signal
 import time
 import tomllib
@@ -333,7 +334,7 @@ def report(tables, out):
               help="folder of tables and report.html; an earlier audit in it is replaced")
 @click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
               help="of brokers; others are found by CONNECT; may be given several times")
-@click.option("--cores", default=None, type=click.IntRange(1), help="without: all")
+@click.option("--cores", default=None, type=click.IntRange(1), help="without: all there are")
 @_with_spark
 def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
     """Decode captured traffic (pcap, pcapng): packets, exchanges, violations, a report."""
@@ -341,8 +342,9 @@ def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
 
     try:
         run.check(captures, out)
-        if cores:
-            conf = {"spark.master": f"local[{cores}]", **conf}
+        cores = str(cores or os.cpu_count())
+        conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
+                "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip
         spark = _spark(memory, conf)
         try:
             run.build(spark, captures, out, ports)
