@@ -1,5 +1,6 @@
 """Compaction: fewer files, the same rows at every instant, for every kind of reader."""
 
+import os
 import random
 import shutil
 import threading
@@ -13,6 +14,7 @@ import pytest
 from pipeline_kit import NOON, clock, fill, publish, run, senml
 from pipeline_tables import Killed, ingest, story, table, tables
 from umqtt_pipeline import compact, silver
+from umqtt_pipeline import tables as tables_module
 from umqtt_pipeline.ingest import COLUMNS, Lock, State
 from umqtt_pipeline.tables import EMPTY, Tables
 
@@ -118,6 +120,33 @@ def test_every_reader_at_every_instant(copy):
             thread.join(30)
     assert min(reads.values()) >= 20 and number >= 20, reads
     assert not wrong, wrong[:3]
+
+
+def test_every_reader_between_any_two_file_operations(copy, monkeypatch):
+    """The same without luck: the readers look before and after each change of the disk."""
+    rows = pq.read_table(copy / "bronze", columns=["offset", "payload"])
+    expected, looks = sorted(rows["offset"].to_pylist()), []
+
+    def look():
+        looks.append({name: sorted(read(str(copy / "bronze"))) == expected
+                      for name, read in READERS.items()})  # fmt: skip
+
+    def watched(real):
+        def operation(*args, **kwargs):
+            look()
+            return real(*args, **kwargs)
+
+        return operation
+
+    held = Tables(copy, COLUMNS)
+    day = held.files("bronze")[0].parent
+    files = _cut(rows, held.root / "_staging", 1, 2)
+    for name in ("replace", "rename", "unlink", "rmdir", "mkdir", "link"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    monkeypatch.setattr(tables_module, "exchange", watched(tables_module.exchange))
+    held.swap(day, files, [])
+    look()
+    assert len(looks) > 5 and all(all(found.values()) for found in looks), looks
 
 
 def test_killed_at_any_file_operation(spark, copy, kill_at, tmp_path):
