@@ -20,6 +20,7 @@ import cbor2
 import paho.mqtt.client as mqtt
 from umqtt_board.flash import flash
 from umqtt_board.virtual import VirtualBoard
+from umqtt_pipeline import wire
 from umqtt_pipeline.marks import Marks
 
 MPREMOTE = [sys.executable, "-m", "mpremote", "connect"]
@@ -152,7 +153,8 @@ class Bridge(Subscriber):
 
     def telemetry(self, message):
         super().telemetry(message)
-        self.marks.feed([(message.topic.encode(), bytes(message.payload))])
+        topic, payload = message.topic.encode(), bytes(message.payload)
+        self.marks.feed(wire.publish_packet(topic, payload, 1, False, 1))
         self.mark()
 
     def mark(self):
