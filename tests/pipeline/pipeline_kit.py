@@ -88,15 +88,29 @@ def fill(folder, packets, received=NOON, per_block=50, step_us=1_000_000):
         writer.close()
 
 
+_spawned = []
+
+
 def spawn(*arguments, log=None, **environment):
     """Start `umqtt-pipeline ...`; its output goes to the file `log`."""
     out = open(log, "ab") if log else subprocess.DEVNULL
     try:
-        return subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=out, stderr=out,
-                                stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=out, stderr=out,
+                                   stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+        _spawned.append(process)
+        return process
     finally:  # fmt: skip
         if log:
             out.close()
+
+
+def end_all():
+    """Kill whatever spawn() has started that still runs."""
+    while _spawned:
+        process = _spawned.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def run(*arguments, timeout=120, **environment):

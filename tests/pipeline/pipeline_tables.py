@@ -22,8 +22,9 @@ def numbers(root, name="silver", device="dev1"):
     return sorted(r["sequence"] for r in table(root, name) if r["device"] == device)
 
 
-def ingest(spark, folder, root, rows=100_000):
-    Runner(spark, str(folder), str(root), once=True, rows=rows, patience=1).run()
+def ingest(spark, folder, root, rows=100_000, patience=1):
+    """Ingest the spool; patience: failures in a row, 1 lets the first one out."""
+    Runner(spark, str(folder), str(root), once=True, rows=rows, patience=patience).run()
 
 
 def story():

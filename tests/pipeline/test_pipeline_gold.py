@@ -70,7 +70,7 @@ def made(spark, tmp_path_factory):
              for n in (2, 3, 4, 7, 8, 9, 10, 11, 3, 4)]  # fmt: skip
     sent += [publish(b"rubbish", "<b>odd")]
     fill(root / "spool", sent)
-    Runner(spark, str(root / "spool"), str(root / "tables"), once=True, patience=1).run()
+    Runner(spark, str(root / "spool"), str(root / "tables"), once=True).run()
     gold.build(spark, root / "tables")
     gold.build(spark, root / "tables")  # again: replaced, not added to
     return root / "tables"
