@@ -376,9 +376,15 @@ class Journal(Segments):
         if self._head < 0:
             raise OSError(EIO, "the journal is not open")
         while not self._fits(n):
-            if self._policy != DROP_OLDEST or not self.live:
+            if not (self.live and self._may_drop()):
                 raise JournalFull()
             self._drop(self.low)
+
+    def _may_drop(self):
+        # LATEST takes little room, but one that nobody replaces holds the numbers behind it.
+        if self._policy == LATEST:
+            return self.seq - self.low >= self._span
+        return self._policy == DROP_OLDEST
 
     def _too_large(self, n):
         most = self._area // self._align * self._align - SETTLED - 4 - LONG - 8

@@ -223,6 +223,20 @@ def test_latest_replaces_what_is_queued_for_the_topic():
     assert body(store, store.low)[-2:] == b"97"
 
 
+def test_latest_is_not_full_when_one_topic_is_seldom_heard_of():
+    flash = NOR(6, 4096)
+    store = flash_store(flash, policy=LATEST, window=64)
+    store.put(1, 2, b"seldom", b"")
+    store.mark(1)  # and it may even have been sent
+    for i in range(300):
+        store.put(i + 2, 2, b"often", b"%d" % i)
+        assert store.live == (2 if i < 63 else 1), i
+    for view in (store, flash_store(flash, policy=LATEST, window=64)):
+        assert topics(view) == [b"o"]
+        assert body(view, view.seq - 1)[-3:] == b"299"
+    assert store.dropped == 300
+
+
 def test_latest_leaves_alone_what_may_have_been_sent():
     store = flash_store(policy=LATEST)
     for i in range(3):
