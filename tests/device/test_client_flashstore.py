@@ -7,9 +7,12 @@ Must not know: the journal's format.
 # deadline: 240
 
 import store_scenarios as scenarios
-from harness import Bench
+from harness import Bench, raises
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut
+from strict_broker import HOLD
+from strict_wire import PUBLISH
 from umqtt_min import FlashStore, MQTTException
+from umqtt_min.store import DROP_OLDEST, LATEST
 
 PAGES = (1, 256)
 flash = [None]
@@ -111,3 +114,23 @@ def test_power_cuts_between_operations():
     while with_power_cut(1, operation, 0, PREFIX):
         operation += 1
     assert operation > 10
+
+
+def test_what_is_given_up_while_it_is_under_way():
+    # Nothing is acknowledged until more was published than the store has numbers for.
+    for policy, topics in ((DROP_OLDEST, (b"a",)), (LATEST, (b"seldom", b"often"))):
+        fresh()
+        b = Bench(store=FlashStore(flash[0], policy=policy, window=32))
+        b.connect()
+        b.broker.resume_required = False  # what is given up is not sent again
+        for _ in range(16):  # the window
+            b.broker.when(PUBLISH, HOLD, 1)
+        for i in range(200):
+            b.client.publish(topics[i > 0 and len(topics) - 1], b"%d" % i, qos=1, wait=False)
+        assert b.client.store.dropped > 100
+        b.net.stream.end()
+        raises(OSError, b.pump)
+        b.connect()
+        assert b.client.flush(60) and b.client.inflight == 0
+        assert b.broker.payloads()[-1] == b"199"
+        assert b.client.publish(b"a", b"after", qos=1) and b.broker.payloads()[-1] == b"after"
