@@ -114,7 +114,7 @@ class MQTTClient:
     connected = False  # True between connect() and the end of the connection
     _views = None
     _session: "Any" = None
-    _topic = None  # the last topic to publish to that was checked
+    _topic: "Any" = _FIXED  # the last topic to publish to that was checked; no topic is _FIXED
     _heard = None  # the last topic of a message that was checked
     _one = False  # wait_msg(): stop after one message
     _error = 107  # ENOTCONN
@@ -312,12 +312,11 @@ class MQTTClient:
 
     def _check(self, topic):
         # str and bytes do not change: what was checked once need not be checked again.
-        self._topic = None
-        name = self._name = self._bytes(topic)
+        name = self._bytes(topic)
         if not plain(name):
             self._check_name(name, self.protocol[2])
-        if isinstance(topic, _FIXED):
-            self._topic = topic
+        self._name = name
+        self._topic = topic if isinstance(topic, _FIXED) else _FIXED
 
     def _publish_acked(self, msg, flags):
         if not 2 <= flags <= 5:

@@ -96,7 +96,7 @@ class Model:
         models.append(after)
         if op[0] == "put" and self.policy == DROP_OLDEST:
             before = self.copy()
-            while before.live and len(models) < 20:  # one message never costs more
+            while before.live and len(models) < 80:  # as many of the smallest as the longest takes
                 before = before.copy()
                 before._drop()
                 after = before.copy()

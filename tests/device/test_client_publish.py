@@ -10,7 +10,7 @@ import softtimer
 from harness import Bench, raises, reason
 from strict_broker import ANSWER_CLOSE, CLOSE, DROP, publish
 from strict_wire import CONNECT, PINGREQ, PUBACK, PUBLISH, PUBREL, SUBSCRIBE
-from umqtt_min import MQTTException
+from umqtt_min import MQTTException, RAMStore
 from umqtt_min.errors import BUSY, TIMEOUT
 
 
@@ -305,3 +305,17 @@ def test_counters_tell_the_story():
     assert c.last_error
     assert softtimer.virtual
     assert b.broker.count(PINGREQ) == b.broker.count(PUBACK) == 0
+
+
+def test_a_topic_that_was_refused_is_not_published_to_by_another_call():
+    for store in (None, RAMStore()):
+        b = Bench(store=store)
+        b.connect()
+        raises(TypeError, b.client.publish, None, b"x")
+        for topic, kind in ((b"a/#", ValueError), ("", ValueError), (5, TypeError)):
+            raises(kind, b.client.publish, topic, b"x", qos=1)
+            raises(TypeError, b.client.publish, None, b"x", qos=1)
+        b.client.publish(bytearray(b"good"), b"1")
+        raises(TypeError, b.client.publish, None, b"2")
+        b.client.publish(b"good", b"3", qos=1)
+        assert b.broker.payloads() == [b"1", b"3"] and not b.client.inflight

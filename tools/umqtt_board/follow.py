@@ -27,7 +27,7 @@ HOPELESS = (
      "nothing listens there: start the broker, or see to broker.host and broker.port"),
     (r"OSError: \[Errno \d+\] (EHOSTUNREACH|ENETUNREACH)|OSError: (\[Errno )?11[38]\b", 3,
      "that address cannot be reached: see to broker.host"),
-    (r"OSError: (\[Errno )?(-2|-202|-6)\b", 4,
+    (r"OSError: (\[Errno )?(-2|-202|-6)\b|addrinfo error", 2,
      "that name is not known: see to broker.host"),
     (r"MQTTException: \[22\]", 3,
      "the broker hangs up: see to broker.port and broker.tls (is it a TLS port?)"),
