@@ -121,8 +121,8 @@ chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants,
 bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS=
 	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
 
-powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores
-	@$(BIN)/python tests/powercut/campaign.py
+powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores: SEED= SECONDS=
+	@$(BIN)/python tests/powercut/campaign.py $(if $(SEED),--seed "$(SEED)") $(if $(SECONDS),--seconds "$(SECONDS)")
 
 fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: up to half an hour: SEED= MUTATIONS=
 	@$(BIN)/python tests/fuzz/campaign.py $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
