@@ -31,7 +31,8 @@ def test_paho_passes(protocol):
         client.connect(server.host, server.port, 60)
         client.loop_start()
         client.subscribe([("in/#", 2)])
-        wait_until(lambda: server.broker.sessions[b"paho"].subscriptions)
+        sessions = server.broker.sessions
+        wait_until(lambda: b"paho" in sessions and sessions[b"paho"].subscriptions)
         for qos in (0, 1, 2):
             client.publish("out", b"%d" % qos, qos).wait_for_publish(10)
             server.publish(b"in/%d" % qos, b"down", qos)
