@@ -155,7 +155,7 @@ class MQTTClient:
         self.ssl = ssl
         self.ssl_params = ssl_params
         self.protocol = protocol
-        self.store = self._inbox = store  # incoming QoS 2 ids: qos2.py without a store
+        self.store = self._inbox = store  # incoming QoS 2 ids: inbox.py without a store
         self.timer = timer
         self.max_message = max_message
         self.connector = connector
