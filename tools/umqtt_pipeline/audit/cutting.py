@@ -10,7 +10,7 @@ pieces the beginning is kept in the arena, as much as is needed to read it.
 
 import numpy as np
 
-from .arena import problem, room, take
+from .arena import copy, problem, room, take
 from .framing import ENOUGH, boundary, length_at, packet_at
 from .jit import kernel
 from .layout import (
@@ -102,10 +102,10 @@ def _keep(st, s, d, p, n):
             s["need"] = s["buf_len"]
             return
         size = s["buf_len"]
-        st.arena[at : at + size] = st.arena[s["buf"] : s["buf"] + size]
+        copy(st.arena, s["buf"], size, st.arena, at)
         s["buf"], s["buf_cap"] = at, cap
     at = s["buf"] + s["buf_len"]
-    st.arena[at : at + n] = d[p : p + n]
+    copy(d, p, n, st.arena, at)
     s["buf_len"] += n
 
 

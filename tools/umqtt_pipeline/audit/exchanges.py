@@ -5,7 +5,7 @@ Knows: which packet answers which, when an id is free again. Must not know: byte
 An open exchange is found by (connection, sender, packet id) in a hash table with linear probing.
 """
 
-from .arena import take, violation
+from .arena import copy, take, violation
 from .jit import entry, kernel
 from .layout import (
     F_DONE,
@@ -72,7 +72,7 @@ def finish(st, at, outcome):
     n, end = st.n[N_DONE], st.n[N_DONE_TEXT]
     f["outcome"] = outcome
     size = f["topic_len"]
-    st.done_text[end : end + size] = st.arena[f["topic"] : f["topic"] + size]
+    copy(st.arena, f["topic"], size, st.done_text, end)
     f["topic"] = st.n[N_DONE_TEXT] = end + size
     st.done[n] = f
     st.n[N_DONE] = n + 1
@@ -140,7 +140,7 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     f["early"] = s["publish1"] + s["publish2"] <= EARLY
     place = take(st, topic_len)
     if place >= 0:
-        st.arena[place : place + topic_len] = d[topic : topic + topic_len]
+        copy(d, topic, topic_len, st.arena, place)
         f["topic"], f["topic_len"] = place, topic_len
     if ended:
         finish(st, at, F_DONE)

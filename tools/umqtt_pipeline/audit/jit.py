@@ -48,9 +48,10 @@ if not os.environ.get("NUMBA_CACHE_DIR"):
 else:
     KEEP = True
 
-#: A function that Python calls.
-entry = numba.njit(cache=KEEP, error_model="numpy")
+#: A function that Python calls. _nrt=False: references to arrays are not counted, which took
+#: most of the time of loops that only read and write rows; so none of these may make an array.
+entry = numba.njit(cache=KEEP, error_model="numpy", _nrt=False)
 #: One that only compiled functions call: without what Python needs it compiles faster.
 kernel = numba.njit(
-    cache=KEEP, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    cache=KEEP, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
 )

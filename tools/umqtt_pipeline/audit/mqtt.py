@@ -7,7 +7,7 @@ answers are only copied here: bodies.py takes them apart. Must not know: TCP.
 
 import numpy as np
 
-from .arena import problem, talk_room, violation
+from .arena import copy, problem, talk_room, violation
 from .exchanges import answer, publish
 from .jit import entry, kernel
 from .layout import (
@@ -78,7 +78,7 @@ def _text_kind(d, p, n):
 def _copy_text(d, p, n, text, at, bad):
     """Copy a topic into the heap; bytes that are no UTF-8 as \\xHH. Returns the end."""
     if not bad:
-        text[at : at + n] = d[p : p + n]
+        copy(d, p, n, text, at)
         return at + n
     q = p
     while q < p + n:
@@ -91,7 +91,7 @@ def _copy_text(d, p, n, text, at, bad):
             at += 4
             q += 1
             continue
-        text[at : at + step] = d[q : q + step]
+        copy(d, q, step, text, at)
         at += step
         q += step
     return at
@@ -274,7 +274,7 @@ def _keep_body(st, d, p, have, row, conn, sender):
         problem(st, P_LARGE, conn, sender, row["time"], row["frame"], -1, row["length"])
     at = st.n[N_BODIES]
     n = min(have, BODY_MAX)
-    st.bodies[at : at + n] = d[p : p + n]
+    copy(d, p, n, st.bodies, at)
     row["body"], row["body_len"] = at, n
     st.n[N_BODIES] = at + n
 

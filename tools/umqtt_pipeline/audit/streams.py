@@ -10,7 +10,7 @@ time has passed, or too much is held: then the hole is a loss.
 
 import numpy as np
 
-from .arena import problem, room, take
+from .arena import copy, problem, room, take
 from .cutting import feed, lose
 from .jit import entry, kernel
 from .layout import (
@@ -88,7 +88,7 @@ def _hold(st, d, seg, k, conn, sender):
     h["stream"], h["next"], h["seq"], h["off"] = k, at, seg["seq"], place
     h["cap"], h["wire"], h["time"], h["frame"] = seg["cap"], seg["wire"], seg["time"], seg["frame"]
     size = np.int64(seg["cap"])
-    st.arena[place : place + size] = d[seg["off"] : seg["off"] + size]
+    copy(d, seg["off"], size, st.arena, place)
     if prev >= 0:
         st.held[prev]["next"] = new
     else:
