@@ -1,5 +1,6 @@
 """Gold: what an analyst and an operator ask first, made anew from silver, clock, duplicates and
-quarantine. Pure DataFrame functions and `build`, which writes their tables. Must not know spools.
+quarantine. Pure DataFrame functions and `build`, which writes their tables and those of
+events.py. Must not know spools.
 
 The tables are small beside silver; each is replaced file by file with one rename.
 """
@@ -8,15 +9,15 @@ import logging
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
+from . import events
+from .events import DEVICE
 from .ingest import COLUMNS
 from .silver import BOOT, KEY, TELEMETRY
 from .tables import Tables
 
 log = logging.getLogger("umqtt.gold")
 
-DEVICE = ["group", "device"]
 MINUTE = {
     "group": "string", "device": "string", "minute": "timestamp", "name": "string",
     "unit": "string", "count": "bigint", "min": "double", "mean": "double", "max": "double",
@@ -27,23 +28,21 @@ BOOTS = {
     "first_sequence": "bigint", "last_sequence": "bigint", "first_time": "timestamp",
     "last_time": "timestamp", "clock": "boolean",
 }  # fmt: skip
-GAPS = {
-    "group": "string", "device": "string", "epoch": "string", "first": "bigint",
-    "last": "bigint", "missing": "bigint",
-}  # fmt: skip
 DEVICES = {
     "group": "string", "device": "string", "epochs": "bigint", "readings": "bigint",
     "first_sequence": "bigint", "last_sequence": "bigint", "gaps": "bigint", "missing": "bigint",
     "duplicates": "bigint", "quarantined": "bigint", "restarts": "bigint",
     "first_time": "timestamp", "last_time": "timestamp", "last_received": "timestamp",
     "latency_p50_s": "double", "latency_p99_s": "double",
+    "battery": "double", "battery_min": "double", "rssi": "double", "rssi_min": "double",
 }  # fmt: skip
 TABLES = {
     "gold_minute": MINUTE,
     "gold_boot": BOOTS,
-    "gold_gap": GAPS,
     "gold_device": DEVICES,
+    **events.TABLES,
 }
+HEALTH = ("battery", "rssi")  #: measurements of these names are shown per device
 
 
 def minute(silver):
@@ -70,37 +69,23 @@ def boots(silver, clock):
     return joined.withColumn("clock", F.coalesce("_clock", F.lit(False))).select(*BOOTS)
 
 
-def gaps(silver, clock):
-    """Runs of sequence numbers that are in no table, between the first and last of an epoch."""
-    numbers = silver.select(*KEY, "sequence").unionByName(clock.select(*KEY, "sequence"))
-    order = Window.partitionBy(*KEY).orderBy("sequence")
-    after = F.lag("sequence").over(order)
-    found = numbers.distinct().select(
-        *KEY, (after + 1).alias("first"), (F.col("sequence") - 1).alias("last")
-    )
-    missing = (F.col("last") - F.col("first") + 1).alias("missing")
-    return found.where(F.col("last") >= F.col("first")).select(*KEY, "first", "last", missing)
+def devices(silver, clock, gap, restart, duplicates, quarantine):
+    """Per device: range of the epoch heard of last, gaps, duplicates, restarts, latency, health.
 
-
-def devices(silver, clock, gap, duplicates, quarantine):
-    """Per device: range of the epoch heard of last, gaps, duplicates, restarts, latency."""
-    facts = silver.select(*KEY, "sequence", "boot", "time", "time_quality", "received_at")
-    clocks = clock.select(
-        *KEY, "sequence", "boot", "time", F.lit(None).cast("string").alias("time_quality"),
-        "received_at",
-    )  # fmt: skip
-    per_epoch = facts.unionByName(clocks).groupBy(*KEY).agg(
+    gap, restart: rows of events.py
+    """
+    numbers = [*KEY, "sequence", "received_at"]
+    per_epoch = silver.select(*numbers).unionByName(clock.select(*numbers)).groupBy(*KEY).agg(
         F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
-        F.max("received_at").alias("_heard"), F.count_distinct("boot").alias("_boots"),
+        F.max("received_at").alias("_heard"),
     )  # fmt: skip
     newest = F.struct("_heard", "first_sequence", "last_sequence")
     ranges = per_epoch.groupBy(*DEVICE).agg(
         F.max(newest).alias("_last"), F.count("*").alias("epochs"),
-        (F.sum("_boots") - 1).alias("restarts"),
     )  # fmt: skip
-    out = ranges.select(*DEVICE, "epochs", "restarts", "_last.first_sequence",
-                        "_last.last_sequence")  # fmt: skip
-    for part in (_times(silver), _missing(gap), _count(duplicates, "duplicates"),
+    out = ranges.select(*DEVICE, "epochs", "_last.first_sequence", "_last.last_sequence")
+    for part in (_times(silver), _health(silver), _missing(gap), _restarts(restart),
+                 _count(duplicates, "duplicates"),
                  _count(_senders(quarantine), "quarantined")):  # fmt: skip
         out = out.join(part, DEVICE, "outer")  # a device may have sent nothing but rubbish
     zero = ["epochs", "restarts", "readings", "gaps", "missing", "duplicates", "quarantined"]
@@ -117,6 +102,24 @@ def _times(silver):
         F.percentile_approx(late, 0.5).alias("latency_p50_s"),
         F.percentile_approx(late, 0.99).alias("latency_p99_s"),
     )  # fmt: skip
+
+
+def _health(silver):
+    """The last and the lowest battery and RSSI of the devices that send them."""
+    values = silver.select(*DEVICE, "time", "offset", F.explode("measurements").alias("m"))
+    values = values.where(F.lower("m.name").isin(*HEALTH))
+    columns = []
+    for name in HEALTH:
+        mine = F.when(F.lower("m.name") == name, F.col("m.value"))
+        last = F.max(F.when(mine.isNotNull(), F.struct("time", "offset", mine.alias("value"))))
+        columns += [last["value"].alias(name), F.min(mine).alias(f"{name}_min")]
+    return values.groupBy(*DEVICE).agg(*columns)
+
+
+def _restarts(restart):
+    """A boot of which nothing came was a restart, too."""
+    both = F.count("*") + F.sum("unheard")
+    return restart.groupBy(*DEVICE).agg(both.alias("restarts"))
 
 
 def _missing(gap):
@@ -160,7 +163,9 @@ def _build(spark, root):
     )
     tables.replace(minute(silver), "gold_minute", "date")
     tables.replace(boots(silver, clock), "gold_boot")
-    tables.replace(gaps(silver, clock), "gold_gap")
-    gap = tables.read(spark, "gold_gap")
-    tables.replace(devices(silver, clock, gap, duplicates, quarantine), "gold_device")
+    tables.replace(events.restarts(silver, clock), "restarts")
+    tables.replace(events.gaps(silver, clock), "gaps")
+    tables.replace(events.clock_corrections(silver, clock), "clock_corrections")
+    gap, restart = tables.read(spark, "gaps"), tables.read(spark, "restarts")
+    tables.replace(devices(silver, clock, gap, restart, duplicates, quarantine), "gold_device")
     return {name: tables.read(spark, name).count() for name in TABLES}
