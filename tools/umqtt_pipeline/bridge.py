@@ -21,6 +21,7 @@ from . import wire
 from .connection import READ_SIZE, Link, Refused, Settings
 from .marks import Marks
 from .peers import Peers
+from .reserve import Reserve
 from .spool import SpoolFull, SpoolWriter
 
 __all__ = ["Bridge", "Refused", "Settings"]
@@ -47,6 +48,7 @@ class Bridge:
         self._link = None
         self._pending = None  # a Scan that the full disk did not take
         self.spool = self._open_spool()
+        self.reserve = Reserve(self.spool.folder)
         self.marks = Marks()
         self.peers = Peers(settings.peers, f"bridge-{self.spool.id}")
         self._owed = []  # what is durable and not yet in the marks
@@ -187,6 +189,7 @@ class Bridge:
         """Make the packets of one read durable, then acknowledge; or hold them: disk full."""
         if found.count:
             try:
+                self.reserve.take()
                 self.spool.append(found.body, found.count, time.time_ns() // 1000)
             except SpoolFull as error:
                 self._disk_full(found, error)
@@ -195,7 +198,7 @@ class Bridge:
             self._taken(found)
         if self._full:
             log.warning("there is room in the spool again: going on")
-            self._full = False
+            self._full, self._last_error = False, None
             self._link.last_in = time.monotonic()  # it was not listened to meanwhile
         self._pending = None
         for head, body in found.others:
@@ -227,6 +230,18 @@ class Bridge:
         self._full = True
         self._pending = found
         self._retry_at = time.monotonic() + FULL_RETRY_S
+        limit = self.settings.max_spool_bytes
+        if limit is None or self.spool.bytes < limit:
+            self._make_room()
+
+    def _make_room(self):
+        """The disk itself is full: give readers and marks room to be written in, and close the
+        segment, so that it can be deleted when they are done with it."""
+        self.reserve.give()
+        try:
+            self.spool.roll()
+        except SpoolFull as error:
+            log.warning("no room even for a new segment: %s", error)
 
     # -- what the broker says beside messages ----------------------------------------------------
 
@@ -339,6 +354,7 @@ class Bridge:
         try:
             data = self.marks.dump(self.spool.position, self.peers.positions)
             spooling.replace_file(self.spool.folder / "marks", data)
+            self.reserve.size = max(self.reserve.size, 2 * len(data))
             self._snapshot_at = self.spool.position
             self.peers.release()
         except OSError as error:

@@ -327,12 +327,14 @@ class SpoolWriter:
         head = HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, base, time.time_ns() // 1000, 0, 0)
         head = head[:24] + struct.pack("<II", zlib.crc32(head[:24]), 0)
         hidden = self.folder / ".new.seg"
-        handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        handle = None
         try:
+            handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
             self._write_all(handle, head)
             os.fsync(handle)
         except OSError as error:
-            os.close(handle)
+            if handle is not None:
+                os.close(handle)
             raise self._full(error)
         os.replace(hidden, path)  # after a durable mark was lost an empty one may be there
         sync_folder(self.folder)
@@ -390,6 +392,12 @@ class SpoolWriter:
         self._sizes[self._base] = self.position - self._base
         self._publish_durable()
         return at
+
+    def roll(self):
+        """Close the segment, if there is anything in it, so that it can be deleted once all are
+        done with it. Raises as `append`."""
+        if self.position > self._base + HEADER.size:
+            self._begin(self.position)
 
     def _sync_file(self):
         os.fdatasync(self._file)

@@ -1,0 +1,125 @@
+"""The bridge on a disk that is full, for real: it stops acknowledging, says so, and goes on as
+soon as the readers of the spool are done with a part of it; nobody else has to make room."""
+
+import json
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+from pipeline_kit import PROGRAM, end, senml, topic, wait_for
+from test_pipeline_bridge import Device, sequences
+from umqtt_pipeline import reserve, spool
+
+DISK = 2 << 20  #: bytes; half of it is the reserve
+SENT = 2500  #: messages of 1 KB, so more than the disk holds
+TMPFS = ["unshare", "--mount", "--map-root-user", "sh", "-c",
+         f'mount -t tmpfs -o size={DISK} none "$0" && exec "$@"']  # fmt: skip
+WIDE = [(f"measurement-{n:02d}", "Cel", n) for n in range(40)]
+
+
+class Sender(Device):
+    """A device with large readings."""
+
+    def publish(self, first, last):
+        for sequence in range(first, last + 1):
+            low = min(self.upto + 1, sequence)
+            info = self.client.publish(topic(self.name), senml(sequence, WIDE, low=low), 1)
+        return info
+
+
+@pytest.fixture
+def device(broker):
+    made = Sender(broker)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bridge(broker, tmp_path):
+    """Start a bridge by way of another command; ends it after the test."""
+    started = []
+
+    def start(*before, **popen):
+        with open(tmp_path / "log", "ab") as log:
+            started.append(subprocess.Popen(
+                [*before, PROGRAM, "bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool",
+                 tmp_path / "disk" / "spool", "--mark-interval", "0.05", "--metrics",
+                 tmp_path / "metrics.json"], stdout=log, stderr=log, **popen))  # fmt: skip
+        wait_for(lambda: started[0].poll() is not None or "subscribed" in said(tmp_path),
+                 60, "subscription")  # fmt: skip
+        assert started[0].poll() is None, said(tmp_path)
+        return started[0]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def said(folder):
+    return (folder / "log").read_text()
+
+
+def state(folder):
+    path = folder / "metrics.json"
+    return json.loads(path.read_text()) if path.exists() else {"spool_full": None}
+
+
+def test_no_space_left_on_device(broker, device, bridge, tmp_path):
+    (tmp_path / "disk").mkdir()
+    if subprocess.run([*TMPFS, tmp_path / "disk", "true"], capture_output=True).returncode:
+        pytest.skip("this system gives no file system of one's own (unshare --mount)")
+    process = bridge(*TMPFS, tmp_path / "disk")
+    folder = Path(f"/proc/{process.pid}/root{tmp_path}/disk/spool")  # only it sees the disk
+    spool.register_consumer(folder, "ingest", 0)
+    device.take(SENT).wait_for_publish(60)
+    wait_for(lambda: state(tmp_path)["spool_full"], 60, "a full disk")
+    assert "No space left on device" in said(tmp_path) and "unacknowledged" in said(tmp_path)
+    held = sequences(folder)
+    assert held == [*range(1, len(held) + 1)] and 0 < device.upto <= len(held) < SENT
+    assert state(tmp_path)["acknowledged"] == len(held)
+
+    def read():  # as ingest does, on the same disk
+        spool.register_consumer(folder, "ingest", spool.durable(folder))
+        return device.upto == SENT
+
+    wait_for(read, 60, "the rest of the messages")
+    last = wait_for(lambda: (s := state(tmp_path))["received"] == SENT and s, 30, "metrics")
+    assert not last["spool_full"] and last["connects"] == 1 and last["segments_deleted"] > 0
+    assert last["last_error"] is None and "going on" in said(tmp_path)
+    assert (folder / "reserve").stat().st_blocks * 512 >= reserve.LEAST
+    assert end(process) == 0
+
+
+def test_a_file_that_may_not_grow_is_followed_by_another(broker, device, bridge, tmp_path):
+    """EFBIG; ENOSPC is the same to the bridge, but here a new segment is all it takes."""
+    limit = (DISK // 2, resource.RLIM_INFINITY)
+    bridge(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    device.take(SENT)
+    wait_for(lambda: device.upto == SENT, 60, "every message")
+    folder = tmp_path / "disk" / "spool"
+    assert sorted(set(sequences(folder))) == [*range(1, SENT + 1)]
+    assert len(spool.segments(folder)) > 1 and "File too large" in said(tmp_path)
+
+
+def test_the_reserve_is_room_and_not_a_hole(tmp_path, monkeypatch):
+    kept = reserve.Reserve(tmp_path)
+    kept.take()
+    assert kept.path.stat().st_blocks * 512 >= reserve.LEAST
+    kept.size *= 2
+    kept.take()
+    assert kept.path.stat().st_size == 2 * reserve.LEAST
+    kept.give()
+    kept.give()
+    assert not kept.path.exists()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(spool.SpoolFull, match="reserve"):
+        kept.take()
+    assert not kept.path.exists()  # half of it would be nothing but harm
