@@ -1,11 +1,15 @@
 """Arguments that are out of the ordinary: which of them are wrong, and in what words.
 
 Knows: what the protocol allows in CONNECT and in topic names. Loaded by the first argument
-that is not plain ASCII within the usual bounds, and by the first will.
+that is out of bounds or not plain ASCII, by a login and by the first will.
 """
 
-from .protocol import ID_MAX, LOGIN, TOPIC_MAX
+from micropython import const
+
+from .protocol import ID_MAX, LOGIN, MQTT_3_1_1, TOPIC_MAX
 from .topics import check_name, check_utf8
+
+_LARGEST = const(268435455)  # what a Remaining Length can say
 
 
 def _field(name, s):
@@ -24,10 +28,29 @@ def _string(name, s):
             raise ValueError("%s: %s" % (name, e))
 
 
-def _check_arguments(self, buffer_size):
+def _whole(name, value, least, most):
+    if not isinstance(value, int) or not least <= value <= most:
+        raise ValueError("%s=%r: a whole number, %d to %d" % (name, value, least, most))
+
+
+def _check_arguments(self, timeout, window, buffer_size):
+    if not isinstance(self.server, (str, bytes)) or not self.server:
+        raise ValueError("server=%r: a host name or an address" % (self.server,))
+    _whole("port", self.port, 1, 65535)  # 0 has become 1883 or 8883
+    _whole("keepalive", self.keepalive, 0, 65535)
+    _whole("window", window, 1, 255)
+    _whole("buffer_size", buffer_size, 64, _LARGEST)
+    _whole("max_message", self.max_message, 0, _LARGEST)
+    # Half of what ticks_diff() can tell; below a millisecond is no time at all.
+    if not isinstance(timeout, (int, float)) or not 0.001 <= timeout <= 268435:
+        raise ValueError("timeout=%r: seconds, more than 0 and at most 268435" % (timeout,))
+    if not isinstance(self.protocol, tuple) or len(self.protocol) != len(MQTT_3_1_1):
+        raise ValueError("protocol=%r: MQTT_3_1_1, MQTT_3_1 or MQIPDP_2" % (self.protocol,))
+    _check_login(self)
+
+
+def _check_login(self):
     most = self.protocol[ID_MAX]
-    if not 0 <= self.keepalive <= 65535:
-        raise ValueError("keepalive: 0 to 65535 seconds")
     if self.pswd is not None and self.user is None:
         raise ValueError("password without user [MQTT-3.1.2-22]")
     if self.user is not None and not self.protocol[LOGIN]:
@@ -37,8 +60,6 @@ def _check_arguments(self, buffer_size):
     _string("client_id", self.client_id)
     _string("user", self.user)
     _field("password", self.pswd)
-    if buffer_size < 64:
-        raise ValueError("buffer_size: 64 bytes or more")
     if most and not 0 < len(self.client_id) <= most:
         raise ValueError("client_id: 1 to %d bytes" % most)
 
@@ -72,12 +93,12 @@ def check_heard(self, topic):
 
 
 def _odd(self, what):
-    # Neither str nor bytes, bytearray, memoryview: what else is a buffer will do.
+    # Neither str nor bytes, bytearray, memoryview: the bytes of what else is a buffer, an
+    # array of any type.
     try:
-        return memoryview(what)
+        return bytes(memoryview(what))
     except TypeError:
-        raise TypeError("%r: topics and payloads are str or bytes-like; a number needs str()"
-                        % (what,))
+        raise ValueError("%r: str or bytes-like is wanted; a number needs str()" % (what,))
 
 
 def _cannot_wait(self):

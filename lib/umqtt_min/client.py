@@ -159,11 +159,22 @@ class MQTTClient:
         self.timer = timer
         self.max_message = max_message
         self.connector = connector
-        self._tmo = int(timeout * 1000)
-        if not (plain(self.client_id) and 0 <= keepalive < 65536 and buffer_size > 63) or (
-            user is not None or password is not None or protocol is not MQTT_3_1_1
+        try:
+            self._tmo = int(timeout * 1000)
+            # Negative or too large: a bit is left. Of another type: an exception.
+            odd = (max_message | self._tmo - 1 | buffer_size - 64) >> 12
+            odd |= keepalive | port | (window | window - 1) << 8
+            odd = odd >> 16 or not "" < server
+        except Exception:
+            odd = True
+        if (
+            odd
+            or user is not None
+            or password is not None
+            or protocol is not MQTT_3_1_1
+            or not plain(self.client_id)
         ):
-            self._check_arguments(buffer_size)
+            self._check_arguments(timeout, window, buffer_size)
         self._tx = Sender(self, buffer_size)
         self._rx = Receiver(self, buffer_size)
         if store:
@@ -188,7 +199,7 @@ class MQTTClient:
         def flush(self, timeout=None): ...
         def confirm(self, seq): ...
         def republish(self, first, last): ...
-        def _check_arguments(self, buffer_size): ...
+        def _check_arguments(self, timeout, window, buffer_size): ...
         def _begin_session(self, window): ...
         def _complete(self): ...
         def _check_name(self, topic, limit): ...

@@ -42,8 +42,8 @@ def test_bytes_like_and_str():
     b.client.publish(memoryview(b"t"), b"last", qos=2)
     want = [b"h\xc3\xa9", b"bytes", b"array", b"payload", b"", b"typed", b"last"]
     assert b.broker.payloads() == want
-    raises(TypeError, b.client.publish, b"t", 7)
-    raises(TypeError, b.client.publish, b"t", None)
+    raises(ValueError, b.client.publish, b"t", 7)
+    raises(ValueError, b.client.publish, b"t", None)
     b.client.publish(b"t", b"still in step", qos=1)
 
 
@@ -311,11 +311,11 @@ def test_a_topic_that_was_refused_is_not_published_to_by_another_call():
     for store in (None, RAMStore()):
         b = Bench(store=store)
         b.connect()
-        raises(TypeError, b.client.publish, None, b"x")
-        for topic, kind in ((b"a/#", ValueError), ("", ValueError), (5, TypeError)):
-            raises(kind, b.client.publish, topic, b"x", qos=1)
-            raises(TypeError, b.client.publish, None, b"x", qos=1)
+        raises(ValueError, b.client.publish, None, b"x")
+        for topic in (b"a/#", "", 5):
+            raises(ValueError, b.client.publish, topic, b"x", qos=1)
+            raises(ValueError, b.client.publish, None, b"x", qos=1)
         b.client.publish(bytearray(b"good"), b"1")
-        raises(TypeError, b.client.publish, None, b"2")
+        raises(ValueError, b.client.publish, None, b"2")
         b.client.publish(b"good", b"3", qos=1)
         assert b.broker.payloads() == [b"1", b"3"] and not b.client.inflight

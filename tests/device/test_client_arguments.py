@@ -1,0 +1,80 @@
+"""Wrong arguments: a ValueError that names the argument, the value, and what is allowed.
+
+Knows: the client's API.  Must not know: where what is checked.
+"""
+# heap: 2M
+
+from array import array
+
+from harness import Bench, raises
+from umqtt_min import MQTT_3_1, MQTTClient, RAMStore
+
+WRONG = (
+    ("port", (70000, -1, "1883", 1.5), "1 to 65535"),
+    ("keepalive", (-1, 65536, "x", None, 60.0), "0 to 65535"),
+    ("timeout", (0, -1, "x", None, float("inf"), float("nan"), 1 << 20, 0.0001), "seconds"),
+    ("window", (0, -1, 256, "x", None), "1 to 255"),
+    ("buffer_size", (10, 63, -1, 0, "x", None, 1 << 30), "64 to"),
+    ("max_message", (-1, "x", None, 1 << 28), "0 to"),
+    ("protocol", (9, 4, None, (), "MQTT"), "MQTT_3_1_1"),
+    ("server", ("", None, 5), "host name"),
+)
+
+
+def words(function, *args, **kw):
+    """What the ValueError says that function must raise."""
+    return str(raises(ValueError, function, *args, **kw))
+
+
+def test_every_argument_of_the_client():
+    for name, values, allowed in WRONG:
+        for value in values:
+            for store in (None, RAMStore()):
+                options = {"server": "broker", "store": store}
+                options[name] = value
+                text = words(MQTTClient, "dev", **options)
+                assert name in text and allowed in text, (name, value, text)
+                assert repr(value) in text, (name, value, text)
+
+
+def test_the_bounds_themselves_are_allowed():
+    for options in (
+        {"port": 1}, {"port": 65535}, {"keepalive": 65535}, {"keepalive": 0}, {"timeout": 0.001},
+        {"timeout": 268435}, {"window": 1}, {"window": 255}, {"buffer_size": 64},
+        {"max_message": 0}, {"max_message": 268435455}, {"protocol": MQTT_3_1},
+        {"window": 1, "store": RAMStore()}, {"window": 255, "store": RAMStore()},
+    ):  # fmt: skip
+        Bench(**options).connect()
+    assert MQTTClient("dev", "host").port == 1883
+    assert MQTTClient("dev", "host", ssl=True).port == 8883
+
+
+def test_login_and_client_id():
+    for options in (
+        {"password": "x"},
+        {"user": b"\xff"},
+        {"user": "x" * 65536},
+        {"user": "u", "password": b"x" * 65536},
+    ):
+        text = words(MQTTClient, "dev", "host", **options)
+        assert "user" in text or "password" in text, text
+    for client_id in (b"\xff", "a\0b", "x" * 65536):
+        assert "client_id" in words(MQTTClient, client_id, "host")
+    for client_id in (5, None):
+        assert "str or bytes-like" in words(MQTTClient, client_id, "host")
+    assert "1 to 23 bytes" in words(MQTTClient, "x" * 24, "host", protocol=MQTT_3_1)
+
+
+def test_what_is_no_buffer_is_refused_and_what_is_one_goes_out_whole():
+    for store in (None, RAMStore()):
+        b = Bench(store=store)
+        b.connect()
+        for qos in (0, 1, 2):
+            for wrong in (5, None, 1.5, [1], {}):
+                assert "str or bytes-like" in words(b.client.publish, b"t", wrong, qos=qos)
+                assert "str or bytes-like" in words(b.client.publish, wrong, b"x", qos=qos)
+            for n in (2, 300):
+                b.client.publish(b"t", array("H", [1] * n), qos=qos)
+                assert b.broker.payloads()[-1] == b"\1\0" * n
+        b.client.publish(b"t", b"in step", qos=1)
+        assert b.broker.payloads()[-1] == b"in step"
