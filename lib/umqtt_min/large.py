@@ -64,14 +64,23 @@ class Large:
         self._pid = 0
         self._drain = False
         self._last = b""  # the last piece: its callback says that it is the last
-        end = rx.end
+        # What came with the head. Whoever found this packet may be a tick, or waits
+        # outside the pump: the application hears of it from the pump alone.
+        self._at = rx.p
+        self._end = rx.end
         rx.start = rx.end = 0
         rx.big = self
-        self._feed(rx.p, end)
 
     def more(self):
-        """Read what is there and handle it; returns 0 if nothing came."""
+        """Handle what came with the head, then what is there; returns 0 if nothing came."""
+        if not self._client._tx.patient:
+            return 0  # a tick: it is for the application
         rx = self._rx
+        n = self._end
+        if n:
+            self._end = 0
+            self._feed(self._at, n)
+            return n
         n = rx.read(rx.rungs[0][: min(self._left, len(rx.buf))])
         self._feed(0, n)
         return n

@@ -30,7 +30,12 @@ def find(client, name):
         return complete
     for module in _WHERE:
         if name in _WHERE[module]:
-            load(module)
+            try:
+                load(module)
+            except MemoryError:
+                if client._busy & 1:
+                    client._failed()  # whoever has the stream cannot go on
+                raise
             return getattr(client, name)
     raise AttributeError("MQTTClient has no %s" % name)
 

@@ -11,7 +11,8 @@ _TEXT = {
     18: "the connection was lost before the acknowledgement",
     19: "not connected",
     20: "the store is full: wait for acknowledgements, enlarge it or choose a policy=",
-    21: "not possible from inside a callback: return from it first",
+    21: "not possible from inside a callback: return from it first; if a call was broken off"
+    " from outside, as by Ctrl-C: connect() again",
     22: "the broker closed the connection instead of answering CONNECT",
     128: "the broker refuses the subscription",
 }

@@ -16,8 +16,19 @@ _RECEIVED = const(5)
 
 
 def set_callback(self, f):
-    """f(topic, msg) is called with bytes for each message received."""
-    self.cb = f
+    """f(topic, msg) is called with bytes for each message received; None: nothing is.
+
+    Raises ValueError for what cannot be called.
+    """
+    self.cb = listener(self, f)
+
+
+def listener(self, f):
+    """`f`, which is to be called with messages."""
+    if f is not None and not callable(f):
+        raise ValueError("callback=%r: a function, or None" % (f,))
+    self._rare  # noqa: B018  (loaded now: a tick may be the first to meet what it handles)
+    return f
 
 
 def wait_msg(self):

@@ -7,7 +7,11 @@ Optional: an application that has its own idea of this does not import it.
 import os
 from time import ticks_add, ticks_diff, ticks_ms
 
-from .errors import BUSY, MQTTException
+from micropython import const
+
+from .errors import BUSY, ENOTCONN, MQTTException
+
+_MOST = const(16777)  # seconds; three random bytes are milliseconds up to there
 
 
 class Reconnect:
@@ -19,12 +23,20 @@ class Reconnect:
     (full jitter), which doubles with every failure; stable: seconds that a
     connection must have lasted before the bound starts at `first` again, so that a
     broker that lets everybody in and throws them out is not stormed; attempt:
-    seconds that connecting may take, and subscribing, the longest that step() blocks.
+    seconds that connecting may take, and subscribing, the longest that step() blocks;
+    all of them 16777 (4 hours and 39 minutes) at most. Raises ValueError.
     """
 
     def __init__(self, client, subscriptions=(), first=1, most=60, stable=30, attempt=5):
         self.client = client
-        self.subscriptions = list(subscriptions)
+        self.subscriptions = _checked(client, subscriptions) if subscriptions else []
+        names = ("first", "most", "stable", "attempt")
+        for name, n in zip(names, (first, most, stable, attempt)):
+            if not isinstance(n, (int, float)) or not 0 <= n <= _MOST:
+                raise ValueError("%s=%r: seconds, 0 to %d" % (name, n, _MOST))
+        if first > most or not attempt:
+            raise ValueError("first=%r: at most most=%r; attempt=%r: more than 0"
+                             % (first, most, attempt))  # fmt: skip
         self.error = None  # what ended the last connection or attempt
         self._first = int(first * 1000)
         self._most = int(most * 1000)
@@ -51,7 +63,8 @@ class Reconnect:
                     self._bound = self._first
                 return True
             if self._ready:  # a tick of the keep-alive found it dead
-                self._ended(OSError(self.client.counters.last_error))
+                e = self.client.counters.last_error
+                self._ended(MQTTException(e - 1000) if e > 1000 else OSError(e or ENOTCONN))
             if ticks_diff(ticks_ms(), self._at) >= 0:
                 self._connect()
         except OSError as e:
@@ -88,6 +101,15 @@ class Reconnect:
             self.client.disconnect()
         self._at = ticks_add(ticks_ms(), _draw(self._bound))
         self._bound = min(2 * self._bound, self._most)
+
+
+def _checked(client, subscriptions):
+    # Now, and not with every attempt to subscribe.
+    from .subscribe import filters
+
+    if isinstance(subscriptions, (str, bytes, bytearray, memoryview)):
+        raise ValueError("subscriptions=%r: a list of (topic filter, QoS)" % (subscriptions,))
+    return filters(client, subscriptions, 0)
 
 
 def _draw(bound):

@@ -19,12 +19,16 @@ def filters(client, topics, qos):
     if isinstance(topics, _ONE):
         topics = [(topics, qos)]
     out = []
+    try:
+        topics = [(t, q) for t, q in topics]
+    except (TypeError, ValueError):
+        raise ValueError("%r: a topic filter, or a list of (topic filter, QoS)" % (topics,))
     for t, q in topics:
-        t = t.encode() if isinstance(t, str) else bytes(t)
-        if not 0 <= q <= 2:
-            raise ValueError("qos: 0, 1 or 2")
+        t = client._bytes(t)
+        if q not in (0, 1, 2):
+            raise ValueError("qos=%r: 0, 1 or 2" % (q,))
         check_filter(t, client.protocol[TOPIC_MAX])
-        out.append((t, q))
+        out.append((bytes(t), q))
     if not out:
         raise ValueError("no topic filter [MQTT-3.8.3-3]")
     return out
@@ -32,7 +36,7 @@ def filters(client, topics, qos):
 
 def names(client, topics):
     """As filters(), of one filter or a list of them without QoS."""
-    if not isinstance(topics, _ONE):
+    if isinstance(topics, (list, tuple)):
         topics = [(t, 0) for t in topics]
     return filters(client, topics, 0)
 
@@ -63,7 +67,11 @@ def _request(client, op, wanted, codes, timeout):
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()
-    client._waiting = send(client, op, wanted, codes)
+    try:
+        client._waiting = send(client, op, wanted, codes)
+    except BaseException:
+        client._failed()  # no memory for the packet
+        raise
     client._end = ticks_add(ticks_ms(), ms)
     try:
         client._await(0x90 if codes else 0xB0)

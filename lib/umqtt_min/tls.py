@@ -7,20 +7,27 @@ import ssl
 from binascii import a2b_base64
 
 
-def context(params, host):
+def context(params, host, ssl_context=None):
     """Returns (SSLContext, server name for the handshake).
 
-    params: dict; cadata or cafile: the CA certificate, bytes in DER or PEM, or the
+    ssl_context: one that the application made, or None: then only server_hostname may be in
+    params; params: dict; cadata or cafile: the CA certificate, bytes in DER or PEM, or the
     name of a file of them; certificate and key: the client's own, likewise;
     server_hostname: the name in the certificate if it is not `host`; cert_reqs:
     ssl.CERT_NONE switches the check off, which lets anybody between here and the
     broker read and write.
     Raises ValueError without a CA, for unknown keys and bad certificates; OSError.
     """
-    known = ("cadata", "cafile", "certificate", "key", "server_hostname", "cert_reqs")
+    known = ["server_hostname"]
+    if not isinstance(params, dict):
+        raise ValueError("ssl_params=%r: a dict" % (params,))
+    if not ssl_context:
+        known += ["cadata", "cafile", "certificate", "key", "cert_reqs"]
     for k in params:
         if k not in known:
-            raise ValueError("ssl_params: unknown key %s" % k)
+            raise ValueError("ssl_params: unknown key %s; known: %s" % (k, ", ".join(known)))
+    if ssl_context:
+        return ssl_context, params.get("server_hostname", host)
     ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     reqs = params.get("cert_reqs", ssl.CERT_REQUIRED)
     if reqs == ssl.CERT_NONE:

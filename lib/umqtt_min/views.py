@@ -3,7 +3,7 @@
 Knows: how a message is handed out without a copy. Loaded by those who ask for it.
 """
 
-from .receive import called, hear
+from .receive import called, hear, listener
 
 _CALLBACK = 2  # as in client.py
 _RECEIVED = 5  # as in counters.py
@@ -17,8 +17,10 @@ def set_view_callback(self, f):
     A message longer than the buffer comes in pieces: `client.piece` is then
     where the piece stands in the payload, and left is 0 with the last one; after
     a lost connection it begins again at 0. It is acknowledged after the last.
+    f=None: the messages go to the callback of set_callback(). Raises ValueError for what
+    cannot be called.
     """
-    self._views = f
+    self._views = listener(self, f)
 
 
 def _hand(self, topic, at, op):

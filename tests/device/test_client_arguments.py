@@ -7,7 +7,10 @@ Knows: the client's API.  Must not know: where what is checked.
 from array import array
 
 from harness import Bench, raises
+from strict_wire import PUBACK
 from umqtt_min import MQTT_3_1, MQTTClient, RAMStore
+from umqtt_min.reconnect import Reconnect
+from umqtt_min.tls import context
 
 WRONG = (
     ("port", (70000, -1, "1883", 1.5), "1 to 65535"),
@@ -78,3 +81,59 @@ def test_what_is_no_buffer_is_refused_and_what_is_one_goes_out_whole():
                 assert b.broker.payloads()[-1] == b"\1\0" * n
         b.client.publish(b"t", b"in step", qos=1)
         assert b.broker.payloads()[-1] == b"in step"
+
+
+def test_subscribe_and_unsubscribe():
+    b = Bench()
+    b.connect()
+    for wrong in (5, None, [b"a", b"b"], [(b"a", 1, 2)], [(b"a",)], [5]):
+        assert "a list of (topic filter, QoS)" in words(b.client.subscribe, wrong)
+    for wrong in (5, None, [5], [None]):
+        words(b.client.unsubscribe, wrong)
+    for qos in (3, -1, "1", None, 0.5):
+        assert "qos=%r: 0, 1 or 2" % (qos,) in words(b.client.subscribe, b"t", qos)
+        assert "qos=%r: 0, 1 or 2" % (qos,) in words(b.client.subscribe, [(b"t", qos)])
+    for none in ([], ()):
+        assert "no topic filter" in words(b.client.subscribe, none)
+        assert "no topic filter" in words(b.client.unsubscribe, none)
+    assert b.client.subscribe([("t", 1), (bytearray(b"u"), 0), (memoryview(b"v"), 2)]) == [1, 0, 2]
+    b.client.unsubscribe(("t", b"u"))
+    b.client.unsubscribe(memoryview(b"v"))
+    assert not b.conn.session.subscriptions
+
+
+def test_callbacks():
+    b = Bench().subscribe()
+    for wrong in (5, "f", b.got):
+        assert "callback=" in words(b.client.set_callback, wrong)
+        assert "callback=" in words(b.client.set_view_callback, wrong)
+    b.broker.publish(b"t", b"1", 1)
+    b.pump()
+    b.client.set_callback(None)
+    b.broker.publish(b"t", b"2", 1)
+    b.pump()
+    assert b.got == [(b"t", b"1")] and b.broker.count(PUBACK) == 2
+
+
+def test_reconnect():
+    c = Bench().client
+    for wrong in ("topic", b"topic", [b"topic"], 5, [(b"a/#/b", 1)], [("t", 3)]):
+        words(Reconnect, c, wrong)
+    assert "a list of (topic filter, QoS)" in words(Reconnect, c, "topic")
+    for name in ("first", "most", "stable", "attempt"):
+        for wrong in (-1, "x", None, 16778, float("nan")):
+            text = words(Reconnect, c, **{name: wrong})
+            assert name + "=" + repr(wrong) in text and "0 to 16777" in text
+    assert "first=2" in words(Reconnect, c, first=2, most=1)
+    assert "attempt=0" in words(Reconnect, c, attempt=0)
+    assert Reconnect(c, (("a", 1),), 0, 0, 0).subscriptions == [(b"a", 1)]
+
+
+def test_tls_parameters():
+    for wrong in (5, "ca.der", [("cadata", b"x")], {"ca": b"x"}, {"certificate": b"x"}):
+        client = MQTTClient("dev", "127.0.0.1", ssl=True, ssl_params=wrong)
+        assert "ssl_params" in words(client.connect)
+    assert "cadata" in words(MQTTClient("dev", "127.0.0.1", ssl=True).connect)
+    assert context({"server_hostname": "other"}, "host", 5) == (5, "other")
+    assert context({}, "host", 5) == (5, "host")
+    assert "known: server_hostname" in words(context, {"cadata": b""}, "host", 5)
