@@ -92,7 +92,7 @@ backup: $(VENV)/.ready ## copy a board's journal and settings to this computer: 
 	@$(BIN)/python -m umqtt_board backup --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(BACKUP),--to "$(BACKUP)")
 
 restore: $(VENV)/.ready ## bring them back onto a flashed board: BOARD= PORT= BACKUP=folder YES=1
-	@$(BIN)/python -m umqtt_board restore --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") --from "$(BACKUP)" $(if $(filter 1,$(YES)),--yes)
+	@$(BIN)/python -m umqtt_board restore --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(BACKUP),--from "$(BACKUP)") $(if $(filter 1,$(YES)),--yes)
 
 erase: $(VENV)/.ready ## erase a board, its stored messages too (asks first): BOARD= PORT= YES=1
 	@$(BIN)/python -m umqtt_board erase --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(filter 1,$(YES)),--yes)

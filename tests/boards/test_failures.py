@@ -92,10 +92,15 @@ def test_no_permission(run, monkeypatch):
         "Debian `sudo adduser $USER dialout`, then log in anew)."))  # fmt: skip
 
 
-def test_the_wrong_board(run, board):
+def test_the_wrong_board(run, board, put):
+    put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+    board.reset()
+    board.wait_for("main ran")
+    mark = len(board.printed())
     status, said = run("flash", "--board", "rp2040", "--port", board.port)
     assert status == 2 and said.startswith(f"umqtt-board: The board on {board.port} is a linux [")
     assert said.endswith("(linux), not BOARD=rp2040: give BOARD=unix, or another PORT=.")
+    board.wait_for("main ran", since=mark)  # somebody's board goes on with what it did
 
 
 @pytest.fixture
@@ -161,3 +166,16 @@ def test_erase_and_restore_ask(run, board):
         "and the messages that are not yet delivered (`make backup` keeps both): YES=1 does it.")
     status, said = run("restore", "--from", board.folder)
     assert status == 2 and f"BACKUP={board.folder} is no copy of a board" in said
+
+
+def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    copies = tmp_path / "umqtt_min" / "backups"
+    what = "umqtt-board: Which copy? Give its folder as BACKUP= (--from). "
+    assert run("restore") == (2, (
+        f"{what}There is none of this kind of board in {copies}: `make backup` makes one."))
+    for name in ("unix-20260101-000000", "unix-20260102-000000", "esp32-20260103-000000"):
+        (copies / name).mkdir(parents=True)
+    assert run("restore") == (2, (
+        f"{what}The last of this kind of board in {copies}: unix-20260101-000000, "
+        "unix-20260102-000000."))  # fmt: skip

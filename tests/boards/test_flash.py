@@ -1,6 +1,7 @@
 """Flashing a board: only what differs, whatever is cut in the middle, and errors that help."""
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -97,6 +98,19 @@ def test_settings_stay_when_none_are_given_and_change_alone(board, project, mpre
     report = _flash(board, SETTINGS | {"device": "two"})
     assert report.written == ["/settings.json"]
     assert '"device":"two"' in mpremote(board, "cat", ":settings.json")
+
+
+def test_one_variable_changes_one_setting_and_a_password_need_not_be_given_again(
+    board, project, mpremote
+):
+    login = {"broker.user": "u", "broker.password": "hunter2"}
+    _flash(board, SETTINGS | login)
+    report = _flash(board, None, environment={"UMQTT_WINDOW": "3"})
+    assert report.written == ["/settings.json"]
+    assert json.loads(mpremote(board, "cat", ":settings.json")) == SETTINGS | login | {"window": 3}
+    assert _flash(board, SETTINGS | {"broker.user": "u", "window": 3}).settings == "same"
+    with pytest.raises(BoardError, match="in the environment .*:\n  window: expected a whole num"):
+        _flash(board, None, environment={"UMQTT_WINDOW": "many"})
 
 
 def test_what_an_update_drops_is_removed_and_the_users_files_stay(board, project, put, mpremote):

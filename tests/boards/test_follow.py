@@ -47,6 +47,19 @@ def test_a_refused_login_ends_the_waiting(board, refusing):
                     follow_timeout=3600)  # fmt: skip
 
 
+@pytest.fixture
+def silent():
+    """Port at which connections are accepted and nothing is said."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_listener_that_says_nothing_ends_the_waiting(board, silent):
+    settings = BASE | {"broker.port": silent, "connect_s": 1}
+    with pytest.raises(BoardError, match="what listens there does not answer as an MQTT broker"):
+        flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=3600)
+
+
 @pytest.mark.parametrize("line, times, said", [
     ("umqtt: MQTTException: [4] the broker refuses user name or password: check them, next try "
      "in 3 ms", 1, "refuses the login: see to broker.user and broker.password"),
@@ -58,6 +71,10 @@ def test_a_refused_login_ends_the_waiting(board, refusing):
     ("umqtt: OSError: -202, next try in 3 ms", 2, "that name is not known"),
     ("umqtt: OSError: [addrinfo error -2], next try in 3 ms", 2, "that name is not known"),
     ("umqtt: OSError: [Errno 113] EHOSTUNREACH, next try in 3 ms", 3, "cannot be reached"),
+    ("umqtt: MQTTException: [17] no answer in time: see timeout= (no CONNACK), next try in 3 ms",
+     2, "does not answer as an MQTT broker: see to broker.host, broker.port"),
+    ("umqtt: OSError: 110, next try in 3 ms", 3, "nothing answers at that address"),
+    ("umqtt: OSError: [Errno 110] ETIMEDOUT, next try in 3 ms", 3, "nothing answers at that"),
     ("umqtt: ValueError: certificate verify failed, next try", 3, "see to broker.ca"),
     ("umqtt: wifi not joined (status 202), next try in 3 ms", 3, "wifi.ssid and wifi.password"),
     ("umqtt: settings: /settings.json: not JSON", 1, "refuses its settings"),

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from images import code, esp_image, uf2
-from umqtt_board import boards, device, flash, onto_chip, rp2
+from umqtt_board import boards, cli, device, flash, onto_chip, rp2
 from umqtt_board.errors import BoardError
 from virtual_esp import VirtualESP
 
@@ -185,6 +185,31 @@ def test_a_pico_that_is_asked_into_its_loader(pico, tmp_path, monkeypatch):
     _flash("rp2040", pico.port, firmware=str(_file(tmp_path, uf2(code(5_000, 3)), "P.uf2")))
     drive.close()
     assert asked == [pico.port] and drive.image
+
+
+def test_a_pico_whose_micropython_is_too_old_goes_into_its_loader_too(pico, monkeypatch):
+    board = boards.load("rp2040")
+    board["micropython"]["minimum"] = "9.0"
+    asked = []
+    monkeypatch.setattr(device.Device, "start_loader", lambda one: asked.append(one.port))
+    monkeypatch.setattr(rp2, "find", lambda *_: "the drive")
+    assert onto_chip._into_loader(board, onto_chip.Ways(pico.port)) == "the drive"
+    assert asked == [pico.port]
+
+
+def test_erasing_a_pico_takes_its_files_and_region_and_leaves_micropython(pico, put, mpremote):
+    put(pico, "main.py", "print('main ran')\n")
+    place = ["erase", "--board", "rp2040", "--port", pico.port]
+    with pytest.raises(BoardError, match=f"Nothing was erased. Everything on {pico.port} will"):
+        cli.cli(place, standalone_mode=False)
+    mark = len(pico.printed())
+    pico.reset()
+    pico.wait_for("main ran", since=mark)
+    mark = len(pico.printed())
+    cli.cli([*place, "--yes"], standalone_mode=False)
+    pico.wait_for(">>> ", since=mark)
+    assert "main ran" not in pico.printed()[mark:]
+    assert mpremote(pico, "exec", "import os\nprint(os.listdir('/'))").strip() == "[]"
 
 
 def test_a_drive_that_goes_away_too_early(tmp_path, monkeypatch):

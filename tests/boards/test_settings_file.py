@@ -44,12 +44,54 @@ def test_only_what_is_missing_is_asked_for_and_secrets_as_secrets():
     assert found == {"wifi.ssid": "home", "wifi.password": "from file", "broker.host": "b"}
     assert asked == [("wifi.ssid", False), ("broker.host", False)]
     asked.clear()
-    assert settings_file.by_questions(False, ask) == {"broker.host": "b"}
-    settings_file.by_questions(True, ask)
+    assert settings_file.changed(None, {}, ask=ask) == {"broker.host": "b"}
+    settings_file.changed(None, {}, wifi=True, ask=ask)
     assert asked[1:] == [("wifi.ssid", False), ("wifi.password", True), ("broker.host", False)]
     assert settings_file.gather(None, {}, wifi=True, ask=ask) is None
 
 
 def test_an_answer_that_is_wrong_is_an_error_like_any_other():
     with pytest.raises(BoardError, match="answers given:\n  wifi.password: expected 8 to 63"):
-        settings_file.by_questions(True, lambda key, text, secret: "short")
+        settings_file.changed(None, {}, wifi=True, ask=lambda key, text, secret: "short")
+
+
+def test_what_the_environment_says_comes_on_top_of_what_the_board_has():
+    there = settings_file.from_board(b'{"broker":{"host":"h"},"wifi.ssid":"s","window":4}')
+    assert there == {"broker.host": "h", "wifi.ssid": "s", "window": 4}
+    given = settings_file.from_environment({"UMQTT_WINDOW": "8", "UMQTT_DEVICE": "two"})
+    assert settings_file.changed(there, given, wifi=True) == there | {"window": 8, "device": "two"}
+    with pytest.raises(BoardError, match="on top of those that the board has:\n  wifi.ssid: exp"):
+        settings_file.changed({"broker.host": "h"}, given, wifi=True)
+    assert [settings_file.from_board(data) for data in (None, b"{", b"[]")] == [None] * 3
+
+
+@pytest.mark.parametrize("file, kept", [
+    ({"wifi.ssid": "s", "broker.host": "h", "broker.user": "u"}, ["w", "b"]),
+    ({"wifi.ssid": "other", "broker.host": "h", "broker.user": "u"}, [None, "b"]),
+    ({"wifi.ssid": "s", "broker.host": "elsewhere", "broker.user": "u"}, ["w", None]),
+    ({"wifi.ssid": "s", "broker.host": "h"}, ["w", None]),
+    ({"wifi.ssid": "s", "wifi.password": "", "broker.host": "h"}, ["", None]),
+])  # fmt: skip
+def test_a_password_stays_for_the_same_network_and_login(file, kept):
+    there = {"wifi.ssid": "s", "wifi.password": "w", "broker.host": "h", "broker.user": "u",
+             "broker.password": "b", "window": 3}  # fmt: skip
+    found = settings_file.keep_secrets(file, there)
+    assert [found.get(key) for key in ("wifi.password", "broker.password")] == kept
+    assert "window" not in found and settings_file.keep_secrets(file, None) == file
+
+
+@pytest.mark.parametrize("name, said", [
+    ("UMQTT_BROKER_PASWORD", "UMQTT_BROKER_PASWORD: no setting; did you mean UMQTT_BROKER_PASSW"),
+    ("UMQTT_SSID", "UMQTT_SSID: no setting; did you mean UMQTT_WIFI_SSID"),
+    ("UMQTT_INTERVAL", "UMQTT_INTERVAL: no setting; did you mean UMQTT_INTERVAL_MS"),
+])  # fmt: skip
+def test_a_mistyped_variable_is_an_error_with_the_right_name(name, said):
+    with pytest.raises(BoardError, match=said) as raised:
+        settings_file.gather(GOOD, {name: "hunter2"})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_variable_that_is_nothing_like_a_setting_is_told_and_the_pipelines_are_not():
+    environment = {"UMQTT_BANANA": "1", "UMQTT_JDK": "pypi", "UMQTT_PASSWORD": "x", "HOME": "/"}
+    assert settings_file.gather(GOOD, environment) == {"broker.host": "h"}
+    assert settings_file.unused(environment) == ["UMQTT_BANANA"]

@@ -68,6 +68,7 @@ class Device:
         self.answer_s = answer_s or ANSWER_S
         self.doing = "connecting to it"
         self._transport = None
+        self._lost = False
 
     def __enter__(self):
         self.open()
@@ -81,6 +82,7 @@ class Device:
     def open(self):
         """Open the port and stop what runs: a soft reset into the raw REPL, without main.py."""
         self._open_port()
+        self._lost = False
         for attempts_left in (2, 1, 0):
             try:
                 self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
@@ -148,6 +150,7 @@ class Device:
                 error.error_output,
             )
         except _FAILURES:
+            self._lost = True
             raise BoardError(
                 f"The board on {self.port} was lost while {self.doing}. See to its power and "
                 "cable and run the same command again: it goes on where it stopped."
@@ -199,6 +202,22 @@ class Device:
             self.close()
             time.sleep(0.3)  # a reset that has not begun yet would end the next session
             self._reopen()
+
+    @contextlib.contextmanager
+    def going_on(self, but=()):
+        """Something is tried: if it fails, the board goes back to work, as far as it still can.
+
+        but  exceptions after which it is still wanted at its prompt
+        """
+        try:
+            yield
+        except but:
+            raise
+        except BaseException:
+            if self._transport and self._transport.in_raw_repl and not self._lost:
+                with contextlib.suppress(BoardError):
+                    self.hard_reset(keep_open=True)
+            raise
 
     def start_loader(self):
         """Ask the chip to go into its loader; the port is closed."""

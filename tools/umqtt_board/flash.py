@@ -41,7 +41,8 @@ def flash(
 
     board       name of a folder of boards/
     port        serial port; None: found, or for "unix" the virtual board in `folder`
-    settings    dict, or path of a TOML file; None: the board keeps what it has
+    settings    dict, or path of a TOML file; None: the board keeps what it has, but for what
+                the environment says
     follow_log  wait until the first publish is acknowledged (needs settings with a broker)
     firmware    None: MicroPython is written where none fits; "skip": never; "fetch", a path or an
                 address: that image, as far as it differs; baud, drive: see onto_chip.Ways
@@ -59,15 +60,17 @@ def flash(
     """
     description = boards.load(board)
     wifi = description["network"]["wifi"]
-    flat = settings_file.gather(settings, environment or {}, wifi=wifi, ask=ask)
+    environment = environment or {}
+    file = settings_file.gather(settings, environment, wifi=wifi, ask=ask)
+    for name in settings_file.unused(environment):
+        progress("settings", f"{name} is no setting of a board: not used")
     ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirm, progress, transfer)
     report = Report()
     device, found = onto_chip.arrive(description, ways)
-    with contextlib.closing(device):
+    with contextlib.closing(device), device.going_on():
         report.port, report.version = device.port, found.version
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
-        if flat is None and ask and not _has_settings(device):
-            flat = settings_file.by_questions(wifi, ask)
+        flat = _settings(device, file, environment, wifi, ask)
         if flat is not None and keys:
             flat = keys(flat, device)
         _set_aside(device, description, progress)
@@ -76,6 +79,18 @@ def flash(
         _verify(device, description, items, report, progress)
         _start(device, flat, report, progress, follow_log, follow_timeout)
     return report
+
+
+def _settings(device, file, environment, wifi, ask):
+    """What the board's settings shall be; None: what is there stays, be it nothing."""
+    device.doing = "reading its settings"
+    there = settings_file.from_board(device.read_file(settings_file.PATH))
+    if file is not None:
+        return settings_file.keep_secrets(file, there)
+    given = settings_file.from_environment(environment)
+    if given or (ask and not there):
+        return settings_file.changed(there, given, wifi=wifi, ask=ask)
+    return None
 
 
 def _set_aside(device, board, progress):

@@ -31,6 +31,11 @@ HOPELESS = (
      "that name is not known: see to broker.host"),
     (r"MQTTException: \[22\]", 3,
      "the broker hangs up: see to broker.port and broker.tls (is it a TLS port?)"),
+    (r"MQTTException: \[17\].*CONNACK", 2,
+     "what listens there does not answer as an MQTT broker: see to broker.host, broker.port and "
+     "broker.tls"),
+    (r"umqtt: OSError: (\[Errno )?110\b", 3,
+     "nothing answers at that address: see to broker.host, broker.port, and a firewall between"),
     (r"certificate|mbedtls|MBEDTLS|X509|SSL", 3,
      "the TLS connection fails: see to broker.ca, broker.tls and broker.host"),
     (r"wifi not joined", 3,

@@ -30,8 +30,11 @@ class Interpreter:
     machine: str
 
 
-def check(device, board):
-    """Return the Interpreter on the board; BoardError when the description does not fit it."""
+def check(device, board, version_too=True):
+    """Return the Interpreter on the board; BoardError when the description does not fit it.
+
+    version_too  False: it is going to be replaced, and only must be that of the right chip
+    """
     device.doing = "asking for its version"
     name, version, platform, machine, mpy = device.value(_ASK)
     text = ".".join(str(number) for number in version)
@@ -45,13 +48,16 @@ def check(device, board):
             f"The board on {device.port} is a {machine} ({platform}), not BOARD={board.name}: "
             f"give {own}, or another PORT=."
         )
+    found = Interpreter(text, platform, machine)
+    if not version_too:
+        return found
     if version < tuple(int(number) for number in wanted["minimum"].split(".")):
         raise TooOld(
             f"MicroPython {text} on {device.port} is too old: {wanted['minimum']} is needed. "
             "FIRMWARE=fetch installs the published one."
         )
     _check_mpy(mpy, text)
-    return Interpreter(text, platform, machine)
+    return found
 
 
 def _is(board, platform, machine):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import boards, esp, find, keep, onto_chip
+from umqtt_board import boards, esp, find, interpreter, keep, onto_chip
 from umqtt_board.device import Device
 from umqtt_board.errors import BoardError
 
@@ -58,7 +58,7 @@ def _open(board, port, folder, start):
     description = boards.load(board)
     ways = onto_chip.Ways(port, folder, "skip", progress=say)
     device, _ = onto_chip.arrive(description, ways)
-    with contextlib.closing(device):
+    with contextlib.closing(device), device.going_on():
         yield description, device
         if start:
             device.hard_reset(keep_open=True)
@@ -82,14 +82,25 @@ def backup(board, port, folder, to):
                   "it, and makes this copy out of date")  # fmt: skip
 
 
+def _copies(board):
+    folder = keep.folder_of_copies()
+    names = [path.name for path in sorted(folder.glob(f"{board}-*"))][-5:]
+    if names:
+        return f"The last of this kind of board in {folder}: {', '.join(names)}."
+    return f"There is none of this kind of board in {folder}: `make backup` makes one."
+
+
 @click.command()
 @options
-@click.option("--from", "source", required=True, type=click.Path(path_type=Path),
+@click.option("--from", "source", type=click.Path(path_type=Path),
               help="Folder that backup made.")
 @click.option("--yes", is_flag=True, help="Do not ask before messages are replaced.")
 def restore(board, port, folder, source, yes):
     """Bring journal and settings back onto a board that was flashed."""
-    manifest = keep.load(source, boards.load(board))  # before anything is asked of the board
+    description = boards.load(board)
+    if source is None:
+        raise BoardError(f"Which copy? Give its folder as BACKUP= (--from). {_copies(board)}")
+    manifest = keep.load(source, description)  # before anything is asked of the board
     say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
     say("", "get numbers that were given then, and the pipeline takes them for copies")
     with _open(board, port, folder, start=True) as (description, device):
@@ -102,39 +113,43 @@ def restore(board, port, folder, source, yes):
 def erase(board, port, folder, yes):
     """Erase a board: firmware, settings and messages that have not been delivered."""
     description = boards.load(board)
-    where = port or (find.virtual_board(folder).folder if board == "unix" else "the board found")
+    where = _place(description, port, folder)
     text = (f"everything on {where} will be lost: settings, and the messages that are not yet "
             "delivered (`make backup` keeps both)")  # fmt: skip
     if not _confirm(yes)(text):
         raise BoardError(f"Nothing was erased. {text[0].upper()}{text[1:]}: YES=1 does it.")
     kind = description["micropython"]["flash_with"]
-    {"none": _erase_virtual, "esptool": _erase_esp, "uf2": _erase_rp2}[kind](
-        description, port, folder
-    )
+    {"none": _erase_virtual, "esptool": _erase_esp, "uf2": _erase_rp2}[kind](description, where)
     say("erase", "done: `make flash` begins anew")
 
 
-def _erase_virtual(board, port, folder):
-    if port:
-        raise BoardError("BOARD=unix is erased by its folder (--folder), not by PORT=.")
+def _place(board, port, folder):
+    """What will be erased: the folder of the virtual board, or the port of another one."""
+    if board["chip"] == "unix":
+        if port:
+            raise BoardError("BOARD=unix is erased by its folder (--folder), not by PORT=.")
+        return find.virtual_board(folder).folder
+    found, how = find.find(board, port)
+    say("port", f"{found} ({how})")
+    return found
+
+
+def _erase_virtual(board, folder):
     virtual = find.virtual_board(folder)
     virtual.power_off()
     virtual.erase()
 
 
-def _erase_esp(board, port, folder):
-    found, how = find.find(board, port)
-    say("port", f"{found} ({how})")
-    with esp.Chip(found, board, say, _transfer) as chip:
+def _erase_esp(board, port):
+    with esp.Chip(port, board, say, _transfer) as chip:
         say("erase", f"{board['flash']['size'] >> 20} MiB, MicroPython too: some 10 to 40 seconds")
         chip.erase_all()
 
 
-def _erase_rp2(board, port, folder):
+def _erase_rp2(board, port):
     """The filesystem, in which the journal's region lies; MicroPython stays."""
-    found, how = find.find(board, port)
-    say("port", f"{found} ({how})")
-    with Device(found) as device:
+    with Device(port) as device:
+        interpreter.check(device, board)
         device.doing = "erasing its filesystem"
         device.run(_FORMAT)
         device.hard_reset(keep_open=True)

@@ -70,12 +70,13 @@ def _as_it_is(board, ways, image):
     return _answering(board, _port(board, ways), None)
 
 
-def _answering(board, port, patience):
+def _answering(board, port, patience, version_too=True):
     """(Device, Interpreter) of a board whose MicroPython answers and fits."""
     device = Device(port, patience)
     device.open()
     try:
-        return device, interpreter.check(device, board)
+        with device.going_on(but=interpreter.TooOld):  # that one is going to be written
+            return device, interpreter.check(device, board, version_too)
     except BaseException:
         device.close()
         raise
@@ -146,7 +147,8 @@ def _by_uf2(board, ways, image):
 def _into_loader(board, ways):
     """Ask a board that runs MicroPython to go into its loader; return its drive, None if none."""
     try:
-        device, _ = _answering(board, find.find(board, ways.port, ways.folder)[0], LOOK_S)
+        port = find.find(board, ways.port, ways.folder)[0]
+        device, _ = _answering(board, port, LOOK_S, version_too=False)
     except (NoPrompt, find.NoPort):
         return None  # picotool, or the sentence that says which button to hold
     device.start_loader()

@@ -20,6 +20,9 @@ from umqtt_board.paths import FIRMWARE
 
 PATH = "/settings.json"
 PREFIX = "UMQTT_"  # environment: UMQTT_WIFI_PASSWORD is wifi.password
+OTHERS = ("UMQTT_JDK", "UMQTT_USERNAME", "UMQTT_PASSWORD")  # the pipeline's
+# What a file need not hold: it stays on the board as long as that is for the same network, login.
+BELONGS = {"wifi.password": ("wifi.ssid",), "broker.password": ("broker.host", "broker.user")}
 UNKNOWN = ": unknown key"  # how the firmware's check words it
 
 
@@ -32,7 +35,7 @@ def firmware_settings():
 
 
 def gather(source=None, environment=os.environ, *, wifi=False, ask=None):
-    """Return the settings as a flat dict {"section.key": value}, None when there are none at all.
+    """Return the settings as a flat dict {"section.key": value}, None without a source.
 
     source       a dict, the path of a TOML or JSON file, or None
     environment  variables that come on top (UMQTT_BROKER_HOST is broker.host): so a password
@@ -43,23 +46,44 @@ def gather(source=None, environment=os.environ, *, wifi=False, ask=None):
 
     Raises BoardError naming every wrong key.
     """
-    rules = firmware_settings()
     data = source if isinstance(source, dict) else _read(source)
-    given = _from_environment(rules, environment)
-    if data is None and not given:
-        return None
-    return _checked(rules, data or {}, given, _name(source, data), wifi, ask)
-
-
-def by_questions(wifi, ask):
-    """Return settings of which only what must be given is asked for; see gather()."""
-    return _checked(firmware_settings(), {}, {}, "the answers given", wifi, ask)
-
-
-def _name(source, data):
+    given = from_environment(environment)
     if data is None:
-        return f"the environment ({PREFIX}...)"
-    return "the settings given" if isinstance(source, dict) else str(source)
+        return None
+    where = "the settings given" if isinstance(source, dict) else str(source)
+    return _checked(firmware_settings(), data, given, where, wifi, ask)
+
+
+def changed(there, given, *, wifi=False, ask=None):
+    """Return the settings of a board with those of the environment on top; see gather().
+
+    there  what the board has (from_board()), None when it has none
+    given  as from_environment() returns it; with neither, what must be given is asked for
+    """
+    where = f"the environment ({PREFIX}...)" if given else "the answers given"
+    if there:
+        where += ", on top of those that the board has"
+    return _checked(firmware_settings(), there or {}, given, where, wifi, ask)
+
+
+def from_board(data):
+    """Return the settings in a board's settings.json as a flat dict, None for a damaged file."""
+    try:
+        found = json.loads(data or b"")
+    except ValueError:
+        return None
+    return firmware_settings().flatten(found) if isinstance(found, dict) else None
+
+
+def keep_secrets(flat, there):
+    """Return settings with the passwords that the board has for the same network and login.
+
+    A password need not stand in the file, and is not typed anew for each flashing.
+    """
+    kept = {key: there[key] for key, owners in BELONGS.items()
+            if key in (there or {}) and key not in flat
+            and all(there.get(owner) == flat.get(owner) for owner in owners)}  # fmt: skip
+    return flat | kept
 
 
 def _checked(rules, data, given, where, wifi, ask):
@@ -130,8 +154,8 @@ def _with_suggestion(rules, fault):
     return f"{key}{UNKNOWN}{mean}"
 
 
-def _mean(word, names, form="{}"):
-    close = difflib.get_close_matches(word, list(names), 1, 0.6)
+def _mean(word, names, form="{}", cutoff=0.6):
+    close = difflib.get_close_matches(word, list(names), 1, cutoff)
     return f"; did you mean {form.format(close[0])}?" if close else ""
 
 
@@ -155,14 +179,43 @@ def _read(path):
         raise BoardError(f"SETTINGS={path} is not {kind}: {error}.")
 
 
-def _from_environment(rules, environment):
-    found = {}
-    for row in rules.SCHEMA:
-        key, kind = row[0], row[1]
-        text = environment.get(PREFIX + key.upper().replace(".", "_"))
-        if text is not None:
-            found[key] = _value(kind, text)
+def from_environment(environment):
+    """Return the settings in environment variables; BoardError for one that is mistyped or wrong.
+
+    A variable that begins like ours and is like none of ours is somebody else's; unused() has it.
+    """
+    rules = firmware_settings()
+    names = _variables(rules)
+    found = {key: _value(kind, environment[name]) for name, (key, kind) in names.items()
+             if name in environment}  # fmt: skip
+    faults = [f"{name}: no setting{near}" for name in _unknown(environment, names)
+              if (near := _near(name, names))]  # fmt: skip
+    faults += [fault for fault in rules.validate(found) if fault.split(":")[0] in found]
+    if faults:
+        raise BoardError(f"Wrong settings in the environment ({PREFIX}...):\n  "
+                         + "\n  ".join(faults))  # fmt: skip
     return found
+
+
+def unused(environment):
+    """Return the names of variables that begin like ours, and mean nothing here."""
+    return _unknown(environment, _variables(firmware_settings()))
+
+
+def _variables(rules):
+    """{name of a variable: (its key, kind)}."""
+    return {PREFIX + row[0].upper().replace(".", "_"): (row[0], row[1]) for row in rules.SCHEMA}
+
+
+def _unknown(environment, names):
+    return sorted(name for name in environment
+                  if name.startswith(PREFIX) and name not in names and name not in OTHERS)
+
+
+def _near(name, names):
+    """A hint: the last word alone (UMQTT_SSID), or letters that are mistyped."""
+    last = [known for known in names if known.endswith("_" + name[len(PREFIX):])]
+    return f"; did you mean {last[0]}?" if len(last) == 1 else _mean(name, names, cutoff=0.8)
 
 
 def _value(kind, text):
