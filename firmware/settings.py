@@ -38,6 +38,7 @@ SCHEMA = (
     ("i2c.scl", INT, -1, 48, -1, "its pins; -1: those that the port gives this bus"),
     ("i2c.sda", INT, -1, 48, -1, "see i2c.scl"),
     ("i2c.address", INT, 0, 119, 0, "address of the sensor on the bus; 0: the driver's usual one"),
+    ("pin", INT, -1, 48, -1, "GPIO of a sensor with a wire of its own (dht22)"),
     ("qos", INT, 1, 2, 1, "MQTT QoS of the readings"),
     ("confirm", ("broker", "pipeline"), 0, 0, "broker",
      "who releases a reading: the broker's acknowledgement, or the pipeline's durable mark"),

@@ -2,10 +2,11 @@
 
 Each is the transcript of the command itself. Others lie beside what they are about: images and
 chips in test_esp.py, drives in test_onto_chip.py, settings in test_settings_file.py, the broker in
-test_follow.py, a full filesystem and a lost board in test_flash.py.
+test_follow.py; what a full filesystem and a cut leave behind in test_flash.py.
 """
 
 import errno
+import re
 
 import pytest
 import serial
@@ -101,6 +102,27 @@ def test_the_wrong_board(run, board, put):
     assert status == 2 and said.startswith(f"umqtt-board: The board on {board.port} is a linux [")
     assert said.endswith("(linux), not BOARD=rp2040: give BOARD=unix, or another PORT=.")
     board.wait_for("main ran", since=mark)  # somebody's board goes on with what it did
+
+
+def test_a_full_filesystem(run, make_board):
+    board = make_board(filesystem=0x18000)
+    board.power_on()
+    status, said = run("flash", "--port", board.port)
+    said = re.sub(r"[0-9]+ (?=bytes|are)", "N ", said)
+    assert (status, said) == (2, (
+        f"umqtt-board: The filesystem on {board.port} is full: N bytes are needed, N are free. "
+        "Remove files of your own (`mpremote fs ls`), or erase the board and flash it anew."))
+
+
+def test_a_connection_lost_while_files_are_written(run, board, monkeypatch):
+    monkeypatch.setattr(device, "ANSWER_S", 2)
+    board.cut_after(40)
+    board.reset()
+    status, said = run("flash", "--port", board.port)
+    said = re.sub(r"writing \S+\.", "writing FILE.", said)
+    assert (status, said) == (2, (
+        f"umqtt-board: The board on {board.port} was lost while writing FILE. See to its power "
+        "and cable and run the same command again: it goes on where it stopped."))
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 Temperature and pressure: the worked example of Bosch's BMP280 data sheet (BST-BMP280-DS001,
 section 3.12), whose formulas for both are the BME280's. For humidity the data sheets have none:
-there the double precision formulas of BST-BME280-DS002 (section 8.1) are the other side.
+there the double precision formulas of BST-BME280-DS002 (section 8.1) are the other side. Compared
+once with Bosch's own driver in C (BME280_SensorAPI, integers): with 20,000 random calibrations and
+readings it gave the same within what its divisions round (0.02 Cel, 0.1 Pa, 0.02 %RH).
 """
 # also: micropython32
 

@@ -20,14 +20,16 @@ SECTOR = 4096
 # key -> type, for the tables that every board has
 REQUIRED = {
     "": {"name": str, "title": str, "chip": str, "tried": str},
-    "micropython": {"platform": str, "machine": str, "minimum": str, "flash_with": str},
+    "micropython": {
+        "platform": str, "machine": str, "minimum": str, "flash_with": str, "heap_free": int,
+    },
     "network": {"wifi": bool},
     "filesystem": {"type": str, "size": int, "program_size": int},
     "journal": {"kind": str, "size": int, "program_size": int},
     "timer": {"id": int},
     "sensor": {"driver": str},
     "notes": {"text": str},
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards as board_files
-from umqtt_board import find, keep_cli, keys, ota_cli
+from umqtt_board import find, keep_cli, keys, ota_cli, steps_cli
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import flash as run_flash
 from umqtt_board.follow import TIMEOUT_S
@@ -54,18 +54,9 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
     run_flash(
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
-        ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive, confirm=consent(yes),
-        keys=keys.for_board,
+        ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
+        confirm=keep_cli.confirmed_by(yes), keys=keys.for_board,
     )  # fmt: skip
-
-
-def consent(yes):
-    """Return a function that asks before data is lost; without a terminal only `yes` allows it."""
-
-    def confirm(text):
-        return yes or (sys.stdin.isatty() and click.confirm(f"  {text}. Go on?"))
-
-    return confirm
 
 
 def _ask(key, text, secret):
@@ -175,6 +166,7 @@ def stop(folder):
 
 for _command in (
     ota_cli.command, ota_cli.ota, keep_cli.backup, keep_cli.restore, keep_cli.erase,
+    steps_cli.step,
 ):  # fmt: skip
     cli.add_command(_command)
 

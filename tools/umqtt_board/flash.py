@@ -1,8 +1,8 @@
 """From a board and a folder of sources to a sensor that reports: the steps in their order.
 
 Each step is a module of its own (onto_chip with find, fetch, esp, rp2 and interpreter; build,
-settings_file, install, verify, follow) and can be used alone. This one only puts them in order and
-says what happens.
+settings_file, install, verify, follow) and can be used alone, also from the command line
+(steps_cli). This one only puts them in order and says what happens.
 """
 
 import contextlib
@@ -70,18 +70,18 @@ def flash(
     with contextlib.closing(device), device.going_on():
         report.port, report.version = device.port, found.version
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
-        flat = _settings(device, file, environment, wifi, ask)
+        flat = settings_for(device, file, environment, wifi, ask)
         if flat is not None and keys:
             flat = keys(flat, device)
-        _set_aside(device, description, progress)
-        items = _build(flat, progress)
-        _install(device, items, flat, report, progress, transfer)
-        _verify(device, description, items, report, progress)
-        _start(device, flat, report, progress, follow_log, follow_timeout)
+        set_aside(device, description, progress)
+        items = build_items(flat, progress)
+        install_items(device, items, flat, report, progress, transfer)
+        verify_items(device, description, items, report, progress)
+        start(device, flat, report, progress, follow_log, follow_timeout)
     return report
 
 
-def _settings(device, file, environment, wifi, ask):
+def settings_for(device, file, environment, wifi, ask):
     """What the board's settings shall be; None: what is there stays, be it nothing."""
     device.doing = "reading its settings"
     there = settings_file.from_board(device.read_file(settings_file.PATH))
@@ -93,7 +93,7 @@ def _settings(device, file, environment, wifi, ask):
     return None
 
 
-def _set_aside(device, board, progress):
+def set_aside(device, board, progress):
     """The journal's part of the flash, where the filesystem has to be asked for it."""
     if board["journal"]["kind"] != "reserved" or region.look(device)[0]:
         return
@@ -105,14 +105,16 @@ def _set_aside(device, board, progress):
         progress("journal", f"{board['journal']['size']} bytes of flash set aside")
 
 
-def _build(flat, progress):
+def build_items(flat, progress):
+    """Compile everything; the Items for the board, the settings `flat` among them if given."""
     items = build()
     size = sum(len(item.data) for item in items)
     progress("build", f"{len(items)} files, {size} bytes")
     return items if flat is None else [*items, settings_file.as_item(flat)]
 
 
-def _install(device, items, flat, report, progress, transfer):
+def install_items(device, items, flat, report, progress, transfer):
+    """Bring the board's files to what `items` say; the Report is told."""
     todo = install.plan(device, items)
     report.same = todo.same
     report.written = [item.path for item in todo.rename]
@@ -137,19 +139,25 @@ def _has_settings(device):
     return bool(install.hashes(device, [settings_file.PATH])[settings_file.PATH])
 
 
-def _verify(device, board, items, report, progress):
+def verify_items(device, board, items, report, progress):
+    """Prove that they are there and load; the Report is told."""
     found = verify.verify(device, board, items)
     report.library, report.journal = found.library, found.journal
     report.heap_before, report.heap_after = found.heap_before, found.heap_after
     progress("verify", f"{len(items)} files read back, umqtt_min {found.library} loads; "
                        f"heap free {found.heap_before} -> {found.heap_after} bytes; "
                        f"journal region {found.journal} bytes")  # fmt: skip
+    needed = board["micropython"]["heap_free"]
+    if found.heap_after < needed:
+        progress("verify", f"that is little heap: the firmware is meant for {needed} bytes and "
+                           "more (board.toml), and may run out of it")  # fmt: skip
     if not found.journal and board["journal"]["kind"] != "files":
         progress("verify", "no journal region in this board's flash: messages are kept in files, "
                            "which wears it more (boards/README.md)")  # fmt: skip
 
 
-def _start(device, flat, report, progress, follow_log, timeout):
+def start(device, flat, report, progress, follow_log, timeout):
+    """Start the board; with `follow_log` until its first publish is acknowledged."""
     if report.settings == "none":
         device.hard_reset(keep_open=True)
         progress("start", "without settings the firmware waits: flash again with SETTINGS=FILE")

@@ -191,6 +191,17 @@ def _give_up(device, todo):
     raise BoardError(_FULL.format(port=device.port, detail=detail))
 
 
+def replace(device, item):
+    """Write one file aside, check it, and put it in force in one step."""
+    device.doing = f"writing {item.path}"
+    aside = item.path + ".new"
+    device.write_file(aside, item.data)
+    if hashes(device, [aside])[aside] != digest(item.data):
+        raise BoardError(f"What the board on {device.port} reads back from {aside} is not what "
+                         "was written: run the same command again.")  # fmt: skip
+    device.run(f"import os\nos.rename({aside!r}, {item.path!r})")
+
+
 def silence(device):
     """Take main.py away and restart without it: nothing runs, no watchdog counts."""
     device.doing = "stopping its program"

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from umqtt_board import install, journal, settings_file, verify
+from umqtt_board.build import Item
 from umqtt_board.errors import BoardError
 
 STATE = "/state.json"  # counters of commands: never go backwards
@@ -245,10 +246,7 @@ def _put_files(device, folder, manifest, transfer):
         parent = path.rpartition("/")[0]
         if parent:
             device.run(f"import os\ntry:\n os.mkdir({parent!r})\nexcept OSError:\n pass")
-        device.write_file(path + ".new", data)
-        device.run(f"import os\nos.rename({path + '.new'!r}, {path!r})")
-        if install.hashes(device, [path])[path] != install.digest(data):
-            raise BoardError(_UNLIKE.format(what=path, port=device.port))
+        install.replace(device, Item(path, data))
         transfer(len(data), len(data), path)
 
 

@@ -39,12 +39,15 @@ def say(step, text):
     click.echo(f"  {step:<12} {text}")
 
 
-def _transfer(done, total, name):
+def transferred(done, total, name):
+    """How far a copy is, for a person at a terminal."""
     if sys.stdout.isatty():
         click.echo(f"\r  {'copy':<12} {done}/{total} {name[-34:]:<34}", nl=done >= total)
 
 
-def _confirm(yes):
+def confirmed_by(yes):
+    """Return a function that asks before data is lost; without a terminal only `yes` allows it."""
+
     def ask(text):
         return yes or (sys.stdin.isatty() and click.confirm(f"  {text}. Go on?"))
 
@@ -77,7 +80,7 @@ def backup(board, port, folder, to):
     with _open(board, port, folder, start=False) as (description, device):
         stamp = time.strftime("%Y%m%d-%H%M%S")
         target = to or keep.folder_of_copies() / f"{board}-{stamp}"
-        keep.backup(device, description, target, say, _transfer)
+        keep.backup(device, description, target, say, transferred)
     say("backup", "the board stands still at its prompt; `make flash` or its reset button starts "
                   "it, and makes this copy out of date")  # fmt: skip
 
@@ -104,7 +107,7 @@ def restore(board, port, folder, source, yes):
     say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
     say("", "get numbers that were given then, and the pipeline takes them for copies")
     with _open(board, port, folder, start=True) as (description, device):
-        keep.restore(device, description, source, _confirm(yes), say, _transfer)
+        keep.restore(device, description, source, confirmed_by(yes), say, transferred)
 
 
 @click.command()
@@ -116,7 +119,7 @@ def erase(board, port, folder, yes):
     where = _place(description, port, folder)
     text = (f"everything on {where} will be lost: settings, and the messages that are not yet "
             "delivered (`make backup` keeps both)")  # fmt: skip
-    if not _confirm(yes)(text):
+    if not confirmed_by(yes)(text):
         raise BoardError(f"Nothing was erased. {text[0].upper()}{text[1:]}: YES=1 does it.")
     kind = description["micropython"]["flash_with"]
     {"none": _erase_virtual, "esptool": _erase_esp, "uf2": _erase_rp2}[kind](description, where)
@@ -141,7 +144,7 @@ def _erase_virtual(board, folder):
 
 
 def _erase_esp(board, port):
-    with esp.Chip(port, board, say, _transfer) as chip:
+    with esp.Chip(port, board, say, transferred) as chip:
         say("erase", f"{board['flash']['size'] >> 20} MiB, MicroPython too: some 10 to 40 seconds")
         chip.erase_all()
 

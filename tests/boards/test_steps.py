@@ -1,0 +1,62 @@
+"""Each step of a flashing alone, by `umqtt-board step`."""
+
+import pytest
+from umqtt_board import cli, device
+from umqtt_board.errors import BoardError
+from umqtt_board.paths import BUILD
+
+
+@pytest.fixture
+def step(board, capsys):
+    """Function that runs one step on the board; returns what it said."""
+
+    def run(name, *arguments):
+        place = () if name == "build" else ("--port", board.port)
+        cli.cli(["step", name, *place, *map(str, arguments)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_one_step_after_the_other(step, board, tmp_path, iotcore, mpremote):
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'device = "s"\n[broker]\nhost = "127.0.0.1"\nport = {iotcore.port}\n')
+    assert f"port         {board.port} (given)" in step("port")
+    assert "MicroPython 1." in step("interpreter")
+    assert str(BUILD / "device") in step("build") and (BUILD / "device" / "app.mpy").exists()
+    with pytest.raises(BoardError, match=r"/lib/umqtt_min/aio.mpy, .* is not what was installed"):
+        step("verify")
+    assert "install      done\n  settings     none" in step("install")
+    assert "settings     written" in step("settings", "--settings", settings)
+    assert "settings     same" in step("settings", "--settings", settings)
+    assert "umqtt_min " in step("verify")
+    assert "acknowledged the first publish" in step("start")
+
+
+def test_a_step_that_fails_leaves_the_board_at_work(step, board, put, monkeypatch):
+    put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+    mark = len(board.printed())
+    with pytest.raises(BoardError, match="Which settings"):
+        step("settings")
+    board.wait_for("main ran", since=mark)
+    mark = len(board.printed())
+    monkeypatch.setenv("UMQTT_WINDOW", "3")
+    with pytest.raises(BoardError, match="environment .*\n  broker.host: expected a text"):
+        step("settings")
+    board.wait_for("main ran", since=mark)
+
+
+def test_a_file_that_comes_back_wrong_is_not_put_in_force(step, put, board, mpremote, monkeypatch):
+    put(board, "settings.json", '{"broker.host":"h"}')
+    write = device.Device.write_file
+    monkeypatch.setattr(device.Device, "write_file",
+                        lambda self, path, data: write(self, path, data[:-1]))
+    monkeypatch.setenv("UMQTT_WINDOW", "3")
+    with pytest.raises(BoardError, match="reads back from /settings.json.new is not what was"):
+        step("settings")
+    assert mpremote(board, "cat", ":settings.json") == '{"broker.host":"h"}'
+
+
+def test_the_virtual_board_has_no_image():
+    with pytest.raises(BoardError, match="BOARD=unix brings its interpreter along"):
+        cli.cli(["step", "image", "--board", "unix"], standalone_mode=False)

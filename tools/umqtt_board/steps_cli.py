@@ -1,0 +1,124 @@
+"""The command `umqtt-board step`: each step of a flashing alone, in the order of flash.py.
+
+Knows the terminal. Must not know how a step is done.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+import click
+
+from umqtt_board import boards, fetch, find, flash, follow, install, keys, onto_chip, settings_file
+from umqtt_board.errors import BoardError
+from umqtt_board.keep_cli import confirmed_by, options, say, transferred
+from umqtt_board.paths import BUILD
+
+
+@click.group()
+def step():
+    """One step of a flashing alone; each can be done again at any time.
+
+    In their order: port, image, interpreter, build, install, settings, verify, start.
+    """
+
+
+@contextlib.contextmanager
+def _open(board, port, folder):
+    """(description, Device) of a board that runs MicroPython; afterwards it starts its program."""
+    description = boards.load(board)
+    device, _ = onto_chip.arrive(description, onto_chip.Ways(port, folder, "skip", progress=say))
+    with contextlib.closing(device), device.going_on():
+        yield description, device
+        device.hard_reset(keep_open=True)
+
+
+@step.command()
+@options
+def port(board, port, folder):
+    """Find the board's serial port."""
+    found, how = find.find(boards.load(board), port, folder)
+    say("port", f"{found} ({how})")
+
+
+@step.command()
+@click.option("--board", required=True, help="Name of the board.")
+@click.option("--firmware", default="fetch", help="A file, an address, or the published image.")
+def image(board, firmware):
+    """Fetch the MicroPython image into the cache and check it."""
+    description = boards.load(board)
+    if description["micropython"]["flash_with"] == "none":
+        raise BoardError(f"BOARD={board} brings its interpreter along: there is no image.")
+    say("image", str(fetch.image(description, firmware, say, transferred)))
+
+
+@step.command()
+@options
+@click.option("--firmware", help='A file, an address, "fetch"; without it only where none fits.')
+@click.option("--baud", type=int, help="Rate at which a chip is written (default: board.toml).")
+@click.option("--drive", type=click.Path(path_type=Path), help="Drive of an rp2 in its loader.")
+@click.option("--yes", is_flag=True, help="Do not ask before data is erased.")
+def interpreter(board, port, folder, firmware, baud, drive, yes):
+    """Write MicroPython onto the chip, as far as it differs."""
+    ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirmed_by(yes), say, transferred)
+    device, found = onto_chip.arrive(boards.load(board), ways)
+    with contextlib.closing(device):
+        say("interpreter", f"MicroPython {found.version}, {found.machine}")
+        device.hard_reset(keep_open=True)
+
+
+@step.command()
+def build():
+    """Compile library and firmware, as they go onto a board."""
+    flash.build_items(None, say)
+    say("build", str(BUILD / "device"))
+
+
+@step.command("install")
+@options
+def install_(board, port, folder):
+    """Write library and firmware, as far as they differ; settings stay."""
+    with _open(board, port, folder) as (description, device):
+        flash.set_aside(device, description, say)
+        items = flash.build_items(None, say)
+        flash.install_items(device, items, None, flash.Report(), say, transferred)
+
+
+@step.command()
+@options
+@click.option("--settings", type=click.Path(path_type=Path), help="TOML file.")
+def settings(board, port, folder, settings):
+    """Write the settings: a file's, with the environment's (UMQTT_...) on top."""
+    wifi = boards.load(board)["network"]["wifi"]
+    file = settings_file.gather(settings, os.environ, wifi=wifi)
+    with _open(board, port, folder) as (_, device):
+        flat = flash.settings_for(device, file, os.environ, wifi, None)
+        if flat is None:
+            raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
+        item = settings_file.as_item(keys.for_board(flat, device))
+        if install.hashes(device, [item.path])[item.path] == install.digest(item.data):
+            say("settings", "same")
+            return
+        install.replace(device, item)
+        say("settings", "written")
+
+
+@step.command()
+@options
+def verify(board, port, folder):
+    """Compare a board with what this project would put there; nothing is changed."""
+    with _open(board, port, folder) as (description, device):
+        items = flash.build_items(None, say)
+        flash.verify_items(device, description, items, flash.Report(), say)
+
+
+@step.command()
+@options
+@click.option("--timeout", default=follow.TIMEOUT_S, show_default=True, help="Seconds to wait.")
+def start(board, port, folder, timeout):
+    """Start the board and follow its log until the first publish is acknowledged."""
+    description = boards.load(board)
+    device, _ = onto_chip.arrive(description, onto_chip.Ways(port, folder, "skip", progress=say))
+    with contextlib.closing(device), device.going_on():
+        follow.follow(device, lambda line: say("log", line), timeout)
+    say("start", "the broker has acknowledged the first publish")
