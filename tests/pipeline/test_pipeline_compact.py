@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline_kit import NOON, clock, fill, publish, run, senml
 from pipeline_tables import Killed, ingest, story, table, tables
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from umqtt_pipeline import compact, silver
 from umqtt_pipeline import tables as tables_module
 from umqtt_pipeline.ingest import COLUMNS, Lock, State
@@ -47,7 +49,7 @@ def test_fewer_files_and_the_same_rows(spark, told, copy):
     joined = compacted(spark, copy)
     assert joined["silver"] > 3 and len(files(copy)) == 1
     assert tables(copy) == tables(told / "tables")
-    assert not list((copy / "_staging").iterdir())
+    assert all(p.name.startswith("swapped-") for p in (copy / "_staging").iterdir())
     assert spark.read.parquet(str(copy / "silver")).count() == len(table(copy, "silver"))
     assert compacted(spark, copy) == {}  # nothing is left to do
 
@@ -83,42 +85,77 @@ def _cut(rows, folder, number, parts):
     for part in range(parts):
         file = folder / f"{part}.parquet"
         pq.write_table(rows.take(list(range(part, len(rows), parts))), file)
-        files[file] = f"x{number}-{part}.parquet"
+        files[file] = f"compact-{0:012d}-{0:012d}-{number:08x}-{part:04d}.parquet"
     return files
 
 
-def test_every_reader_at_every_instant(copy):
-    """Readers list again when a file that they listed is gone, as the text of tables.py says;
-    what they read is right each time."""
+def test_who_has_opened_a_folder_still_finds_its_files(copy, monkeypatch):
+    """A reader that is between opendir() and readdir() while the folder is swapped would take it
+    for empty, without an error, if its files were deleted at once."""
+    held = Tables(copy, COLUMNS)
+    day = held.files("bronze")[0].parent
     rows = pq.read_table(copy / "bronze", columns=["offset", "payload"])
+    for number in (1, 2):
+        before = sorted(os.listdir(day))
+        with os.scandir(day) as listing:  # it is open; nothing has been read of it
+            held.swap(day, _cut(rows, held.root / "_staging", number, 3), [])
+            assert sorted(entry.name for entry in listing) == before
+        assert len(list((copy / "_staging").glob("swapped-*"))) == 1  # what is old enough is gone
+        monkeypatch.setattr(tables_module, "LISTING_S", -1)
+        held.clean()
+        monkeypatch.undo()
+
+
+def _spark_reader(spark):
+    return lambda path: [r[0] for r in spark.read.parquet(path).select("offset").collect()]
+
+
+GONE = (FileNotFoundError, duckdb.IOException, PySparkException, Py4JError)
+
+
+def _gone(error):
+    """Whether a reader's error is that a file which it had listed is not there any more."""
+    gone = ("No such file", "FILE_NOT_EXIST", "does not exist")
+    return any(words in str(error) for words in gone)
+
+
+def test_every_reader_at_every_instant(spark, copy):
+    """While real compactions run. Readers list again when a file that they listed is gone, as the
+    text of tables.py says; what they read is right each time."""
+    rows = pq.read_table(copy / "bronze")
     expected = sorted(rows["offset"].to_pylist())
-    stop, reads, wrong = threading.Event(), dict.fromkeys(READERS, 0), []
+    readers = {**READERS, "spark": _spark_reader(spark)}
+    stop, reads, wrong = threading.Event(), dict.fromkeys(readers, 0), []
 
     def read(name):
         while not stop.is_set():
             try:
-                found = sorted(READERS[name](str(copy / "bronze")))
-            except (FileNotFoundError, duckdb.IOException):
+                found = sorted(readers[name](str(copy / "bronze")))
+            except GONE as error:
+                if not _gone(error):
+                    wrong.append((name, str(error)[:300]))
                 continue
             reads[name] += 1
             if found != expected:
                 wrong.append((name, len(found)))
 
-    threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in READERS]
+    threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in readers]
     for thread in threads:
         thread.start()
-    held = Tables(copy, COLUMNS)
+    held = Tables(copy, {"bronze": COLUMNS["bronze"]})
     day, number = held.files("bronze")[0].parent, 0
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     try:
-        while (min(reads.values()) < 20 or number < 20) and time.monotonic() < until:
+        while (min(reads.values()) < 6 or number < 6) and time.monotonic() < until:
             number += 1
-            held.swap(day, _cut(rows, held.root / "_staging", number, 1 + number % 4), [])
+            pieces = _cut(rows.drop(["date"]), held.root / "_staging", number, 2 + number % 4)
+            held.swap(day, pieces, [])
+            assert compact.run(spark, held, 0, 2) == {"bronze": len(pieces)}
     finally:
         stop.set()
         for thread in threads:
-            thread.join(30)
-    assert min(reads.values()) >= 20 and number >= 20, reads
+            thread.join(60)
+    assert min(reads.values()) >= 6 and number >= 6, reads
     assert not wrong, wrong[:3]
 
 

@@ -17,7 +17,9 @@ has no rows: whoever opens a table finds its columns, also before the first row 
 What takes the place of several files at once (`swap`) is made ready as a folder, which one system
 call then exchanges for the folder in the table. A reader that lists the table sees the old files
 or the new ones. One that listed it before and opens the files after finds no such file, an error
-and never a wrong row, since no name is used twice for other rows; it lists again.
+and never a wrong row, since no name is used twice for other rows; it lists again. One that has
+just opened the old folder must still find its names there, or it would take it for empty: the old
+folder is kept for LISTING_S.
 """
 
 import ctypes
@@ -39,6 +41,7 @@ def ddl(columns):
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
+LISTING_S = 60  #: a reader lists a folder within so many seconds
 EMPTY = "empty.parquet"
 PARTITION = "date"
 _ARROW = {
@@ -157,7 +160,15 @@ class Tables:
         sync_folder(ready)
         exchange(ready, folder)
         sync_folder(folder.parent)
-        shutil.rmtree(ready)
+        os.utime(ready)
+        os.replace(ready, ready.with_name(f"swapped-{uuid.uuid4().hex}"))
+        self._forget_swapped()
+
+    def _forget_swapped(self):
+        """Remove the folders that were swapped out, when nobody can be listing them any more."""
+        for folder in (self.root / "_staging").glob("swapped-*"):
+            if time.time() - folder.stat().st_mtime >= LISTING_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def rewrite(self, df, by, paths):
         """Replace single files: `df` has in column `by` the index into `paths` of the file that
@@ -180,6 +191,7 @@ class Tables:
         for folder in (self.root / "_staging").glob(f"{self.owner}-*"):
             if time.time() - folder.stat().st_mtime >= older_than:
                 shutil.rmtree(folder, ignore_errors=True)
+        self._forget_swapped()
 
 
 def staged_files(folder):
