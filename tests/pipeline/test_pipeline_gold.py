@@ -9,9 +9,9 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
-from umqtt_pipeline import gold, report, silver
+from umqtt_pipeline import gold, plots, report, silver
 from umqtt_pipeline.ingest import COLUMNS, Runner
-from umqtt_pipeline.tables import Tables, ddl
+from umqtt_pipeline.tables import Tables, arrow_type, ddl
 
 UTC = datetime.UTC
 
@@ -92,8 +92,9 @@ def test_the_report_escapes_what_came_from_the_wire(made, tmp_path):
 def test_the_report_of_a_device_without_readings_and_of_boots_without_a_clock(made, tmp_path):
     report.build(made, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
-    assert "<td>none</td>" in text and "None" not in text.split("<h2>g/dev1")[0]
-    assert "2 of the readings are of a boot without a clock" in text
+    assert "<td>none</td>" in text and "None" not in text.split("base64")[0]
+    assert text.count("<h3>") == 1 and "<h2>Gaps" in text and "<h2>Restarts" in text
+    assert "2 of the readings are of a boot without a" in text
 
 
 @pytest.mark.parametrize("seconds", [[0], [0, 60], [0, 86_400 * 700]])
@@ -105,10 +106,36 @@ def test_a_plot_shows_little_more_time_than_there_is(seconds, monkeypatch):
                      "max": [3.0] * len(times)})  # fmt: skip
     drawn = []
     monkeypatch.setattr(pyplot, "close", drawn.append)
-    report._plot(rows)
+    plots.device(rows)
     first, last = num2date(drawn[0].axes[0].get_xlim())
     assert first < times[0] and times[-1] < last
     assert last - first <= max(datetime.timedelta(minutes=10), 1.05 * (times[-1] - times[0]))
+
+
+def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
+    """Its length does not grow with the fleet; the newest events are the ones that it shows."""
+    last, old = at(0), at(-7200)
+    devices = [{**dict.fromkeys(gold.DEVICES, 0), "group": "g", "device": f"d{n:04}",
+                "readings": 10, "last_received": old if n == 7 else last, "battery": 3.7,
+                "missing": 5 if n == 2999 else 0, "first_time": None, "last_time": None}
+               for n in range(3000)]  # fmt: skip
+    gaps = [{"group": "g", "device": "d2999", "epoch": "e", "first": n, "last": n, "missing": 1,
+             "first_received": at(n)} for n in range(1000)]  # fmt: skip
+    for name, rows, columns in (("gold_device", devices, gold.DEVICES),
+                                ("gaps", gaps, gold.TABLES["gaps"])):  # fmt: skip
+        (tmp_path / name).mkdir()
+        schema = pa.schema([(column, arrow_type(kind)) for column, kind in columns.items()])
+        pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / name / "x.parquet")
+    report.build(tmp_path, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    head, _, rest = text.partition("<h2>Devices")
+    assert "<b>3,000</b>devices" in head and "<b>5</b>missing" in head
+    assert "<b>1</b>silent" in head
+    listed = rest.partition("<h2>Gaps")[0].split('<td class="l">')[1:]
+    assert len(listed) == report.LISTED and listed[0].startswith("g/d2999")
+    assert listed[1].startswith("g/d0007") and "3.7" in listed[1]
+    assert rest.count("<td>999</td>") == 2 and "<td>969</td>" not in rest
+    assert "The last 30 of\n1,000" in rest and len(text) < 40_000
 
 
 def test_nothing_to_report(tmp_path):

@@ -1,56 +1,92 @@
-"""A small HTML report from the gold tables: health per device and its measurements over time.
+"""The HTML report from the tables: how the fleet fares, what happened, its measurements.
 
-Reads Parquet with pyarrow, needs no Spark. Everything that came from the wire is escaped.
+Reads Parquet with pyarrow, needs no Spark. Everything that came from the wire is escaped. Must not
+know how anything is drawn (plots.py). The length of the page does not grow with the fleet: the
+lists show those devices and events that need to be looked at first, and say how many there are.
 """
 
-import base64
-import datetime
-import io
+from datetime import timedelta
 from pathlib import Path
 from statistics import median
 
 import jinja2
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-SHORTEST = datetime.timedelta(minutes=10)  #: that a time axis shows
-PLOTS = 12  #: devices that get a plot; the table lists all
+from . import plots
+
+PLOTS = 12  #: devices that get a plot
+LISTED = 50  #: devices in the list
+SHOWN = 30  #: events of a kind
+DAYS = 7  #: in the plots
+SILENT = timedelta(hours=1)  #: behind the last of the fleet
+ID = ["group", "device"]
 PAGE = """<!doctype html>
-<meta charset="utf-8"><title>Fleet report</title>
+<html lang="en"><meta charset="utf-8"><title>Fleet report</title>
 <style>
- body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 70em; color: #222 }
- table { border-collapse: collapse; width: 100% } th, td { padding: .3em .6em; text-align: right }
- th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
- th:first-child, td:first-child { text-align: left } .bad { color: #b00; font-weight: 600 }
- img { max-width: 100% }
+ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em;
+  color: #222 }
+ h1 { margin-bottom: .2em } h2 { margin: 1.6em 0 .4em } h3 { margin: 1.2em 0 .2em }
+ .tiles { display: flex; flex-wrap: wrap; gap: .8em; margin: 1em 0 }
+ .tiles div { border: 1px solid #ccc; border-radius: 6px; padding: .4em 1em; min-width: 6em }
+ .tiles b { display: block; font-size: 1.5em; line-height: 1.2 }
+ table { border-collapse: collapse; width: 100%; font-size: 14px }
+ th, td { padding: .25em .6em; text-align: right; white-space: nowrap }
+ th { border-bottom: 2px solid #888; vertical-align: bottom; white-space: normal }
+ td { border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }
+ .l { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 12em }
+ .bad { color: #b00; font-weight: 600 } .note { color: #666; margin: .2em 0 .6em }
+ img { width: 100% } .wide { overflow-x: auto }
 </style>
 <h1>Fleet report</h1>
-<p>{{ devices|length }} devices, {{ readings }} readings, {{ quarantined }} messages in
-quarantine.</p>
-<table><tr><th>device</th><th>readings</th><th>sequence</th><th>missing</th><th>duplicates
-removed</th><th>restarts</th><th>quarantined</th><th>latency, median s</th><th>last received
-(UTC)</th></tr>
-{% for d in devices %}<tr><td>{{ d.group }}/{{ d.device }}</td><td>{{ d.readings }}</td>
+<p class="note">All times are UTC. {% if last %}The last message came at {{ last|time }}.{% endif %}</p>
+<div class="tiles">{% for name, value, bad in tiles %}
+<div{% if bad and value %} class="bad"{% endif %}><b>{{ value|number }}</b>{{ name }}</div>{% endfor %}
+</div>
+{% if fleet %}<img alt="devices over time and latency" src="data:image/png;base64,{{ fleet }}">{% endif %}
+<h2>Devices</h2>
+{% if hidden %}<p class="note">The {{ devices|length }} of {{ (devices|length + hidden)|number }} that
+most need to be looked at: missing readings, quarantine, silence, restarts. The others are in the
+table gold_device.</p>{% endif %}
+<div class="wide"><table><tr><th class="l">device</th><th>readings</th><th>sequence</th>
+<th>missing</th><th>duplicates removed</th><th>restarts</th><th>quarantined</th>
+<th>latency, median s</th>{% if health %}<th>battery</th><th>rssi</th>{% endif %}
+<th>last received</th></tr>
+{% for d in devices %}<tr><td class="l">{{ d.group }}/{{ d.device }}</td>
+<td>{{ d.readings|number }}</td>
 <td>{% if d.last_sequence is none %}none{% else -%}
 {{ d.first_sequence }}&ndash;{{ d.last_sequence }}{% endif %}</td>
-<td{% if d.missing %} class="bad"{% endif %}>{{ d.missing }}</td><td>{{ d.duplicates }}</td>
-<td>{{ d.restarts }}</td>
-<td{% if d.quarantined %} class="bad"{% endif %}>{{ d.quarantined }}</td>
-<td>{{ "%.2f"|format(d.latency_p50_s) if d.latency_p50_s is not none else "no clock" }}</td>
-<td>{{ d.last_received.strftime("%Y-%m-%d %H:%M:%S") if d.last_received else "" }}</td></tr>
-{% endfor %}</table>
-{% if batches %}<h2>Batches</h2><p>{{ batches.count }} batches with {{ batches.rows }} messages;
-median {{ "%.1f"|format(batches.seconds) }} s a batch, {{ "%.0f"|format(batches.rate) }}
-messages a second of it, the last at {{ batches.last }}.</p>{% endif %}
-{% if reasons %}<h2>Quarantine</h2><table><tr><th>reason</th><th>messages</th></tr>
-{% for reason, count in reasons %}<tr><td>{{ reason }}</td><td>{{ count }}</td></tr>{% endfor %}
-</table>{% endif %}
-{% for name, image, unclocked in plots %}<h2>{{ name }}</h2>
-{% if unclocked %}<p>{{ unclocked }} of the readings are of a boot without a clock: they stand at
-the time of their receipt.</p>{% endif %}
+<td{% if d.missing %} class="bad"{% endif %}>{{ d.missing|number }}</td>
+<td>{{ d.duplicates|number }}</td><td>{{ d.restarts|number }}</td>
+<td{% if d.quarantined %} class="bad"{% endif %}>{{ d.quarantined|number }}</td>
+<td>{{ "%.3g"|format(d.latency_p50_s) if d.latency_p50_s is not none else "no clock" }}</td>
+{% if health %}<td>{{ d.battery|value }}</td><td>{{ d.rssi|value }}</td>{% endif %}
+<td{% if d.silent %} class="bad"{% endif %}>{{ d.last_received|time }}</td></tr>
+{% endfor %}</table></div>
+{% for title, total, note, head, rows in events %}{% if rows %}<h2>{{ title }}</h2>
+<p class="note">{{ note }}{% if total > rows|length %} The last {{ rows|length }} of
+{{ total|number }}.{% endif %}</p>
+<div class="wide"><table><tr><th class="l">device</th>{% for h in head %}<th>{{ h }}</th>{% endfor %}</tr>
+{% for row in rows %}<tr><td class="l">{{ row[0] }}</td>{% for cell in row[1:] %}
+<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table></div>{% endif %}{% endfor %}
+{% if reasons %}<h2>Quarantine</h2><table><tr><th class="l">reason</th><th>messages</th></tr>
+{% for reason, count in reasons %}<tr><td class="l">{{ reason }}</td><td>{{ count|number }}</td></tr>
+{% endfor %}</table>{% endif %}
+{% if batches %}<h2>Batches</h2><p>{{ batches.count|number }} batches with
+{{ batches.rows|number }} messages; median {{ "%.1f"|format(batches.seconds) }} s a batch,
+{{ "%.0f"|format(batches.rate) }} messages a second of it, the last at {{ batches.last }}.</p>{% endif %}
+{% if drawn %}<h2>Measurements</h2><p class="note">Mean of each minute, and from the lowest to the
+highest; the last {{ days }} days with readings at most.
+{% if drawn|length < plotted %}The first {{ drawn|length }} devices of the list.{% endif %}</p>
+{% for name, image, unclocked in drawn %}<h3>{{ name }}</h3>
+{% if unclocked %}<p class="note">{{ unclocked|number }} of the readings are of a boot without a
+clock: they stand at the time of their receipt.</p>{% endif %}
 <img alt="measurements of {{ name }} over time" src="data:image/png;base64,{{ image }}">
-{% endfor %}
-"""
+{% endfor %}{% endif %}
+</html>
+"""  # noqa: E501
 
 
 class NoTables(Exception):
@@ -59,45 +95,104 @@ class NoTables(Exception):
 
 def _read(root, name, columns=None):
     path = Path(root, name)
-    files = sorted(path.rglob("*.parquet"))
-    if not files:
+    if not any(path.rglob("*.parquet")):
         return None
     return pq.read_table(path, columns=columns)
 
 
-def _span(rows):
-    """From when to when an axis has to reach: a plot of a moment would get an axis of years."""
-    first, last = pc.min_max(rows["minute"]).as_py().values()
-    spare = max((SHORTEST - (last - first)) / 2, (last - first) / 50)
-    return first - spare, last + spare
+def _time(at):
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _plot(rows):
-    """One PNG (base64 text) with an axis per measurement."""
-    import matplotlib
+def _value(number):
+    return "" if number is None else f"{number:.4g}"
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    names = sorted(pc.unique(rows["name"]).to_pylist())[:6]
-    figure, axes = plt.subplots(
-        len(names), 1, figsize=(10, 1.8 * len(names)), sharex=True, squeeze=False
-    )
-    for axis, measurement in zip(axes[:, 0], names):
-        part = rows.filter(pc.equal(rows["name"], measurement)).sort_by("minute")
-        minutes = part["minute"].to_pylist()
-        axis.fill_between(minutes, part["min"].to_pylist(), part["max"].to_pylist(), alpha=0.25)
-        axis.vlines(minutes, part["min"].to_pylist(), part["max"].to_pylist(), alpha=0.25)
-        axis.plot(minutes, part["mean"].to_pylist(), marker=".")
-        unit = part["unit"][0].as_py()
-        axis.set_ylabel(f"{measurement} [{unit}]" if unit else measurement, parse_math=False)
-        axis.grid(alpha=0.3)
-    axes[0, 0].set_xlim(*_span(rows))
-    figure.autofmt_xdate()
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=90, bbox_inches="tight")
-    plt.close(figure)
-    return base64.b64encode(out.getvalue()).decode()
+def _label(row):
+    return f"{row['group']}/{row['device']}"
+
+
+def _devices(table):
+    """Rows of gold_device, those first that most need to be looked at."""
+    rows = table.to_pylist()
+    last = max((d["last_received"] for d in rows if d["last_received"]), default=None)
+    for d in rows:
+        d["silent"] = d["last_received"] is None or d["last_received"] < last - SILENT
+    if len(rows) <= LISTED:
+        return sorted(rows, key=_label), last
+    return sorted(rows, key=lambda d: (-d["missing"], -d["quarantined"], not d["silent"],
+                                       -d["restarts"], _label(d))), last  # fmt: skip
+
+
+def _latest(root, name, columns):
+    """The number of an event table's rows, and the last of them by time of receipt."""
+    table = _read(root, name)
+    if table is None:
+        return 0, []
+    by = "received_at" if "received_at" in columns else "first_received"
+    order = pc.select_k_unstable(table, min(SHOWN, table.num_rows), [(by, "descending")])
+    rows = table.take(order).to_pylist() if table.num_rows else []
+    return table.num_rows, [
+        [_label(row), *(_time(row[c]) if "time" == c[-4:] or c == by else
+                        "" if row[c] is None else row[c] for c in columns)] for row in rows
+    ]  # fmt: skip
+
+
+def _events(root):
+    gaps = ["first", "last", "missing", "before_time", "after_time", "first_received"]
+    restarts = ["before_boot", "boot", "unheard", "before_time", "after_time", "first_received"]
+    clocks = ["boot", "time", "correction_ms", "silver_late_ms", "received_at"]
+    return [
+        ("Gaps", *_told(root, "gaps", gaps), "Numbers that never came, so far.",
+         ("first", "last", "missing", "after", "before", "seen at")),
+        ("Restarts", *_told(root, "restarts", restarts), "Times by the device's clock.",
+         ("from boot", "to boot", "unheard between", "after", "before", "heard at")),
+        ("Clock corrections", *_told(root, "clock_corrections", clocks),
+         "Without a correction: the boot's first clock.",
+         ("boot", "clock", "correction ms", "silver later by ms", "received")),
+    ]  # fmt: skip
+
+
+def _told(root, name, columns):
+    total, rows = _latest(root, name, columns)
+    return rows, total
+
+
+def _minutes(root):
+    """gold_minute of the last DAYS days that it has, as a dataset; None without any."""
+    path = Path(root, "gold_minute")
+    days = sorted({f.parent for f in path.rglob("*.parquet")
+                   if not f.parent.name.endswith("1970-01-01")})[-DAYS:]  # fmt: skip
+    files = [str(f) for day in days for f in sorted(day.glob("*.parquet"))]
+    return ds.dataset(files) if files else None
+
+
+def _heard(dataset):
+    """How many devices have readings, by minute; over more than two days by hour."""
+    held = dataset.to_table(columns=["minute", *ID])
+    spread = pc.min_max(held["minute"]).as_py()
+    if spread["max"] - spread["min"] > timedelta(days=2):
+        held = held.set_column(0, "minute", pc.floor_temporal(held["minute"], unit="hour"))
+    once = held.group_by(["minute", *ID]).aggregate([])
+    return once.group_by("minute").aggregate([([], "count_all")]).rename_columns(
+        ["minute", "heard"])  # fmt: skip
+
+
+def _drawn(root, devices, dataset):
+    """[(label, PNG, readings of boots without a clock)] of the first devices of the list."""
+    boots = _read(root, "gold_boot")
+    blind = {}
+    if boots is not None:
+        held = boots.filter(pc.invert(boots["clock"])).group_by(ID)
+        found = held.aggregate([("readings", "sum")]).to_pylist()
+        blind = {(r["group"], r["device"]): r["readings_sum"] for r in found}
+    out = []
+    for d in devices[:PLOTS]:
+        mine = (ds.field("group") == d["group"]) & (ds.field("device") == d["device"])
+        rows = dataset.to_table(filter=mine)
+        if rows.num_rows:
+            out.append((_label(d), plots.device(rows), blind.get((d["group"], d["device"]))))
+    return out
 
 
 def _batches(root):
@@ -113,32 +208,47 @@ def _batches(root):
             "rate": median(rates) if rates else 0, "last": lines[-1]["time"]}  # fmt: skip
 
 
+def _reasons(root):
+    found = _read(root, "quarantine", ["reason"])
+    if found is None:
+        return []
+    counted = found.group_by("reason").aggregate([([], "count_all")]).to_pylist()
+    return sorted(((r["reason"], r["count_all"]) for r in counted), key=lambda r: -r[1])
+
+
+def _tiles(table, devices, reasons):
+    total = {name: pc.sum(table[name]).as_py() or 0 for name in
+             ("readings", "missing", "duplicates", "restarts")}  # fmt: skip
+    return [
+        ("devices", len(devices), False), ("readings", total["readings"], False),
+        ("missing", total["missing"], True), ("duplicates removed", total["duplicates"], False),
+        ("restarts", total["restarts"], False),
+        ("messages in quarantine", sum(count for _, count in reasons), True),
+        ("silent for an hour", sum(d["silent"] for d in devices), True),
+    ]  # fmt: skip
+
+
 def build(root, out):
     """Write the report on the tables below `root` to the file `out`. Raises NoTables."""
-    devices = _read(root, "gold_device")
-    if devices is None:
+    table = _read(root, "gold_device")
+    if table is None:
         raise NoTables(f"{root} has no gold tables: run `umqtt-pipeline gold --tables {root}`")
-    devices = sorted(devices.to_pylist(), key=lambda d: (d["group"], d["device"]))
-    reasons = []
-    found = _read(root, "quarantine", ["reason"])
-    if found is not None:
-        counted = found.group_by("reason").aggregate([([], "count_all")]).to_pylist()
-        reasons = sorted(((r["reason"], r["count_all"]) for r in counted), key=lambda r: -r[1])
-    minutes, boots = _read(root, "gold_minute"), _read(root, "gold_boot")
-    boots = boots.to_pylist() if boots is not None else []
-    plots = []
-    for d in devices[:PLOTS] if minutes is not None else ():
-        mine = pc.and_(pc.equal(minutes["group"], d["group"]),
-                       pc.equal(minutes["device"], d["device"]))  # fmt: skip
-        rows = minutes.filter(mine)
-        if rows.num_rows:
-            unclocked = sum(b["readings"] for b in boots if not b["clock"]
-                            and (b["group"], b["device"]) == (d["group"], d["device"]))
-            plots.append((f"{d['group']}/{d['device']}", _plot(rows), unclocked))
-    page = jinja2.Environment(autoescape=True).from_string(PAGE)
-    text = page.render(devices=devices, plots=plots, reasons=reasons,
-                       batches=_batches(root),
-                       readings=sum(d["readings"] for d in devices),
-                       quarantined=sum(count for _, count in reasons))  # fmt: skip
+    for name in ("battery", "rssi"):
+        if name not in table.column_names:  # made by an older version
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
+    devices, last = _devices(table)
+    shown, reasons, dataset = devices[:LISTED], _reasons(root), _minutes(root)
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True)
+    environment.filters.update(number="{:,}".format, time=_time, value=_value)
+    text = environment.from_string(PAGE).render(
+        devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons,
+        tiles=_tiles(table, devices, reasons), batches=_batches(root), days=DAYS,
+        events=[(title, total, note, head, rows)
+                for title, rows, total, note, head in _events(root)],
+        health=any(d["battery"] is not None or d["rssi"] is not None for d in shown),
+        fleet=plots.fleet(_heard(dataset), table) if dataset else None,
+        drawn=_drawn(root, shown, dataset) if dataset else [],
+        plotted=sum(d["readings"] > 0 for d in devices),
+    )  # fmt: skip
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     Path(out).write_text(text)
