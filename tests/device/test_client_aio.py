@@ -283,6 +283,71 @@ def test_a_consumer_that_is_cancelled_loses_nothing():
     run(test)
 
 
+def calls(client):
+    """Every coroutine of a client that is connected, by name."""
+    return {
+        "publish 0": lambda: client.publish("t", "x"),
+        "publish 1": lambda: client.publish("t", "x", qos=1),
+        "publish 2": lambda: client.publish("t", "x", qos=2),
+        "publish long": lambda: client.publish("t", "x" * 1000, qos=1),
+        "subscribe": lambda: client.subscribe("u", 1),
+        "unsubscribe": lambda: client.unsubscribe("u"),
+        "flush": client.flush,
+        "next": client.__anext__,
+        "connect": client.connect,
+        "disconnect": client.disconnect,
+    }
+
+
+async def cancelled(coroutine, naps):
+    """Start it, cancel it after so many looks of the loop, await its end."""
+    task = asyncio.create_task(coroutine)
+    for _ in range(naps):
+        await asyncio.sleep(0.002)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass
+
+
+async def goes_on(b, what):
+    """The client does all that it did."""
+    if not b.client.connected or not b.client._runner:
+        await b.client.connect()
+    await b.client.subscribe("after", 1)
+    await b.client.publish("after", what, qos=2)
+    assert await take(b.client, 1) == [what.encode()]
+    assert await b.client.flush()
+    await b.client.unsubscribe("after")
+    assert not b.client._waiters
+
+
+def test_a_call_that_is_cancelled_at_any_await_leaves_the_client_as_it_was():
+    for name in calls(MQTTClient("dev", "broker")):
+
+        async def test(b, name=name):
+            for naps in (0, 1, 3):
+                b.net.write_stalls = naps % 2 * 3
+                await cancelled(calls(b.client)[name](), naps)
+                await goes_on(b, "%s %d" % (name, naps))
+
+        run(test)
+
+
+def test_an_iteration_that_waits_ends_with_disconnect_from_another_task():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        waiting = [asyncio.create_task(take(b.client, 1)) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        await b.client.disconnect()
+        for task in waiting:
+            assert await asyncio.wait_for(task, SECONDS) is None
+        assert await take(b.client, 1) is None
+
+    run(test)
+
+
 def test_disconnect_ends_the_loop_and_the_tasks():
     async def test(b):
         await b.client.subscribe("t", 1)
