@@ -58,7 +58,8 @@ def flush(self, timeout=None):
     """Wait until all publishes are acknowledged.
 
     timeout: seconds, None: the client's. Returns True, or False if it was
-    too short. Raises OSError when the connection ends.
+    too short. Raises OSError when the connection ends, or is not there although
+    something waits for it.
     """
     return not self._session or self._session.flush(timeout)
 
@@ -83,7 +84,9 @@ class Session:
 
     def __init__(self, client, store, window):
         if not 0 < window < 256:
-            raise ValueError("window: 1 to 255")
+            raise ValueError("window=%r: 1 to 255" % (window,))
+        if isinstance(store, type) or not hasattr(store, "put"):
+            raise ValueError("store=%r: FileStore(), FlashStore() or RAMStore()" % (store,))
         self._client = client
         self._store = store
         self._size = window
@@ -292,7 +295,8 @@ class Session:
         ms = c._tmo if timeout is None else int(timeout * 1000)
         end = time.ticks_add(time.ticks_ms(), ms)
         while True:
-            c.check_msg()
+            if c.sock or c.inflight:  # else nothing is left to be waited for
+                c.check_msg()
             if not c.inflight:
                 return True
             left = time.ticks_diff(end, time.ticks_ms())

@@ -9,6 +9,7 @@ from array import array
 from harness import Bench, raises
 from strict_wire import PUBACK
 from umqtt_min import MQTT_3_1, MQTTClient, RAMStore
+from umqtt_min.errors import ENOTCONN
 from umqtt_min.reconnect import Reconnect
 from umqtt_min.tls import context
 
@@ -38,6 +39,23 @@ def test_every_argument_of_the_client():
                 text = words(MQTTClient, "dev", **options)
                 assert name in text and allowed in text, (name, value, text)
                 assert repr(value) in text, (name, value, text)
+
+
+def test_a_store_that_is_none():
+    for wrong in (5, "/mqtt", RAMStore, [1]):
+        assert "store=" in words(MQTTClient, "dev", "host", store=wrong)
+
+
+def test_flush_without_a_connection():
+    assert Bench().client.flush() is True
+    b = Bench(store=RAMStore())
+    assert b.client.flush() is True
+    b.client.publish(b"t", b"x", qos=1, wait=False)
+    assert raises(OSError, b.client.flush).args[0] == ENOTCONN
+    b.connect()
+    assert b.client.flush()
+    b.client.disconnect()
+    assert b.client.flush() is True
 
 
 def test_the_bounds_themselves_are_allowed():
