@@ -12,7 +12,7 @@ import pytest
 import serial
 from images import esp_image
 from serial.tools import list_ports, list_ports_common
-from umqtt_board import cli, device, onto_chip
+from umqtt_board import cli, device, flash, onto_chip
 from virtual_esp import VirtualESP
 
 
@@ -188,6 +188,50 @@ def test_erase_and_restore_ask(run, board):
         "and the messages that are not yet delivered (`make backup` keeps both): YES=1 does it.")
     status, said = run("restore", "--from", board.folder)
     assert status == 2 and f"BACKUP={board.folder} is no copy of a board" in said
+
+
+def test_a_folder_for_a_copy_that_cannot_be_made_is_told_before_the_board_is_stopped(
+    run, board, put, tmp_path
+):
+    put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+    board.reset()
+    board.wait_for("main ran")
+    mark = len(board.printed())
+    (tmp_path / "file").touch()
+    for folder, why in ((tmp_path, "is there already: give the name of a new folder."),
+                        (tmp_path / "file" / "x" / "y", "cannot be made: Not a directory. Give "
+                                                  "another folder.")):  # fmt: skip
+        assert run("backup", "--port", board.port, "--to", folder) == (2, (
+            f"umqtt-board: BACKUP={folder} {why}"))  # fmt: skip
+    assert board.printed()[mark:] == ""
+
+
+def test_a_fault_of_this_computer_is_a_sentence_too(run, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "/cache/image.part")
+
+    monkeypatch.setattr(cli, "run_flash", full)
+    assert run("flash") == (2, "umqtt-board: /cache/image.part: No space left on device.")
+
+
+def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeypatch, put):
+    put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+
+    def interrupted(device, *_):
+        device._transport.exec_raw_no_follow("import time\nwhile True: time.sleep(1)")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(flash, "settings_for", interrupted)
+    mark = len(board.printed())
+    assert run("flash", "--port", board.port) == (130, (
+        "umqtt-board: stopped; the same command goes on from there"))  # fmt: skip
+    board.wait_for("main ran", since=mark)
+
+
+def test_arguments_that_are_none(run):
+    status, said = run("flash", "--baud", "fast")
+    assert status == 2 and said.endswith("'fast' is not a valid integer.")
+    assert run("command", "--device", "b", "--broker", "h:99999", "report")[0] == 2
 
 
 def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The keys of the boards on this computer, and the set of files that an update sends."""
 
+import dataclasses
 import json
 import ssl
 import stat
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import paho.mqtt.client as paho
 import pytest
 from bench import MPREMOTE, wait_until
 from certificates import Authority
@@ -266,6 +268,21 @@ def test_what_a_status_says_of_another_time_or_set_ends_nothing(session):
     assert oven.state == "on trial" and not oven.final
     session._hear_status(oven, failed)
     assert (oven.state, oven.why) == ("taken back", "it crashed")
+
+
+@pytest.mark.parametrize("payload", [
+    b"[]", b"7", b"\xff", b'{"online": true, "count": "9"}', b'{"online": true, "count": true}',
+    b'{"online": true, "failed": "x", "set": ""}', b'{"id": "ID", "state": 7}',
+    b'{"id": "ID", "state": "receiving", "have": "1"}', b'{"id": "ID", "why": []}',
+])  # fmt: skip
+def test_what_no_board_says_is_not_listened_to(session, payload):
+    session, oven = session
+    before = dataclasses.asdict(oven) | {"known": True}
+    for level in ("status", "ota"):
+        message = paho.MQTTMessage(topic=f"fleet/g/oven/{level}".encode())
+        message.payload = payload.replace(b"ID", session._set.id.encode())
+        session._on_message(None, None, message)
+    assert dataclasses.asdict(oven) | {"known": True} == before
 
 
 def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):

@@ -98,7 +98,8 @@ def logs(board, port, folder, lines, follow):
     if description["chip"] != "unix" or port:
         _listen(find.find(description, port)[0])
         return
-    log = find.virtual_board(folder).console_log
+    virtual = find.virtual_board(folder)
+    log = virtual.console_log
     if not log.exists():
         raise BoardError("The virtual board has not run yet: `make flash BOARD=unix` starts it.")
     readable = Readable()
@@ -106,6 +107,8 @@ def logs(board, port, folder, lines, follow):
         past = readable.feed(stream.read())
         for line in past[max(0, len(past) - lines) :]:
             click.echo(line)
+        if not virtual.running:
+            click.echo("(the board is off; `make flash BOARD=unix` starts it)", err=True)
         if follow:
             _tail(log, stream, readable)
 
@@ -174,13 +177,21 @@ for _command in (
 def main(arguments=None):
     """Entry point: turns every error of ours into one sentence and status 2."""
     try:
-        cli(arguments, prog_name="umqtt-board")
+        cli.main(arguments, prog_name="umqtt-board", standalone_mode=False)
     except BoardError as error:
         click.echo(f"umqtt-board: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        click.echo("\numqtt-board: stopped", err=True)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except OSError as error:  # of this computer: a disk that is full, a folder that is not ours
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"umqtt-board: {where}{error.strerror or error}.", err=True)
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\numqtt-board: stopped; the same command goes on from there", err=True)
         sys.exit(130)
+    sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from umqtt_board.errors import BoardError
 
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
+STOP_S = 3  # for a board that is sent back to its work after something failed
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
 
 _FAILURES = (TransportError, serial.SerialException, OSError, struct.error, EOFError)
@@ -215,9 +216,16 @@ class Device:
             raise
         except BaseException:
             if self._transport and self._transport.in_raw_repl and not self._lost:
-                with contextlib.suppress(BoardError):
-                    self.hard_reset(keep_open=True)
+                self._back_to_work()
             raise
+
+    def _back_to_work(self):
+        # Whatever it was in the middle of: somebody who pressed Ctrl-C does not want to wait.
+        transport = self._transport
+        transport.patience = STOP_S
+        with contextlib.suppress(BoardError, *_FAILURES):
+            transport.enter_raw_repl(soft_reset=False, timeout_overall=STOP_S)
+            self.hard_reset(keep_open=True)
 
     def start_loader(self):
         """Ask the chip to go into its loader; the port is closed."""

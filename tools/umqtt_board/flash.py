@@ -160,7 +160,8 @@ def start(device, flat, report, progress, follow_log, timeout):
     """Start the board; with `follow_log` until its first publish is acknowledged."""
     if report.settings == "none":
         device.hard_reset(keep_open=True)
-        progress("start", "without settings the firmware waits: flash again with SETTINGS=FILE")
+        progress("start", "without settings the firmware waits: `python3 firmware/settings.py > "
+                          "settings.toml`, fill it in, flash again")  # fmt: skip
     elif follow_log:
         progress("start", "following the log until the first publish is acknowledged")
         follow.follow(device, lambda line: progress("log", line), timeout)

@@ -87,15 +87,25 @@ def waiting_in_files(device):
 # ---- board -> host
 
 
+def new_folder(target):
+    """Return the path of a copy to be made after making sure that it can be; BoardError."""
+    target = Path(target)
+    if target.exists():
+        raise BoardError(f"BACKUP={target} is there already: give the name of a new folder.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-"):
+            return target
+    except OSError as error:
+        raise BoardError(f"BACKUP={target} cannot be made: {error.strerror}. Give another folder.")
+
+
 def backup(device, board, target, progress, transfer):
     """Copy the board's journal and settings into the folder `target`, which must not exist yet.
 
     Returns the manifest. Nothing on the board is changed. Raises BoardError.
     """
-    target = Path(target)
-    if target.exists():
-        raise BoardError(f"BACKUP={target} is there already: give the name of a new folder.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = new_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-") as aside:
         aside = Path(aside)  # made with mode 0700
         manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),

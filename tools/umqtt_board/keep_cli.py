@@ -77,9 +77,11 @@ def backup(board, port, folder, to):
     A copy is good as long as the board does not run on: readings that it takes afterwards get
     numbers that would be given a second time after a restore.
     """
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    target = to or keep.folder_of_copies() / f"{board}-{stamp}"
+    boards.load(board)
+    keep.new_folder(target)  # before the board is stopped
     with _open(board, port, folder, start=False) as (description, device):
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        target = to or keep.folder_of_copies() / f"{board}-{stamp}"
         keep.backup(device, description, target, say, transferred)
     say("backup", "the board stands still at its prompt; `make flash` or its reset button starts "
                   "it, and makes this copy out of date")  # fmt: skip

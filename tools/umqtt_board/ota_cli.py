@@ -41,7 +41,7 @@ def _where(records, broker, ca):
     found = dict(records[0].broker)
     if broker:
         host, _, port = broker.rpartition(":") if ":" in broker else (broker, "", "")
-        if port and not port.isdigit():
+        if not host or port and not (port.isdigit() and 0 < int(port) < 65536):
             raise BoardError(f"--broker {broker}: expected HOST or HOST:PORT.")
         found["host"] = host
         if port:

@@ -154,7 +154,7 @@ class Session:
         except ValueError:
             return  # not a board of ours
         member = self.members.get(device)
-        if member is None or not isinstance(said, dict):
+        if member is None or not _plausible(said):
             return
         with self.changed:
             if level == "status":
@@ -177,7 +177,7 @@ class Session:
         elif (said.get("failed") or {}).get("id") == made.id:
             # Until the board has taken the command this is about an earlier try.
             if member.state not in ("waiting", "sent"):
-                member.state, member.why = "taken back", said["failed"].get("why", "")
+                member.state, member.why = "taken back", str(said["failed"].get("why", ""))
 
     def _hear_update(self, member, said):
         member.heard, member.quiet = time.monotonic(), QUIET_S
@@ -287,6 +287,17 @@ class Session:
             # QoS 0: what a broker would keep for a board that is away comes out of turn.
             self._client.publish(topic, piece, qos=0)
             member.sent += made.step
+
+
+_KINDS = {"count": int, "have": int, "failed": dict, "state": str, "why": str, "id": str,
+          "set": str}  # fmt: skip
+
+
+def _plausible(said):
+    """Whether a message can be a board's: anybody at the broker may publish on its topics."""
+    if not isinstance(said, dict):
+        return False
+    return all(said.get(key) is None or type(said[key]) is kind for key, kind in _KINDS.items())
 
 
 def _context(ca):
