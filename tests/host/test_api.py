@@ -84,6 +84,7 @@ NAMES = {
     "robust": attributes(found("robust", "MQTTClient")),
     "aio": attributes(found("aio", "MQTTClient")) | parameters(init(found("aio", "MQTTClient"))),
     "stores": STORES,
+    "durable": {"DurableInbox"} | parameters(init(found("durable", "DurableInbox"))),
     "counters": set(ast.literal_eval(next(
         n.value for n in tree("counters").body
         if isinstance(n, ast.Assign) and n.targets[0].id == "_NAMES"))),
