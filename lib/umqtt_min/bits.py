@@ -5,7 +5,7 @@ where it cannot, bits_plain.py has them in bytecode, and bits_host.py for CPytho
 Must not know: records or media.
 
 The running CRC is kept in a bytearray(4), because 32-bit ports have small ints of 31 bits:
-    start(state); crc(state, buf, off, n) any number of times; state XOR FF FF FF FF,
+    FF FF FF FF at first; crc(state, buf, off, n) any number of times; XOR FF FF FF FF,
     read as a little-endian number, is then zlib.crc32 of all the bytes.
 """
 
@@ -79,17 +79,16 @@ crc, copy, same = _choose()
 del _choose  # with its source text
 
 
-def start(state):
-    """The CRC of no bytes."""
-    state[0] = state[1] = state[2] = state[3] = 255
+def put2(buf, off, value):
+    """Write 0 <= value < 65536 as two bytes, most significant first."""
+    buf[off] = value >> 8
+    buf[off + 1] = value & 255
 
 
 def put4(buf, off, value):
     """Write 0 <= value < 2**30 as four bytes, most significant first."""
-    buf[off] = value >> 24
-    buf[off + 1] = value >> 16 & 255
-    buf[off + 2] = value >> 8 & 255
-    buf[off + 3] = value & 255
+    put2(buf, off, value >> 16)
+    put2(buf, off + 2, value & 65535)
 
 
 def get4(buf, off):

@@ -1,45 +1,57 @@
 """The journal: messages and protocol state that survive a power cut at any instant.
 
-Knows: what the records mean, what happens to a message, the policies of a full journal.
+Knows: what the records mean, what happens to a message, where each live one is, reclaim.
 Must not know: MQTT beyond a packet identifier and a PUBLISH body; bytes of a medium (log.py);
-where records go (segments.py); how a mount finds out what is valid (replay.py).
+how a mount finds out what is valid (replay.py).
 
-From open() on nothing is allocated, on RAM and flash. One caller at a time: the client's
-busy flag guards the journal like its stream.
+From open() on nothing is allocated, on RAM and flash, but for the code of seldom.py when it is
+needed for the first time. One caller at a time: the client's busy flag guards the journal like
+its stream.
 """
 
 import sys
-from array import array
 
-from .full import DROP_OLDEST, LATEST, RAISE, JournalFull
-from .log import (
-    CONFIRM,
-    DONE,
-    EIO,
-    HOLD,
-    IN_ADD,
-    IN_DEL,
-    LONG,
-    MAX_KEY,
-    PUT,
-    REC,
-    SENT,
-    SESSION,
-    SETTLED,
-)
-from .segments import AGAIN, ASKED, HELD, LIVE, RELEASED, STATE, Segments
+from micropython import const
+
+from .bits import put2, put4
+from .full import JournalFull
+from .log import Log
+
+_LATEST = const(2)  # as in full.py
+_DROP_OLDEST = const(1)
+_EIO = const(5)
+
+# Record types, as in replay.py
+_REC = const(1)
+_DONE = const(2)
+_HOLD = const(3)
+_SENT = const(4)
+_TAIL = const(8)
+_SESSION = const(0x20)
+_PUT = const(0x40)  # | state << 3 | qos << 1 | retain
+_SHORT = const(9)
+_LONG = const(7)
+_SETTLED = const(13)
+_MAX_KEY = const(32)
+
+# In the index: LIVE | state << 3 | qos << 1 | retain. The states are named in store.py.
+_LIVE = const(0x80)
+_STATE = const(0x18)
+_RELEASED = const(0x08)
+_HELD = const(0x10)
+_AGAIN = const(0x18)
+_ASKED = const(0x20)  # held in flash; what happens to it since again() is in RAM only
 
 
 def _unload():
     """Give back the code that only a mount needs: a third of the journal's."""
-    if sys.implementation.name != "micropython":
-        return  # a host has the room, and tests mount thousands of times
-    for name in ("settle", "replay", "apply"):
-        if sys.modules.pop("umqtt_min." + name, None):
-            delattr(sys.modules["umqtt_min"], name)
+    if sys.implementation.name == "micropython":  # a host has the room
+        for name in ("setup", "settle", "replay", "apply", "scan"):
+            if sys.modules.pop("umqtt_min." + name, None):
+                delattr(sys.modules["umqtt_min"], name)
 
 
-class Journal(Segments):
+class Journal(Log):
     """A durable log of outgoing messages and of the state of one MQTT session.
 
     medium: FlashMedium or FileMedium.
@@ -51,26 +63,28 @@ class Journal(Segments):
     window: most numbers from the oldest live message to the newest, 16 to 65535; 5 bytes of
         RAM each. 0 for one per 96 bytes of the medium, 1024 at most.
     inbound: most incoming QoS 2 messages between PUBREC and PUBREL, 1 to 64.
-    page: see Log.
+    page: bytes that one program never crosses, so that a torn one spoils no more; a multiple of
+        16, 64 to 256.
     """
 
-    def __init__(self, medium, hold=False, policy=RAISE, window=0, inbound=32, page=256,
+    _opened = False
+
+    def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, page=256,
                  max_age=0, clock=None):
-        if policy not in (RAISE, DROP_OLDEST, LATEST):
-            raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
-        if max_age and not clock:
-            raise ValueError("max_age needs a clock: a function that gives seconds")
-        if not 1 <= inbound <= 64:
-            raise ValueError("inbound must be 1 to 64")
-        super().__init__(medium, page, window, inbound)
+        from .setup import prepare
+
+        self.medium = medium
         self.hold = hold
         self._policy = policy
         self._max_age = max_age
         self._clock = clock
-        self._born = array("I", [0] * self._span) if max_age else None
-        self.dropped = 0
-        self.skipped = 0
-        self._opened = False
+        prepare(self, page, window, inbound)
+
+    def __getattr__(self, name):
+        # Looked up once: then it is a method like any other.
+        seldom = __import__("umqtt_min.seldom", None, None, (name,))
+        setattr(Journal, name, getattr(seldom, name))
+        return getattr(self, name)
 
     def open(self):
         """Mount: replay, settle what a cut left behind, count the boot. Never fails for what
@@ -78,20 +92,14 @@ class Journal(Segments):
 
         Raises OSError EIO if no segment can be erased and programmed.
         """
-        if self._opened:
-            return
-        from .settle import mount
+        if not self._opened:
+            from .settle import mount
 
-        self.medium.open()
-        self._clear()
-        try:
-            mount(self)
-        finally:
-            _unload()
-        self._opened = True
-        if self._max_age:
-            for i in range(self._span):
-                self._born[i] = self._clock()
+            try:
+                mount(self)
+            finally:
+                _unload()
+            self._opened = True
 
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
@@ -113,90 +121,56 @@ class Journal(Segments):
         topic, payload: bytes-like. Returns its sequence number.
         Raises JournalFull, ValueError for a message that does not fit into a segment.
         """
-        n = len(topic) + len(payload) + LONG + 8
+        n = len(topic) + len(payload) + _LONG + 8
         if self._max_age:
             self.expire()
         self._admit(n)
         self._pid = pid
-        self._flags = flags
+        self.flags = flags
         self._topic = topic
         self._payload = payload
         self._write(n)
         self.last_pid = pid
         self.live += 1
         self.seq += 1
-        if self._policy == LATEST:
+        if self._policy == _LATEST:
             self._replace()
         self._topic = self._payload = None
         return self.seq - 1
 
     def _write(self, n):
+        tmp = self._tmp
         while True:
             self._room(n, n)
-            self._begin_record(self._off)
-            self._emit_kind(PUT | self._flags, n - LONG)
-            self._emit4(self.seq)
-            self._emit_text(self._topic)
-            self._tmp[0] = self._pid >> 8
-            self._tmp[1] = self._pid & 255
-            self._emit(self._tmp, 0, 2)
+            place = (self._head << self._shift) + self._off
+            self._begin_record()
+            tmp[0] = _PUT | self.flags
+            put2(tmp, 1, n - _LONG)
+            put4(tmp, 3, self.seq)
+            put2(tmp, 7, len(self._topic))
+            self._emit(tmp, 0, 9)
+            self._emit(self._topic, 0, len(self._topic))
+            put2(tmp, 0, self._pid)
+            self._emit(tmp, 0, 2)
             self._emit(self._payload, 0, len(self._payload))
-            place = self._here()
             if self._finish(n):
                 break
             self._abandon()
         self._filled += self._up(n)
         self._count_in(place, n)
-        self._places[self.seq % self._span] = place
-        self._states[self.seq % self._span] = LIVE | self._flags
+        n = self.seq % self._span
+        self._places[n] = place
+        self._states[n] = _LIVE | self.flags
         if self._max_age:
-            self._born[self.seq % self._span] = self._clock()
-
-    def _replace(self):
-        """Drop unsent messages that are queued for the topic just put. The new one is durable
-        already: a cut leaves one too many, never one too few."""
-        seq = max(self.low, self.sent + 1)
-        while seq < self.seq - 1:
-            if self._states[seq % self._span] & (LIVE | STATE) == LIVE:
-                if self._same_topic(self._places[seq % self._span] + 7):
-                    self._drop(seq)
-            seq += 1
-
-    def _same_topic(self, place):
-        n = len(self._topic)
-        if self._byte(place) != n >> 8 or self._byte(place + 1) != n & 255:
-            return False
-        while n:
-            n -= 1
-            if self._byte(place + 2 + n) != self._topic[n]:
-                return False
-        return True
-
-    def _byte(self, place):
-        return self._back[self._window(place >> self._shift, place & self._size - 1)]
-
-    def expire(self):
-        """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
-        now = self._clock()
-        while self.live and now - self._born[self.low % self._span] > self._max_age:
-            self._drop(self.low)
-
-    def _emit_text(self, text):
-        n = len(text)
-        self._tmp[0] = n >> 8
-        self._tmp[1] = n & 255
-        self._emit(self._tmp, 0, 2)
-        self._emit(text, 0, n)
+            self._born[n] = self._clock()
 
     def next(self, seq):
         """The smallest live sequence number above seq that is not held; 0 if there is none."""
-        if seq < self._first - 1:
-            seq = self._first - 1
-        first = seq == self._first - 1
-        seq += 1
+        first = seq < self._first
+        seq = self._first if first else seq + 1
         while seq < self.seq:
             state = self._states[seq % self._span]
-            if state and state & STATE != HELD << 3:
+            if state and state & _STATE != _HELD:
                 break
             seq += 1
         if first:
@@ -213,111 +187,63 @@ class Journal(Segments):
             return 0
         self.flags = state & 7
         self.state = state >> 3 & 3
-        self._body = self._places[seq % self._span] + 7
-        return self._find_body(self._body >> self._shift, self._body & self._size - 1)
+        seq = self._body = self._places[seq % self._span] + 7
+        self._find_pid(seq)
+        return self._word(seq - 6) - 4
 
-    def _find_body(self, seg, off):
-        self._find_pid(seg, off)
-        return self._length(seg, off - 7)
-
-    def _find_pid(self, seg, off):
-        i = self._window(seg, off)
-        off += 2 + (self._back[i] << 8 | self._back[i + 1])
-        i = self._window(seg, off)
-        self.pid = self._back[i] << 8 | self._back[i + 1]
+    def _find_pid(self, body):
+        self.pid = self._word(body + 2 + self._word(body))
 
     def read(self, pos, buf, n):
         """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
         be overwritten, too."""
-        pos += self._body & self._size - 1
-        if pos + len(buf) <= self._size:
-            self.medium.read(self._body >> self._shift, pos, buf)
+        pos += self._body
+        if (pos & self._size - 1) + len(buf) <= self._size:
+            self.medium.read(pos >> self._shift, pos & self._size - 1, buf)
         else:
-            self._read_window(self._body >> self._shift, pos, buf, n)
+            self._read_window(pos, buf, n)
 
-    def _seek(self, place):
-        """read() gives what is at a place."""
-        self._body = place
+    def _read_window(self, place, buf, n):
+        while n:
+            n -= 1
+            buf[n] = self._back[self._window(place + n)]
 
     def mark(self, seq):
         """Durable: messages up to seq may have been sent."""
         if seq > self.sent:
-            self._note(SENT, seq)
+            self._note(_SENT, seq)
             self.sent = seq
 
     def rec(self, seq):
         """Durable: PUBREC for it was received."""
         state = self._state(seq)
         if state:
-            self._note(REC, seq)
-            self._set(seq, LIVE | RELEASED << 3 | state & 7)
+            self._note(_REC, seq)
+            self._set(seq, _LIVE | _RELEASED | state & 7)
 
     def done(self, seq):
         """Durable: its last acknowledgement was received. It is gone, or held."""
         state = self._state(seq)
-        if not state:
-            return
-        if self.hold and seq > self.confirmed:
-            self._note(HOLD, seq)
-            self._set(seq, LIVE | HELD << 3 | state & 7)
-        else:
-            self._note(DONE, seq)
-            self._set(seq, 0)
-
-    def confirm(self, seq):
-        """Durable: the pipeline has everything up to seq. Held messages up to it are gone,
-        others go when they are done. Returns how many went."""
-        seq = min(seq, self.seq - 1)
-        if seq <= self.confirmed:
-            return 0
-        self._note(CONFIRM, seq)
-        self.confirmed = seq
-        return self._forget_held()
-
-    def _forget_held(self):
-        count = 0
-        seq = self.low
-        while seq <= self.confirmed:
-            if self._states[seq % self._span] & STATE == HELD << 3:
+        if state:
+            if self.hold and seq > self.confirmed:
+                self._note(_HOLD, seq)
+                self._set(seq, _LIVE | _HELD | state & 7)
+            else:
+                self._note(_DONE, seq)
                 self._set(seq, 0)
-                count += 1
-            seq += 1
-        return count
-
-    def again(self, first, last):
-        """Held messages from first to last are to be sent as new deliveries; how many.
-        Not durable: after a reboot they are held as before."""
-        count = 0
-        seq = max(first, self.low)
-        last = min(last, self.seq - 1)
-        while seq <= last:
-            state = self._states[seq % self._span]
-            if state & STATE == HELD << 3:
-                state |= AGAIN << 3
-                self._set(seq, state | ASKED)
-                count += 1
-            seq += 1
-        return count
-
-    def sending(self, seq):
-        """A message that was AGAIN goes out: from here on it is like any other. Not durable."""
-        state = self._state(seq)
-        if state & STATE == AGAIN << 3:
-            self._set(seq, state & ~STATE)
-
-    # The session.
 
     def session(self, key):
         """Durable: a new MQTT session begins. Every message that is not held is queued and
         unsent, incoming identifiers are forgotten. key: at most 32 bytes."""
-        if len(key) > MAX_KEY:
-            raise ValueError("a session key has at most %d bytes" % MAX_KEY)
+        n = len(key)
+        if n > _MAX_KEY:
+            raise ValueError("a session key has at most 32 bytes")
         while True:
-            self._room(LONG + len(key), 0)
-            self._begin_record(self._off)
-            self._emit_kind(SESSION, len(key))
-            self._emit(key, 0, len(key))
-            if self._finish(LONG + len(key)):
+            self._room(_LONG + n, 0)
+            self._begin_record()
+            self._emit_kind(_SESSION, n)
+            self._emit(key, 0, n)
+            if self._finish(_LONG + n):
                 break
             self._abandon()
         self.key = bytes(key)
@@ -328,53 +254,53 @@ class Journal(Segments):
         seq = self.low
         while seq < self.seq:
             state = self._states[seq % self._span]
-            if state and state & STATE != HELD << 3:
-                self._set(seq, state & ~STATE)
+            if state and state & _STATE != _HELD:
+                self._set(seq, state & ~_STATE)
             seq += 1
 
-    def in_add(self, pid):
-        """Durable: an incoming QoS 2 message was delivered. Raises JournalFull if more than
-        `inbound` of them are open."""
-        if self.in_has(pid):
-            return
-        if self._count == len(self._inbound):
-            raise JournalFull()
-        self._note(IN_ADD, pid)
-        self._in_add(pid)
+    # The index: one place and one state byte for each number of the window.
 
-    def _in_add(self, pid):
-        if self._count < len(self._inbound) and not self.in_has(pid):
-            self._inbound[self._count] = pid
-            self._count += 1
+    def _state(self, seq):
+        if seq < self.low or seq >= self.seq:
+            return 0
+        return self._states[seq % self._span]
 
-    def in_has(self, pid):
-        """Whether that incoming message was delivered and is not yet released."""
-        for i in range(self._count):
-            if self._inbound[i] == pid:
-                return True
-        return False
+    def _set(self, seq, state):
+        """Change the state of a live message, and what is counted of it."""
+        old = self._states[seq % self._span]
+        self._states[seq % self._span] = state
+        self.held += (state & _STATE == _HELD) - (old & _STATE == _HELD)
+        if not state:
+            self._gone(seq)
+        elif seq < self._first and state & _STATE != _HELD:
+            self._first = seq
 
-    def in_del(self, pid):
-        """Durable: PUBREL for it was received."""
-        if self.in_has(pid):
-            self._note(IN_DEL, pid)
-            self._in_del(pid)
+    def _gone(self, seq):
+        self.live -= 1
+        seq = self._places[seq % self._span]
+        self._count_in(seq, -_LONG - self._word(seq + 1))
+        self._capacity = self._limit_live
+        seq = self.low
+        while seq < self.seq and not self._states[seq % self._span]:
+            seq += 1
+        self.low = seq
+        if self._first < seq:
+            self._first = seq
 
-    def _in_del(self, pid):
-        for i in range(self._count):
-            if self._inbound[i] == pid:
-                self._count -= 1
-                self._inbound[i] = self._inbound[self._count]
-                return
+    def _count_in(self, place, n):
+        """A record of n bytes at a place is live; n < 0: one of -n bytes is not any more."""
+        up = self._up(abs(n))
+        # What it costs of a segment, its share of the waste at the end included.
+        charge = self._area // max(1, self._area // up)
+        self._loads[place >> self._shift] += up if n > 0 else -up
+        self._used += charge if n > 0 else -charge
 
     # Room, by the policy.
 
     def _admit(self, n):
         """Make sure that a message of n bytes may be stored, by the policy."""
-        if self._up(n + SETTLED + 4) > self._area:
-            self._too_large(n - LONG - 8)
-        if self._head < 0:
-            raise OSError(EIO, "the journal is not open")
+        if self._up(n + _SETTLED + 4) > self._area:
+            self._too_large(n)
         while not self._fits(n):
             if not (self.live and self._may_drop()):
                 raise JournalFull()
@@ -382,18 +308,13 @@ class Journal(Segments):
 
     def _may_drop(self):
         # LATEST takes little room, but one that nobody replaces holds the numbers behind it.
-        if self._policy == LATEST:
+        if self._policy == _LATEST:
             return self.seq - self.low >= self._span
-        return self._policy == DROP_OLDEST
-
-    def _too_large(self, n):
-        most = self._area // self._align * self._align - SETTLED - 4 - LONG - 8
-        raise ValueError(
-            "topic and payload have %d bytes, at most %d fit a segment of %d: send less at "
-            "once, or give the store a larger segment=" % (n, most, self._size))
+        return self._policy == _DROP_OLDEST
 
     def _fits(self, n):
-        if self._used + self._charge(n) > self._capacity:
+        charge = self._area // max(1, self._area // self._up(n))
+        if self._used + charge > self._capacity:
             return False
         if self.seq - self.low >= self._span and self.live:
             return False
@@ -403,6 +324,108 @@ class Journal(Segments):
         return False
 
     def _drop(self, seq):
-        self._note(DONE, seq)
+        self._note(_DONE, seq)
         self._set(seq, 0)
         self.dropped += 1
+
+    def _room(self, n, message):
+        if not self._make_room(n, message):
+            raise JournalFull()
+
+    def _make_room(self, n, message):
+        """Open segments and reclaim old ones until the head takes a record of n bytes;
+        message: n for a message, 0 for other records, which may fill what messages may not."""
+        if self._head < 0:
+            raise OSError(_EIO, "the journal is not open")
+        n = self._up(n)
+        tries = 2 * self.medium.count
+        while True:
+            if self._short and not self._tidying:
+                self._tidy()
+            if self.medium.whole and self._off % self._page + n > self._page:
+                self._off = (self._off + self._page - 1) // self._page * self._page
+            if self._off + n <= self._end and self._filled + message <= self._area:
+                return True
+            tries -= 1
+            if tries < 0 or not self._open_next():
+                return False
+
+    def _note(self, kind, value):
+        """Append a short record."""
+        while True:
+            self._room(_SHORT, 0)
+            self._begin_record()
+            self._tmp[0] = kind
+            put4(self._tmp, 1, value)
+            self._emit(self._tmp, 0, 5)
+            if self._finish(_SHORT):
+                return
+            self._abandon()
+
+    # Reclaim: the oldest segment's live messages are moved to the head.
+
+    def _tidy(self):
+        """Reclaim segments, oldest first, as long as few are free and one fits the head."""
+        self._tidying = True  # what is written meanwhile does not come here again
+        try:
+            self._reclaim_some()
+        finally:
+            self._tidying = False
+        self._short = self._free() < self._keep
+
+    def _reclaim_some(self):
+        seg = self._oldest(0)
+        while self._reclaimable(seg):
+            self._reclaim(seg)
+            seg = self._oldest(0)
+
+    def _reclaimable(self, seg):
+        """Whether to reclaim a segment now: few are free, or it costs nothing and using as few
+        as possible is better than using all in turn; and what is live fits the head."""
+        n = self._loads[seg]
+        if self._free() >= self._keep and (n or not self.medium.levelled):
+            return False
+        if seg == self._head or self._filled + n > self._area:
+            return False
+        return self._off + n + self._up(_SHORT) <= self._end
+
+    def _reclaim(self, seg):
+        """Move the live messages of the oldest segment to the head, then give it up."""
+        seq = self.low
+        while seq < self.seq:
+            if self._states[seq % self._span]:
+                if self._places[seq % self._span] >> self._shift == seg:
+                    self._move(seq)
+            seq += 1
+        # Where the record does not fit, the next header says it: this segment is erased before
+        # any that was reclaimed later.
+        self._tail = self._serials[self._oldest(self._serials[seg])]
+        if self._off + self._up(_SHORT) <= self._end:
+            self._note(_TAIL, self._tail)
+        self._serials[seg] = 0
+
+    def _move(self, seq):
+        n = self._word(self._places[seq % self._span] + 1)
+        while True:
+            self._room(n + _LONG, n + _LONG)
+            to = (self._head << self._shift) + self._off
+            self._begin_record()
+            self._emit_kind(self._kind(seq), n)
+            self._carry(self._places[seq % self._span] + 3, n)
+            if self._finish(n + _LONG):
+                break
+            self._abandon()
+        n = self._up(n + _LONG)
+        self._filled += n
+        self._moved(seq % self._span, to, n)
+
+    def _moved(self, index, to, n):
+        """The record of n bytes of a message in the index is at another place."""
+        self._loads[self._places[index] >> self._shift] -= n
+        self._loads[to >> self._shift] += n
+        self._places[index] = to
+
+    def _kind(self, seq):
+        """Type byte of a message's record: what was asked for again is held in flash."""
+        state = self._states[seq % self._span]
+        return _PUT | (state & 7 | _HELD if state & _ASKED else state & 0x1F)

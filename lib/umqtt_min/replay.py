@@ -1,91 +1,48 @@
-"""Mounting a journal: which segments and which of their records count.
+"""Replay: which records of the log count, in which order, and what they say to the index.
 
-Knows: segment order, torn tails, jumps over what a recovery declared void.
-Must not know: what a record means (apply.py), what is written after it (settle.py).
+Knows: torn tails, jumps over what a recovery declared void, the types of records.
+Must not know: which segments are in the log (scan.py), what is written after a replay (settle.py).
 """
 
 from array import array
 
+from micropython import const
+
 from .apply import apply, raise_seq
-from .bits import get4, same
-from .log import HEADER, MARK, NOWHERE, PUT, SETTLE, SETTLED, WINDOW
+from .bits import get4
+from .scan import Scan
+
+_NOWHERE = const(0x3FFFFFFF)  # as in log.py
+_HEADER = const(44)
+_SETTLE = const(0x21)
+_PUT = const(0x40)
+_MARK = const(0x2A)  # one byte, first of a page where a recovery began
+_SETTLED = const(13)  # offset of the carried record in a SETTLE record
 
 
-class Replay:
-    """The state of one mount; collected when it is done."""
+class Replay(Scan):
+    """A scan whose records are then applied to the index."""
 
     def __init__(self, journal):
-        self._j = journal
+        super().__init__(journal)
         self._jumps = array("I")  # pairs: from where, to where
-        self._from = self._to = NOWHERE  # the next jump
+        self._from = self._to = _NOWHERE  # the next jump
         self._resume = 0
-        self._husk = 0  # serial of a header above the log with nothing valid behind it
-        self._end = 0  # where the log ends in its last segment
         # The last accepted record: its position, and what of it must be carried over.
         self._serial = self._off = 0
-        self._seg = self._place = self._length = 0
+        self._place = self._length = 0
         # Segments that count no more, and whether that is so of the newest one: it holds
         # nothing but copies, which a reclaim was making of messages in older segments.
         self._void = []
         self._landing = 0  # position of the SETTLE record last jumped to
-        self._at = 0  # position of the last accepted record
+        self._now = 0  # position of the last accepted record
         self._copies = []  # pairs: number in the index, place of the original
         self._redundant = False
         self._bytes = None  # what to carry over, if the medium will not have it any more
         self._first = 0  # offset of a segment's first record
         self._before = None  # what to carry over if the newest segment does not count
 
-    # Which segments are in the log.
-
-    def _scan(self):
-        """Fill the table of serial numbers: segments with a header and a valid record."""
-        j = self._j
-        newest = 0
-        for seg in range(j.medium.count):
-            j._serials[seg] = j._bad[seg] = 0
-            serial = self._probe(seg)
-            j._serial = max(j._serial, abs(serial))
-            if serial < 0:
-                self._husk = max(self._husk, -serial)
-            elif serial > newest:
-                newest = serial
-                j.epoch = bytes(j._back[8:16]) if j._load(seg) else b""
-        tail = self._drop_strangers()
-        for seg in range(j.medium.count):
-            if j._serials[seg] < tail:
-                j._serials[seg] = 0
-        if self._husk < newest:
-            self._husk = 0
-
-    def _probe(self, seg):
-        """Serial of a segment; negative if nothing valid is behind its header, 0 if none."""
-        j = self._j
-        try:
-            off = j._load(seg)
-            serial = get4(j._back, 16)
-            if not off:
-                j.skipped += self._litter(seg)
-                return 0
-            if j._valid(seg, off) > 0 or self._resync(seg, off, j._end) < j._end:
-                j._serials[seg] = serial
-                return serial
-        except OSError:
-            j.skipped += j._size
-            return 0
-        return -serial
-
-    def _drop_strangers(self):
-        """Forget segments of another epoch; the highest tail that a header names."""
-        j = self._j
-        tail = 0
-        for seg in range(j.medium.count):
-            if j._serials[seg]:
-                j._load(seg)
-                if bytes(j._back[8:16]) == j.epoch:
-                    tail = max(tail, get4(j._back, 20))
-                else:
-                    j._serials[seg] = 0
-        return tail
+    # Jumps over what does not count.
 
     def _candidate(self, seg, off):
         """The next place behind off where a recovery has left a valid SETTLE record, 0 if
@@ -93,36 +50,15 @@ class Replay:
         j = self._j
         off = (off // j._page + 1) * j._page
         while off < j._end:
-            if j._back[j._window(seg, off)] == MARK and self._is_settle(seg, off + j._up(1)):
+            if self._byte(seg, off) == _MARK and self._is_settle(seg, off + j._up(1)):
                 return off
             off += j._page
         return 0
 
-    def _is_settle(self, seg, off):
-        j = self._j
-        if off >= j._end or j._back[j._window(seg, off)] != SETTLE:
-            return False
-        return j._valid(seg, off) > 0
-
-    def _litter(self, seg):
-        """Bytes that are not blank."""
-        j = self._j
-        count = 0
-        if j.medium.opaque:
-            return 0
-        for off in range(0, j._size, WINDOW):
-            j._window_seg = -1
-            j._window(seg, off)
-            for byte in j._back:
-                count += byte != 255
-        return count
-
-    # Jumps over what does not count.
-
     def _collect(self, seg):
         """Note the SETTLE records of a segment whose header was just loaded."""
         j = self._j
-        off = j._load(seg)
+        off = self._load(seg)
         serial = j._serials[seg]
         if self._is_settle(seg, off):
             self._jump(seg, off, self._position(serial, off))
@@ -133,7 +69,7 @@ class Replay:
 
     def _jump(self, seg, off, to):
         j = self._j
-        i = j._window(seg, off)
+        i = self._at(seg, off)
         serial = get4(j._back, i + 3)
         at = max(0, self._position(serial, j._back[i + 7] << 8 | j._back[i + 8]))
         if at < to:
@@ -145,7 +81,7 @@ class Replay:
         return (serial - self._base) * self._j._size + off
 
     def _next_jump(self, at):
-        self._from = self._to = NOWHERE
+        self._from = self._to = _NOWHERE
         jumps = self._jumps
         for i in range(0, len(jumps), 2):
             if jumps[i + 1] > at:
@@ -170,13 +106,13 @@ class Replay:
             if j._serials[seg] < j._tail:
                 self._bury(seg)
         for seg in self._void:
-            if self._at > self._landing:  # what was written behind it proves it whole
+            if self._now > self._landing:  # what was written behind it proves it whole
                 j._serials[seg] = 0
         j._head = order[-1]
 
     def _segment(self, seg):
         j = self._j
-        off = j._load(seg)
+        off = self._load(seg)
         start = self._position(j._serials[seg], 0)
         if start + off < self._resume:
             off = self._resume - start
@@ -190,11 +126,11 @@ class Replay:
         self._redundant = True
         j._filled = 0
         self._first = off
-        self._before = (j._serials[seg], off, 0, 0, 0)
-        before = self._at
+        self._before = (j._serials[seg], off, 0, 0)
+        before = self._now
         while off < j._size:
             off = self._step(seg, start, off)
-        if self._at == before and self._resume >= start + j._size:
+        if self._now == before and self._resume >= start + j._size:
             self._void.append(seg)
 
     def _step(self, seg, start, off):
@@ -202,7 +138,7 @@ class Replay:
         j = self._j
         if start + off >= self._from:
             return self._leap(seg, start)
-        n = j._valid(seg, off)
+        n = self._valid(seg, off)
         if n > 0:
             self._accept(seg, off, n)
             return j._up(off + n)
@@ -224,73 +160,45 @@ class Replay:
     def _after_mark(self, seg, off):
         """The SETTLE record at a place to go on from: it may have a MARK before it."""
         j = self._j
-        if j._back[j._window(seg, off)] == MARK:
+        if self._byte(seg, off) == _MARK:
             off += j._up(1)
         self._landing = self._position(j._serials[seg], off)
-        return off
-
-    def _resync(self, seg, off, limit):
-        """The next place from off on where a valid record begins, limit if there is none."""
-        j = self._j
-        last = self._last_byte(seg)
-        off = j._up(off)
-        while off < limit and off < last:
-            if j._valid(seg, off) > 0:
-                return off
-            off += j._align
-        return limit
-
-    def _last_byte(self, seg):
-        """Offset behind the last byte that is not blank."""
-        j = self._j
-        off = j._size
-        while off > 0:
-            j._window_seg = -1
-            j._window(seg, off - WINDOW)
-            if not same(j._back, 0, j._blank, 0, WINDOW):
-                break
-            off -= WINDOW
-        i = WINDOW
-        while off > 0 and j._back[i - 1] == 255:
-            off -= 1
-            i -= 1
         return off
 
     def _count_skipped(self, seg, off, to):
         j = self._j
         while off < to and not j.medium.opaque:
-            j.skipped += j._back[j._window(seg, off)] != 255
+            j.skipped += self._byte(seg, off) != 255
             off += 1
 
     def _accept(self, seg, off, n):
         j = self._j
-        i = j._window(seg, off)
-        kind = j._back[i]
-        if kind == SETTLE:
+        place = self._place = (seg << j._shift) + off
+        i = j._window(place)
+        settle = j._back[i] == _SETTLE
+        if settle:
             self._serial = get4(j._back, i + 3)
             self._off = j._back[i + 7] << 8 | j._back[i + 8]
-            self._place = off + SETTLED
-            self._length = n - SETTLED - 4
+            self._place += _SETTLED
+            self._length = n - _SETTLED - 4
         else:
             self._serial = j._serials[seg]
-            self._off = self._place = off
+            self._off = off
             self._length = n - 4
-        self._seg = seg
         self._end = j._up(off + n)
-        self._at = self._position(j._serials[seg], off)
-        if kind == SETTLE and (off == self._first or self._before[:2] == (
-                self._serial, self._off)):
-            self._before = (self._serial, self._off, seg, self._place, self._length)
+        self._now = self._position(j._serials[seg], off)
+        if settle and (off == self._first or self._before[:2] == (self._serial, self._off)):
+            self._before = (self._serial, self._off, self._place, self._length)
         elif self._length:
             self._original(seg, self._place)
-        apply(j, seg, off)
+        apply(j, place)
 
-    def _original(self, seg, off):
+    def _original(self, seg, place):
         """Note where a message is that seems to be in the log a second time. Whatever else
         is in a segment makes it count."""
         j = self._j
-        i = j._window(seg, off)
-        if j._back[i] < PUT:
+        i = j._window(place)
+        if j._back[i] < _PUT:
             self._redundant = False
             return
         seq = get4(j._back, i + 3)
@@ -314,15 +222,16 @@ class Replay:
         seq = get4(back, 28)
         j.sent = get4(back, 32)
         j.last_pid = back[40] << 8 | back[41]
-        j.key = bytes(back[HEADER : HEADER + back[42]])
+        j.key = bytes(back[_HEADER : _HEADER + back[42]])
         j.confirmed = max(j.confirmed, get4(back, 36))
         j._count = 0
-        at = HEADER + back[42]
+        at = _HEADER + back[42]
         for i in range(back[43]):
             j._in_add(back[at + 2 * i] << 8 | back[at + 2 * i + 1])
         j._tail = max(j._tail, get4(back, 20))
         raise_seq(j, seq)
-        j._forget_held()
+        if j.held:
+            j._forget_held()
 
     def _bury(self, seg):
         """The segment was reclaimed: what the index still has in it was moved and is done."""

@@ -10,13 +10,30 @@ whole. STORE.md has the proof.
 
 import os
 
-from .log import BLANK, EIO, LONG, MARK, PUT, SETTLED
+from micropython import const
+
 from .replay import Replay
+from .setup import clear
+
+_LATEST = const(2)  # as in full.py
+_EIO = const(5)
+_PUT = const(0x40)  # as in replay.py
+_MARK = const(0x2A)
+_LONG = const(7)
+_SETTLED = const(13)
+_BLANK = const(255)
 
 
 def mount(j):
-    """Replay the medium into a cleared journal, settle it, and leave it ready to append."""
+    """Replay the medium into the journal, settle it, and leave it ready to append."""
+    j.medium.open()
+    clear(j)
+    if j.hold or j._max_age or j._policy == _LATEST:
+        from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
     Settle(j).run()
+    if j._max_age:
+        for i in range(j._span):
+            j._born[i] = j._clock()
 
 
 class Settle(Replay):
@@ -50,15 +67,12 @@ class Settle(Replay):
         that is the last resort: a cut in the erase leaves that to be settled again."""
         j = self._j
         self._void.append(j._head)
-        self._serial, self._off, self._seg, self._place, self._length = self._before
+        self._serial, self._off, self._place, self._length = self._before
         for index, place in self._copies:
-            n = j._up(j._content(place) + LONG)
-            j._loads[j._places[index] >> j._shift] -= n
-            j._loads[place >> j._shift] += n
-            j._places[index] = place
+            j._moved(index, place, j._up(j._word(place + 1) + _LONG))
         if not j._free():
             self._bytes = bytearray(self._length)
-            j._seek((self._seg << j._shift) + self._place)
+            j._body = self._place
             j.read(0, self._bytes, self._length)
             j._serials[j._head] = 0
 
@@ -82,11 +96,11 @@ class Settle(Replay):
         # Which pages are untouched cannot be told for sure: where none may be programmed twice
         # there is no going on in this segment.
         at = 0 if j.medium.once or self._husk or crowded else self._fresh_page()
-        size = j._up(1) + SETTLED + self._length + 4
+        size = j._up(1) + _SETTLED + self._length + 4
         if not at or at + size > j._end:
             self._recover_in_new()
             return
-        j._load(j._head)
+        self._load(j._head)
         if self._mark_up_to(at):
             j._off = at + j._up(1)
             if self._write_settle():
@@ -101,12 +115,12 @@ class Settle(Replay):
         j = self._j
         seg = j._head
         last = max(self._end, self._last_byte(seg))
-        last = max(last, self._end + j._extent(seg, self._end))
+        last = max(last, self._end + self._extent(seg, self._end))
         off = j._page
         while off < j._end:
-            if j._back[j._window(seg, off)] == MARK:
+            if self._byte(seg, off) == _MARK:
                 settle = off + j._up(1)
-                last = max(last, settle + max(1, j._extent(seg, settle)))
+                last = max(last, settle + max(1, self._extent(seg, settle)))
             off += j._page
         off = (last // j._page + 1) * j._page
         return off if off < j._end else 0
@@ -120,7 +134,7 @@ class Settle(Replay):
         j = self._j
         at = (self._end + j._page - 1) // j._page * j._page
         while at <= last:
-            if j._back[j._window(j._head, at)] in (BLANK, MARK):
+            if self._byte(j._head, at) in (_BLANK, _MARK):
                 if not self._mark(at):
                     return False
             at += j._page
@@ -130,7 +144,7 @@ class Settle(Replay):
         """The page is touched from here on."""
         j = self._j
         j._begin(at)
-        j._tmp[0] = MARK
+        j._tmp[0] = _MARK
         j._stage(j._tmp, 0, 1)
         j._flush()
         return not j._failed
@@ -139,18 +153,18 @@ class Settle(Replay):
         j = self._j
         n = self._length
         if n and self._bytes is None:
-            kind = j._back[j._window(self._seg, self._place)]
+            kind = j._back[j._window(self._place)]
         else:
             kind = self._bytes[0] if n else 0
-        to = (j._head << j._shift) + j._off + SETTLED
+        to = (j._head << j._shift) + j._off + _SETTLED
         j._void(self._serial, self._off, n)
         if self._bytes is None:
-            j._carry(self._seg, self._place, n)
+            j._carry(self._place, n)
         else:
             j._emit(self._bytes, 0, n)
-        if not j._finish(SETTLED + n + 4):
+        if not j._finish(_SETTLED + n + 4):
             return False
-        if kind >= PUT:
+        if kind >= _PUT:
             self._relocate(to, j._up(n + 4))
         for seg in self._void:
             if seg != j._head:
@@ -160,13 +174,10 @@ class Settle(Replay):
     def _relocate(self, to, n):
         """The index follows a message that was carried over."""
         j = self._j
-        place = (self._seg << j._shift) + self._place
         j._filled += n
         for i in range(j._span):
-            if j._states[i] and j._places[i] == place:
-                j._loads[self._seg] -= n
-                j._loads[j._head] += n
-                j._places[i] = to
+            if j._states[i] and j._places[i] == self._place:
+                j._moved(i, to, n)
 
     def _recover_in_new(self):
         """Settle in a new segment. If the one before held nothing but copies it is given up:
@@ -177,4 +188,4 @@ class Settle(Replay):
         while j._open_next():
             if self._write_settle():
                 return
-        raise OSError(EIO, "no segment takes what is programmed")
+        raise OSError(_EIO, "no segment takes what is programmed")

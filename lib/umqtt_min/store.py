@@ -7,13 +7,31 @@ Must not know: records, flash.
     client = MQTTClient(..., store=store)
 """
 
+from micropython import const
+
 from .full import DROP_OLDEST, LATEST, RAISE, JournalFull
 from .journal import Journal
-from .ram import RAMStore
-from .segments import AGAIN, HELD, QUEUED, RELEASED
+
+TYPE_CHECKING = const(0)  # see client.py
+if TYPE_CHECKING:
+    from .ram import RAMStore
 
 __all__ = ("FlashStore", "FileStore", "RAMStore", "JournalFull", "RAISE", "DROP_OLDEST", "LATEST",
            "QUEUED", "RELEASED", "HELD", "AGAIN")
+
+# States of a message.
+QUEUED = const(0)
+RELEASED = const(1)  # PUBREC recorded: PUBREL is due
+HELD = const(2)  # acknowledged, not yet confirmed by the pipeline
+AGAIN = const(3)  # held, to be sent as a new delivery
+
+
+def __getattr__(name):
+    if name != "RAMStore":
+        raise AttributeError(name)
+    from .ram import RAMStore  # who has a journal does not pay for it
+
+    return RAMStore
 
 
 def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypted=False,

@@ -13,7 +13,8 @@ import sys
 import micropython
 from quiet_flash import Flash
 from umqtt_min.flash import FlashMedium
-from umqtt_min.journal import DROP_OLDEST, LATEST, Journal
+from umqtt_min.full import DROP_OLDEST, LATEST
+from umqtt_min.journal import Journal
 from umqtt_min.store import FlashStore, RAMStore
 
 TOPIC = b"fleet/hall/one/telemetry"
@@ -144,7 +145,7 @@ def test_the_code_of_a_mount_does_not_stay():
     FlashStore(Flash(1)).open()
     import umqtt_min
 
-    for name in ("settle", "replay", "apply"):
+    for name in ("setup", "settle", "scan", "replay", "apply"):
         assert "umqtt_min." + name not in sys.modules
         try:
             getattr(umqtt_min, name)

@@ -1,0 +1,196 @@
+"""Finding out what is on a medium: which segments are in the log, which records are valid.
+
+Knows: headers, lengths and check values of records.
+Must not know: what a record means, in which order they count (replay.py).
+"""
+
+from micropython import const
+
+from .bits import copy, crc, get4, same
+
+_WINDOW = const(256)  # as in log.py
+_NOWHERE = const(0x3FFFFFFF)
+_HEADER = const(44)
+_MAX_KEY = const(32)
+# Record types and lengths: STORE.md.
+_TAIL = const(8)  # the last of the short ones
+_SESSION = const(0x20)
+_SETTLE = const(0x21)
+_PUT = const(0x40)
+_BLANK = const(255)
+_SHORT = const(9)
+_LONG = const(7)
+
+
+class Scan:
+    """What one mount has found out; collected when it is done."""
+
+    def __init__(self, journal):
+        self._j = journal
+        self._husk = 0  # serial of a header above the log with nothing valid behind it
+        self._end = 0  # where the log ends in its last segment
+
+    def _at(self, seg, off):
+        """As the journal's _window."""
+        j = self._j
+        return j._window((seg << j._shift) + off)
+
+    def _byte(self, seg, off):
+        return self._j._back[self._at(seg, off)]
+
+    # Records.
+
+    def _load(self, seg):
+        """Read a header into _back and its check value into _seed; offset of the first
+        record, 0 if this is no header of this kind of journal."""
+        j = self._j
+        back = j._back
+        j._seen = _NOWHERE
+        self._at(seg, 0)
+        if not same(back, 0, j._magic, 0, 8):
+            return 0
+        n = _HEADER + back[42] + 2 * back[43]
+        if back[42] > _MAX_KEY or n + 4 > _WINDOW:
+            return 0
+        copy(j._crc, 0, j._blank, 0, 4)
+        crc(j._crc, back, 0, n)
+        j._check(j._tmp)
+        if not same(j._tmp, 0, back, n, 4):
+            return 0
+        for i in range(16, 40, 4):
+            if get4(back, i) < 0:
+                return 0
+        copy(j._seed, 0, back, n, 4)
+        return j._up(n + 4)
+
+    def _extent(self, seg, off):
+        """Bytes of the record that begins at off, by its type and length alone; 0 if the
+        place is blank, -1 if no record begins so."""
+        j = self._j
+        if off + _SHORT > j._end:
+            return 0
+        i = self._at(seg, off)
+        n = j._back[i]
+        if n == _BLANK:
+            return 0
+        if 0 < n <= _TAIL:
+            return _SHORT
+        if n != _SESSION and n != _SETTLE and not _PUT <= n < _PUT + 24:
+            return -1
+        n = _LONG + (j._back[i + 1] << 8 | j._back[i + 2])
+        return n if off + n <= j._end else -1
+
+    def _valid(self, seg, off):
+        """As _extent, and -1 if the check value is wrong. _seed must be that of seg."""
+        n = self._extent(seg, off)
+        if n <= 0:
+            return n
+        j = self._j
+        j._start(off)
+        place = (seg << j._shift) + off
+        end = place + n - 4
+        while place < end:
+            i = j._window(place)
+            k = min(end - place, _WINDOW - i)
+            crc(j._crc, j._back, i, k)
+            place += k
+        j._check(j._tmp)
+        return n if same(j._tmp, 0, j._back, j._window(end), 4) else -1
+
+    def _resync(self, seg, off, limit):
+        """The next place from off on where a valid record begins, limit if there is none."""
+        j = self._j
+        last = self._last_byte(seg)
+        off = j._up(off)
+        while off < limit and off < last:
+            if self._valid(seg, off) > 0:
+                return off
+            off += j._align
+        return limit
+
+    def _last_byte(self, seg):
+        """Offset behind the last byte that is not blank."""
+        j = self._j
+        off = j._size
+        while off > 0:
+            j._seen = _NOWHERE
+            self._at(seg, off - _WINDOW)
+            if not same(j._back, 0, j._blank, 0, _WINDOW):
+                break
+            off -= _WINDOW
+        i = _WINDOW
+        while off > 0 and j._back[i - 1] == 255:
+            off -= 1
+            i -= 1
+        return off
+
+    def _is_settle(self, seg, off):
+        j = self._j
+        if off >= j._end or self._byte(seg, off) != _SETTLE:
+            return False
+        return self._valid(seg, off) > 0
+
+    # Which segments are in the log.
+
+    def _scan(self):
+        """Fill the table of serial numbers: segments with a header and a valid record."""
+        j = self._j
+        newest = 0
+        for seg in range(j.medium.count):
+            j._serials[seg] = j._bad[seg] = 0
+            serial = self._probe(seg)
+            j._serial = max(j._serial, abs(serial))
+            if serial < 0:
+                self._husk = max(self._husk, -serial)
+            elif serial > newest:
+                newest = serial
+                j.epoch = bytes(j._back[8:16]) if self._load(seg) else b""
+        tail = self._drop_strangers()
+        for seg in range(j.medium.count):
+            if j._serials[seg] < tail:
+                j._serials[seg] = 0
+        if self._husk < newest:
+            self._husk = 0
+
+    def _probe(self, seg):
+        """Serial of a segment; negative if nothing valid is behind its header, 0 if none."""
+        j = self._j
+        try:
+            off = self._load(seg)
+            serial = get4(j._back, 16)
+            if not off:
+                j.skipped += self._litter(seg)
+                return 0
+            if self._valid(seg, off) > 0 or self._resync(seg, off, j._end) < j._end:
+                j._serials[seg] = serial
+                return serial
+        except OSError:
+            j.skipped += j._size
+            return 0
+        return -serial
+
+    def _drop_strangers(self):
+        """Forget segments of another epoch; the highest tail that a header names."""
+        j = self._j
+        tail = 0
+        for seg in range(j.medium.count):
+            if j._serials[seg]:
+                self._load(seg)
+                if bytes(j._back[8:16]) == j.epoch:
+                    tail = max(tail, get4(j._back, 20))
+                else:
+                    j._serials[seg] = 0
+        return tail
+
+    def _litter(self, seg):
+        """Bytes that are not blank."""
+        j = self._j
+        count = 0
+        if j.medium.opaque:
+            return 0
+        for off in range(0, j._size, _WINDOW):
+            j._seen = _NOWHERE
+            self._at(seg, off)
+            for byte in j._back:
+                count += byte != 255
+        return count

@@ -1,0 +1,105 @@
+"""The fields of a journal: sizes checked, buffers and index taken from the heap, once.
+
+Knows: what log.py and journal.py keep of a medium.  Must not know: records.
+Loaded for the making and the mount of a journal, and given back after it.
+"""
+
+from array import array
+
+from micropython import const
+
+_WINDOW = const(256)  # as in log.py
+_GUARD = const(16)  # programs are padded to this: never written at the end of a segment
+_VERSION = const(1)
+_FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
+_SETTLED = const(13)  # as in replay.py
+_SHORT = const(9)
+
+
+def _log2(n, what, least):
+    bits = 0
+    while 1 << bits < n:
+        bits += 1
+    if 1 << bits != n or n < least or n > 65536:
+        raise ValueError("%s must be a power of two from %d to 65536, not %d" % (what, least, n))
+    return bits
+
+
+def prepare(j, page, window, inbound):
+    """The fields of j, whose medium, policy, age limit and clock are set; see Journal."""
+    if j._policy not in (0, 1, 2):
+        raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
+    if j._max_age and not j._clock:
+        raise ValueError("max_age needs a clock: a function that gives seconds")
+    if not 1 <= inbound <= 64:
+        raise ValueError("inbound must be 1 to 64")
+    medium = j.medium
+    count = medium.count
+    j._size = medium.size
+    j._shift = _log2(medium.size, "the segment size", 256)
+    j._page = max(page, medium.page)
+    j._keep = 1 + medium.spare  # segments kept free
+    if count < 2 + j._keep:
+        raise ValueError("a journal needs %d segments, not %d" % (2 + j._keep, count))
+    j._end = medium.size - (_GUARD if medium.page == 1 else 0)
+    j._grain = max(medium.page, _GUARD)
+    j._align = medium.page if medium.once else 1
+    if j._page not in range(64, _WINDOW + 1, _GUARD):
+        raise ValueError("the page must be a multiple of 16 from 64 to 256, not %d" % j._page)
+    kind = _log2(medium.page, "the page", 1) | (0x80 if medium.once else 0)
+    j._magic = b"uMqJ" + bytes((_VERSION, j._shift, j._page // _GUARD, kind))
+    # Bytes of messages in a segment, at most: so that all of them fit into any other one,
+    # beside the largest header, a SETTLE and a TAIL record.
+    j._area = j._end - j._up(_FULL_HEADER + 2 * inbound) - j._up(_SHORT) - j._up(_SETTLED + 4)
+    # Acknowledgements must find room also when messages fill the rest; where each takes a
+    # page of its own, a segment is set aside for them.
+    j._limit_live = (count - j._keep - (j._align > _GUARD)) * j._area * 7 // 8
+    _buffers(j)
+    j._span = window or min(1024, max(32, medium.size * count // 96))
+    j._places = array("I", bytes(4 * j._span))  # of each record
+    j._states = bytearray(j._span)
+    j._born = array("I", bytes(4 * j._span)) if j._max_age else None
+    j._inbound = array("H", bytes(2 * inbound))
+    j._serials = array("I", bytes(4 * count))  # 0: not in the log
+    j._loads = array("I", bytes(4 * count))  # bytes of live messages in each segment
+    j._bad = bytearray(count)  # could not be erased or programmed
+    j.epoch = j.key = b""
+    j.programs = j.programmed = j.erases = 0  # operations, bytes, segments
+    j.boot = j.dropped = j.skipped = 0
+    clear(j)
+
+
+def _buffers(j):
+    j._blank = b"\xff" * _WINDOW
+    j._buf = bytearray(j._blank)  # what is being staged
+    j._back = bytearray(_WINDOW)  # what was read last
+    grains = range(0, _WINDOW + 1, j._grain)
+    buf = memoryview(j._buf)
+    j._views = [buf[:i] for i in grains]
+    buf = memoryview(j._back)
+    j._backs = [buf[:i] for i in grains]
+    j._tmp = bytearray(16)
+    j._crc = bytearray(4)
+    j._seed = bytearray(4)  # check value of the header of the segment at hand
+
+
+def clear(j):
+    """Nothing is known of what is on the medium."""
+    j.seq = j.low = j._first = 1
+    j.last_pid = j.sent = j.live = j.held = j.confirmed = 0
+    j.pid = j.flags = j.state = 0
+    j._count = 0  # incoming identifiers
+    j._used = 0  # bytes of live records, as they fill segments
+    j._capacity = j._limit_live
+    j._serial = j._tail = j._off = 0
+    j._head = -1
+    j._seen = 0x3FFFFFFF  # the place of the first byte of _back
+    j._body = 0  # place of the body of the message last found
+    j._filled = 0  # bytes of messages in the head, live or not
+    j._tidying = False
+    j._short = False  # fewer segments are free than should be
+    j._failed = False
+    for i in range(j._span):
+        j._states[i] = 0
+    for i in range(j.medium.count):
+        j._loads[i] = 0
