@@ -14,7 +14,8 @@ _WHERE = {
     "inbox": ("_seen", "_known"),
     "large": ("_send_large", "_large"),
     "views": ("set_view_callback", "_hand"),
-    "session": ("_begin_session", "flush", "confirm", "republish"),
+    "session": ("_begin_session",),
+    "backlog": ("flush", "confirm", "republish"),
     "publisher": ("publisher",),
 }  # fmt: skip
 
@@ -49,5 +50,5 @@ def load(name):
 
 def complete():
     """Load what a subclass may call by super(), which asks no __getattr__()."""
-    for name in ("subscribe", "arguments", "receive", "views", "session", "publisher"):
+    for name in ("subscribe", "arguments", "receive", "views", "session", "backlog", "publisher"):
         load(name)

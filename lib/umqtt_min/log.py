@@ -12,6 +12,10 @@ from micropython import const
 
 from .bits import copy, crc, put2, put4, same
 
+TYPE_CHECKING = const(0)  # see client.py
+if TYPE_CHECKING:
+    from typing import Any
+
 _WINDOW = const(256)  # bytes of the two buffers: staging, reading
 _GUARD = const(16)  # this far into the window, and no further, a record's head is in it, too
 _HEADER = const(44)  # bytes of a header before key and identifiers
@@ -23,6 +27,12 @@ _EIO = const(5)
 
 class Log:
     """Appends records to the head segment, reads them anywhere."""
+
+    if TYPE_CHECKING:
+        seq = low = sent = live = held = dropped = programs = programmed = erases = 0
+        _head = _off = _serial = _first = _used = 0
+
+        def __getattr__(self, name) -> Any: ...
 
     # Writing: a record is staged piece by piece; each page it touches is one program.
 

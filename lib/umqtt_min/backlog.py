@@ -1,0 +1,144 @@
+"""Messages that are sent from the store: those that waited, and those that are sent again.
+
+Knows: DUP, PUBREL instead of PUBLISH, messages of which only a part fits the buffer.
+Never knows: sockets, how the store keeps its records.
+Loaded when there is the first of them. Functions with `client` are methods of MQTTClient, those
+with `self` of session.py's Session.
+"""
+
+import time
+
+from micropython import const
+
+from .client import MQTTException
+from .wire import header
+
+# As in errors.py, protocol.py and counters.py
+_BUSY = const(21)
+_DUP = const(3)
+_SENT = const(2)
+_REDELIVERED = const(4)
+_BODY = const(5)
+
+# The store's states of a record.
+_RELEASED = const(1)
+_AGAIN = const(3)
+
+
+def refuse(store, window):
+    """Raise ValueError for what a session cannot be made with."""
+    if not 0 < window < 256:
+        raise ValueError("window=%r: 1 to 255" % (window,))
+    raise ValueError("store=%r: FileStore(), FlashStore() or RAMStore()" % (store,))
+
+
+def flush(client, timeout=None):
+    """Wait until all publishes are acknowledged.
+
+    timeout: seconds, None: the client's. Returns True, or False if it was
+    too short. Raises OSError when the connection ends, or is not there although
+    something waits for it.
+    """
+    if not client._session:
+        return True
+    ms = client._tmo if timeout is None else int(timeout * 1000)
+    end = time.ticks_add(time.ticks_ms(), ms)
+    while True:
+        if client.sock or client.inflight:  # else nothing is left to be waited for
+            client.check_msg()
+        if not client.inflight:
+            return True
+        left = time.ticks_diff(end, time.ticks_ms())
+        if left <= 0:
+            return False
+        client._idle(left)
+
+
+def confirm(client, seq):
+    """The pipeline has made all up to sequence number `seq` durable: readings
+    held for that are released. Returns how many."""
+    return _guarded(client, client.store.confirm, seq)
+
+
+def republish(client, first, last):
+    """Send the held readings `first` to `last` once more, as new deliveries.
+    Returns how many."""
+    return _guarded(client, client._session._again, first, last)
+
+
+def _guarded(c, f, *args):
+    # f(*args), on the store: no tick may touch it meanwhile.
+    if c._busy & 1:
+        raise MQTTException(_BUSY)
+    b = c._busy
+    c._busy = 1
+    try:
+        return f(*args)
+    finally:
+        c._busy = b
+
+
+def _again(self, first, last):
+    n = self._store.again(first, last)
+    self._due = 0  # their identifiers are used once more
+    if n and not (0 < self._back <= first):
+        self._back = first
+    return n
+
+
+def _search(self, pid, n):
+    # How many identifiers from `pid` on no message in the store has, `n` at most.
+    seq = self._store.next(0)
+    while seq:
+        if self._store.find(seq):
+            n = min(n, (self._client._wire(self._store.pid) - pid) % 65535)
+        seq = self._store.next(seq)
+    return n
+
+
+def _send(self, seq):
+    store = self._store
+    n = store.find(seq)
+    pid = self._client._wire(store.pid)
+    if store.state == _RELEASED:
+        self._release(seq, pid)
+        return
+    op = 0x30 | store.flags
+    if store.state == _AGAIN:
+        store.sending(seq)
+    elif seq <= self._sent:
+        op |= 8
+        self._client._n[_REDELIVERED] += 1
+    self._begin(seq)
+    self._send_body(op, n)
+    self._client._n[_SENT] += 1
+    op = 5 if op & 4 else 4
+    self._fly(seq, pid, op)
+
+
+def _release(self, seq, pid):
+    # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
+    c = self._client
+    c._n[_REDELIVERED] += 1
+    self._owed = True
+    c._tx.control(0x6A if c.protocol[_DUP] & 1 else 0x62, c._wire(pid))
+    self._fly(seq, pid, 7)
+
+
+def _send_body(self, op, n):
+    # The record is the packet but for its fixed header.
+    tx = self._client._tx
+    tx.topic = None  # it is overwritten
+    i = header(tx.buf, op, n)
+    op = min(n, len(self._view))
+    self._store.read(0, self._view, op)
+    tx.send(tx.buf, i, _BODY + op - i)
+    while op < n:
+        op += self._send_piece(op, n - op)
+
+
+def _send_piece(self, pos, n):
+    n = min(n, len(self._view))
+    self._store.read(pos, self._view, n)
+    self._client._tx.send(self._client._tx.buf, _BODY, n)
+    return n

@@ -1,0 +1,39 @@
+"""Taking up the session after CONNACK: what the broker still knows decides what is sent again.
+
+Knows: what of a session is forgotten with a connection.  Never knows: sockets, records.
+Loaded for each connection and given back after it, like connect.py.
+"""
+
+import hashlib
+import sys
+
+from micropython import const
+
+_LOST_SESSIONS = const(11)  # as in counters.py
+
+
+def session_key(client):
+    """Eight bytes that name the MQTT session: server, port, client id, protocol."""
+    name = "%s %d " % (client.server, client.port)
+    h = hashlib.sha256(name.encode() + client.protocol[0] + client.client_id)
+    return h.digest()[:8]
+
+
+def resume(session, client, store, fresh):
+    """See Session.resume."""
+    if sys.implementation.name == "micropython" and sys.modules.pop("umqtt_min.resume", None):
+        delattr(sys.modules["umqtt_min"], "resume")
+    key = session_key(client)
+    if fresh or session._vain < 0 or store.key != key:
+        if store.live:
+            client._n[_LOST_SESSIONS] += 1
+        store.session(key)
+        session._sent = 0
+    elif session._sent < 0:
+        session._sent = store.sent
+    for i in range(session._size):
+        session._next[i] = 0
+    session._count = session._cursor = session._back = 0
+    session._vain = session._vain + 1 if session._owed else 0
+    session._owed = False
+    client._tx.prompt()  # none of them may wait for another's TCP ACK
