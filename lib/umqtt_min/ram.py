@@ -5,7 +5,8 @@ Must not know: packets; flash and the journal, whose interface this is (STORE.md
 
 Messages lie in the block one behind the other, each in one piece; behind the end of the block
 comes its beginning. Gaps between live ones are closed when the room is needed. From open() on
-nothing is allocated, but for more incoming QoS 2 identifiers than `inbound` at once.
+nothing is allocated, but for the code of ram_seldom.py and room for `inbound` identifiers when
+they are needed for the first time, and for more identifiers than that at once.
 """
 
 import io
@@ -14,9 +15,10 @@ from array import array
 
 from micropython import const
 
-from .full import DROP_OLDEST, LATEST, RAISE, JournalFull
-from .inbox import Inbox
+from .full import JournalFull
 
+_DROP_OLDEST = const(1)  # as in full.py
+_LATEST = const(2)
 _EIO = const(5)
 _MAX_KEY = const(32)
 
@@ -30,7 +32,7 @@ _AGAIN = const(0x18)
 _CHUNK = const(32)  # bytes that are moved at once
 
 
-class RAMStore(Inbox):
+class RAMStore:
     """Messages in RAM until they are acknowledged: redelivery over reconnects.
 
     size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
@@ -39,7 +41,7 @@ class RAMStore(Inbox):
     window: most messages, 1 at least; 11 to 19 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
-        start; more of them take from the heap.
+        first one on; more of them take from the heap.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
     Raises ValueError for arguments out of range.
@@ -49,16 +51,23 @@ class RAMStore(Inbox):
     boot = 0
     epoch = key = b""
     _opened = False
+    _inbox = None  # identifiers of incoming QoS 2 messages
 
-    def __init__(self, size=4096, hold=False, policy=RAISE, window=0, inbound=16, max_age=0,
+    def __getattr__(self, name):
+        # Looked up once: then it is a method like any other.
+        seldom = __import__("umqtt_min.ram_seldom", None, None, (name,))
+        setattr(RAMStore, name, getattr(seldom, name))
+        return getattr(self, name)
+
+    def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
                  clock=None):
         if size < 64 or window < 0 or inbound < 1:
             raise ValueError("size: 64 bytes at least; window and inbound: 1 at least")
-        if policy not in (RAISE, DROP_OLDEST, LATEST):
+        if policy not in (0, _DROP_OLDEST, _LATEST):
             raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
         if max_age and not clock:
             raise ValueError("max_age needs a clock: a function that gives seconds")
-        super().__init__(inbound)
+        self._inbound = inbound
         self.hold = hold
         self._size = size
         self._policy = policy
@@ -119,32 +128,30 @@ class RAMStore(Inbox):
         n = len(topic) + len(payload) + 4
         if self._born:
             self.expire()
-        self._admit(n)
-        self._write(pid, topic, payload)
-        self._enter(pid, flags, n)
-        if self._policy == LATEST:
+        if self._count == self._slots or not self._opened or not self._place(n):
+            self._admit(n)
+        b = self._block
+        b.seek(self._at)
+        self._two[0] = len(topic) >> 8
+        self._two[1] = len(topic) & 255
+        b.write(self._two)
+        b.write(topic)
+        self._two[0] = pid >> 8
+        self._two[1] = pid & 255
+        b.write(self._two)
+        b.write(payload)
+        self.last_pid = pid
+        self._enter(flags, n)
+        if self._policy == _LATEST:
             self._replace(topic)
         return self.seq - 1
 
-    def _write(self, pid, topic, payload):
-        block = self._block
-        two = self._two
-        block.seek(self._at)
-        two[0] = len(topic) >> 8
-        two[1] = len(topic) & 255
-        block.write(two)
-        block.write(topic)
-        two[0] = pid >> 8
-        two[1] = pid & 255
-        block.write(two)
-        block.write(payload)
-
-    def _enter(self, pid, flags, n):
+    def _enter(self, flags, n):
         i = (self._head + self._count) % self._slots
         self._seqs[i] = self.seq
         self._places[i] = self._at
         self._lengths[i] = n
-        self._pids[i] = self.last_pid = pid
+        self._pids[i] = self.last_pid
         self._states[i] = _LIVE | flags
         if self._born:
             self._born[i] = self._clock()
@@ -153,34 +160,6 @@ class RAMStore(Inbox):
         self._count += 1
         self.live += 1
         self.seq += 1
-
-    def _replace(self, topic):
-        """Drop unsent messages that are queued for the topic just put."""
-        i = self._count - 1
-        while i > 0:
-            i -= 1
-            n = (self._head + i) % self._slots
-            if self._seqs[n] <= self.sent:
-                return
-            if self._states[n] & (_LIVE | _STATE) == _LIVE and self._same(self._places[n], topic):
-                self._drop(n)
-
-    def _same(self, place, topic):
-        self._block.seek(place)
-        self._block.readinto(self._two)
-        if len(topic) != self._two[0] << 8 | self._two[1]:
-            return False
-        for c in topic:
-            self._block.readinto(self._one)
-            if c != self._one[0]:
-                return False
-        return True
-
-    def expire(self):
-        """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
-        now = self._clock()
-        while self.live and now - self._born[self._head] > self._max_age:
-            self._drop(self._head)
 
     def next(self, seq):
         """The smallest live sequence number above seq that is not held; 0 if there is none."""
@@ -238,41 +217,6 @@ class RAMStore(Inbox):
             else:
                 self._set(i, 0)
 
-    def confirm(self, seq):
-        """The pipeline has everything up to seq. Held messages up to it are gone, others go
-        when they are done. Returns how many went."""
-        seq = min(seq, self.seq - 1)
-        if seq <= self.confirmed:
-            return 0
-        self.confirmed = seq
-        seq = self.live
-        i = self._above(self.confirmed)
-        while i:  # from the newest on: only when the oldest goes do the others move up
-            i -= 1
-            n = (self._head + i) % self._slots
-            if self._states[n] & (_LIVE | _HELD) == _LIVE | _HELD:
-                self._set(n, 0)
-        return seq - self.live
-
-    def again(self, first, last):
-        """Held messages from first to last are to be sent as new deliveries; how many."""
-        count = self.held
-        i = self._above(last)
-        while i:
-            i -= 1
-            n = (self._head + i) % self._slots
-            if self._seqs[n] < first:
-                break
-            if self._states[n] & (_LIVE | _STATE) == _LIVE | _HELD:
-                self._set(n, self._states[n] | _AGAIN)
-        return count - self.held
-
-    def sending(self, seq):
-        """A message that was AGAIN goes out: from here on it is like any other."""
-        i = self._slot(seq)
-        if i >= 0 and self._states[i] & _STATE == _AGAIN:
-            self._set(i, self._states[i] & ~_STATE)
-
     def session(self, key):
         """A new MQTT session begins. Every message that is not held is queued and unsent,
         incoming identifiers are forgotten. key: at most 32 bytes."""
@@ -280,18 +224,14 @@ class RAMStore(Inbox):
             raise ValueError("a session key has at most %d bytes" % _MAX_KEY)
         self.key = bytes(key)
         self.sent = 0
-        self.in_clear()
+        if self._inbox:
+            self._inbox.in_clear()
         i = self._count
         while i:
             i -= 1
             n = (self._head + i) % self._slots
             if self._states[n] and self._states[n] & _STATE != _HELD:
                 self._set(n, self._states[n] & ~_STATE)
-
-    def in_add(self, pid):
-        """An incoming QoS 2 message was delivered; again: nothing."""
-        if not self.in_has(pid):
-            super().in_add(pid)
 
     # The slots.
 
@@ -309,12 +249,13 @@ class RAMStore(Inbox):
 
     def _slot(self, seq):
         """The slot of a live message, -1 if there is none."""
-        i = self._above(seq)
-        if i:
+        i = self._head
+        if not self._count or self._seqs[i] != seq:  # it is not the oldest
+            i = self._above(seq)
+            if not i:
+                return -1
             i = (self._head + i - 1) % self._slots
-            if self._seqs[i] == seq and self._states[i]:
-                return i
-        return -1
+        return i if self._seqs[i] == seq and self._states[i] else -1
 
     def _set(self, i, state):
         """Change the state of a live message, and what is counted of it."""
@@ -350,7 +291,7 @@ class RAMStore(Inbox):
         if not self._opened:
             raise OSError(_EIO, "the store is not open")
         while not self._fits(n):
-            if self._policy != DROP_OLDEST:
+            if self._policy != _DROP_OLDEST:
                 raise JournalFull()
             self._drop(self._head)
 
