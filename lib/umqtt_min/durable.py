@@ -15,7 +15,6 @@ Knows: who handles an incoming QoS 2 message when. Never knows: how a store keep
 from .client import MQTTClient
 from .inbox import Inbox
 from .receive import _on_publish, called
-from .session import session_key
 
 _CALLBACK = 2  # as in client.py
 _RECEIVED = 5  # as in counters.py
@@ -47,8 +46,9 @@ class DurableInbox:
         client._inbox = self
         client._on_publish = self._on_publish
         client._pump = self._pump
-        if client._session:
-            client._session.resume = self._resume
+        if client.store:
+            self._begin = client.store.session
+            client.store.session = self._session
 
     # What the client calls in place of its own
 
@@ -86,12 +86,10 @@ class DurableInbox:
             op = self._deliver() or op
         return op
 
-    def _resume(self, fresh):
-        c = self._client
-        session = type(c._session)
-        if fresh or c._session._vain < 0 or c.store.key != session_key(c):
-            self.in_clear()
-        session.resume(c._session, fresh)
+    def _session(self, key):
+        # Of the client's store: the broker has lost the session, or is another one.
+        self.in_clear()
+        self._begin(key)
 
     # As inbox.Inbox
 
