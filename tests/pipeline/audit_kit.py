@@ -224,7 +224,7 @@ PINGREQ, PINGRESP, DISCONNECT = packet(0xC0), packet(0xD0), packet(0xE0)
 
 def read(paths, folder, ports=(1883,), buckets=1):
     """Both passes without Spark: {table: [rows as dicts]}, `flows` with `_pieces`."""
-    from umqtt_pipeline.audit import run, work
+    from umqtt_pipeline.audit import columns, run, work
 
     folder = Path(folder)
     scratch, out = folder / "scratch", folder / "tables"
@@ -232,16 +232,15 @@ def read(paths, folder, ports=(1883,), buckets=1):
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
     paths = [str(p) for p in paths]
-    split = run.in_order([work.split(k, p, buckets, scratch, out) for k, p in enumerate(paths)])
-    plan = {"files": [(s["number"], paths[s["number"]]) for s in split], "ports": list(ports),
-            "brokers": [b for s in split for b in s["brokers"]],
-            "end": max(s["last"] for s in split)}  # fmt: skip
+    split = run.in_order(
+        [work.split(k, p, p, buckets, scratch, out) for k, p in enumerate(paths)])  # fmt: skip
+    plan = work.plan(split, paths, paths, ports)
     for k in range(buckets):
         work.decode(k, buckets, plan, scratch, out)
     import pyarrow.parquet as pq
 
     found = {}
-    for name in ("packets", "connections", "flows", "_pieces", "violations", "problems"):
+    for name in (*columns.TABLES, "_pieces"):
         parts = [pq.read_table(p) for p in sorted((out / name).glob("*.parquet"))]
         found[name] = pa.concat_tables(parts).to_pylist() if parts else []
     found["packets"].sort(key=lambda r: (r["file"], r["frame"] or 1 << 40))

@@ -3,9 +3,13 @@
 Knows: the command and the tables. Must not know: how packets are found.
 """
 
+import gzip
 import os
+import random
 
 import audit_kit as kit
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipeline_kit import run as command
@@ -16,7 +20,8 @@ PUB1_DUP = kit.publish("a/b", b"1", 1, 7, dup=True)
 
 @pytest.fixture(scope="module")
 def audited(spark, tmp_path_factory):
-    """One audit of two files: a device that comes back twice, one of another kind."""
+    """One audit of two captures, one of them packed, and of a text: a device that comes back
+    twice, one of another kind."""
     from umqtt_pipeline.audit import run
 
     folder = tmp_path_factory.mktemp("audit")
@@ -31,7 +36,10 @@ def audited(spark, tmp_path_factory):
     bad.client(kit.connect("<b>bad</b>")).broker(kit.connack()).client(kit.connect("<b>bad</b>"))
     half = kit.pcap(folder / "1.pcap", first.wrapped())
     rest = kit.pcap(folder / "2.pcap", second.wrapped() + bad.wrapped())
-    run.build(spark, [half, rest], folder / "out")
+    packed, notes = folder / "2.pcap.gz", folder / "notes.txt"
+    packed.write_bytes(gzip.compress(rest.read_bytes()))
+    notes.write_text("nothing captured")
+    run.build(spark, [half, notes, packed], folder / "out")
     return folder / "out"
 
 
@@ -49,6 +57,68 @@ def test_messages_that_go_on_in_the_next_connection_are_one_row(audited):
         assert f["latency_ms"] > 5000 and f["client_id"] == "back"
 
 
+def test_a_packed_capture_is_read_and_what_is_none_has_a_row(audited):
+    files = {r["file"].rpartition("/")[2] for r in rows(audited, "packets")}
+    assert files == {"1.pcap", "2.pcap.gz"}
+    found = [(p["problem"], p["file"].rpartition("/")[2]) for p in rows(audited, "problems")]
+    assert found == [("no capture", "notes.txt")]
+
+
+def test_the_timeline_and_the_latencies_have_every_packet_and_message(audited):
+    counted = {}
+    for r in rows(audited, "timeline"):
+        counted[r["sender"], r["type"]] = counted.get((r["sender"], r["type"]), 0) + r["packets"]
+    every = {}
+    for r in rows(audited, "packets"):
+        every[r["sender"], r["type"]] = every.get((r["sender"], r["type"]), 0) + 1
+    assert counted == every
+    flows = rows(audited, "flows")
+    assert sum(r["messages"] for r in rows(audited, "latencies")) == len(flows) == 2
+    device = {d["client_id"]: d for d in rows(audited, "devices")}["back"]
+    took = sorted(f["latency_ms"] for f in flows)
+    assert device["client_latency_max_ms"] == pytest.approx(took[1])
+    assert device["client_latency_p50_ms"] == pytest.approx(sum(took) / 2, rel=0.01)
+
+
+def test_latencies_in_the_summaries_are_those_of_the_messages(spark, tmp_path):
+    """From the steps counted by the workers, as from every message: right to 1 %."""
+    from umqtt_pipeline.audit import summaries
+    from umqtt_pipeline.audit.columns import CONNECTIONS, LATENCIES, PIECES, VIOLATIONS
+
+    choice = random.Random(4)
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    for k in range(1, 200):
+        made.client(kit.publish("a", bytes(k), 1, k)).wait(choice.lognormvariate(-3, 2))
+        made.broker(kit.ack(4, k))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    took = sorted(f["latency_ms"] for f in found["flows"])
+    assert len(took) == 199
+    frames = []
+    for name, schema in (("connections", CONNECTIONS), ("latencies", LATENCIES),
+                         ("violations", VIOLATIONS)):  # fmt: skip
+        table = pa.Table.from_pylist(found[name], schema)
+        frames.append(spark.createDataFrame(table.to_pylist(), summaries.spark_schema(schema)))
+    counted = frames[1]
+    flows = spark.createDataFrame([{**f, "outcome": "acknowledged"} for f in found["flows"]],
+                                  summaries.spark_schema(PIECES))  # fmt: skip
+    for latencies in (counted, summaries.latencies(flows)):
+        row = summaries.brokers(frames[0], latencies, frames[2]).collect()[0]
+        assert (row.client_acknowledged, row.client_unacknowledged, row.clients) == (199, 0, 1)
+        assert row.client_latency_p50_ms == pytest.approx(took[99], rel=0.011)
+        assert row.client_latency_p99_ms == pytest.approx(np.percentile(took, 99), rel=0.011)
+        assert row.client_latency_max_ms == pytest.approx(took[-1])
+
+
+def test_a_gzip_file_that_ends_early_gives_what_is_there(tmp_path):
+    from umqtt_pipeline.audit import captures
+
+    path, target = tmp_path / "t.pcap.gz", tmp_path / "t.pcap"
+    sound = random.Random(1).randbytes(100_000)
+    path.write_bytes(gzip.compress(sound)[:50_000])
+    assert "end-of-stream" in captures.unpack(path, target)
+    assert target.read_bytes() == sound[: target.stat().st_size] and target.stat().st_size > 1000
+
+
 def test_summaries(audited):
     devices = {d["client_id"]: d for d in rows(audited, "devices")}
     assert devices["back"]["connections"] == 2 and devices["back"]["reset"] == 1
@@ -64,9 +134,8 @@ def test_summaries(audited):
 
 def test_only_tables_are_left(audited):
     assert sorted(os.listdir(audited)) == [
-        "audit.json", "brokers", "connections", "devices", "flows", "packets", "problems",
-        "report.html", "violations"]  # fmt: skip
-    assert rows(audited, "problems") == []
+        "audit.json", "brokers", "connections", "devices", "flows", "latencies", "packets",
+        "problems", "report.html", "timeline", "violations"]  # fmt: skip
     names = [p.name for p in audited.rglob("*") if p.is_file() and p.parent != audited]
     assert all(n.endswith(".parquet") for n in names)
 
@@ -95,6 +164,8 @@ def test_bad_input_is_said_with_status_2(tmp_path):
     good = kit.pcap(tmp_path / "good.pcap", kit.Talk().open().wrapped())
     text = tmp_path / "notes.txt"
     text.write_text("nothing captured")
+    empty = tmp_path / "empty.pcap"
+    empty.touch()
     packed = tmp_path / "t.pcap.gz"
     packed.write_bytes(b"\x1f\x8b\x08rest")
     taken = tmp_path / "taken"
@@ -102,8 +173,9 @@ def test_bad_input_is_said_with_status_2(tmp_path):
     (taken / "thesis.tex").write_text("mine")
     for arguments, said in (
         ((tmp_path / "no.pcap",), "No such file"),
-        ((good, text), "neither pcap nor pcapng"),
-        ((packed,), "gunzip"),
+        ((empty, text), "neither pcap nor pcapng"),
+        ((empty,), "it is empty"),
+        ((packed,), "damaged gzip file"),
         ((tmp_path,), "Is a directory"),
     ):
         done = command("audit", *arguments, "--out", tmp_path / "out")

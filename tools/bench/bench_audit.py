@@ -3,9 +3,10 @@ worth.
 
 Knows: the audit's steps, how to make a capture of many frames. Must not know: how it decodes.
 
-tshark runs on a sample of the frames and its time is scaled up, since it is linear; the other
-figures are of all frames. Starting Spark and loading the compiled loops is printed apart. CPU
-seconds stand beside the wall clock's: on a busy machine only they can be compared.
+tshark runs on a sample of the frames, before and after, and its time is scaled up, since it is
+linear; the other figures are of all frames, the fastest of some rounds. Starting Spark and loading
+the compiled loops is printed apart. CPU seconds stand beside the wall clock's: on a busy machine
+only they can be compared.
 """
 
 import argparse
@@ -20,7 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-CLIENTS = 200
+FILES = 16
+CLIENTS = 50  #: of each file
 ROUND = 8  #: frames of one message: QoS 0; QoS 1 and PUBACK; QoS 2 and three; an empty ACK
 
 
@@ -110,7 +112,7 @@ def tshark_seconds(path):
 
 
 def audited(spark, paths, folder):
-    """One audit: wall and CPU seconds to the packet table, the same to everything, packets."""
+    """One audit: wall and CPU seconds to the packet table, the same to everything."""
     from umqtt_pipeline.audit import report
     from umqtt_pipeline.audit.run import Audit
 
@@ -122,8 +124,7 @@ def audited(spark, paths, folder):
     middle, half = time.perf_counter(), cpu()
     audit.complete()
     report.build(folder, folder / "report.html")
-    return (middle - started, half - used, time.perf_counter() - started, cpu() - used,
-            audit.rows["packets"])  # fmt: skip
+    return (middle - started, half - used, time.perf_counter() - started, cpu() - used)
 
 
 def main():
@@ -139,51 +140,68 @@ def main():
 
 
 def bench(arguments, folder):
+    start = 1_767_268_800_000_000
+    paths = [folder / f"{k}.pcap" for k in range(FILES)]
+    frames = sum(make(p, arguments.frames // FILES, k * CLIENTS, start)
+                 for k, p in enumerate(paths))  # fmt: skip
+    sample = folder / "sample.pcap"
+    sampled = make(sample, min(200_000, arguments.frames // FILES), 0, start)
+    size = sum(p.stat().st_size for p in paths)
+    print(f"{frames:,} frames in {FILES} files, {size >> 20} MiB")
+    tshark = []
+    if shutil.which("tshark"):
+        tshark.append(tshark_seconds(sample))
+    one = rounds(1, [paths], sample, folder, arguments.rounds)[0]
+    whole = rounds(2, [paths[: FILES // 4], paths[: FILES // 2], paths], sample, folder,
+                   arguments.rounds)  # fmt: skip
+    if tshark:
+        tshark.append(tshark_seconds(sample))
+    say(one, whole, frames)
+    if tshark:
+        beside(whole[-1], np.min(tshark, axis=0) * frames / sampled, sampled)
+
+
+def rounds(cores, inputs, sample, folder, n):
+    """The fastest of n audits of each of `inputs` (lists of files), in turn."""
     from umqtt_pipeline.audit import run
     from umqtt_pipeline.session import session
 
-    each = arguments.frames // 4
-    paths = [folder / f"{k}.pcap" for k in range(4)]
-    frames = [make(p, each, k * CLIENTS, 1_767_268_800_000_000) for k, p in enumerate(paths)]
-    sample = folder / "sample.pcap"
-    tshark = []
-    n = make(sample, min(200_000, each), 0, 1_767_268_800_000_000)
-    total = sum(frames)
-    print(f"{total:,} frames in 4 files, {sum(p.stat().st_size for p in paths) >> 20} MiB")
-    results = {}
-    for cores in (1, 2):
-        started = time.perf_counter()
-        run.warm()
-        loaded = time.perf_counter() - started
-        spark = session("bench-audit", cores=cores)
+    started = time.perf_counter()
+    run.warm()
+    loaded = time.perf_counter() - started
+    spark = session("bench-audit", cores=cores)
+    for _ in range(2):  # Java compiles what has run a few times
         audited(spark, [sample], folder / "out")
-        print(f"{cores} core(s): start-up {time.perf_counter() - started:.1f} s "
-              f"(compiled loops {loaded:.1f} s)", flush=True)  # fmt: skip
-        if cores == 2 and shutil.which("tshark"):
-            tshark.append(tshark_seconds(sample))
-        times = [audited(spark, paths, folder / "out") for _ in range(arguments.rounds)]
-        results[cores] = np.min(times, axis=0)
-        if cores == 2:
-            half = np.min([audited(spark, paths[:2], folder / "out") for _ in range(2)], axis=0)
-            if tshark:
-                tshark.append(tshark_seconds(sample))
-            say(results, half, total, np.min(tshark, axis=0) * total / n if tshark else None, n)
-        spark.stop()
+    print(f"{cores} core(s): start-up {time.perf_counter() - started:.1f} s "
+          f"(compiled loops {loaded:.1f} s)", flush=True)  # fmt: skip
+    found = [[audited(spark, paths, folder / "out") for paths in inputs] for _ in range(n)]
+    spark.stop()
+    return np.min(found, axis=0)
 
 
-def say(results, half, total, tshark, n):
-    """Print what the rounds gave (the fastest of each)."""
-    for cores, (packet, packet_cpu, whole, whole_cpu, packets) in results.items():
+def say(one, whole, frames):
+    """Print what one and two cores took, and what a frame costs in inputs of several sizes."""
+    for cores, found in ((1, one), (2, whole[-1])):
+        packet, packet_cpu, complete, complete_cpu = found
         print(f"{cores} core(s): packet table {packet:.2f} s ({packet_cpu:.2f} s CPU), complete "
-              f"audit {whole:.2f} s ({whole_cpu:.2f} s CPU); {packets:,.0f} packets, "
-              f"{total / packet:,.0f} frames/s")  # fmt: skip
-    one, two = results[1], results[2]
-    print(f"the second core is worth {one[0] / two[0]:.2f}, {one[2] / two[2]:.2f} in all")
-    print(f"half of the frames: {half[2]:.2f} s ({half[3]:.2f} s CPU)")
-    if tshark is not None:
-        print(f"one tshark: {tshark[0]:.1f} s ({tshark[1]:.1f} s CPU), scaled from {n:,} frames; "
-              f"packet table {tshark[0] / two[0]:.1f} times (CPU {tshark[1] / two[1]:.1f}), "
-              f"complete audit {tshark[0] / two[2]:.1f} times (CPU {tshark[1] / two[3]:.1f})")
+              f"audit {complete:.2f} s ({complete_cpu:.2f} s CPU)")  # fmt: skip
+    two = whole[-1]
+    print(f"the second core is worth {one[0] / two[0]:.2f} for the packet table, "
+          f"{one[2] / two[2]:.2f} for the complete audit")  # fmt: skip
+    print("        frames   packet table: us/frame (CPU)   complete: us/frame (CPU)")
+    for share, found in zip((4, 2, 1), whole):
+        each = np.array(found) * 1e6 / (frames // share)
+        print(f"    {frames // share:10,}   {each[0]:12.2f} ({each[1]:.2f}) "
+              f"{each[2]:22.2f} ({each[3]:.2f})")  # fmt: skip
+    more = (two - whole[0]) * 1e6 / (frames - frames // 4)
+    print(f"    each more    {more[0]:12.2f} ({more[1]:.2f}) {more[2]:22.2f} ({more[3]:.2f})")
+
+
+def beside(two, tshark, sampled):
+    """Print the ratios to tshark."""
+    print(f"one tshark: {tshark[0]:.1f} s ({tshark[1]:.1f} s CPU), scaled from {sampled:,} frames")
+    print(f"packet table {tshark[0] / two[0]:.1f} times (CPU {tshark[1] / two[1]:.1f}), "
+          f"complete audit {tshark[0] / two[2]:.1f} times (CPU {tshark[1] / two[3]:.1f})")
 
 
 if __name__ == "__main__":

@@ -113,55 +113,36 @@ def violation(st, code, conn, from_server, kind, time, frame, value):
 
 
 @kernel
-def _move(old, new, at, n, used):
+def _move(old, at, n, new, used):
+    """Where n bytes are now: copied to `used`, or, if `new` is empty, where they were."""
+    if not len(new):
+        return at
     copy(old, at, n, new, used)
-    return used + n
+    return used
 
 
 @entry
-def live(wire, flows, streams):
-    """How many bytes are referred to."""
-    n = 0
-    for k in range(streams):
-        n += wire.streams[k]["buf_cap"]
-    for k in range(len(wire.held)):
-        if wire.held[k]["stream"] >= 0:
-            n += wire.held[k]["cap"]
-    for k in range(len(flows)):
-        if flows[k]["used"]:
-            n += flows[k]["topic_len"]
-    for k in range(wire.n[N_READ], wire.n[N_PACKETS]):
-        if wire.packets[k]["kept"]:
-            n += wire.packets[k]["have"]
-    return n
-
-
-@entry
-def compact(wire, flows, streams, new):
-    """Copy what is referred to into `new`, which has room for it; returns how much it was."""
+def gather(wire, flows, streams, new):
+    """Copy what is referred to into `new`; returns how much it is. An empty `new`: only count."""
     used, old = 0, wire.arena
     for k in range(streams):
         s = wire.streams[k]
         if s["buf_cap"]:
-            _move(old, new, s["buf"], s["buf_len"], used)
-            s["buf"] = used
+            s["buf"] = _move(old, s["buf"], s["buf_len"], new, used)
             used += s["buf_cap"]
     for k in range(len(wire.held)):
         h = wire.held[k]
         if h["stream"] >= 0:
-            at = h["off"]
-            h["off"] = used
-            used = _move(old, new, at, h["cap"], used)
+            h["off"] = _move(old, h["off"], h["cap"], new, used)
+            used += h["cap"]
     for k in range(len(flows)):
         f = flows[k]
         if f["used"]:
-            at = f["topic"]
-            f["topic"] = used
-            used = _move(old, new, at, f["topic_len"], used)
+            f["topic"] = _move(old, f["topic"], f["topic_len"], new, used)
+            used += f["topic_len"]
     for k in range(wire.n[N_READ], wire.n[N_PACKETS]):
         row = wire.packets[k]
         if row["kept"]:
-            at = row["at"]
-            row["at"] = used
-            used = _move(old, new, at, row["have"], used)
+            row["at"] = _move(old, row["at"], row["have"], new, used)
+            used += row["have"]
     return used

@@ -1,10 +1,12 @@
 """A capture file: what format it is, its frames in pieces.
 
-Knows: magic numbers, file sizes. Must not know: frames' content, Spark.
+Knows: magic numbers, file sizes, gzip. Must not know: frames' content, Spark.
 """
 
+import gzip
 import mmap
 import os
+import zlib
 
 import numpy as np
 
@@ -21,7 +23,10 @@ _PCAP = {
     b"\xa1\xb2\x3c\x4d": (1, 1),
 }
 _ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
-_PACKED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4"}
+_GZIP = b"\x1f\x8b"
+_PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7zXZ": "unxz",
+           b"BZh": "bunzip2"}  # fmt: skip
+_BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
 
 
 class NotACapture(Exception):
@@ -38,6 +43,11 @@ def magic(path):
     try:
         with open(path, "rb") as file:
             head = file.read(28)
+        if head.startswith(_GZIP):
+            with gzip.open(path) as file:
+                head = file.read(28)
+    except _BROKEN as error:
+        raise NotACapture(f"{path}: damaged gzip file ({error})")
     except OSError as error:
         raise _say(path, error)
     if head[:4] in _PCAP:
@@ -52,6 +62,25 @@ def magic(path):
         if head.startswith(mark):
             raise NotACapture(f"{path}: is compressed; unpack it first ({program})")
     raise NotACapture(f"{path}: neither pcap nor pcapng" + ("" if head else " (it is empty)"))
+
+
+def packed(path):
+    """Whether a file that magic() takes has to be unpacked first."""
+    with open(path, "rb") as file:
+        return file.read(2) == _GZIP
+
+
+def unpack(path, target):
+    """Unpack into the file `target`; returns what is wrong with what could not be read, or None.
+    Raises OSError (disk full)."""
+    with gzip.open(path) as file, open(target, "wb") as out:
+        try:
+            # read1 gives what there is before it says that there is no more.
+            while piece := file.read1(1 << 20):
+                out.write(piece)
+        except _BROKEN as error:
+            return str(error)
+    return None
 
 
 def content(path):

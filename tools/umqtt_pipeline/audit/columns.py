@@ -61,8 +61,15 @@ PROBLEMS = _schema(
     "file:s frame:i8 offset:i8 time:t connection:i8 client_id:s sender:s problem:s what:s "
     "count:i8"
 )
-TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS,
-          "violations": VIOLATIONS, "problems": PROBLEMS}  # fmt: skip
+#: How many messages of a client took how long; what the summaries and the report are made from.
+LATENCIES = _schema(
+    "client_id:s broker:s sender:s qos:i2 outcome:s latency_ms:f messages:i8 retransmissions:i8 "
+    "longest_ms:f"
+)
+#: How many packets there were, 200 rows of time for each kind of packet that there is.
+TIMELINE = _schema("time:t sender:s type:s packets:i8")
+TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "latencies": LATENCIES,
+          "timeline": TIMELINE, "violations": VIOLATIONS, "problems": PROBLEMS}  # fmt: skip
 
 
 def words(codes, names):
@@ -76,6 +83,14 @@ def same(value, n, kind=None):
     if value is None:
         return pa.nulls(n, kind or pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int8)), pa.array([value]))
+
+
+def chosen(place, names, missing=None):
+    """names[k] for every k of `place`; a name may be None."""
+    none = np.array([name is None for name in names], bool)[place]
+    none = none if missing is None else none | missing
+    words_ = pa.array([name or "" for name in names], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32), mask=none), words_)
 
 
 def numbers(values, kind, missing=None):
@@ -126,7 +141,7 @@ def _bodies(bodies, n):
 
 
 def packets(rows, text, ids, file, bodies):
-    """The table of packets. ids: connection numbers; bodies: {row: values of bodies.Body}."""
+    """The table of packets. ids: their connections; bodies: {row: values of bodies.Body}."""
     n = len(rows)
     kind, flags = rows["kind"], rows["flags"]
     other = kind != PUBLISH
@@ -134,7 +149,7 @@ def packets(rows, text, ids, file, bodies):
         "file": same(file, n),
         "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
         "time": times(rows["time"]),
-        "connection": numbers(ids[rows["conn"]], pa.int64()),
+        "connection": numbers(ids, pa.int64()),
         "sender": words(rows["from_server"], WAYS),
         "type": words(kind, TYPES),
         "length": numbers(rows["length"], pa.int64()),
@@ -150,8 +165,18 @@ def packets(rows, text, ids, file, bodies):
     })  # fmt: skip
 
 
-def flows(rows, text, ids, clients, brokers, conns):
-    """The table of exchanges with what joining them needs. clients, brokers: per connection."""
+def _resumed(rows, conns):
+    return (rows["early"] > 0) & ((rows["dup_first"] > 0) | (conns["clean"][rows["conn"]] == 0)
+                                  | (rows["state"] == 2))  # fmt: skip
+
+
+def alone(rows, conns):
+    """Which exchanges can have no part in another connection."""
+    return (rows["outcome"] == 1) & (rows["state"] != 2) & ~_resumed(rows, conns)
+
+
+def flows(rows, text, whose, conns):
+    """The table of exchanges with what joining them needs. whose: columns of the connections."""
     conn = rows["conn"]
     none = rows["qos"] == 0
     first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
@@ -159,9 +184,7 @@ def flows(rows, text, ids, clients, brokers, conns):
     open_ = rows["outcome"] != 1
     unknown = open_ | (rows["state"] == 2)
     return build(PIECES, {
-        "connection": numbers(ids[conn], pa.int64()),
-        "client_id": clients.take(pa.array(conn)),
-        "broker": brokers.take(pa.array(conn)),
+        **whose,
         "sender": words(rows["sender"], WAYS),
         "packet_id": numbers(rows["id"], pa.int32()),
         "qos": numbers(rows["qos"].astype(np.int16), pa.int16(), none),
@@ -182,23 +205,19 @@ def flows(rows, text, ids, clients, brokers, conns):
         "dup_first": pa.array(rows["dup_first"] > 0),
         "headless": pa.array(rows["state"] == 2),
         "clean": pa.array(conns["clean"][conn] > 0),
-        "resumed": pa.array((rows["early"] > 0) & ((rows["dup_first"] > 0)
-                            | (conns["clean"][conn] == 0) | (rows["state"] == 2))),
+        "resumed": pa.array(_resumed(rows, conns)),
     })  # fmt: skip
 
 
-def violations(rows, ids, file, clients, brokers):
+def violations(rows, whose, file):
     """The table of violations, without those of rules that the protocol version does not have."""
     said = [statement(code, level) for code, level in zip(rows["code"], rows["level"])]
     kept = np.array([s is not None for s in said], bool)
     rows = rows[kept]
     what = [RULES[c][2].format(v) for c, v in zip(rows["code"], rows["value"])]
-    conn = pa.array(rows["conn"])
     return build(VIOLATIONS, {
+        **{name: column.filter(pa.array(kept)) for name, column in whose.items()},
         "time": times(rows["time"]),
-        "connection": numbers(ids[rows["conn"]], pa.int64()),
-        "client_id": clients.take(conn),
-        "broker": brokers.take(conn),
         "file": same(file, len(rows)),
         "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
         "sender": words(rows["from_server"], WAYS),
@@ -209,16 +228,12 @@ def violations(rows, ids, file, clients, brokers):
     })  # fmt: skip
 
 
-def problems(rows, file, ids=None, clients=None):
+def problems(rows, file, whose=None):
     """The table of problems."""
     n = len(rows)
-    none = rows["conn"] < 0
-    columns = {}
-    if ids is not None and n:
-        conn = np.where(none, 0, rows["conn"])
-        columns["connection"] = numbers(ids[conn], pa.int64(), none)
-        columns["client_id"] = clients.take(pa.array(conn, mask=none))
-        columns["sender"] = words(rows["from_server"], WAYS)
+    side = np.where(rows["conn"] < 0, 0, rows["from_server"])
+    sender = pa.array(side, pa.int8(), mask=rows["conn"] < 0)
+    columns = {**(whose or {}), "sender": pa.DictionaryArray.from_arrays(sender, list(WAYS))}
     return build(PROBLEMS, {
         "file": same(file, n),
         "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
@@ -230,6 +245,12 @@ def problems(rows, file, ids=None, clients=None):
         "count": numbers(rows["count"], pa.int64()),
         **columns,
     })  # fmt: skip
+
+
+def files(found):
+    """The table of problems with whole files: [(file, problem, what)]."""
+    names = ("file", "problem", "what")
+    return build(PROBLEMS, {n: pa.array(c, pa.string()) for n, c in zip(names, zip(*found))})
 
 
 def endpoint(address, port):
@@ -267,13 +288,13 @@ def connections(conns, ways, ends, clients, protocols):
             for k, row in enumerate(zip(conns["level"].tolist(), conns["opaque"].tolist()))]
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),
-        "client": pa.array([endpoint(*a) for a, _ in ends]),
-        "broker": pa.array([endpoint(*b) for _, b in ends]),
+        "client": pa.array([client for client, _ in ends], pa.string()),
+        "broker": pa.array([broker for _, broker in ends], pa.string()),
         "first": times(conns["first"]),
         "last": times(conns["last"]),
         "begun": pa.array(conns["begun"] > 0),
         "protocol": pa.array(said, pa.string()),
-        "client_id": clients,
+        "client_id": pa.array(clients, pa.string()),
         "clean_session": pa.array(conns["clean"] > 0, mask=unknown),
         "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown),
         "session_present": pa.array(conns["present"] > 0, mask=unanswered),

@@ -118,7 +118,7 @@ KINDS = {
     18: ("memory", "too much unfinished data: segments out of order are given up"),
     19: ("not MQTT", "the first bytes are no CONNECT; {} bytes skipped"),
     20: ("length", "a Remaining Length of more than four bytes, or a reserved packet type"),
-    21: ("format", "{} problems more of this file are not listed"),
+    21: ("more", "{} problems more of this file are not listed"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,

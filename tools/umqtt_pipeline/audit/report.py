@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from .run import MARK
 
 SHOWN = 50  #: rows of a list; the tables have all
-BINS = 200
 PAGE = """<!doctype html>
 <meta charset="utf-8"><title>Wire audit</title>
 <style>
@@ -73,51 +72,48 @@ def _figure(height):
     return plt.subplots(1, 2, figsize=(13, height), layout="constrained")
 
 
+def _plain(axis):
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _bars(axis, counts, xlabel):
+    """Bars of {name: count}, the greatest on top."""
+    names = sorted(counts, key=counts.get)
+    bars = axis.barh(names, [counts[n] for n in names], color="#4878a8")
+    axis.bar_label(bars, [f"{counts[n]:,}" for n in names], padding=3, fontsize=8)
+    axis.set(xlabel=xlabel, xscale="log", xlim=(0.7, None))
+    axis.margins(x=0.15)
+
+
 def _over_time(root):
     """Packets per second by type, and how many of each type there are."""
-    counts, start, width, totals = {}, *_span(root), {}
-    source = ds.dataset(Path(root, "packets"))
-    for batch in source.to_batches(columns=["time", "type"]):
-        us = batch["time"].cast(pa.int64()).to_numpy()
-        types = batch["type"].dictionary_encode()
-        at = np.minimum((us - start) * BINS // width, BINS - 1)
-        for code, name in enumerate(types.dictionary.to_pylist()):
-            mine = types.indices.to_numpy() == code
-            counts.setdefault(name, np.zeros(BINS, np.int64))
-            counts[name] += np.bincount(at[mine], minlength=BINS)
-            totals[name] = totals.get(name, 0) + int(mine.sum())
+    rows = _read(root, "timeline").group_by(["type", "time"]).aggregate([("packets", "sum")])
+    rows = rows.sort_by("time")
+    times = np.unique(rows["time"].cast(pa.int64()).to_numpy()) / 1e6
+    width = times[1] - times[0] if len(times) > 1 else 1
+    counts = {}
+    for name in rows["type"].unique().to_pylist():
+        mine = rows.filter(pc.equal(rows["type"], name))
+        at = np.searchsorted(times, mine["time"].cast(pa.int64()).to_numpy() / 1e6)
+        counts[name] = np.bincount(at, mine["packets_sum"].to_numpy(), len(times))
     figure, (left, right) = _figure(4)
-    seconds = np.arange(BINS) * width / BINS / 1e6
+    totals = {name: int(found.sum()) for name, found in counts.items()}
     busiest = sorted(totals, key=totals.get, reverse=True)[:6]
     for name in busiest:
-        left.plot(seconds, counts[name] / (width / BINS / 1e6), label=name, lw=1.2)
+        left.plot(times - times[0], counts[name] / width, label=name, lw=1.2)
     left.set(xlabel="seconds of the capture", ylabel="packets/s", ylim=(0, None))
     if busiest:
         left.legend(frameon=False)
-    names = sorted(totals, key=totals.get)
-    bars = right.barh(names, [totals[n] for n in names], color="#4878a8")
-    right.bar_label(bars, [f"{totals[n]:,}" for n in names], padding=3, fontsize=8)
-    right.set(xlabel="packets", xscale="log")
-    right.margins(x=0.15)
-    for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
+    _bars(right, totals, "packets")
+    _plain(left)
+    _plain(right)
     return _png(figure)
-
-
-def _span(root):
-    """First time and length in us."""
-    times = _read(root, "connections", ["first", "last"])
-    if not times.num_rows:
-        return 0, 1
-    first = pc.min(times["first"]).cast(pa.int64()).as_py()
-    return first, max(1, pc.max(times["last"]).cast(pa.int64()).as_py() - first)
 
 
 def _latency(root):
     """How long acknowledgements took, as cumulative shares; None if there are none."""
-    flows = _read(root, "flows", ["sender", "qos", "latency_ms", "outcome"])
-    done = flows.filter(pc.and_(pc.equal(flows["outcome"], "acknowledged"),
-                                pc.is_valid(flows["latency_ms"])))  # fmt: skip
+    rows = _read(root, "latencies")
+    done = rows.filter(pc.is_valid(rows["latency_ms"])).sort_by("latency_ms")
     if not done.num_rows:
         return None
     figure, (left, right) = _figure(3.6)
@@ -126,21 +122,16 @@ def _latency(root):
             mine = done.filter(pc.and_(pc.equal(done["sender"], sender),
                                        pc.equal(done["qos"], qos)))  # fmt: skip
             if mine.num_rows:
-                values = np.maximum(np.sort(mine["latency_ms"].to_numpy()), 1e-2)
-                share = np.arange(1, len(values) + 1) / len(values)
-                keep = np.unique(np.linspace(0, len(values) - 1, 500).astype(int))
-                left.plot(values[keep], share[keep], label=f"{packet} by the {answerer}")
+                share = np.cumsum(mine["messages"].to_numpy())
+                left.step(np.maximum(mine["latency_ms"].to_numpy(), 1e-2), share / share[-1],
+                          where="post", label=f"{packet} by the {answerer}")  # fmt: skip
     left.set(xscale="log", xlabel="ms from PUBLISH", ylabel="share of messages", ylim=(0, 1.02))
     left.grid(alpha=0.3)
     left.legend(frameon=False, fontsize=9)
-    outcomes = flows["outcome"].value_counts().to_pylist()
-    names = [str(o["values"]) for o in outcomes]
-    bars = right.barh(names, [o["counts"] for o in outcomes], color="#4878a8")
-    right.bar_label(bars, [f"{o['counts']:,}" for o in outcomes], padding=3, fontsize=8)
-    right.set(xlabel="messages of QoS 1 and 2", xscale="log")
-    right.margins(x=0.15)
-    for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
+    found = rows.group_by("outcome").aggregate([("messages", "sum")]).to_pylist()
+    _bars(right, {r["outcome"]: r["messages_sum"] for r in found}, "messages of QoS 1 and 2")
+    _plain(left)
+    _plain(right)
     return _png(figure)
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from . import summaries, work
-from .captures import NotACapture, content, magic
+from .captures import NotACapture, content, magic, packed
 from .columns import FLOWS, PIECES, TABLES
 
 MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
@@ -28,13 +28,23 @@ class Refused(Exception):
     """The audit cannot be made; the text says why and what to do."""
 
 
-def check(paths, out):
-    """Raise Refused if a capture cannot be read or OUT is not to be written."""
-    for path in paths:
+def readable(paths):
+    """(captures, [(file, why it cannot be read)])."""
+    good, bad = [], []
+    for path in dict.fromkeys(str(Path(p).absolute()) for p in paths):
         try:
             magic(path)
+            good.append(path)
         except NotACapture as error:
-            raise Refused(str(error))
+            bad.append((path, str(error)))
+    return good, bad
+
+
+def check(paths, out):
+    """Raise Refused if no capture can be read or OUT is not to be written."""
+    good, bad = readable(paths)
+    if not good:
+        raise Refused("\n".join(why for _, why in bad))
     out = Path(out)
     try:
         if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
@@ -64,13 +74,15 @@ def warm():
     pcap(data, 0, np.zeros(10, np.int64), frames, problems)
     pcapng(data, 0, np.zeros(10, np.int64), np.zeros((1, 4), np.int64), frames, problems)
     rows = Endpoints().segments(data, 1, frames)
-    decoder = Decoder(lambda *_: None, (), set(), 0)
+    decoder = Decoder(lambda *_: None, (), set(), (0, 0))
     decoder.warm(rows)
     return time.monotonic() - started
 
 
 def _tasks(spark, n, task):
     """Run task(0..n-1) as n tasks of Spark, each giving a dict; they come in any order."""
+    if not n:
+        return []
 
     def run(batches):
         for batch in batches:
@@ -115,7 +127,8 @@ class Audit:
     CONNECT. Step by step, so that a benchmark can time the steps."""
 
     def __init__(self, spark, paths, out, ports=(1883,)):
-        self.spark, self.paths, self.ports = spark, [str(Path(p).absolute()) for p in paths], ports
+        self.spark, self.ports = spark, ports
+        self.paths, self.unread = readable(paths)
         self.out = Path(out).absolute()
         self.staging = self.out / "_staging"
         self.tables, self.scratch = self.staging / "tables", self.staging / "scratch"
@@ -127,19 +140,15 @@ class Audit:
         shutil.rmtree(self.staging, ignore_errors=True)
         for folder in (self.tables, self.scratch):
             folder.mkdir(parents=True)
-        size = sum(os.path.getsize(p) for p in self.paths)
+        paths, names, scratch, tables = self._unpacked(), self.paths, *map(
+            str, (self.scratch, self.tables))  # fmt: skip
+        size = sum(os.path.getsize(p) for p in paths)
         cores = self.spark.sparkContext.defaultParallelism
         buckets = min(MAX_BUCKETS, max(2 * cores, -(-size // BUCKET_BYTES)))
-        paths, scratch, tables = self.paths, str(self.scratch), str(self.tables)
         with _Progress(self.spark, "reading headers", len(paths)):
             self.split = in_order(_tasks(self.spark, len(paths), lambda k: work.split(
-                k, paths[k], buckets, scratch, tables)))  # fmt: skip
-        plan = {
-            "files": [(s["number"], paths[s["number"]]) for s in self.split],
-            "ports": list(self.ports),
-            "brokers": sorted({tuple(b) for s in self.split for b in s["brokers"]}),
-            "end": max(s["last"] for s in self.split),
-        }
+                k, paths[k], names[k], buckets, scratch, tables)))  # fmt: skip
+        plan = work.plan(self.split, paths, names, self.ports)
         with _Progress(self.spark, "decoding", buckets):
             made = _tasks(self.spark, buckets, lambda k: work.decode(
                 k, buckets, plan, scratch, tables))  # fmt: skip
@@ -147,6 +156,20 @@ class Audit:
             for table, n in rows.items():
                 self.rows[table] = self.rows.get(table, 0) + n
         shutil.rmtree(self.scratch)
+
+    def _unpacked(self):
+        """Where the captures lie, those of gzip unpacked; what cannot be read gets a row."""
+        paths, scratch = list(self.paths), str(self.scratch)
+        todo = [k for k, path in enumerate(paths) if packed(path)]
+        wrong = [(file, "no capture", why) for file, why in self.unread]
+        for made in _tasks(self.spark, len(todo), lambda k: work.unpack(
+                todo[k], paths[todo[k]], scratch)):  # fmt: skip
+            if made["wrong"]:
+                what = f"only the beginning could be unpacked: {made['wrong']}"
+                wrong.append((paths[made["number"]], "gzip", what))
+            paths[made["number"]] = made["path"]
+        work.note(wrong, self.tables)
+        return paths
 
     def read(self, table):
         """A table made so far, as a DataFrame."""
@@ -158,14 +181,18 @@ class Audit:
 
     def complete(self):
         """Exchanges across connections, summaries; then all is moved into place."""
-        joined = summaries.joined(self.read("_pieces")).select(FLOWS.names)
         if self.rows.get("_pieces"):
-            joined.write.mode("append").parquet(str(self.tables / "flows"))
-        args = [self.read(t) for t in ("connections", "flows", "violations")]
-        for name, frame in (("devices", summaries.devices(*args)),
-                            ("brokers", summaries.brokers(*args))):  # fmt: skip
-            frame.coalesce(1).write.parquet(str(self.tables / name))
+            joined = summaries.joined(self.read("_pieces")).select(FLOWS.names).persist()
+            self._write(joined, "flows")
+            self._write(summaries.latencies(joined), "latencies")
+            joined.unpersist()
+        found = [self.read(t) for t in ("connections", "latencies", "violations")]
+        self._write(summaries.devices(*found), "devices")
+        self._write(summaries.brokers(*found), "brokers")
         self._place()
+
+    def _write(self, frame, table):
+        frame.write.mode("append").parquet(str(self.tables / table))
 
     def _place(self):
         shutil.rmtree(self.tables / "_pieces", ignore_errors=True)
@@ -199,6 +226,8 @@ def build(spark, paths, out, ports=(1883,)):
     if took > 5:
         logging.info("the inner loops were compiled, once for this installation: %.0f s", took)
     audit = Audit(spark, paths, out, ports)
+    for _, why in audit.unread:
+        logging.warning("left out: %s", why)
     started = time.monotonic()
     audit.packets()
     logging.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),

@@ -67,6 +67,8 @@ KEEP_ALIVE = (10, 11)
 def statement(code, level):
     """The id for a protocol level: 'MQTT-x.y.z-n', or the document and section; None if the
     rule does not hold there."""
+    if level == 5:
+        return None  # has statements of its own, which are not looked at
     ident, section, _ = RULES[code]
     if level == 3 or level == 2:
         return section and f"MQTT 3.1, {section}"

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from .columns import OUTCOMES
+from .tallies import STEP
 
 OPEN, ACKNOWLEDGED, REUSED, HEADLESS = OUTCOMES
 
@@ -87,35 +88,47 @@ def _sums(side):
     return [F.sum(f"{side}_{n}").alias(f"{side}_{n}") for n in names]
 
 
-def _exchanges(flows, *by):
-    """Per group: how exchanges went, by who sent the message."""
-    out = []
-    for side in ("client", "broker"):
-        mine = F.col("sender") == side
-        done = mine & (F.col("outcome") == ACKNOWLEDGED)
-        out += [
-            F.count_if(done).alias(f"{side}_acknowledged"),
-            F.count_if(mine & (F.col("outcome") == OPEN)).alias(f"{side}_unacknowledged"),
-            F.count_if(mine & (F.col("outcome") == REUSED)).alias(f"{side}_reused"),
-            F.sum(F.when(mine, F.col("with_dup") + F.col("without_dup")))
-            .alias(f"{side}_retransmissions"),
-            *[F.percentile_approx(F.when(done, F.col("latency_ms")), q, 1000)
-              .alias(f"{side}_latency_p{int(q * 100)}_ms") for q in (0.5, 0.99)],
-            F.max(F.when(done, F.col("latency_ms"))).alias(f"{side}_latency_max_ms"),
-        ]  # fmt: skip
-    return flows.groupBy(*by).agg(*out)
+def latencies(flows):
+    """The table of latencies (tallies.py) of messages."""
+    scale = F.log(F.lit(STEP))
+    step = F.rint(F.log(F.greatest(F.col("latency_ms") * 1000, F.lit(1.0))) / scale)
+    done = F.col("outcome") == ACKNOWLEDGED
+    rounded = F.when(done, F.pow(F.lit(STEP), step) / 1000)
+    return (
+        flows.groupBy("client_id", "broker", "sender", "qos", "outcome",
+                      rounded.alias("latency_ms"))
+        .agg(F.count("*").alias("messages"),
+             F.sum(F.col("with_dup") + F.col("without_dup")).alias("retransmissions"),
+             F.max(F.when(done, F.col("latency_ms"))).alias("longest_ms"))
+    )  # fmt: skip
 
 
-def _violations(violations, *by):
-    return violations.groupBy(*by).agg(
-        F.count_if("keep_alive").alias("keep_alive_violations"),
-        F.count_if(~F.col("keep_alive")).alias("protocol_violations"),
-    )
+def _exchanges(side):
+    """How messages of one side went."""
+    mine = F.col("sender") == side
+
+    def count(outcome, what="messages"):
+        return F.coalesce(F.sum(F.when(mine & outcome, F.col(what))), F.lit(0))
+
+    took = F.when(mine, F.col("latency_ms"))
+    return [
+        count(F.col("outcome") == ACKNOWLEDGED).alias(f"{side}_acknowledged"),
+        count(F.col("outcome") == OPEN).alias(f"{side}_unacknowledged"),
+        count(F.col("outcome") == REUSED).alias(f"{side}_reused"),
+        count(F.lit(True), "retransmissions").alias(f"{side}_retransmissions"),
+        *[F.percentile(took, q, F.coalesce("messages", F.lit(0)))
+          .alias(f"{side}_latency_p{int(q * 100)}_ms") for q in (0.5, 0.99)],
+        F.max(F.when(mine, F.col("longest_ms"))).alias(f"{side}_latency_max_ms"),
+    ]  # fmt: skip
 
 
-def _summary(groups, connections, flows, violations, **more):
-    made = connections.groupBy(*groups).agg(
-        F.count("*").alias("connections"),
+def _summary(groups, connections, latencies, violations, *more):
+    """One row per group. The three tables one below the other, so that they are brought together
+    once: a column that a table lacks is null there, which no sum counts."""
+    broken = violations.select("client_id", "broker", F.col("keep_alive").alias("silent"))
+    below = connections.unionByName(latencies, True).unionByName(broken, True)
+    return below.groupBy(*groups).agg(
+        F.count("connection").alias("connections"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
         F.count_if(F.col("return_code") > 0).alias("refused"),
@@ -123,23 +136,19 @@ def _summary(groups, connections, flows, violations, **more):
         F.count_if(F.col("ended") == "open").alias("open_at_end"),
         F.sum("pings").alias("pings"),
         F.max("longest_silence_s").alias("longest_silence_s"),
-        *_sums("client"), *_sums("broker"), *[v.alias(n) for n, v in more.items()],
-    )  # fmt: skip
-    for other in (_exchanges(flows, *groups), _violations(violations, *groups)):
-        names = [F.col(f"r.{n}") for n in other.columns if n not in groups]
-        same = [F.col(f"l.{g}").eqNullSafe(F.col(f"r.{g}")) for g in groups]
-        made = made.alias("l").join(other.alias("r"), same, "left").select("l.*", *names)
-    return made.fillna(0, [n for n in made.columns if n.endswith(
-        ("violations", "acknowledged", "reused", "retransmissions"))])  # fmt: skip
+        *_sums("client"), *_sums("broker"), *more, *_exchanges("client"), *_exchanges("broker"),
+        F.count_if(F.col("silent")).alias("keep_alive_violations"),
+        F.count_if(~F.col("silent")).alias("protocol_violations"),
+    ).coalesce(1)  # fmt: skip
 
 
-def devices(connections, flows, violations):
+def devices(connections, latencies, violations):
     """One row per client id and broker (a client whose id was not seen: per broker, id null)."""
-    return _summary(["client_id", "broker"], connections, flows, violations,
-                    keep_alive=F.max("keep_alive"))  # fmt: skip
+    return _summary(["client_id", "broker"], connections, latencies, violations,
+                    F.max("keep_alive").alias("keep_alive"))  # fmt: skip
 
 
-def brokers(connections, flows, violations):
+def brokers(connections, latencies, violations):
     """One row per broker. Latency of `client` is the broker's own: from PUBLISH to PUBACK."""
-    return _summary(["broker"], connections, flows, violations,
-                    clients=F.countDistinct("client_id"))  # fmt: skip
+    return _summary(["broker"], connections, latencies, violations,
+                    F.countDistinct("client_id").alias("clients"))  # fmt: skip

@@ -1,0 +1,78 @@
+"""What is only seen when the capture is over: silence up to the end, a PINGREQ without an answer,
+bytes in which nothing was found.
+
+Knows: connections and streams as they are at the end. Must not know: tables, files.
+"""
+
+import numpy as np
+
+from .layout import (
+    DISCONNECT,
+    END_FIN_CLIENT,
+    END_OPEN,
+    END_RST_CLIENT,
+    FRESH,
+    N_UNLISTED,
+    P_MORE,
+    P_NO_STEP,
+    P_UNFINISHED,
+    PINGREQ,
+    PROBLEM,
+    SEARCHING,
+    VIOLATION,
+)  # fmt: skip
+from .mqtt import GRACE, SECOND
+
+
+def _watched(conns, ways):
+    """Connections whose keep alive was to be kept up to the end."""
+    return (
+        (conns["connected"] > 0) & (conns["disconnected"] == 0) & (conns["keep_alive"] > 0)
+        & (conns["end"] != END_FIN_CLIENT) & (conns["end"] != END_RST_CLIENT)
+        & (ways["gaps"][:, 0] == 0) & (conns["level"] != 5) & (conns["opaque"] == 0)
+        & (conns["code"] == 0)
+    )  # fmt: skip
+
+
+def _violations(conns, ways, end):
+    """Rows of layout.VIOLATION; notes the longest silence."""
+    last = np.where(conns["end"] == END_OPEN, max(end, 0), conns["last"])
+    watched = _watched(conns, ways)
+    allowed = conns["keep_alive"].astype(np.int64) * SECOND
+    silent, waited = last - conns["last_client"], last - conns["ping_at"]
+    conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
+    out = []
+    for code, sender, kind, length, broken in (
+        (10, 0, DISCONNECT, silent, silent > allowed + GRACE),
+        (11, 1, DISCONNECT, silent, silent > allowed * 3 // 2 + GRACE),
+        (47, 1, PINGREQ, waited, (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
+    ):
+        found = np.flatnonzero(watched & broken)
+        rows = np.zeros(len(found), VIOLATION)
+        rows["time"], rows["conn"], rows["level"] = last[found], found, conns["level"][found]
+        rows["value"] = length[found] // 1_000_000
+        rows["code"], rows["kind"], rows["from_server"] = code, kind, sender
+        out.append(rows)
+    return np.concatenate(out)
+
+
+def _problems(conns, ways, unlisted):
+    """Rows of layout.PROBLEM."""
+    lost = (ways["skipped"] > 0) & (ways["sync"] == SEARCHING)
+    cut = (ways["stage"] != FRESH) & (conns["end"] == END_OPEN)[:, None]
+    conn, way = np.nonzero((lost | cut) & (conns["opaque"] == 0)[:, None])
+    rows = np.zeros(len(conn) + (unlisted > 0), PROBLEM)
+    rows["off"] = -1
+    if unlisted:
+        rows[-1]["kind"], rows[-1]["conn"], rows[-1]["count"] = P_MORE, -1, unlisted
+    mine = rows[: len(conn)]
+    mine["conn"], mine["from_server"], mine["time"] = conn, way, conns["last"][conn]
+    mine["kind"] = np.where(lost[conn, way], P_NO_STEP, P_UNFINISHED)
+    mine["count"] = np.where(lost, ways["skipped"], ways["got"])[conn, way]
+    return rows
+
+
+def last_words(arrays, end):
+    """(violations, problems) of a capture that ends at `end` (ns)."""
+    conns, ways = arrays.conns, arrays.ways
+    return _violations(conns, ways, end), _problems(conns, ways, int(arrays.n[N_UNLISTED]))
