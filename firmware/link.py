@@ -23,15 +23,21 @@ def why(error):
 
 
 def ca_der(text):
-    """Return the first certificate of a PEM text, or of a PEM or DER file, as DER bytes."""
-    if not text.startswith("-----BEGIN"):
-        with open(text, "rb") as file:
-            data = file.read()
-        if not data.startswith(b"-----BEGIN"):
-            return data
-        text = data.decode()
-    # DER is what every port reads; PEM is left out of some.
-    return a2b_base64("".join(text.split("-----")[2].split()))
+    """Return the first certificate of a PEM text, or of a PEM or DER file, as DER bytes.
+
+    Raises ValueError when there is none: nothing is to be gained by trying again.
+    """
+    try:
+        if not text.startswith("-----BEGIN"):
+            with open(text, "rb") as file:
+                data = file.read()
+            if not data.startswith(b"-----BEGIN"):
+                return data
+            text = data.decode()
+        # DER is what every port reads; PEM is left out of some.
+        return a2b_base64("".join(text.split("-----")[2].split()))
+    except (OSError, ValueError, IndexError) as error:
+        raise ValueError("broker.ca: no certificate and no file on this board (%s)" % error)
 
 
 def make_client(settings, store, suffix=""):

@@ -26,7 +26,7 @@ SCHEMA = (
     ("broker.user", TEXT, 0, 255, "", "user name; empty: none"),
     ("broker.password", TEXT, 0, 255, "", "password for the user name"),
     ("broker.tls", BOOL, 0, 1, None, "TLS; by default on when a CA is given"),
-    ("broker.ca", TEXT, 0, 8192, "", "CA certificate: PEM text, or a file on the board"),
+    ("broker.ca", TEXT, 0, 8192, "", "CA certificate, switches TLS on: PEM or DER file, or text"),
     ("keepalive", INT, 1, 65535, 30, "MQTT keep alive in seconds (some brokers refuse 0)"),
     ("connect_s", INT, 1, 60, 10, "longest wait for the broker to accept a connection, seconds"),
     ("window", INT, 1, 64, 16, "messages sent before the oldest must be acknowledged"),

@@ -1,9 +1,12 @@
 """Waiting for the first acknowledgement ends as soon as the board's log says that it is no use."""
 
 import socket
+import ssl
 import threading
 
 import pytest
+from certificates import Authority
+from strict_server import StrictServer
 from umqtt_board import flash, follow
 from umqtt_board.errors import BoardError
 
@@ -39,6 +42,31 @@ def test_a_broker_that_is_not_there_ends_the_waiting(board):
     with pytest.raises(BoardError, match=said):
         flash.flash("unix", board.port, BASE | {"broker.port": 1}, follow_log=True,
                     follow_timeout=3600)  # fmt: skip
+
+
+def test_a_ca_in_the_settings_means_tls_up_to_the_acknowledgement(board, tmp_path):
+    authority = Authority("umqtt_min test CA")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "chain.pem").write_bytes(b"".join(authority.issue("localhost")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "chain.pem")
+    settings = tmp_path / "settings.toml"
+    with StrictServer(tls=context) as server:
+        settings.write_text('device = "one"\n[broker]\nhost = "localhost"\nca = "ca.pem"\n'
+                            f"port = {server.port}\n")
+        report = flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
+        assert report.acknowledged and not server.handshake_errors
+        board.cut()
+
+
+def test_a_program_that_crashes_ends_the_waiting_with_what_it_said(
+    board, put, mpremote
+):
+    mpremote(board, "fs", "mkdir", ":sensors")
+    put(board, "sensors/bomb.py", "raise RuntimeError('bomb')\n")
+    with pytest.raises(BoardError, match="its program has ended.*RuntimeError: bomb"):
+        flash.flash("unix", board.port, BASE | {"broker.port": 1, "sensor": "bomb"},
+                    follow_log=True, follow_timeout=3600)  # fmt: skip
 
 
 def test_a_refused_login_ends_the_waiting(board, refusing):

@@ -1,4 +1,4 @@
-"""MicroPython's own image for the Pico W, run by the emulator rp2040py, gets region and files.
+"""MicroPython's own image for the Pico W, run by the emulator rp2040py, is flashed by the command.
 
 Needs `PICO_UF2=path` of an image (micropython.org/download/RPI_PICO_W) and `pip install rp2040py`.
 It is slow: an emulated second takes many. Wi-Fi is left out.
@@ -13,15 +13,41 @@ import time
 from pathlib import Path
 
 import pytest
-from umqtt_board import boards, device, flash, region, rp2
+from umqtt_board import boards, build, cli, device, flash, region, rp2
+from umqtt_board.paths import PROJECT
 
 IMAGE = os.environ.get("PICO_UF2")
 pytestmark = [
     pytest.mark.skipif(not IMAGE, reason="PICO_UF2= names no MicroPython image for the Pico W"),
     pytest.mark.skipif(not importlib.util.find_spec("rp2040py"), reason="no rp2040py installed"),
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3600),
 ]
 START_S = 120
+SETTINGS = {"device": "pico", "broker.host": "127.0.0.1", "wifi.ssid": "none"}
+DEVICE = PROJECT / "tests" / "device"
+# Tests of the library for which there is heap beside them, the client and a strict broker, and
+# what they import. Half a minute each.
+TESTS = {
+    "test_client_views": (
+        "test_topic_payload_retain_qos_and_dup",
+        "test_a_repeated_qos_2_message_is_not_handed_out_again",
+        "test_an_exception_passes_on_and_nothing_is_acknowledged",
+        "test_publish_from_the_view_callback",
+    ),
+    "test_client_robust": (
+        "test_names_and_defaults_of_umqtt_robust",
+        "test_publish_goes_on_over_a_lost_connection",
+        "test_an_answer_that_never_comes_makes_a_new_connection",
+        "test_what_is_stored_is_not_published_twice",
+        "test_stored_while_offline",
+    ),
+}
+HELPERS = (
+    *(DEVICE / f"{name}.py" for name in ("harness", "broker_stream", "strict_broker",
+                                         "strict_wire")),
+    *(PROJECT / "boards" / "unix" / "shim" / f"{name}.py" for name in ("softtimer", "time",
+                                                                      "select")),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -47,7 +73,7 @@ def test_the_image_is_what_the_board_description_says():
     assert rp2.checked(Path(IMAGE), boards.load("rp2040"))
 
 
-def test_the_region_survives_stock_boot_code(port):
+def test_the_region_survives_stock_boot_code_and_an_erase_takes_all(port):
     with device.Device(port) as one:
         assert region.arrange(one, 65536)
         mark = "import os\nwith open('/kept', 'w') as f:\n    f.write('x')\nprint(1)"
@@ -56,9 +82,34 @@ def test_the_region_survives_stock_boot_code(port):
         where, holds = region.look(one)
         assert holds and where["size"] == 65536
         assert one.value("import os\nprint('kept' in os.listdir('/'))")
+    cli.cli(["erase", "--board", "rp2040", "--port", port, "--yes"], standalone_mode=False)
+    with device.Device(port) as one:
+        assert region.look(one) == (None, False)
+        assert one.value("import os\nprint(os.listdir('/'))") == []
 
 
-def test_library_and_firmware_are_installed(port):
-    settings = {"device": "pico", "broker.host": "127.0.0.1", "wifi.ssid": "none"}
-    report = flash.flash("rp2040", port, settings, firmware="skip")
+def test_library_and_firmware_are_installed_and_the_second_time_only_verified(port):
+    report = flash.flash("rp2040", port, SETTINGS, firmware="skip")
     assert report.journal == 65536 and report.library and report.settings == "written"
+    again = flash.flash("rp2040", port, SETTINGS, firmware="skip")
+    assert again.written == [] and again.settings == "same" and again.journal == 65536
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_the_librarys_device_tests(port, tmp_path, name):
+    (tmp_path / "fw").mkdir()
+    items = build.build(firmware=tmp_path / "fw", out=tmp_path / "out")
+    for source in (*HELPERS, DEVICE / f"{name}.py"):
+        items.append(build.compiled(source, f"tests/{source.name}", tmp_path / "out"))
+    with device.Device(port) as one:
+        one.run("import os\nfor _n in ('lib', 'lib/umqtt_min', 'tests'): os.mkdir(_n)")
+        for item in items:
+            one.write_file(item.path, item.data)
+        one.run(f"import gc, sys\nsys.path[:0] = ['/tests']\nimport softtimer, {name}")
+        failed = []
+        for test in TESTS[name]:
+            try:
+                one.run(f"gc.collect()\nsofttimer.set_virtual(False)\n{name}.{test}()")
+            except device.DeviceError as error:
+                failed.append(f"{test}: {error.traceback}")
+    assert not failed, "\n".join(failed)

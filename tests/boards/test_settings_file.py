@@ -1,6 +1,9 @@
 """Settings: from file, environment and questions; what is mistyped gets a suggestion."""
 
+import ssl
+
 import pytest
+from certificates import Authority
 from umqtt_board import settings_file
 from umqtt_board.errors import BoardError
 
@@ -22,6 +25,45 @@ def test_a_mistyped_key_gets_a_suggestion(tmp_path, data, said):
     path.write_text(settings_file.json.dumps(data))
     with pytest.raises(BoardError, match=said.replace("?", r"\?") if "\\" not in said else said):
         settings_file.gather(path, {})
+
+
+@pytest.fixture
+def authority(tmp_path):
+    """A certificate authority, whose certificate lies in tmp_path as ca.pem and as ca.der."""
+    made = Authority("umqtt_min test CA")
+    (tmp_path / "ca.pem").write_bytes(made.pem)
+    (tmp_path / "ca.der").write_bytes(made.certificate)
+    return made
+
+
+def _with_ca(tmp_path, ca, environment=()):
+    path = tmp_path / "settings.json"
+    path.write_text(settings_file.json.dumps({"broker": {"host": "h", "ca": ca}}))
+    return settings_file.gather(path, dict(environment))
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "ca.der"])
+def test_a_certificates_file_beside_the_settings_goes_to_the_board_as_text(
+    tmp_path, authority, name
+):
+    found = _with_ca(tmp_path, name)["broker.ca"]
+    assert ssl.PEM_cert_to_DER_cert(found) == authority.certificate
+    assert _with_ca(tmp_path, str(tmp_path / name))["broker.ca"] == found
+    assert _with_ca(tmp_path, found)["broker.ca"] == found
+    assert _with_ca(tmp_path, "/ca.der")["broker.ca"] == "/ca.der"  # one that lies on the board
+    from_variable = _with_ca(tmp_path, "x", {"UMQTT_BROKER_CA": str(tmp_path / name)})
+    assert from_variable["broker.ca"] == found
+
+
+def test_what_is_no_certificate_is_refused_before_anything_is_done(tmp_path, authority):
+    (tmp_path / "two.pem").write_bytes(authority.pem * 2)
+    (tmp_path / "text").write_text("hello")
+    for ca, said in (("none.pem", "none.pem cannot be read: No such file"),
+                     ("two.pem", "expected one certificate in .*two.pem, got 2"),
+                     ("text", "expected a certificate in .*text: "),
+                     ("-----BEGIN CERTIFICATE-----\nnonsense", "expected a certificate: ")):
+        with pytest.raises(BoardError, match=f"broker.ca: .*{said}"):
+            _with_ca(tmp_path, ca)
 
 
 def test_a_board_with_a_radio_needs_a_network():

@@ -137,3 +137,15 @@ def test_load_says_which_file_and_why():
         raise AssertionError("accepted a missing file")
     except settings.SettingsError as error:
         assert "nowhere/settings.json: cannot be read" in str(error)
+
+
+def test_a_ca_that_is_neither_text_nor_a_file_is_a_fault_of_the_settings():
+    from link import ca_der
+
+    for text in ("none.pem", "/none/ca.der", "-----BEGIN CERTIFICATE"):
+        try:
+            ca_der(text)
+        except ValueError as error:
+            assert "broker.ca: no certificate and no file on this board" in str(error)
+        else:
+            raise AssertionError(text)

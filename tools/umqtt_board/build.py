@@ -40,14 +40,14 @@ def build(library=LIBRARY, firmware=FIRMWARE, out=BUILD / "device"):
     The .mpy files lie under `out` as they will on the board. A syntax error raises BoardError
     with mpy-cross's message.
     """
-    items = [_compile(source, f"lib/umqtt_min/{source.relative_to(library)}", out)
+    items = [compiled(source, f"lib/umqtt_min/{source.relative_to(library)}", out)
              for source in _sources(library)]  # fmt: skip
     for source in _sources(firmware):
         name = source.relative_to(firmware).as_posix()
         if name in AS_SOURCE:
             items.append(Item("/" + name, source.read_bytes()))
         else:
-            items.append(_compile(source, name, out))
+            items.append(compiled(source, name, out))
     return sorted(items, key=lambda item: item.path)
 
 
@@ -60,7 +60,8 @@ def _sources(folder):
     )
 
 
-def _compile(source, name, out):
+def compiled(source, name, out):
+    """Return the Item of one source: `name` is its path on the board, below `/`."""
     target = out / Path(name).with_suffix(".mpy")
     target.parent.mkdir(parents=True, exist_ok=True)
     # Aside first: several boards may be flashed at once, and none must read half a file.

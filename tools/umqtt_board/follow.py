@@ -12,6 +12,7 @@ from umqtt_board.errors import BoardError
 ACKNOWLEDGED = re.compile(r"first publish acknowledged")
 BANNER = ("MicroPython ", 'Type "help()"')
 PROMPT = ">>> "  # main.py has ended
+CRASHED = "umqtt: the program has ended, starting again"
 TIMEOUT_S = 90
 
 # What the firmware's log says, how often it may before we give up, and what to change.
@@ -74,12 +75,12 @@ def follow(device, show, timeout=TIMEOUT_S):
         *lines, pending = pending.replace("\r", "").split("\n")
         for line in lines:
             if line.strip() and not line.startswith(BANNER):
-                said = [*said[-2:], line]
+                said = [*said[-3:], line]
                 show(line)
             if ACKNOWLEDGED.search(line):
                 return
             _give_up_on(device, line, verdict.advice(line))
-        if pending.startswith(PROMPT):
+        if pending.startswith(PROMPT) or any(CRASHED in line for line in lines):
             raise BoardError(
                 f"The board on {device.port} is installed, but its program has ended. What it "
                 f"said before: {' / '.join(said)}"

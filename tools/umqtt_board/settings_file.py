@@ -14,6 +14,7 @@ import os
 import tomllib
 from pathlib import Path
 
+from umqtt_board import ca_file
 from umqtt_board.build import Item
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import FIRMWARE
@@ -50,8 +51,10 @@ def gather(source=None, environment=os.environ, *, wifi=False, ask=None):
     given = from_environment(environment)
     if data is None:
         return None
-    where = "the settings given" if isinstance(source, dict) else str(source)
-    return _checked(firmware_settings(), data, given, where, wifi, ask)
+    where, folder = "the settings given", "."
+    if not isinstance(source, dict):
+        where, folder = str(source), Path(source).parent
+    return _checked(firmware_settings(), data, given, where, wifi, ask, folder)
 
 
 def changed(there, given, *, wifi=False, ask=None):
@@ -86,13 +89,14 @@ def keep_secrets(flat, there):
     return flat | kept
 
 
-def _checked(rules, data, given, where, wifi, ask):
+def _checked(rules, data, given, where, wifi, ask, folder="."):
     faults = _shape(rules, data)
     if not faults:
         flat = rules.flatten(data) | given
         if ask:
             flat |= _asked(rules, flat, wifi, ask)
-        faults = [_with_suggestion(rules, fault) for fault in rules.validate(flat)]
+        flat, faults = ca_file.resolve(flat, "." if ca_file.KEY in given else folder)
+        faults += [_with_suggestion(rules, fault) for fault in rules.validate(flat)]
         if wifi and not flat.get("wifi.ssid"):
             faults.append("wifi.ssid: expected the network to join (this board has no other way "
                           "to the broker), got nothing")  # fmt: skip
