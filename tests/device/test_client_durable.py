@@ -116,7 +116,8 @@ def test_a_connection_that_ends_while_the_callback_runs_does_not_repeat_it():
 
     def callback(topic, msg):
         b.got.append(msg)
-        b.client._failed()  # as a tick that finds the link dead
+        b.net.cut()
+        raises(OSError, b.client.publish, b"answer", b"x")
 
     b.client.set_callback(callback)
     b.broker.publish(b"t", b"x", 2)
