@@ -254,3 +254,19 @@ def test_no_memory_for_a_part_that_is_loaded_at_its_first_use():
                 c.publish(b"t", b"as it was")
             works(b)
     assert met == 16
+
+
+def test_a_tick_without_memory_for_a_part_never_raises():
+    # PUBREC is the first packet that needs it, and a tick is the first to see it.
+    for store in (None, RAMStore()):
+        b = Bench(keepalive=10, store=store)
+        b.connect()
+        b.client.tick()
+        b.conn.send(b"\x50\x02\x00\x07")
+        assert without_memory(b.client.tick) is None
+        if b.client.connected:
+            b.client.check_msg()
+        else:
+            raises(OSError, b.client.check_msg)
+        works(b)
+        assert not b.client.inflight
