@@ -3,6 +3,7 @@ done in the module of its name. Exit status 2: the arguments or the broker's ans
 
 import logging
 import os
+import re
 import signal
 import time
 import tomllib
@@ -16,6 +17,18 @@ class Problem(click.ClickException):
     """A clear message and exit status 2."""
 
     exit_code = 2
+
+
+class Commands(click.Group):
+    """The commands; a file or folder that cannot be used is a sentence and exit status 2."""
+
+    def invoke(self, context):
+        try:
+            return super().invoke(context)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise Problem(f"{error.filename}: {error.strerror}")
 
 
 def _address(_, __, value):
@@ -68,7 +81,8 @@ def _configured(context, _, value):
         context.default_map[name] = {known[key]: given for key, given in options.items()}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
+                                             "show_default": True})  # fmt: skip
 @click.option("--config", callback=_configured, expose_value=False, metavar="FILE.toml",
               help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
 def main():
@@ -111,12 +125,12 @@ def bridge(broker, **options):
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
     if settings.key is not None and settings.cert is None:
         raise Problem("--key needs --cert")
+    if settings.metrics and not Path(settings.metrics).absolute().parent.is_dir():
+        raise Problem(f"--metrics {settings.metrics}: its folder does not exist")
     try:
         running = Bridge(settings)
     except SpoolError as error:
         raise Problem(str(error))
-    except OSError as error:
-        raise Problem(f"{error.filename or options['spool']}: {error.strerror}")
     _stop_on_signals(running.stop)
     try:
         running.run()
@@ -152,8 +166,14 @@ def _conf(_, __, value):
     return {key: rest for key, _equals, rest in pairs}
 
 
+def _size(_, __, value):
+    if not re.fullmatch(r"[1-9]\d*[kmgt]", value, re.IGNORECASE):
+        raise click.BadParameter(f"{value!r} is not a size such as 512m or 2g")
+    return value
+
+
 _spark_options = [
-    click.option("--memory", default="1g", help="heap of the Java side"),
+    click.option("--memory", default="1g", callback=_size, help="heap of the Java side"),
     click.option("--conf", multiple=True, callback=_conf, metavar="spark.KEY=VALUE",
                  help="more configuration of Spark; may be given several times"),
 ]  # fmt: skip
@@ -219,6 +239,9 @@ def _wait_for_spool(folders, once):
 @_with_spark
 def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_files, memory, conf):
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
+    import pyspark
+    from pyspark.errors import PySparkException
+
     from .ingest import InUse, Lock, Runner, check
     from .spool import CONSUMER_NAME, SpoolError
 
@@ -240,8 +263,22 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
     _stop_on_signals(runner.stop)
     try:
         runner.run()
+    except PySparkException as error:
+        raise _failed(error, pyspark.__version__)
     finally:
         spark.stop()
+
+
+def _failed(error, version):
+    """What ends an ingest, as a sentence: Spark's own text has the whole way through the JVM."""
+    text = str(error)
+    if "KAFKA_DATA_SOURCE_NOT_ENABLED" in text:
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+        return Problem("this Spark cannot read Kafka: add "
+                       f"--conf spark.jars.packages={package}")  # fmt: skip
+    told = re.findall(r"umqtt_pipeline\.\w+\.\w+: (.+)|(\w[^\n]*No space left on device)", text)
+    said = next((one or other for one, other in told), text.partition("\n")[0][:500])
+    return click.ClickException(f"the query failed and was given up: {said}")
 
 
 @contextmanager
@@ -249,6 +286,8 @@ def _alone(tables, memory, conf):
     """A SparkSession for work on tables that no ingest may write meanwhile."""
     from .ingest import InUse, Lock
 
+    if not Path(tables, "_state").is_dir():
+        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
     try:
         lock = Lock(tables)
     except InUse as error:

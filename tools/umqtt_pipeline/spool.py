@@ -101,7 +101,7 @@ def spool_id(folder):
         if about["version"] != VERSION:
             raise SpoolError(f"{path}: format {about['version']}, this program reads {VERSION}")
         return about["id"]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise SpoolError(f"{folder} is not a spool: no spool.json (start the bridge first?)")
     except (ValueError, KeyError, TypeError) as error:
         raise SpoolError(f"{path} is damaged: {error!r}")
