@@ -21,6 +21,7 @@ from time import ticks_add, ticks_diff, ticks_ms
 from .client import MQTTClient as _Client
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
 from .session import Session
+from .subscribe import milliseconds
 
 _core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
 _PAUSE = 100  # ms between two looks at the clock
@@ -280,8 +281,7 @@ class MQTTClient:
     # Inside
 
     def _end(self, timeout):
-        ms = self.core._tmo if timeout is None else int(timeout * 1000)
-        return ticks_add(ticks_ms(), ms)
+        return ticks_add(ticks_ms(), milliseconds(self.core, timeout))
 
     def _check(self):
         # Raises what ended the connection, if nobody makes it again.

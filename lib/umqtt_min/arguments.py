@@ -70,14 +70,14 @@ def set_last_will(self, topic, msg, retain=False, qos=0):
     topic, msg: str or bytes; qos: 0, 1 or 2. Raises ValueError.
     """
     topic = self._bytes(topic)
-    if not 0 <= qos <= 2:
-        raise ValueError("qos: 0, 1 or 2")
+    if qos not in (0, 1, 2):
+        raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
     check_name(topic, self.protocol[TOPIC_MAX])
     msg = self._bytes(msg)
     _field("last will", msg)
     self.lw_topic = topic
     self.lw_msg = msg
-    self.lw_flags = 4 | qos << 3 | (0x20 if retain else 0)
+    self.lw_flags = 4 | int(qos) << 3 | (0x20 if retain else 0)
 
 
 def _check_name(self, topic, limit):

@@ -12,10 +12,10 @@ def publisher(self, topic, retain=False, qos=0):
     topic: str or bytes; qos: 0, 1 or 2; payload: str or bytes-like. p() returns and
     raises what publish() does. The topic is checked here: ValueError.
     """
-    if not 0 <= qos <= 2:
-        raise ValueError("qos: 0, 1 or 2")
+    if qos not in (0, 1, 2):
+        raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
     self._check(bytes(self._bytes(topic)))
-    return Publisher(self, self._name, retain, qos).publish
+    return Publisher(self, self._name, retain, int(qos)).publish
 
 
 class Publisher:

@@ -40,7 +40,8 @@ def prepare(j, page, window, inbound):
     j._page = max(page, medium.page)
     j._keep = 1 + medium.spare  # segments kept free
     if count < 2 + j._keep:
-        raise ValueError("a journal needs %d segments, not %d" % (2 + j._keep, count))
+        raise ValueError("a journal needs %d segments of %d, %d bytes; here are %d segments"
+                         % (2 + j._keep, j._size, (2 + j._keep) * j._size, count))
     j._end = medium.size - (_GUARD if medium.page == 1 else 0)
     j._grain = max(medium.page, _GUARD)
     j._align = medium.page if medium.once else 1

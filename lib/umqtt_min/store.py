@@ -44,6 +44,8 @@ def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypt
     """
     from .flash import FlashMedium
 
+    if not hasattr(device, "writeblocks"):
+        raise ValueError("device=%r: a block device, as esp32.Partition is" % (device,))
     medium = FlashMedium(device, segment, first, blocks, page, once, encrypted)
     return Journal(medium, **options)
 
@@ -55,5 +57,7 @@ def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
     """
     from .files import FileMedium
 
+    if not isinstance(folder, str) or not folder:
+        raise ValueError("folder=%r: its path" % (folder,))
     medium = FileMedium(folder, size, segment, chunk, small)
     return Journal(medium, page=getattr(medium, "chunk", 256), **options)

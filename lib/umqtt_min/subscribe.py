@@ -28,7 +28,7 @@ def filters(client, topics, qos):
         if q not in (0, 1, 2):
             raise ValueError("qos=%r: 0, 1 or 2" % (q,))
         check_filter(t, client.protocol[TOPIC_MAX])
-        out.append((bytes(t), q))
+        out.append((bytes(t), int(q)))
     if not out:
         raise ValueError("no topic filter [MQTT-3.8.3-3]")
     return out
@@ -61,9 +61,18 @@ def send(client, op, wanted, codes):
     return pid
 
 
+def milliseconds(client, timeout):
+    """`timeout` seconds in ms; None: the client's. Raises ValueError."""
+    if timeout is None:
+        return client._tmo
+    if not isinstance(timeout, (int, float)) or not 0 <= timeout <= 268435:
+        raise ValueError("timeout=%r: seconds, 0 to 268435, or None" % (timeout,))
+    return int(timeout * 1000)
+
+
 def _request(client, op, wanted, codes, timeout):
     # Send the packet and wait for its answer.
-    ms = client._tmo if timeout is None else int(timeout * 1000)
+    ms = milliseconds(client, timeout)
     if client._busy > 1:
         raise MQTTException(BUSY)
     client._enter()

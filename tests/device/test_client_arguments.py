@@ -8,7 +8,7 @@ from array import array
 
 from harness import Bench, raises
 from strict_wire import PUBACK
-from umqtt_min import MQTT_3_1, MQTTClient, RAMStore
+from umqtt_min import MQTT_3_1, FileStore, FlashStore, MQTTClient, RAMStore
 from umqtt_min.errors import ENOTCONN
 from umqtt_min.reconnect import Reconnect
 from umqtt_min.tls import context
@@ -111,6 +111,11 @@ def test_subscribe_and_unsubscribe():
     for qos in (3, -1, "1", None, 0.5):
         assert "qos=%r: 0, 1 or 2" % (qos,) in words(b.client.subscribe, b"t", qos)
         assert "qos=%r: 0, 1 or 2" % (qos,) in words(b.client.subscribe, [(b"t", qos)])
+    for timeout in ("x", -1, float("inf"), 1 << 20):
+        text = "timeout=%r: seconds, 0 to 268435" % (timeout,)
+        assert text in words(b.client.subscribe, b"t", 1, timeout)
+        assert text in words(b.client.unsubscribe, b"t", timeout)
+    assert not b.conn.session.subscriptions
     for none in ([], ()):
         assert "no topic filter" in words(b.client.subscribe, none)
         assert "no topic filter" in words(b.client.unsubscribe, none)
@@ -118,6 +123,28 @@ def test_subscribe_and_unsubscribe():
     b.client.unsubscribe(("t", b"u"))
     b.client.unsubscribe(memoryview(b"v"))
     assert not b.conn.session.subscriptions
+
+
+def test_a_will_and_a_publisher_that_are_refused_leave_nothing_behind():
+    b = Bench()
+    for qos in ("1", None, 3, -1, 0.5):
+        text = "qos=%r: 0, 1 or 2" % (qos,)
+        assert text in words(b.client.set_last_will, b"w", b"x", False, qos)
+        assert text in words(b.client.publisher, b"t", False, qos)
+    for topic, msg in (("", b"x"), ("a/#", b"x"), (5, b"x"), ("w", 5), ("w", b"x" * 65536)):
+        words(b.client.set_last_will, topic, msg)
+    b.connect()
+    b.net.cut()
+    assert b.broker.messages == []
+
+
+def test_what_stores_are_made_of():
+    for wrong in (5, None, ""):
+        assert "folder=" in words(FileStore, wrong)
+    assert "device=" in words(FlashStore, 5)
+    for size, least in ((100, 16384), (16383, 16384)):
+        assert "%d bytes" % least in words(FileStore, "/nowhere", size, small=False)
+    assert "6144 bytes" in words(FileStore, "/nowhere", 6143, small=True)
 
 
 def test_callbacks():
