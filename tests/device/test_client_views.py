@@ -85,3 +85,26 @@ def test_publish_from_the_view_callback():
     b.broker.publish(b"t", b"two", 0)
     b.pump()
     assert b.broker.payloads() == [b"one", b"two"]
+
+
+def test_where_a_piece_stands_is_0_for_what_comes_whole():
+    b = viewing(buffer_size=64)
+    at = []
+    b.client.set_view_callback(lambda t, p, flags, left: at.append((b.client.piece, len(p), left)))
+    b.conn.send(publish(4, b"t", b"x" * 300, 1, pid=5))
+    b.conn.send(publish(4, b"t", b"short"))
+    b.pump(40)
+    assert at[-1] == (0, 5, 0)
+    done = 0
+    for piece, n, left in at[:-1]:
+        assert piece == done and left == 300 - done - n
+        done += n
+    del at[:]
+    b.conn.send(publish(4, b"t", b"x" * 300, 1, pid=6)[:200])
+    b.pump(40)
+    assert at[-1][0] > 0
+    b.connect()
+    b.client.subscribe(b"t", 0)
+    b.conn.send(publish(4, b"t", b"short"))
+    b.pump()
+    assert at[-1] == (0, 5, 0)
