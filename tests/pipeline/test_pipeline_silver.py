@@ -1,24 +1,21 @@
-"""Silver's functions, one DataFrame in and one out: no stream, no files."""
+"""What becomes of a packet: functions of DataFrames and Arrow tables, no stream, no files."""
 
 import datetime
 import json
 
+import pyarrow as pa
 import pytest
 from pipeline_kit import EPOCH, NOON, clock, flat, senml, senml_text, topic
 from pyspark.sql import functions as F
-from umqtt_pipeline import bronze, decoders, silver
-from umqtt_pipeline.tables import ddl
+from umqtt_pipeline import bronze, decoders, fates, packs, silver
+from umqtt_pipeline.schema import READINGS
+from umqtt_pipeline.tables import arrow_schema, ddl
 
 UTC = datetime.UTC
 
 
 def at(seconds):
     return datetime.datetime.fromtimestamp(NOON / 1e6 + seconds, UTC)
-
-
-def utc(collected):
-    """Spark hands out naive datetimes in the local time zone."""
-    return collected.astimezone(UTC)
 
 
 @pytest.fixture
@@ -36,11 +33,25 @@ def rows(spark):
     return make
 
 
+def arrow(kinds, rows):
+    """Tuples as an Arrow table."""
+    schema = arrow_schema(kinds)
+    columns = zip(*rows) if rows else [()] * len(kinds)
+    return pa.table([pa.array(c, t) for c, t in zip(columns, schema.types)], schema=schema)
+
+
+def good(decoded):
+    """The readings of decoded rows, as ingest takes them."""
+    schema = arrow_schema(READINGS)
+    held = decoded.where("reason is null and not other").select(*schema.names).toArrow()
+    return held.cast(schema)
+
+
 @pytest.fixture
-def seen(spark):
+def seen():
     def make(*ranges, device="dev1", epoch=EPOCH):
-        data = [("g", device, epoch.hex(), a, b) for a, b in ranges]
-        return spark.createDataFrame(data, ddl(silver.SEEN))
+        rows = [("g", device, epoch.hex(), a, b) for a, b in ranges]
+        return arrow(silver.SEEN, rows)
 
     return make
 
@@ -107,6 +118,25 @@ def test_no_reading_for_the_bridge_is_none_for_silver(rows):
         (bytes.fromhex(r.epoch), r.sequence) for r in taken]  # fmt: skip
 
 
+def test_by_column_the_same_as_by_decode(rows):
+    """What ingest takes by the short way, silver.decode says the same of."""
+    made = [senml(n, [("t", "Cel", n), ("k", None, -n)]) for n in (1, 2, 70_000)]
+    clocks = [clock(n, NOON // 1_000_000) for n in (4, 5)]
+    given = rows(*made, *MALFORMED, *clocks, *TOLERATED, ("fleet//dev1/telemetry", senml(1)))
+    found, known = packs_of(given)
+    expected = silver.decode(given).orderBy("offset").toArrow()
+    chosen = expected.filter(pa.array(known)).select(found.column_names).cast(found.schema)
+    assert found.equals(chosen)
+    assert expected.filter(pa.array(known))["reason"].null_count == len(found)
+    last = len(made) + len(MALFORMED)
+    assert known[: len(made)].all() and known[last : last + 2].all()
+
+
+def packs_of(given):
+    schema = arrow_schema(bronze.COLUMNS)
+    return packs.readings(given.orderBy("offset").toArrow().cast(schema))
+
+
 def test_reasons_name_what_the_payload_calls_it(rows):
     """Its own words: sequence in flat JSON, sq in SenML."""
     fields = {"sequence": "sq", "boot": "bo", "epoch": "ep", "up": "up"}
@@ -131,44 +161,44 @@ def test_an_unknown_field_is_ignored_and_white_space_is_no_matter(rows):
     assert silver.decode(rows(text)).first().reason is None
 
 
-def fates(rows, seen):
-    told = silver.with_fate(silver.decode(rows), seen)
-    return {r.offset // 100: r.fate for r in told.collect()}
+def fates_of(rows, seen):
+    new, copies, _ = fates.told_apart(good(silver.decode(rows)), seen)
+    told = {"new": new, "duplicate": copies}
+    return {offset.as_py() // 100: fate for fate, found in told.items()
+            for offset in found["offset"]}  # fmt: skip
 
 
 def test_duplicates_within_a_batch_and_against_what_was_seen(rows, seen):
     packs = [senml(n) for n in (5, 1, 5, 3, 4, 9, 1)]
-    assert fates(rows(*packs), seen((1, 1), (4, 8))) == {
+    assert fates_of(rows(*packs), seen((1, 1), (4, 8))) == {
         0: "duplicate", 1: "duplicate", 2: "duplicate", 3: "new", 4: "duplicate", 5: "new",
         6: "duplicate"}  # fmt: skip
-    assert fates(rows(*packs), seen()) == {0: "new", 1: "new", 2: "duplicate", 3: "new",
+    assert fates_of(rows(*packs), seen()) == {0: "new", 1: "new", 2: "duplicate", 3: "new",
                                            4: "new", 5: "new", 6: "duplicate"}  # fmt: skip
 
 
 def test_another_epoch_or_device_is_no_duplicate(rows, seen):
     packs = [senml(1), senml(1, epoch=bytes(8)), (topic("d2"), senml(1, device="d2")),
              (topic("dev1", "h"), senml(1))]  # fmt: skip
-    told = fates(rows(*packs), seen((1, 1)))
+    told = fates_of(rows(*packs), seen((1, 1)))
     assert told == {0: "duplicate", 1: "new", 2: "new", 3: "new"}
 
 
 def test_ranges_grow_together(rows, seen):
     packs = [senml(n) for n in (2, 4, 7, 10, 12)]
-    new = silver.with_fate(silver.decode(rows(*packs)), seen()).where("fate = 'new'")
-    after = silver.seen_after(seen((1, 1), (3, 3), (5, 6), (20, 30)), new)
-    found = sorted((r["first"], r["last"]) for r in after.collect())
+    came = good(silver.decode(rows(*packs)))
+    after = fates.told_apart(came, seen((1, 1), (3, 3), (5, 6), (20, 30)))[2].to_pylist()
+    found = sorted((r["first"], r["last"]) for r in after)
     assert found == [(1, 7), (10, 10), (12, 12), (20, 30)]
-    other = silver.seen_after(seen((1, 9), device="d2"), new).collect()
+    other = fates.told_apart(came, seen((1, 9), device="d2"))[2].to_pylist()
     assert {(r["device"], r["first"], r["last"]) for r in other} >= {("d2", 1, 9)}
 
 
 @pytest.fixture
-def clocks(spark):
+def clocks():
     def make(*data):
-        return spark.createDataFrame(
-            [("g", "dev1", EPOCH.hex(), boot, at(when), up) for boot, when, up in data],
-            ddl(silver.CLOCKS),
-        )
+        return arrow(silver.CLOCKS, [("g", "dev1", EPOCH.hex(), boot, at(when), up)
+                                     for boot, when, up in data])  # fmt: skip
 
     return make
 
@@ -176,30 +206,32 @@ def clocks(spark):
 def test_time_is_the_clock_of_the_boot_plus_the_difference_of_uptimes(rows, seen, clocks):
     packs = [senml(1, boot=1, uptime_ms=5_250), senml(2, boot=2, uptime_ms=1_000),
              senml(3, boot=3, uptime_ms=9_000)]  # fmt: skip
-    told = silver.with_fate(silver.decode(rows(*packs)), seen())
-    made = silver.silver(told, clocks((1, -1000, 10_000), (2, -500, 0)))
-    assert made.columns == list(silver.COLUMNS)
-    found = {r.sequence: (utc(r.time), r.time_quality) for r in made.collect()}
+    told = fates.told_apart(good(silver.decode(rows(*packs))), seen())[0]
+    made = fates.silver(told, clocks((1, -1000, 10_000), (2, -500, 0)))
+    assert made.column_names == list(silver.COLUMNS)
+    found = {r["sequence"]: (r["time"], r["time_quality"]) for r in made.to_pylist()}
     assert found == {1: (at(-1004.75), "clock"), 2: (at(-499), "clock"), 3: (at(2), "received")}
 
 
 def test_clock_records(rows, seen, clocks):
     packs = [senml(1), clock(2, NOON // 1_000_000, boot=4, uptime_ms=1_500),
              clock(3, NOON // 1_000_000 + 77, boot=4, uptime_ms=90_000)]  # fmt: skip
-    told = silver.with_fate(silver.decode(rows(*packs)), seen())
-    made = silver.clock_rows(told)
-    told_times = [(r.sequence, r.boot, r.uptime_ms, utc(r.time)) for r in made.collect()]
+    told = fates.told_apart(good(silver.decode(rows(*packs))), seen())[0]
+    made = fates.clock_rows(told)
+    told_times = [(r["sequence"], r["boot"], r["uptime_ms"], r["time"])
+                  for r in made.to_pylist()]  # fmt: skip
     assert sorted(told_times) == [(2, 4, 1_500, at(0)), (3, 4, 90_000, at(77))]
-    assert [r.sequence for r in silver.readings(told).collect()] == [1]
-    first = silver.clocks_after(clocks(), made).collect()
-    assert [(r.boot, utc(r.clock_time), r.clock_uptime_ms) for r in first] == [(4, at(0), 1_500)]
-    known = silver.clocks_after(clocks((4, -9, 1)), made).collect()
-    assert [(r.boot, utc(r.clock_time)) for r in known] == [(4, at(-9))]
+    assert fates.readings(told)["sequence"].to_pylist() == [1]
+    first = fates.clocks_after(clocks(), made).to_pylist()
+    assert [(r["boot"], r["clock_time"], r["clock_uptime_ms"]) for r in first] == [
+        (4, at(0), 1_500)]  # fmt: skip
+    known = fates.clocks_after(clocks((4, -9, 1)), made).to_pylist()
+    assert [(r["boot"], r["clock_time"]) for r in known] == [(4, at(-9))]
 
 
 def test_a_clock_beside_a_measurement_gives_both(rows, seen, clocks):
     pack = senml(1, [("clock", "s", NOON // 1_000_000), ("x", None, 4)], uptime_ms=0)
-    told = silver.with_fate(silver.decode(rows(pack)), seen())
-    assert [tuple(r.measurements[0]) for r in silver.readings(told).collect()] == [
-        ("x", None, 4.0)]  # fmt: skip
-    assert silver.clock_rows(told).count() == 1
+    told = fates.told_apart(good(silver.decode(rows(pack))), seen())[0]
+    assert fates.readings(told)["measurements"].to_pylist() == [
+        [{"name": "x", "unit": None, "value": 4.0}]]  # fmt: skip
+    assert len(fates.clock_rows(told)) == 1

@@ -12,7 +12,8 @@ import pytest
 from pipeline_kit import QUICK, fill, publish, run, senml, topic, wait_for
 from pipeline_tables import numbers
 from pyspark.sql import Row
-from umqtt_pipeline import bronze, metrics, silver, spool
+from umqtt_pipeline import bronze, fates, metrics, silver, spool, tables
+from umqtt_pipeline.schema import READINGS
 
 BIN = Path(sys.executable).parent
 
@@ -68,11 +69,11 @@ def test_kafka_rows_become_silver(spark):
               "timestamp timestamp, timestampType int")  # fmt: skip
     held = bronze.bronze(bronze.from_kafka(spark.createDataFrame(rows, schema)))
     assert [f.name for f in held.schema] == list(bronze.COLUMNS)
-    none = spark.createDataFrame([], "group string, device string, epoch string, "
-                                 "first bigint, last bigint")  # fmt: skip
-    told = silver.with_fate(silver.decode(held), none).collect()
-    assert sorted((r.sequence, r.fate) for r in told) == [(1, "new"), (2, "duplicate"), (2, "new")]
-    assert len({r.offset for r in told}) == 3
+    schema = tables.arrow_schema(READINGS)
+    came = silver.decode(held).select(*schema.names).toArrow().cast(schema)
+    new, copies, _ = fates.told_apart(came, tables.arrow_schema(silver.SEEN).empty_table())
+    assert new["sequence"].to_pylist() == [1, 2] and copies["sequence"].to_pylist() == [2]
+    assert len({*new["offset"].to_pylist(), *copies["offset"].to_pylist()}) == 3
 
 
 def test_a_batch_is_once_in_delta(spark, tmp_path):

@@ -6,11 +6,9 @@ query runs where a company has Kafka between broker and tables.
 
 from pyspark.sql import functions as F
 
-COLUMNS = {
-    "topic": "string", "payload": "binary", "qos": "int", "retain": "boolean", "dup": "boolean",
-    "packet_id": "int", "received_at": "timestamp", "offset": "bigint", "date": "date",
-}  # fmt: skip
+from .schema import BRONZE as COLUMNS
 
+__all__ = ["COLUMNS", "bronze", "from_kafka"]
 
 PARTITION_OFFSETS = 1 << 48  #: Kafka's offsets are far below it in any partition
 

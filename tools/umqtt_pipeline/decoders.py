@@ -4,8 +4,8 @@ Must not know topics, Spark or the spool.
 
 CBOR labels of RFC 8428 section 6, table 4: bn -2, n 0, u 1, v 2. The labels ep, sq, bo, up, ms
 and lo are this project's own (text labels; RFC 8428 section 4.4 has readers ignore what they do
-not know). JSON is read by silver.py inside the JVM; `identity` serves the bridge, and the tests
-hold the two against each other.
+not know). JSON is read by json_columns.py inside the JVM; `identity` serves the bridge, and the
+tests hold the two against each other.
 """
 
 import io

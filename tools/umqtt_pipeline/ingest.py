@@ -1,7 +1,8 @@
 """The streaming query from a spool to bronze, silver, clock, duplicates and quarantine.
 
-Knows the order in which a batch's tables and state are written. Must not know how a row is
-decoded (silver.py) or how files are placed (tables.py).
+Knows the order in which a batch's files are put in place, and what Spark is asked to do. Must not
+know how a row is decoded (silver.py, packs.py), what becomes of it (fates.py) or how files are
+placed (tables.py).
 
 Every batch has a number. Its work is a function of the spool between two offsets and of the state
 that the batch before left, and the state of batch N is the last thing written: killed anywhere,
@@ -9,9 +10,8 @@ batch N is run again from the state of N-1 and replaces its own files; if the st
 nothing is left to do.
 
     TABLES/_checkpoint/      Spark's own
-    TABLES/_state/ingest.json    which query counts its batches from which number
-    TABLES/_state/N/         seen, clocks, unclocked as Parquet, and manifest.json, which names the
-                             folder N' <= N that holds each of them
+    TABLES/_state/           state.py
+    TABLES/_staging/         files on their way
 """
 
 import fcntl
@@ -20,159 +20,71 @@ import logging
 import shutil
 import time
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from . import bronze, compact, metrics, silver, source
-from .spool import SpoolError, replace_file
-from .tables import Tables, ddl, place, staged_files
+from . import bronze, compact, metrics, silver, source, stages
+from .schema import TABLES as COLUMNS
+from .spool import SpoolError
+from .state import State, check
+from .tables import Tables, ddl, place
+
+__all__ = ["COLUMNS", "InUse", "Ingest", "Lock", "Runner", "State", "check"]
 
 log = logging.getLogger("umqtt.ingest")
 
-COLUMNS = {
-    "bronze": bronze.COLUMNS,
-    "silver": silver.COLUMNS,
-    "quarantine": silver.QUARANTINE,
-    "duplicates": silver.DUPLICATES,
-    "clock": silver.CLOCK_ROWS,
-}
-# Boots with readings whose time is only bounded, and the batches that hold them.
-UNCLOCKED = {
-    "group": "string", "device": "string", "epoch": "string", "boot": "int",
-    "first_batch": "bigint", "last_batch": "bigint",
-}  # fmt: skip
-STATE = {"seen": silver.SEEN, "clocks": silver.CLOCKS, "unclocked": UNCLOCKED}
-FILE_ROWS = 25_000  #: rows for which a table's batch gets another file, one per core at most
+FEW_ROWS = 25_000  #: readings for which one task, and one file of a table, will do
 
 
 class InUse(Exception):
     """Another ingest writes these tables."""
 
 
-class State:
-    """The versions of the state below TABLES/_state."""
+class Batch:
+    """The work of one batch in Spark: files below a folder, and what was told of them."""
 
-    def __init__(self, tables):
-        self.tables = tables
-        self.root = tables.root / "_state"
-        self.root.mkdir(exist_ok=True)
-        self.pointer = self.root / "ingest.json"
+    def __init__(self, spark, folder, buckets):
+        self.spark, self.folder, self.buckets = spark, folder, buckets
+        self.told = []
 
-    def folder(self, number):
-        return self.root / f"{number:012d}"
+    def run(self, df, stage):
+        """Have a stage of stages.py work on the rows of `df`."""
+        self.told += df.mapInArrow(stage, stages.RESULT).collect()
 
-    def _known(self):
-        """What the pointer says: {query, base} and, while one is at work, {replay: number}."""
-        try:
-            return json.loads(self.pointer.read_text())
-        except FileNotFoundError:
-            return None
+    def of(self, kind):
+        return [row for row in self.told if row["kind"] == kind]
 
-    def number(self, query, batch, newest):
-        """The number of batch `batch` of the query with that id; counts on over queries.
+    def rows(self, kind):
+        return sum(row["rows"] for row in self.of(kind))
 
-        newest: called when the query is a new one (Spark's checkpoint was deleted), for `again`.
-        """
-        known = self._known()
-        if known is None or known["query"] != query:
-            number = self.next()
-            known = {"version": 1, "query": query, "base": number - batch,
-                     "again": newest() if number else None}  # fmt: skip
-            self._point(known)
-        return known["base"] + batch
+    def receive(self, rows, bronze):
+        """Bronze rows to files of readings, quarantine and, if wanted, bronze."""
+        own = None
+        if silver.registered():
+            own = "_own"
+            rows = rows.withColumn(own, silver.own())
+        self.run(rows, stages.Receive(self.folder, self.buckets, bronze, own))
+        rest = [row["path"] for row in self.of(stages.REST)]
+        if rest:
+            held = self.spark.read.schema(ddl(COLUMNS["bronze"])).parquet(*rest)
+            self.run(silver.decode(held), stages.Sort(self.folder, self.buckets))
 
-    def again(self):
-        """Time of receipt (unix us) up to which this query may meet packets that an earlier one
-        has put into bronze; None if there was none."""
-        return (self._known() or {}).get("again")
+    def settle(self, number, state):
+        """Readings to files of the tables behind bronze and of the state."""
+        found = {}
+        for row in self.of(stages.READ):
+            found.setdefault(row["bucket"], []).append(row["path"])
+        if found:
+            tasks = self.buckets if self.rows(stages.READ) > FEW_ROWS else 1
+            stage = stages.Settle(self.folder, self.buckets, number, found, state)
+            self.run(self.spark.range(0, self.buckets, 1, tasks), stage)
 
-    def _point(self, known):
-        replace_file(self.pointer, json.dumps(known).encode())
-
-    def next(self):
-        """The number that comes behind all that are whole: a batch that was begun and is not
-        known to the query any more is replaced."""
-        done = [int(p.parent.name) for p in self.root.glob("*/manifest.json")]
-        return max(done, default=-1) + 1
-
-    def begin_replay(self):
-        """Take a number for a batch that is none of the query's, before it changes anything: the
-        query's own count on behind it."""
-        known = self._known()
-        number = self.next()
-        self._point({**known, "base": known["base"] + 1, "replay": number})
-        return number
-
-    def replaying(self):
-        """The number of a replay that was begun and not finished, or None."""
-        return (self._known() or {}).get("replay")
-
-    def end_replay(self):
-        known = self._known()
-        del known["replay"]
-        self._point(known)
-
-    def last(self):
-        """Number of the last batch that is whole; -1 if there is none."""
-        return max((n for n in range(self.next() - 2, self.next()) if self.done(n)), default=-1)
-
-    def done(self, number):
-        return (self.folder(number) / "manifest.json").exists()
-
-    def manifest(self, number):
-        """{part: number of the folder that holds it} after batch `number`; empty for none."""
-        path = self.folder(number) / "manifest.json"
-        return json.loads(path.read_text())["parts"] if path.exists() else {}
-
-    def read(self, spark, name, before):
-        """A part of the state as batch `before` - 1 left it."""
-        if before and not self.done(before - 1):
-            raise SpoolError(f"{self.folder(before - 1)} is missing: without the state of the "
-                             "batch before, duplicates would not be known")  # fmt: skip
-        held = self.manifest(before - 1).get(name)
-        schema = ddl(STATE[name])
-        if held is None:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(str(self.folder(held) / name))
-
-    def write(self, number, parts):
-        """Finish batch `number`: parts {name: DataFrame}; those left out stay as they were."""
-        manifest = self.manifest(number - 1)
-        folder = self.folder(number)
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, df in parts.items():
-            staged = self.tables.stage(df)
-            for count, file in enumerate(staged_files(staged)):
-                place(file, folder / name / f"{count:04d}.parquet")
-            manifest[name] = number
-            shutil.rmtree(staged)
-        folder.mkdir(exist_ok=True)
-        text = json.dumps({"version": 1, "parts": manifest})
-        replace_file(folder / "manifest.json", text.encode())
-        self._forget(number)
-
-    def _forget(self, number):
-        """Drop what neither batch `number` nor the one before, should it be asked for, needs."""
-        kept = {number, number - 1, *self.manifest(number).values(),
-                *self.manifest(number - 1).values()}  # fmt: skip
-        for old in self.root.iterdir():
-            if old.name.isdigit() and int(old.name) not in kept:
-                shutil.rmtree(old)
-
-
-def check(root):
-    """Raises SpoolError if the tables below `root` hold batches that the state does not know:
-    their rows would come a second time."""
-    tables = Tables(root, COLUMNS)
-    state = State(tables)
-    known = state.next()  # the number that an interrupted batch may have
-    for name in COLUMNS:
-        for path in tables.files(name):
-            if tables.span(path)[1] > known:
-                raise SpoolError(f"{path} is of a batch that {state.root} does not know: put that "
-                                 "folder back as it was, or begin in another folder (--tables)")
+    def counts(self):
+        told = {name: self.rows(kind) for name, kind in (
+            ("new", stages.NEW), ("duplicate", stages.COPIES), ("quarantine", "quarantine"),
+            ("other", stages.OTHER), ("clocks", stages.CLOCKS))}  # fmt: skip
+        return {"rows": self.rows("bronze"), **told}
 
 
 class Ingest:
@@ -204,8 +116,7 @@ class Ingest:
         if self.state.done(number):
             return
         rows = self._left_to_do(bronze.bronze(df), number)
-        files = self.tables.write(rows, "bronze", number)
-        counts = self.work(self.tables.read(self.spark, "bronze", files), number)
+        counts = self.work(rows, number)
         counts.update(batch=number, seconds=round(time.monotonic() - begun, 2))
         log.info("batch %(batch)d: %(rows)d messages: %(new)d new, %(duplicate)d duplicates, "
                  "%(quarantine)d quarantined, %(other)d other; %(seconds)s s", counts)  # fmt: skip
@@ -238,105 +149,64 @@ class Ingest:
                          ).select(*bronze.COLUMNS)  # fmt: skip
 
     def work(self, rows, number, before_end=None):
-        """Bronze rows into the tables behind bronze, and the state of batch `number`; returns
-        counts. before_end(told): what else belongs to the batch, done before its state."""
-        seen = self.state.read(self.spark, "seen", number)
-        told = silver.with_fate(silver.decode(rows), seen).persist()
-        try:
-            return self._write(told, seen, number, before_end)
-        finally:
-            told.unpersist()
+        """Bronze rows into the tables, and the state of batch `number`; returns counts.
 
-    def _write(self, told, seen, number, before_end):
-        counts = self._count(told)
-        parts = {}
-        if counts["new"]:
-            parts["seen"] = silver.seen_after(seen, told.where(F.col("fate") == "new"))
-        if before_end is None:
-            self._add(told, silver.quarantine, "quarantine", counts["quarantine"], number)
-        self._add(told, silver.duplicates, "duplicates", counts["duplicate"], number)
-        files = self._add(told, silver.clock_rows, "clock", counts["clocks"], number)
-        clocks = self.state.read(self.spark, "clocks", number)
-        if files:
-            new = self.tables.read(self.spark, "clock", files)
-            parts["clocks"] = clocks = silver.clocks_after(clocks, new).persist()
-        rows = silver_of(clocks)
-        written = self._add(told, rows, "silver", counts["new"], number)
-        self._correct(written, clocks if files else None, parts, number)
-        if before_end is not None:
-            before_end(told)
-        self.state.write(number, parts)
-        clocks.unpersist()
-        return counts
-
-    @staticmethod
-    def _count(told):
-        """Rows by fate, clocks among the new, and all rows."""
-        has_clock = F.exists("measurements", lambda m: m["name"] == silver.CLOCK)
-        clocks = F.count_if(has_clock & (F.col("fate") == "new"))
-        counts = dict.fromkeys(("new", "duplicate", "quarantine", "other"), 0)
-        found = told.groupBy("fate").agg(F.count("*").alias("rows"), clocks.alias("clocks"))
-        found = found.collect()
-        counts.update((r["fate"], r["rows"]) for r in found)
-        total = sum(counts.values())
-        return {"rows": total, "clocks": sum(r["clocks"] for r in found), **counts}
-
-    def _add(self, told, function, table, count, number):
-        """Write what `function` takes of the batch to a table; count: rows at most."""
-        if not count:
-            for old in self.tables.files(table, number):  # of an interrupted run
-                old.unlink()
-            return []
-        rows = function(told)
-        files = min(1 + count // FILE_ROWS, self.spark.sparkContext.defaultParallelism)
-        return self.tables.write(rows.coalesce(files), table, number)
-
-    def _correct(self, written, clocks, parts, number):
-        """Give readings of earlier batches their time when the clock of their boot has come.
-
-        written: silver files of this batch; clocks: all clocks if this batch brought any.
+        before_end(told): for rows that are in a table already: they are not written to bronze or
+        quarantine; what else belongs to the batch is done by it, before the state. told has
+        offset, received_at, fate ("quarantine" or "settled") and reason of each of the rows.
         """
-        unclocked = self.state.read(self.spark, "unclocked", number)
-        late = self.tables.read(self.spark, "silver", written).where(
-            F.col("time_quality") == "received"
-        )
-        here = F.lit(number).cast("bigint")
-        added = late.select(*silver.BOOT, here.alias("first_batch"), here.alias("last_batch"))
-        if clocks is None and not (written and added.head(1)):
-            return
-        unclocked = unclocked.unionByName(added)
-        if clocks is not None:
-            self._rewrite(unclocked.join(clocks, silver.BOOT), clocks)
-            unclocked = unclocked.join(clocks, silver.BOOT, "left_anti")
-        parts["unclocked"] = unclocked.groupBy(*silver.BOOT).agg(
-            F.min("first_batch").alias("first_batch"), F.max("last_batch").alias("last_batch")
-        )
+        state = self.state.files(number)
+        batch = Batch(self.spark, self.tables.staging(), self._buckets())
+        try:
+            batch.receive(rows, before_end is None)
+            batch.settle(number, state)
+            self._correct(batch)
+            self._put(batch, number, before_end is None)
+            if before_end is not None:
+                before_end(self._fates(batch, rows))
+            self.state.write(number, [(part, row["bucket"], batch.buckets, Path(row["path"]))
+                                      for part in state for row in batch.of(part)])
+        finally:
+            shutil.rmtree(batch.folder, ignore_errors=True)
+        return batch.counts()
 
-    def _rewrite(self, due, clocks):
-        """due: boots with readings in earlier batches, and those batches."""
-        first, last = due.agg(F.min("first_batch"), F.max("last_batch")).first()
-        if first is None:
+    def _buckets(self):
+        return self.spark.sparkContext.defaultParallelism
+
+    def _put(self, batch, number, whole):
+        """Put the files of a batch into the tables. whole: all of them are the batch's own."""
+        for name in COLUMNS:
+            if whole or name not in ("bronze", "quarantine"):
+                files = [(row["folder"], Path(row["path"])) for row in batch.of(name)]
+                self.tables.put(name, number, sorted(files))
+
+    def _fates(self, batch, rows):
+        known = ["offset", "received_at"]
+        wrong = self.spark.createDataFrame([], ddl(COLUMNS["quarantine"]))
+        paths = [row["path"] for row in batch.of("quarantine")]
+        if paths:
+            wrong = self.spark.read.schema(wrong.schema).parquet(*paths)
+        joined = rows.select(*known).join(wrong.select(*known, "reason"), known, "left")
+        settled = F.when(F.col("reason").isNull(), "settled").otherwise("quarantine")
+        return joined.withColumn("fate", settled)
+
+    def _correct(self, batch):
+        """Give readings of earlier batches their time when the clock of their boot has come: their
+        files are replaced one by one, by one rename each, so it may be repeated."""
+        due = [row["path"] for row in batch.of(stages.DUE)]
+        if not due:
             return
+        first, last = stages.span(due)
         spans = ((path, *self.tables.span(path)) for path in self.tables.files("silver"))
-        paths = [path for path, low, high in spans if first <= high and low <= last]
-        rows = self.tables.read(self.spark, "silver", paths)
-        rows = rows.withColumn("_path", F.col("_metadata.file_path"))
-        here = rows.join(due.select(*silver.BOOT).distinct(), silver.BOOT, "left_semi")
-        wanted = sorted(r["_path"] for r in here.select("_path").distinct().collect())
-        if not wanted:
-            return
-        index = F.array_position(F.array(*map(F.lit, wanted)), F.col("_path")) - 1
-        chosen = rows.where(F.col("_path").isin(wanted)).withColumn("_file", index)
-        fixed = silver.with_time(chosen, clocks)
-        columns = [name for name in silver.COLUMNS if name != "date"]  # the folder's name has it
-        targets = [Path(unquote(urlparse(path).path)) for path in wanted]
-        log.info("a clock came late: times made anew in %d files", len(targets))
-        self.tables.rewrite(fixed.select(*columns, "_file"), "_file", targets)
-
-
-def silver_of(clocks):
-    """The function that makes silver rows with these clocks."""
-    return lambda told: silver.silver(told, clocks)
+        paths = [str(path) for path, low, high in spans
+                 if first <= high and low <= last]
+        rows = self.spark.createDataFrame([(path,) for path in paths], "path string")
+        again = Batch(self.spark, batch.folder, batch.buckets)
+        again.run(rows.repartition(batch.buckets), stages.Correct(batch.folder, due))
+        files = again.of("silver")
+        log.info("a clock came late: times made anew in %d files", len(files))
+        for row in files:
+            place(Path(row["path"]), Path(row["folder"]))
 
 
 class Lock:

@@ -61,6 +61,11 @@ def arrow_type(kind):
     return _ARROW[kind]
 
 
+def arrow_schema(columns):
+    """{name: type} as a pyarrow schema."""
+    return pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
+
+
 class Tables:
     """The tables below one folder. columns: {table: {name: type}, the partition column last};
     owner: whose files in the staging folder these are."""
@@ -78,11 +83,10 @@ class Tables:
         """Have a file without rows in a table; in a partition, or the partitions would not be
         found by every reader."""
         target = self.path(name) / f"{PARTITION}=1970-01-01" / EMPTY
-        schema = pa.schema([(c, arrow_type(k)) for c, k in kinds.items() if c != PARTITION])
+        schema = arrow_schema({c: kind for c, kind in kinds.items() if c != PARTITION})
         if target.exists() and pq.read_schema(target).equals(schema):
             return
-        staged = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
-        staged.mkdir(parents=True)
+        staged = self.staging()
         pq.write_table(schema.empty_table(), staged / EMPTY)
         place(staged / EMPTY, target)
         shutil.rmtree(staged)
@@ -124,15 +128,24 @@ class Tables:
     def write(self, df, name, number, partition=PARTITION):
         """Write `df` as what batch `number` adds to a table; returns the files' paths."""
         staged = self.stage(df, partition)
+        placed = self.put(name, number, [(file.parent.relative_to(staged), file)
+                                         for file in staged_files(staged)])  # fmt: skip
+        shutil.rmtree(staged)
+        return placed
+
+    def put(self, name, number, files):
+        """Place staged files as all that batch `number` adds to a table; returns their paths.
+
+        files: [(folder in the table, such as "date=2026-01-31", staged file)], in the same order
+        whenever the batch is run
+        """
         placed = []
-        for count, file in enumerate(staged_files(staged)):
-            folder = self.path(name) / file.parent.relative_to(staged)
-            target = folder / f"{self._prefix(number)}{count:04d}.parquet"
+        for count, (folder, file) in enumerate(files):
+            target = self.path(name) / folder / f"{self._prefix(number)}{count:04d}.parquet"
             placed.append(place(file, target))
-        for old in self.files(name, number):
+        for old in self.files(name, number):  # of an interrupted run
             if old not in placed:
                 old.unlink()
-        shutil.rmtree(staged)
         return placed
 
     def replace(self, df, name, partition=None):
@@ -149,8 +162,7 @@ class Tables:
 
         new: {staged file: its path below `folder`}; kept: files of `folder` that stay.
         """
-        ready = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
-        ready.mkdir()
+        ready = self.staging()
         for file, target in new.items():
             place(file, ready / target)
         for file in kept:
@@ -179,9 +191,16 @@ class Tables:
             place(file, paths[int(file.parent.name.partition("=")[2])])
         shutil.rmtree(staged)
 
+    def staging(self, made=True):
+        """A new folder where nobody looks; `made`: it is there, not only named."""
+        folder = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
+        if made:
+            folder.mkdir(parents=True)
+        return folder
+
     def stage(self, df, partition=None):
         """Write a DataFrame somewhere hidden; returns the folder."""
-        folder = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
+        folder = self.staging(made=False)
         writer = df.write.mode("errorifexists")
         (writer.partitionBy(partition) if partition else writer).parquet(str(folder))
         return folder

@@ -1,0 +1,119 @@
+"""JSON payloads to readings by Spark's own functions, inside the JVM: SenML (RFC 8428) and flat.
+
+Knows JSON and what makes a reading good. Must not know topics or files.
+"""
+
+from pyspark.sql import functions as F
+
+from . import decoders
+
+
+def first_error(*checks):
+    """The text of the first (condition that must hold, text) that does not hold, or null."""
+    chain = None
+    for condition, text in checks:
+        failed = ~F.coalesce(condition, F.lit(False))
+        text = F.lit(text) if isinstance(text, str) else text
+        chain = F.when(failed, text) if chain is None else chain.when(failed, text)
+    return chain
+
+
+def _checked(device, fields, measurements, first_checks, names):
+    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}; names: what the payload
+    calls them, in the same order."""
+    ep, sq, bo, up, ms_, lo = names
+    ms = F.coalesce(fields["ms"], F.lit(0))
+    finite = F.forall(
+        measurements,
+        lambda m: F.coalesce(
+            ~F.isnan(m["value"]) & (F.abs(m["value"]) < F.lit(float("inf"))), F.lit(False)
+        ),
+    )
+    limit = decoders.LIMIT
+    error = first_error(
+        *first_checks,
+        (fields["ep"].rlike("^[0-9A-Fa-f]{16}$"), f"{ep} is not 8 bytes (16 hex digits)"),
+        (fields["sq"].between(1, limit - 1), f"{sq} is missing or out of range"),
+        (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), f"{lo} is above {sq}"),
+        (fields["bo"].between(0, (1 << 31) - 1), f"{bo} is missing or out of range"),
+        (fields["up"].between(0, (1 << 31) - 1), f"{up} is missing or out of range"),
+        (ms.between(0, 999), f"{ms_} is not an integer in 0..999"),
+        (F.size(measurements) > 0, "no measurement"),
+        (F.forall(measurements, lambda m: F.length(m["name"]) > 0), "a measurement has no name"),
+        (finite, "a measurement is not a finite number"),
+    )
+    uptime = F.try_add(F.try_multiply(fields["up"], F.lit(1000)), ms)
+    return F.struct(
+        device.alias("device"), F.lower(fields["ep"]).alias("epoch"),
+        fields["sq"].alias("sequence"), fields["bo"].try_cast("int").alias("boot"),
+        uptime.alias("uptime_ms"), fields["lo"].alias("low"),
+        measurements.alias("measurements"), error.alias("error"),
+    )  # fmt: skip
+
+
+def _once(names, known):
+    """Whether none of the known names comes twice among the names of an object: RFC 8259 section
+    4 leaves it open which of the two is meant."""
+    found = F.filter(names, lambda name: name.isin(*known))
+    return F.size(found) == F.size(F.array_distinct(found))
+
+
+def _integer(text):
+    """Column of an integer's text -> bigint, null if it is written in any other way."""
+    number = text.try_cast("bigint")
+    return F.when(number.cast("string") == text, number)
+
+
+# What Spark would take beyond RFC 8259.
+STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+TWICE = "a field of the identity comes twice"
+SENML = (
+    "array<struct<bn:string,ep:string,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
+    "n:string,u:string,v:double>>"
+)
+
+
+def senml_json(text):
+    """Column of SenML JSON text -> column DECODED."""
+    pack = F.from_json(text, SENML, STRICT)
+    first = F.get(pack, 0)
+    names = F.map_keys(F.get(F.from_json(text, "array<map<string,string>>", STRICT), 0))
+    records = F.filter(
+        pack, lambda r, i: (i > 0) | r["n"].isNotNull() | r["v"].isNotNull()
+    )
+    values = F.transform(
+        records,
+        lambda r: F.struct(r["n"].alias("name"), r["u"].alias("unit"), r["v"].alias("value")),
+    )
+    fields = {name: first[name] for name in decoders.OWN_LABELS}
+    checks = (
+        (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
+         "not an array of SenML records"),
+        (_once(names, ("bn", *fields)), TWICE),
+        (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
+    )  # fmt: skip
+    device = F.regexp_replace(first["bn"], "/$", "")
+    return _checked(device, fields, values, checks, decoders.OWN_LABELS)
+
+
+def flat_json(text):
+    """Column of flat JSON text -> column DECODED: what is not identity is a measurement."""
+    data = F.from_json(text, "map<string,string>", STRICT)
+    fields = {short: F.try_element_at(data, F.lit(key)) for key, short in decoders.FLAT.items()}
+    device = fields.pop("device")
+    numbers = {short: _integer(column) for short, column in fields.items()}
+    numbers["ep"] = fields["ep"]
+    known = F.array(*map(F.lit, decoders.FLAT))
+    values = F.transform(
+        F.filter(F.map_entries(data), lambda e: ~F.array_contains(known, e["key"])),
+        lambda e: F.struct(
+            e["key"].alias("name"), F.lit(None).cast("string").alias("unit"),
+            e["value"].try_cast("double").alias("value"),
+        ),
+    )  # fmt: skip
+    checks = (
+        (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
+        (_once(F.map_keys(data), decoders.FLAT), TWICE),
+        (F.length(device) > 0, "device is missing"),
+    )
+    return _checked(device, numbers, values, checks, tuple(decoders.FLAT)[1:])

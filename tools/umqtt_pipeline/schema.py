@@ -1,0 +1,43 @@
+"""The columns of the tables and of the state that ingest keeps, as Spark's type names.
+
+Knows names and types. Must not know how a row is made or where it is written.
+"""
+
+MEASUREMENTS = "array<struct<name:string,unit:string,value:double>>"
+BRONZE = {
+    "topic": "string", "payload": "binary", "qos": "int", "retain": "boolean", "dup": "boolean",
+    "packet_id": "int", "received_at": "timestamp", "offset": "bigint", "date": "date",
+}  # fmt: skip
+IDENTITY = {"group": "string", "device": "string", "epoch": "string", "sequence": "bigint"}
+RECEIPT = {"received_at": "timestamp", "offset": "bigint", "date": "date"}
+SILVER = {
+    **IDENTITY, "boot": "int", "uptime_ms": "bigint", "time": "timestamp",
+    "time_quality": "string", "received_at": "timestamp", "qos": "int",
+    "measurements": MEASUREMENTS, "offset": "bigint", "date": "date",
+}  # fmt: skip
+QUARANTINE = {"reason": "string", **BRONZE}
+DUPLICATES = {**IDENTITY, "dup": "boolean", **RECEIPT}
+CLOCK_ROWS = {**IDENTITY, "boot": "int", "uptime_ms": "bigint", "time": "timestamp", **RECEIPT}
+TABLES = {
+    "bronze": BRONZE,
+    "silver": SILVER,
+    "quarantine": QUARANTINE,
+    "duplicates": DUPLICATES,
+    "clock": CLOCK_ROWS,
+}
+
+KEY = ["group", "device", "epoch"]
+BOOT = [*KEY, "boot"]
+_KEY = dict.fromkeys(KEY, "string")
+# The state: numbers seen (ranges), the clock of a boot; boots with readings whose time is only
+# bounded, and the batches that hold them.
+SEEN = {**_KEY, "first": "bigint", "last": "bigint"}
+CLOCKS = {**_KEY, "boot": "int", "clock_time": "timestamp", "clock_uptime_ms": "bigint"}
+UNCLOCKED = {**_KEY, "boot": "int", "first_batch": "bigint", "last_batch": "bigint"}
+STATE = {"seen": SEEN, "clocks": CLOCKS, "unclocked": UNCLOCKED}
+
+# A reading that was decoded and has no fate yet: between the two steps of a batch.
+READINGS = {
+    **IDENTITY, "boot": "int", "uptime_ms": "bigint", "measurements": MEASUREMENTS, "qos": "int",
+    "dup": "boolean", **RECEIPT,
+}  # fmt: skip
