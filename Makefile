@@ -33,19 +33,22 @@ ROUNDS ?=
 # report: the tables' folder and the file
 TABLES ?= build/demo/tables
 REPORT ?= build/report.html
+# bench-pipeline
+MESSAGES ?=
+DEVICES ?=
 # bench-audit
 FRAMES ?=
 # chaos
 KILLS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit report chaos powercut fuzz clean
+.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
 	@echo
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | \
-	  awk -F'|' '{ printf "  %-12s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "  %-14s %s\n", $$1, $$2 }'
 
 venv: $(VENV)/.ready ## make the virtual environment (done by the other targets when needed)
 
@@ -110,6 +113,10 @@ bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients, wear
 	@$(BIN)/python tools/bench/bench_client.py $(if $(PEERS),--peers "$(PEERS)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
 	@$(BIN)/python tools/bench/bench_journal.py
 	@$(BIN)/python tools/bench/bench_pipeline.py $(if $(ROUNDS),--rounds "$(ROUNDS)")
+
+bench-pipeline: $(VENV)/.ready ## memory from broker to silver over 10 million messages, counted: ten minutes: MESSAGES= DEVICES=
+	@$(BIN)/python tools/bench/bench_pipeline_memory.py $(if $(MESSAGES),--messages "$(MESSAGES)") \
+	  $(if $(DEVICES),--devices "$(DEVICES)") --out build/bench-pipeline.png
 
 report: $(VENV)/.ready ## make the gold tables and an HTML report of them: TABLES= REPORT=
 	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"

@@ -1,14 +1,14 @@
 """make bench: the pipeline beside a bare receiver, in one run.
 
-    python tools/bench/bench_pipeline.py [--only bridge,silver,memory] [--messages N] [--devices N]
+    python tools/bench/bench_pipeline.py [--only bridge,silver] [--messages N] [--devices N]
 
 bridge  messages/s from a broker through `umqtt-pipeline bridge`, beside the barest receiver that
         is durable (pipeline_load.py), by turns; each message 154 bytes at QoS 1
 silver  the same until the rows are in the silver table: broker, sender, bridge and Spark on the
         same cores; Spark has been started and warmed before, and that is not counted
-memory  the bridge's memory while many messages of many devices go through; only when asked for
 
-Prints tables and ratios. Exit status 0 whatever the times are, 1 when a message is missing.
+Prints a table with the ratios, median and range of the rounds. Exit status 0 whatever the times
+are, 1 when a message is missing.
 
 Knows: processes and what is measured. Must not know: bytes of packets (pipeline_load.py).
 """
@@ -48,10 +48,19 @@ def cpu(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident(pid):
-    """Resident memory of a process in MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+def below(pid):
+    """Process ids of all descendants of a process, and its own."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, above = [pid], {pid}
+    while above:
+        above = {child for child, parent in parents.items() if parent in above}
+        found += above
+    return found
 
 
 def wait(condition, what, seconds=PATIENCE):
@@ -161,19 +170,20 @@ def bridged(messages, devices):
 
 
 def to_silver(messages, devices, rows):
-    """(messages/s, seconds until Spark was ready) from the broker to the silver table."""
+    """(messages/s, CPU us a message of bridge and Spark) from the broker to the silver table."""
     with Site() as site:
-        site.bridge()
-        begun = time.monotonic()
-        site.start([*PROGRAM, "ingest", "--spool", site.spool, "--tables", site.tables,
+        bridge = site.bridge()
+        ingest = site.start([*PROGRAM, "ingest", "--spool", site.spool, "--tables", site.tables,
                     "--interval", 0.1, "--max-rows", rows], "ingest.log")  # fmt: skip
         for part in range(2):
             result(site.send(part * WARM // 2, WARM // 2, devices))
             wait(lambda wanted=(part + 1) * WARM // 2: silver_rows(site) == wanted, "the warm-up")
-        ready = time.monotonic() - begun
+        before = {pid: cpu(pid) for pid in (bridge.pid, *below(ingest.pid))}
         sent = result(site.send(WARM, messages, devices))
         wait(lambda: silver_rows(site) == WARM + messages, "the last row in silver")
-        return messages / (time.monotonic() - sent["begun"]), ready
+        ended = time.monotonic()
+        used = sum(cpu(pid) - before.get(pid, 0) for pid in (bridge.pid, *below(ingest.pid)))
+        return messages / (ended - sent["begun"]), used / messages * 1e6
 
 
 def silver_rows(site):
@@ -186,25 +196,6 @@ def silver_rows(site):
         return 0
 
 
-def memory(messages, devices):
-    """The bridge's memory at each tenth of the way; the spool is released as an ingest does."""
-    from umqtt_pipeline import spool
-
-    rows = []
-    with Site() as site:
-        bridge = site.bridge("--segment-bytes", 16 << 20)
-        begun = time.monotonic()
-        sender = site.send(0, messages, devices, site.spool)
-        for tenth in range(1, 11):
-            wait(lambda t=tenth: site.received() >= messages * t // 10, f"tenth {tenth}", 3600)
-            spool.register_consumer(site.spool, "bench", spool.durable(site.spool))
-            seconds = time.monotonic() - begun
-            rows.append((messages * tenth // 10, seconds, resident(bridge.pid),
-                         resident(site.broker.process.pid)))  # fmt: skip
-        result(sender)
-    return rows
-
-
 def table(title, columns, rows):
     made = Table(*columns, title=title, title_justify="left")
     for row in rows:
@@ -215,27 +206,26 @@ def table(title, columns, rows):
 
 
 def compare(messages, devices, rounds, silver, rows):
-    """Bare receiver and bridge by turns, and the way to silver; prints the ratios."""
-    turns = [(bare(messages, devices), bridged(messages, devices)) for _ in range(rounds)]
-    limit = statistics.median(rate for (rate, _), _ in turns)
-    ours = statistics.median(rate for _, (rate, _) in turns)
-    ratio = statistics.median(b / a for (a, _), (b, _) in turns)
-    lines = [
-        ("bare receiver", limit, statistics.median(us for (_, us), _ in turns), ""),
-        ("bridge", ours, statistics.median(us for _, (_, us) in turns),
-         f"{ratio:.2f} (target 0.9)"),
-    ]  # fmt: skip
-    if silver:
-        rate, ready = to_silver(messages, devices, rows)
-        lines.append(("broker to silver", rate, "", f"{rate / limit:.2f} (target 0.4, aim 0.6)"))
-    table(f"{messages:,} messages of {devices:,} devices", ("", "messages/s", "CPU us", "ratio"),
-          lines)  # fmt: skip
-    if silver:
-        show.print(f"Spark was ready, with {WARM:,} rows in silver, after {ready:.0f} s")
+    """Bare receiver, bridge and the whole way to silver by turns; prints the ratios."""
+    turns = []
+    for _ in range(rounds):
+        turn = [bare(messages, devices), bridged(messages, devices)]
+        turns.append(turn + [to_silver(messages, devices, rows)] * silver)
+    names = ("bare receiver", "bridge", "broker to silver")
+    targets = ("", "target 0.9", "target 0.4, aim 0.6")
+    lines = []
+    for name, target, *found in zip(names, targets, *turns):
+        rate, used = (statistics.median(values) for values in zip(*found))
+        ratios = sorted(mine / turn[0][0] for turn, (mine, _) in zip(turns, found))
+        told = f"{ratios[0]:.2f} to {ratios[-1]:.2f}, {target}" if target else ""
+        middle = statistics.median(ratios)
+        lines.append((name, rate, used, f"{middle:.2f} ({told})" if told else ""))
+    table(f"{messages:,} messages of {devices:,} devices, {rounds} rounds",
+          ("", "messages/s", "CPU us", "ratio"), lines)  # fmt: skip
 
 
 @click.command()
-@click.option("--only", default="bridge,silver", help="of bridge, silver, memory")
+@click.option("--only", default="bridge,silver", help="of bridge, silver")
 @click.option("--messages", type=click.IntRange(1000), default=300_000)
 @click.option("--devices", type=click.IntRange(1, 9_999_999), default=1000)
 @click.option("--rounds", type=click.IntRange(1), default=3)
@@ -243,15 +233,10 @@ def compare(messages, devices, rounds, silver, rows):
 def main(only, messages, devices, rounds, max_rows):
     """The pipeline beside a bare receiver."""
     chosen = set(only.split(","))
-    if chosen - {"bridge", "silver", "memory"}:
-        raise click.BadParameter("one or more of bridge, silver, memory", param_hint="--only")
+    if chosen - {"bridge", "silver"}:
+        raise click.BadParameter("one or more of bridge, silver", param_hint="--only")
     try:
-        if chosen & {"bridge", "silver"}:
-            compare(messages, devices, rounds, "silver" in chosen, max_rows)
-        if "memory" in chosen:
-            rows = memory(messages, devices)
-            table(f"memory, {devices:,} devices",
-                  ("messages", "seconds", "bridge MiB", "broker MiB"), rows)  # fmt: skip
+        compare(messages, devices, rounds, "silver" in chosen, max_rows)
     except Missing as error:
         raise click.ClickException(f"did not arrive: {error}")
 

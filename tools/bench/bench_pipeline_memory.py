@@ -18,26 +18,11 @@ from pathlib import Path
 
 import click
 import duckdb
-from bench_pipeline import PROGRAM, Missing, Site, result, show, table, wait
+from bench_pipeline import PROGRAM, Missing, Site, below, result, show, table, wait
 
 PERIOD_S = 2.0
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 COLUMNS = ("seconds", "sent", "in silver", "bridge", "JVM", "Python", "broker", "state", "spool")
-
-
-def children(pid):
-    """Process ids of all descendants of a process."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, above = [], {pid}
-    while above:
-        above = {child for child, parent in parents.items() if parent in above}
-        found += above
-    return found
 
 
 def memory(pid):
@@ -82,9 +67,9 @@ class Watch:
         return sum(json.loads(line)["rows"] for line in lines if line.endswith("}"))
 
     def look(self):
-        below = children(self.ingest.pid)
-        java = sum(memory(pid) for pid in below if is_java(pid))
-        python = sum(memory(pid) for pid in (self.ingest.pid, *below) if not is_java(pid))
+        parts = below(self.ingest.pid)
+        java = sum(memory(pid) for pid in parts if is_java(pid))
+        python = sum(memory(pid) for pid in parts if not is_java(pid))
         self.samples.append((
             time.monotonic() - self.begun, self.site.received(), self.ingested(),
             memory(self.bridge.pid), java, python, memory(self.site.broker.process.pid),
@@ -138,6 +123,7 @@ def picture(samples, path):
         axes.plot([s[2] / 1e6 for s in samples], [s[at] for s in samples], label=name)
     axes.set(xlabel="million messages in silver", ylabel="MiB", ylim=(0, None))
     axes.legend()
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
 
