@@ -48,7 +48,7 @@ help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
 	@echo
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | \
-	  awk -F'|' '{ printf "  %-14s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "  %-16s %s\n", $$1, $$2 }'
 
 venv: $(VENV)/.ready ## make the virtual environment (done by the other targets when needed)
 
