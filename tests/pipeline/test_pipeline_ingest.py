@@ -24,6 +24,7 @@ from pipeline_kit import (
     wait_for,
 )
 from pipeline_tables import Killed, ingest, numbers, story, table, tables
+from umqtt_pipeline import ingest as ingest_module
 from umqtt_pipeline import spool
 from umqtt_pipeline.ingest import Ingest, InUse, Lock
 
@@ -62,6 +63,24 @@ def test_times_come_from_the_clock_of_the_boot(told):
 
 def test_the_cut_into_batches_does_not_matter(spark, told, tmp_path):
     ingest(spark, told / "spool", tmp_path, 60)
+    assert tables(tmp_path) == tables(told / "tables")
+
+
+def test_the_number_of_buckets_may_change(spark, told, tmp_path, monkeypatch):
+    """Other cores than the last time: the state is dealt out anew, nothing is forgotten; the work
+    is done by one task or by one for each bucket."""
+    (tmp_path / "_checkpoint").mkdir()
+    (tmp_path / "_checkpoint" / "metadata").write_text(json.dumps({"id": "q"}))
+    frame = spark.read.format("mqtt").load(str(told / "spool"))
+    cuts = sorted(r.offset for r in frame.select("offset").collect())
+    edges = [0, cuts[45], cuts[80], cuts[110], cuts[-1] + 1]
+    for batch, (buckets, few) in enumerate([(2, 0), (3, 0), (1, 0), (4, 100)]):
+        monkeypatch.setattr(Ingest, "_buckets", lambda self, n=buckets: n)
+        monkeypatch.setattr(ingest_module, "FEW_ROWS", few)
+        begin, stop = edges[batch : batch + 2]
+        Ingest(spark, tmp_path)(frame.where(f"offset >= {begin} and offset < {stop}"), batch)
+        held = {p.stem for p in (tmp_path / "_state" / f"{batch:012d}").glob("seen/*")}
+        assert held == {f"{k:04d}-of-{buckets:04d}" for k in range(buckets)}
     assert tables(tmp_path) == tables(told / "tables")
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline_kit import EPOCH, NOON, clock, flat, senml, senml_text, topic
 from pyspark.sql import functions as F
 from umqtt_pipeline import bronze, decoders, fates, packs, silver
-from umqtt_pipeline.schema import READINGS
+from umqtt_pipeline.schema import MEASUREMENTS, READINGS
 from umqtt_pipeline.tables import arrow_schema, ddl
 
 UTC = datetime.UTC
@@ -148,6 +148,24 @@ def test_reasons_name_what_the_payload_calls_it(rows):
     told = silver.decode(rows(*(p.encode() for p in payloads))).orderBy("offset").collect()
     assert [r.reason.split()[0] for r in told[:-1]] == [*fields, *fields.values()]
     assert told[-1].reason == "low is above sequence"
+
+
+def test_what_a_decoder_of_ones_own_leaves_out_is_no_reading(rows):
+    def decode(topic, payload):
+        made = {"device": F.lit("dev1"), "epoch": F.lit(EPOCH.hex()), "sequence": F.lit(1)}
+        kinds = dict(f.split(":", 1) for f in ("boot:int", "uptime_ms:bigint", "low:bigint"))
+        nulls = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
+        values = F.lit(None).cast(MEASUREMENTS).alias("measurements")
+        error = F.lit(None).cast("string").alias("error")
+        return F.struct(*(c.alias(n) for n, c in made.items()), *nulls, values, error)
+
+    half = silver.Decoder("half", lambda topic, payload: payload == F.lit(b"half"), decode)
+    silver.register(half)
+    try:
+        found = silver.decode(rows(b"half", senml(2))).orderBy("offset").collect()
+    finally:
+        silver.forget(half)
+    assert "uptime_ms" in found[0].reason and found[1].reason is None
 
 
 def test_status_and_commands_are_neither_readings_nor_malformed(rows):

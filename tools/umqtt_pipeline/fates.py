@@ -123,10 +123,14 @@ def _items(rows):
     return lists, lists.flatten(), pc.list_parent_indices(lists).to_numpy()
 
 
+def _is_clock(items):
+    return pc.fill_null(pc.equal(items.field("name"), CLOCK), False)
+
+
 def clock_rows(new):
     """Clock records among new readings: at uptime_ms of that boot it was `time`."""
     _, items, parents = _items(new)
-    at = np.flatnonzero(pc.equal(items.field("name"), CLOCK).to_numpy(zero_copy_only=False))
+    at = np.flatnonzero(_is_clock(items).to_numpy(zero_copy_only=False))
     rows, first = np.unique(parents[at], return_index=True)
     seconds = items.field("value").take(pa.array(at[first])).to_numpy(zero_copy_only=False)
     told = np.floor(seconds * 1000 + 0.5).astype(np.int64) * 1000
@@ -148,8 +152,8 @@ def clocks_after(clocks, new_clock_rows):
 def readings(new):
     """New rows that carry more than a clock, without the clock."""
     lists, items, _ = _items(new)
-    kept = pc.not_equal(items.field("name"), CLOCK)
-    if pc.all(kept).as_py() is not False:
+    kept = pc.invert(_is_clock(items))
+    if pc.all(kept, min_count=0).as_py():
         return new
     mask = kept.to_numpy(zero_copy_only=False)
     sizes = pc.list_value_length(lists).to_numpy()

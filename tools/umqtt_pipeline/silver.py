@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from importlib import import_module
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import functions as F
 
@@ -28,6 +28,7 @@ __all__ = ["BOOT", "CLOCKS", "CLOCK_ROWS", "COLUMNS", "DECODED", "DUPLICATES", "
            "register", "registered"]  # fmt: skip
 
 TELEMETRY = r"^fleet/([^/]+)/([^/]+)/telemetry$"
+NEEDED = ("epoch", "sequence", "boot", "uptime_ms", "measurements")  #: of every reading
 OTHER_TOPICS = r"^fleet/[^/]+/[^/]+/(status|ack|cmd/.+)$"
 
 
@@ -141,13 +142,14 @@ def _validated(r, known):
          "the topic is not fleet/GROUP/DEVICE/telemetry"),
         (known, "unknown encoding"),
         (r["error"].isNull(), r["error"]),
+        (reduce(and_, (r[name].isNotNull() for name in NEEDED)),
+         f"its decoder gave not all of {', '.join(NEEDED)}"),
         (r["device"] == F.col("_device"), F.concat(
             F.lit("the payload is of device "), r["device"], F.lit(", the topic is not"))),
         (F.forall(clocks, lambda m: m["value"].between(CLOCK_FROM, CLOCK_TO)),
          "a clock outside 2020..2100"),
     ))  # fmt: skip
-    names = ("epoch", "sequence", "boot", "uptime_ms", "measurements")
     return (
         F.col("other"), F.col("_group").alias("group"), F.col("_device").alias("device"),
-        *(r[name].alias(name) for name in names), reason.alias("reason"),
+        *(r[name].alias(name) for name in NEEDED), reason.alias("reason"),
     )  # fmt: skip
