@@ -10,17 +10,8 @@ from .client import MQTT_3_1_1, MQTTClient, MQTTException
 
 __version__ = "0.1.0"
 
-_LAZY = {
-    "FileStore": "store",
-    "FlashStore": "store",
-    "RAMStore": "ram",
-    "MQTT_3_1": "legacy",
-    "MQIPDP_2": "legacy",
-}
-
 
 def __getattr__(name):
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError("umqtt_min has no %s" % name)
-    return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
+    from .lazy import named
+
+    return named(name)

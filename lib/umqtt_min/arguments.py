@@ -101,6 +101,8 @@ def _odd(self, what):
         raise ValueError("%r: str or bytes-like is wanted; a number needs str()" % (what,))
 
 
-def _cannot_wait(self):
+def _cannot_wait(self, flags):
+    if not 2 <= flags <= 5:
+        raise ValueError("qos: 0, 1 or 2")
     raise ValueError("no acknowledgement can be awaited here: give the client a"
                      " store, such as store=RAMStore()")

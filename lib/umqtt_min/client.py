@@ -16,16 +16,14 @@ from micropython import const
 
 from .wire import Receiver, Sender
 
-# Always 0, and true for type checkers, which do not look into const().
-TYPE_CHECKING = const(0)
-if TYPE_CHECKING:
+# For type checkers, which are told that it is true: check_types.py.
+_TYPING = const(0)
+if _TYPING:
     from typing import Any
 
 # What _busy says: who has the stream. Odd: nobody else may touch it.
 _MAIN = const(1)
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
-
-_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 
 # As in errors.py and counters.py
 _PROTOCOL = const(16)
@@ -38,9 +36,6 @@ _UNEXPECTED = const(8)
 _FORGOTTEN = const(9)
 _PINGS = const(10)
 _LAST_ERROR = const(13)
-
-_BYTES = (bytes, bytearray, memoryview)
-_FIXED = (bytes, str)
 
 # OASIS MQTT 3.1.1, as protocol.py explains it.
 MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
@@ -105,24 +100,18 @@ class MQTTClient:
     """
 
     # What most clients never set costs nothing in each of them.
-    cb = None
-    on_oversize = None  # f(bytes): a message beyond max_message was drained
-    piece = 0  # set_view_callback(): where a piece stands in its payload
     session_present = None
     lw_topic = None
     sock: "Any" = None
     connected = False  # True between connect() and the end of the connection
-    _views = None
     _session: "Any" = None
-    _topic: "Any" = _FIXED  # the last topic to publish to that was checked; no topic is _FIXED
-    _heard = None  # the last topic of a message that was checked
+    _inbox: "Any" = None  # incoming QoS 2 ids: the store, or inbox.py
+    _topic: "Any" = plain  # the last topic to publish to that was checked; plain: none
     _one = False  # wait_msg(): stop after one message
     _error = 107  # ENOTCONN
     _busy = 0
     _alarm = None  # the machine.Timer of the keep-alive, while it runs
-    _asked = None  # when the PINGREQ was sent that is not answered
     _waiting = 0  # packet id whose acknowledgement somebody waits for
-    _ack = 0  # the acknowledgement that came: first byte of the packet
     pid = 0
 
     def __init__(
@@ -155,7 +144,7 @@ class MQTTClient:
         self.ssl = ssl
         self.ssl_params = ssl_params
         self.protocol = protocol
-        self.store = self._inbox = store  # incoming QoS 2 ids: inbox.py without a store
+        self.store = store
         self.timer = timer
         self.max_message = max_message
         self.connector = connector
@@ -182,13 +171,20 @@ class MQTTClient:
         if type(self) is not MQTTClient:
             self._complete()  # super() finds no method that is loaded later
 
-    if TYPE_CHECKING:  # these are loaded when they are first used, from where lazy.py says
+    if _TYPING:  # these are loaded when they are first used, from where lazy.py says
 
         from .counters import Counters
 
         counters: Counters  # what happened since the client was made
         inflight: int  # messages in the store whose acknowledgement has not come yet
 
+        cb: Any
+        on_oversize: Any
+        piece: int
+        _views: Any
+        _heard: Any
+
+        def ping(self): ...
         def set_callback(self, f): ...
         def set_view_callback(self, f): ...
         def wait_msg(self): ...
@@ -203,7 +199,7 @@ class MQTTClient:
         def _begin_session(self, window): ...
         def _complete(self): ...
         def _check_name(self, topic, limit): ...
-        def _cannot_wait(self): ...
+        def _cannot_wait(self, flags): ...
         def _odd(self, what): ...
         def _send_large(self, op, topic, msg): ...
         def _large(self): ...
@@ -221,7 +217,11 @@ class MQTTClient:
 
     def _bytes(self, s):
         # str or bytes-like as bytes-like.
-        return s.encode() if isinstance(s, str) else s if isinstance(s, _BYTES) else self._odd(s)
+        if isinstance(s, str):
+            return s.encode()
+        if isinstance(s, bytes) or isinstance(s, bytearray) or isinstance(s, memoryview):
+            return s  # a tuple of them would be made anew each time
+        return self._odd(s)
 
     # The connection
 
@@ -309,7 +309,7 @@ class MQTTClient:
         """
         if topic is not self._topic:
             self._check(topic)
-        if not isinstance(msg, _BYTES):
+        if type(msg) is not bytes:
             msg = self._bytes(msg)
         if qos:
             self._block = wait
@@ -327,17 +327,17 @@ class MQTTClient:
         if not plain(name):
             self._check_name(name, self.protocol[2])
         self._name = name
-        self._topic = topic if isinstance(topic, _FIXED) else _FIXED
+        self._topic = topic if isinstance(topic, bytes) or isinstance(topic, str) else plain
 
     def _publish_acked(self, msg, flags):
-        if not 2 <= flags <= 5:
-            raise ValueError("qos: 0, 1 or 2")
+        if not 2 <= flags <= 5 or not (
+            self._session or self._block and self._busy != _CALLBACK
+        ):
+            self._cannot_wait(flags)
         if self._tx.nagle:
             self._tx.prompt()  # it must not wait for the TCP ACK of what went before
         if self._session:
             return self._session.publish(self._name, msg, flags)
-        if not self._block or self._busy == _CALLBACK:
-            self._cannot_wait()
         self._enter()
         self._tx.pid = self._wire(self._next_pid())
         # From here on the caller's buffers hold the message: after an error it is forgotten.
@@ -356,8 +356,9 @@ class MQTTClient:
         # the stream back.
         self._ack = 0
         try:
-            while self._ack != ack and self._step():
-                pass
+            while self._ack != ack and ticks_diff(self._end, ticks_ms()) > 0:
+                self._idle(ticks_diff(self._end, ticks_ms()))
+                self._pump(False)
         except OSError:
             self._failed()
             if self._ack != ack:  # else it came with the end of the stream
@@ -370,14 +371,6 @@ class MQTTClient:
         if ack:
             raise MQTTException(_TIMEOUT, None, ack)
 
-    def _step(self):
-        # Wait until something comes, and pump once; False at the time `_end`.
-        left = ticks_diff(self._end, ticks_ms())
-        if left > 0:
-            self._idle(left)
-            self._pump(False)
-        return left > 0
-
     def _wire(self, pid):
         # The value whose big-endian bytes are the packet identifier on the wire.
         return pid >> 8 | (pid & 255) << 8 if self.protocol[_LITTLE] else pid
@@ -388,16 +381,6 @@ class MQTTClient:
             pid = self.pid = self.pid % 65535 + 1
             if not (self._session and self._session.uses(pid)):
                 return pid
-
-    def ping(self):
-        """Send PINGREQ; the answer is awaited by the keep-alive, not here."""
-        self._enter()
-        self._ping()
-        self._busy &= 2
-
-    def _ping(self):
-        self._n[_PINGS] += 1
-        self._tx.control(0xC0)
 
     # Receiving
 
@@ -421,7 +404,7 @@ class MQTTClient:
 
     def _idle(self, ms):
         # Until something may be read, and not longer than the keep-alive allows.
-        if not self._rx.whole():
+        if ms > 0 and not self._rx.whole():
             if self.keepalive:
                 ms = min(ms, self.keepalive * 125)
             self._tx.wait(1, min(ms, 1000))
@@ -441,7 +424,10 @@ class MQTTClient:
                 if tick and op >> 4 == 3:
                     break  # it is for the application
                 rx.start = rx.next
-                self._handle(op)
+                if op >> 4 == 3:
+                    self._on_publish(op)
+                elif op != 0xD0 or rx.n:  # PINGRESP says nothing
+                    self._on_ack(op)
                 n -= 1
                 if self._one and self._delivered or self._waiting and self._ack:
                     break
@@ -453,19 +439,16 @@ class MQTTClient:
             self._session.pump()
         return self._delivered
 
-    def _handle(self, op):
-        if op >> 4 == 3:
-            self._on_publish(op)
-        elif op == 0x40 and self._rx.n == 2:
-            op = self._pid(self._rx.p)
-            if self._session:
-                self._session.on_ack(4, self._wire(op))
-            elif self._wire(op) == self._waiting:
-                self._ack = 0x40
-            else:
-                self._n[_UNEXPECTED] += 1
-        elif op != 0xD0 or self._rx.n:  # PINGRESP says nothing
-            self._rare(op)
+    def _on_ack(self, op):
+        if op != 0x40 or self._rx.n != 2:
+            return self._rare(op)
+        op = self._wire(self._pid(self._rx.p))
+        if self._session:
+            self._session.on_ack(4, op)
+        elif op == self._waiting:
+            self._ack = 0x40
+        else:
+            self._n[_UNEXPECTED] += 1
 
     def _pid(self, i):
         # The packet identifier in the receive buffer at `i`, as it is on the wire.
@@ -481,17 +464,18 @@ class MQTTClient:
         rx = self._rx
         now = ticks_ms()
         if rx.heard:
-            self._asked = None
+            rx.asked = None
         quiet = ticks_diff(now, self._tx.time) >= self.keepalive * 500
-        if self._asked is not None:
-            if reading and ticks_diff(now, self._asked) >= self.keepalive * 500:
+        if rx.asked is not None:
+            if reading and ticks_diff(now, rx.asked) >= self.keepalive * 500:
                 raise self._lost(OSError(110))
         elif quiet or ticks_diff(now, rx.time) >= self.keepalive * 500:
             rx.heard = False
             quiet = True
-            self._asked = now
+            rx.asked = now
         if quiet:
-            self._ping()
+            self._n[_PINGS] += 1
+            self._tx.control(0xC0)
 
     def tick(self, timer=None):
         """What the keep-alive timer does: for those who have a timer of their own. It

@@ -1,10 +1,14 @@
-"""From no connection to a session that is taken up: CONNECT, CONNACK, timer.
+"""From no connection to a session that is taken up: stream, CONNECT, CONNACK, timer.
 
-Knows: sections 3.1 and 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded for
-each connection and given back after it: nobody needs it while connected.
+Knows: sockets; sections 3.1 and 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded
+for each connection and given back after it: nobody needs it while connected.
+
+A stream has `write(buf, off, n)`, `readinto(buf)`, `setblocking`, `close` with MicroPython's
+non-blocking meaning: None when nothing can be moved now.
 """
 
 import select
+import socket
 import sys
 from time import ticks_add, ticks_diff, ticks_ms
 
@@ -23,51 +27,40 @@ _CONNECTS = const(0)
 
 def connect(client, clean, timeout):
     """See MQTTClient.connect."""
-    _give_back("connect")
+    if sys.implementation.name == "micropython" and sys.modules.pop("umqtt_min.connect", None):
+        # Nothing but the function that runs keeps the module from now on.
+        delattr(sys.modules["umqtt_min"], "connect")
     if client._busy > 1:
         raise MQTTException(_BUSY)
+    session = client._session
     if clean is None:
-        clean = client.store is None
+        clean = not session
     if not (clean or client.client_id):
         raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
+    end = ticks_add(ticks_ms(), client._tmo if timeout is None else int(timeout * 1000))
     client._close()
     client._busy = 1
-    timeout = client._tmo if timeout is None else int(timeout * 1000)
     try:
-        _begin(client, clean, timeout)
+        if session and not clean and session.hopeless():
+            _login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
+            client.disconnect()
+            client._busy = 1
+            session.forget()
+        _login(client, clean, end)
+        client._n[_CONNECTS] += 1
+        # None: the version cannot tell; what we hold is resumed.
+        clean = clean or client.session_present is False
+        if session:
+            session.resume(clean)
+        elif clean and client._inbox:
+            client._inbox.in_clear()
+        if client.keepalive and client.timer is not False:
+            _start_timer(client)
     except BaseException as e:
         client._lost(e)
         raise
     client._busy = 0
     return bool(client.session_present)
-
-
-def _give_back(name):
-    # Nothing but the function that runs keeps the module from now on.
-    if sys.implementation.name == "micropython" and sys.modules.pop("umqtt_min." + name, None):
-        delattr(sys.modules["umqtt_min"], name)
-
-
-def _begin(client, clean, timeout):
-    end = ticks_add(ticks_ms(), timeout)
-    if not clean and client._session and client._session.hopeless():
-        _login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
-        client.disconnect()
-        client._busy = 1
-        client._session.forget()
-    _login(client, clean, end)
-    present = client.session_present
-    if present and clean:
-        raise MQTTException(_PROTOCOL, "session present after clean session [MQTT-3.2.2-1]")
-    client._n[_CONNECTS] += 1
-    # None: the version cannot tell; what we hold is resumed.
-    fresh = clean or present is False
-    if client._session:
-        client._session.resume(fresh)
-    elif fresh and client._inbox:
-        client._inbox.in_clear()
-    if client.keepalive and client.timer is not False:
-        _start_timer(client)
 
 
 def _start_timer(client):
@@ -86,44 +79,75 @@ def _start_timer(client):
 
 
 def _login(client, clean, end):
-    _use(client, _open(client, max(1, ticks_diff(end, ticks_ms()))))
-    _send(client, clean)
-    code = _connack(client, end)
-    if code:
-        raise MQTTException(code)
-
-
-def _open(client, timeout):
+    # A new stream, CONNECT, and CONNACK without an error.
+    ms = max(1, ticks_diff(end, ticks_ms()))
     if client.connector:
-        return client.connector(client.server, client.port, timeout)
-    from .stream import connect
-
-    _give_back("stream")
-    return connect(client, timeout)
-
-
-def _use(client, sock):
-    # A stream that has neither sent nor received anything.
+        sock = client.connector(client.server, client.port, ms)
+    else:
+        sock = _open(client, end)
     tx = client._tx
     rx = client._rx
     client.sock = tx.sock = sock
-    client.connected = True
-    tx.nagle = rx.heard = True
-    rx.start = rx.end = client.piece = 0
-    tx.time = rx.time = ticks_ms()
+    client.connected = tx.nagle = rx.heard = True
+    rx.start = rx.end = 0
+    rx.time = ticks_ms()
     try:
-        poll = select.poll()
-        poll.register(sock, 1)
+        tx.poll = select.poll()
+        tx.poll.register(sock, 1)
     except (OSError, TypeError, ValueError, AttributeError):
-        poll = None  # an injected stream that the port cannot poll
-    tx.poll = poll
+        tx.poll = None  # an injected stream that the port cannot poll
+    _send(client, clean)
+    _connack(client, clean, end)
+
+
+def _open(client, end):
+    # The TCP or TLS connection that `client` asks for, until `end`; only the name look-up
+    # cannot be bounded.
+    ssl = client.ssl
+    name = client.server
+    if ssl and not hasattr(ssl, "wrap_socket") or client.ssl_params:
+        from .tls import context
+
+        ssl, name = context(client.ssl_params or {}, name)
+    info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]
+    sock = socket.socket(info[0], info[1], info[2])
+    try:
+        sock.setblocking(False)
+        try:
+            sock.connect(info[-1])
+        except OSError as e:
+            if e.args[0] not in (115, 119, 112):  # EINPROGRESS of Linux, lwIP and others
+                raise
+        _writable(sock, end)
+        if ssl:
+            from .tls import handshake
+
+            return handshake(sock, ssl, name)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _writable(sock, end):
+    # A refused connection shows as POLLERR or POLLHUP; the next read tells why.
+    poller = select.poll()
+    poller.register(sock, 4)
+    while True:
+        left = ticks_diff(end, ticks_ms())
+        if left <= 0:
+            raise OSError(110)
+        for _, event in poller.poll(min(left, 500)):
+            if event & 24:
+                sock.readinto(bytearray(1))
+                raise OSError(111)
+            return
 
 
 # CONNECT and CONNACK
 
 
 def _send(client, clean):
-    name = client.protocol[0]
     flags = 2 if clean else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None:
@@ -135,7 +159,7 @@ def _send(client, clean):
     if client.pswd is not None:
         flags |= 0x40
         fields.append(client.pswd)
-    packet = bytearray(5) + name
+    packet = bytearray(5) + client.protocol[0]
     packet += bytes((flags, client.keepalive >> 8, client.keepalive & 255))
     for field in fields:
         packet += bytes((len(field) >> 8, len(field) & 255))
@@ -144,8 +168,8 @@ def _send(client, clean):
     client._tx.send(packet, n, len(packet) - n)
 
 
-def _connack(client, end):
-    # The return code. CONNACK is the first packet of a broker [MQTT-3.2.0-1].
+def _connack(client, clean, end):
+    # CONNACK is the first packet of a broker.
     rx = client._rx
     while True:
         # At its first byte: a PUBLISH larger than the buffer would be handed on in pieces.
@@ -159,7 +183,12 @@ def _connack(client, end):
             if rx.fill():
                 continue
         except OSError as e:
-            raise _hung_up(client, e)
+            if e.args and e.args[0] in (104, 32, 103):
+                from .reasons import hint
+
+                # Some brokers answer what they do not like by hanging up without a word.
+                raise MQTTException(_CLOSED, hint(client))
+            raise
         if left <= 0:
             raise MQTTException(_TIMEOUT, "no CONNACK")
         client._tx.wait(1, min(left, 500))
@@ -170,16 +199,8 @@ def _connack(client, end):
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     client.session_present = None  # 3.1 and the draft cannot tell
     if client.protocol[5]:
-        if flags and code:
-            raise MQTTException(_PROTOCOL, "session present in a refusal [MQTT-3.2.2-4]")
         client.session_present = bool(flags)
-    return code
-
-
-def _hung_up(client, e):
-    # Some brokers answer what they do not like by hanging up without a word.
-    if e.args and e.args[0] in (104, 32, 103):
-        from .reasons import hint
-
-        return MQTTException(_CLOSED, hint(client))
-    return e
+        if flags and (clean or code):
+            raise MQTTException(_PROTOCOL, "session present [MQTT-3.2.2-%d]" % (4 if code else 1))
+    if code:
+        raise MQTTException(code)

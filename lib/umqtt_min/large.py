@@ -169,7 +169,6 @@ class Large:
             c.piece = self._size - len(self._last)
             call(c, self._topic, self._last, self._op & 15, 0)
             c._n[_RECEIVED] += 1
-            c.piece = 0
             c._delivered = self._op
         if qos:
             acknowledge(c, self._op, self._pid)

@@ -1,23 +1,39 @@
-"""Methods of MQTTClient that are loaded into the class when they are first used.
+"""What is loaded when it is first used: names of the package, members of MQTTClient.
 
-Knows: which method is in which module. Never knows: what they do. Each is a plain
-function there, whose first argument is the client.
+Knows: what is in which module. Never knows: what it does. A method is a plain function
+there, whose first argument is the client; the rest are what attributes are at first.
 """
 
 from .client import MQTTClient
 
+_NAMES = {
+    "FileStore": "store",
+    "FlashStore": "store",
+    "RAMStore": "ram",
+    "MQTT_3_1": "legacy",
+    "MQIPDP_2": "legacy",
+}
+
 _WHERE = {
     "subscribe": ("subscribe", "unsubscribe"),
     "arguments": ("set_last_will", "_check_arguments", "_check_name", "_odd", "_cannot_wait"),
-    "receive": ("set_callback", "wait_msg", "_on_publish"),
-    "rare": ("_rare",),
+    "receive": ("set_callback", "wait_msg", "_on_publish", "cb", "_heard", "_views", "on_oversize"),
+    "rare": ("_rare", "ping"),
     "inbox": ("_seen", "_known"),
     "large": ("_send_large", "_large"),
-    "views": ("set_view_callback", "_hand"),
+    "views": ("set_view_callback", "_hand", "piece"),
     "session": ("_begin_session",),
     "backlog": ("flush", "confirm", "republish"),
     "publisher": ("publisher",),
 }  # fmt: skip
+
+
+def named(name):
+    """What `umqtt_min.name` is: the value of its __getattr__()."""
+    module = _NAMES.get(name)
+    if module is None:
+        raise AttributeError("umqtt_min has no %s" % name)
+    return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
 
 
 def find(client, name):

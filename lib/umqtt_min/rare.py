@@ -1,13 +1,21 @@
-"""The packets that come seldom: answers to SUBSCRIBE, acknowledgements of QoS 2, what is wrong.
+"""Seldom packets: PINGREQ by hand, answers to SUBSCRIBE, acknowledgements of QoS 2, what is wrong.
 
 Knows: which of them the broker may send. Loaded with the first of them. What is in flight
 is session.py's where there is a store.
 """
 
 from .protocol import STRICT
-from .subscribe import on_suback
 
 _UNEXPECTED = 8  # as in counters.py
+_PINGS = 10
+
+
+def ping(self):
+    """Send PINGREQ; the answer is awaited by the keep-alive, not here."""
+    self._enter()
+    self._n[_PINGS] += 1
+    self._tx.control(0xC0)
+    self._busy &= 2
 
 
 def _rare(self, op):
@@ -20,6 +28,8 @@ def _rare(self, op):
             self._bad("length of an acknowledgement")
         _on_ack(self, t, self._pid(self._rx.p))
     elif t == 9 or t == 11:
+        from .subscribe import on_suback
+
         on_suback(self, t)
     elif t != 13:
         self._bad("packet type %d" % t)

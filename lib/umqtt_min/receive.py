@@ -14,6 +14,12 @@ _MAIN = const(1)
 _CALLBACK = const(2)
 _RECEIVED = const(5)
 
+# Attributes of MQTTClient.
+cb = None
+on_oversize = None  # f(bytes): a message beyond max_message was drained
+_views = None  # the callback that is given views
+_heard = None  # the last topic that was checked
+
 
 def set_callback(self, f):
     """f(topic, msg) is called with bytes for each message received; None: nothing is.

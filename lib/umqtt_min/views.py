@@ -8,6 +8,8 @@ from .receive import called, hear, listener
 _CALLBACK = 2  # as in client.py
 _RECEIVED = 5  # as in counters.py
 
+piece = 0  # an attribute of MQTTClient: see set_view_callback()
+
 
 def set_view_callback(self, f):
     """f(topic, payload, flags, left) is called for each message, and nothing is copied.
@@ -29,6 +31,7 @@ def _hand(self, topic, at, op):
         hear(self, topic)
     self._n[_RECEIVED] += 1
     at = self._rx.rungs[0][at : self._rx.next]
+    self.piece = 0
     call(self, topic, at, op & 15, 0)
 
 

@@ -13,8 +13,8 @@ from time import sleep_ms, ticks_diff, ticks_ms
 
 from micropython import const
 
-TYPE_CHECKING = const(0)  # see client.py
-if TYPE_CHECKING:
+_TYPING = const(0)  # see client.py
+if _TYPING:
     from typing import Any
 
 _STALL = const(12)  # as in counters.py
@@ -38,7 +38,7 @@ def header(buf, op, n):
 
 
 class Sender:
-    """One packet after another into the stream of `client`.
+    """One packet after another into the stream of `client`, since connect.py set it.
 
     size: bytes of topic and payload that go out in one write.
     """
@@ -48,14 +48,12 @@ class Sender:
     left = 0  # bytes of the packet under way that are not out yet
     patient = True  # False in a timer's callback: what does not go out now stays
     topic = None  # the topic that lies in the buffer already
+    nagle = True  # as sockets are; see prompt()
+    pid = 0
 
     def __init__(self, client, size):
         self.client = client
-        self.buf = self._out = bytearray(size + 5)
-        self._ctl = bytearray(4)
-        self.nagle = True  # as sockets are; see prompt()
-        self.pid = self._off = 0
-        self.time = ticks_ms()  # at the end of the last packet
+        self.buf = bytearray(size + 5)
 
     def publish(self, op, topic, msg):
         """Send a PUBLISH from the caller's buffers, in one write where it fits.
@@ -69,7 +67,11 @@ class Sender:
         if n + 2 > len(self.buf):
             return self.client._send_large(op, topic, msg)
         if topic is not self.topic:
-            self._put(topic, i)
+            # It stays where it is for the next message, if nobody can change it meanwhile.
+            self.topic = topic if isinstance(topic, bytes) else None
+            self.buf[5] = len(topic) >> 8
+            self.buf[6] = len(topic) & 255
+            self.buf[7:i] = topic
         if op & 6:
             self.buf[i] = self.pid >> 8
             self.buf[i + 1] = self.pid & 255
@@ -79,13 +81,6 @@ class Sender:
         i = header(self.buf, op, n - 5)
         n -= i
         self.send(self.buf, i, n)
-
-    def _put(self, topic, end):
-        # It stays where it is for the next message, if nobody can change it meanwhile.
-        self.topic = topic if isinstance(topic, bytes) else None
-        self.buf[5] = len(topic) >> 8
-        self.buf[6] = len(topic) & 255
-        self.buf[7:end] = topic
 
     def prompt(self):
         """Switch Nagle's algorithm off for this connection, where the stream can.
@@ -105,7 +100,7 @@ class Sender:
         """Send a packet of two bytes, or of four with `pid` (as on the wire)."""
         if self.left:
             self.drain()
-        c = self._ctl
+        c = self.buf  # the room for the fixed header of a PUBLISH is enough
         c[0] = op
         c[1] = 2 if pid else 0
         c[2] = pid >> 8
@@ -121,7 +116,7 @@ class Sender:
         self.left = n
         if self.write() and self.patient:
             self.drain()
-        self.time = ticks_ms()
+        self.time = ticks_ms()  # at the end of the last packet
 
     def write(self):
         """One attempt; returns how many bytes are left. After a short write the
@@ -162,76 +157,74 @@ class Sender:
 
 
 class Receiver:
-    """Bytes from the stream, cut into packets, for `client`.
+    """Bytes from the stream, cut into packets, for `client`, since connect.py set it.
 
     size: the longest packet in bytes that is received whole.
+
+    Where reads may land: readinto() takes no offset and a slice would allocate, so that
+    views of the buffer are made once, one per rung of `step` bytes. The packet at the head
+    begins below the second rung, so that `size` bytes of it end below the last but one.
     """
 
     big: "Any" = None  # the large.Large that is on its way in
+    asked = None  # when the PINGREQ was sent that is not answered
 
     def __init__(self, client, size):
         self.client = client
-        self.p = self.n = 0  # body of the packet that whole() found, and its length
-        self.next = 0  # its end
-        self.start = self.end = 0  # what has been read and not been taken
-        self.time = ticks_ms()  # when the last byte came
-        self.heard = True  # something came since this was last cleared
         self.step = size // _RUNGS
-        self.buf = bytearray(size + self.step)
-        # Where reads may land: readinto() takes no offset and a slice would
-        # allocate, so that views of the buffer are made once, one per rung.
-        mv = memoryview(self.buf)
-        self.rungs = [mv[i * self.step :] for i in range(_RUNGS + 1)]
+        self.buf = bytearray((_RUNGS + 2) * self.step)
+        view = memoryview(self.buf)
+        self.rungs = [view]
+        while len(self.rungs) < _RUNGS + 2:
+            view = view[self.step :]
+            self.rungs.append(view)
 
     def whole(self):
-        """The first byte of the packet at the head of the buffer, 0 if it is not whole."""
-        p = self.start + 2
-        if p > self.end or self.big:
-            return 0
-        n = self.buf[p - 1]
-        if self.buf[p - 2] < 16:
-            self.client._bad("packet type 0 [MQTT 3.1.1, 2.2.1]")
-        if n > 127:
-            n = self._length(p, n & 127)
-            if n < 0:
+        """The first byte of the packet at the head of the buffer, 0 if it is not whole.
+
+        Then `p` is where its body begins, `n` how long that is, `next` its end.
+        """
+        p = self.start + 1
+        n = shift = 0
+        while True:
+            if p >= self.end or self.big:
                 return 0
-            p += 1 if n < 16384 else 2 if n < 2097152 else 3
+            b = self.buf[p]
+            p += 1
+            n |= (b & 127) << shift
+            shift += 7
+            if b < 128:
+                break
+            if shift == 28 or self.buf[self.start] < 16:
+                self.client._bad("fixed header")
+        if self.buf[self.start] < 16 or not b and shift > 7:
+            self.client._bad("fixed header")
         self.p = p
         self.n = n
         self.next = p = p + n
-        return self.buf[self.start] if p <= self.end else self._part()
-
-    def _length(self, i, n):
-        # The rest of a Remaining Length; -1 if bytes are missing [MQTT 3.1.1, 2.2.3].
-        shift = 7
-        while i < self.end:
-            b = self.buf[i]
-            n |= (b & 127) << shift
-            if b < 128:
-                return n if b else self.client._bad("Remaining Length")
-            i += 1
-            shift += 7
-            if shift == 28:
-                self.client._bad("Remaining Length")
-        return -1
-
-    def _part(self):
-        # A packet that is not whole yet. One that cannot become whole here is
-        # received apart, if it is a PUBLISH.
-        if self.next - self.start > _RUNGS * self.step:
-            self.client._large()
+        if p <= self.end:
+            return self.buf[self.start]
+        if p - self.start > _RUNGS * self.step:
+            self.client._large()  # it is received apart, if it is a PUBLISH
         return 0
 
     def fill(self):
         """Read what is there behind what is left; returns 0 if nothing came. OSError."""
         if self.big:
             return self.big.more()
-        n = 0
+        i = self.start // self.step
         if self.start == self.end:
-            self.start = self.end = 0
-        else:
-            n = self._align()
-        n = self.read(self.rungs[n])
+            self.start = self.end = i = 0
+        elif i:
+            # The head of a packet, down to below the second rung.
+            self.buf[: len(self.rungs[i])] = self.rungs[i]
+            i *= self.step
+            self.start -= i
+            self.end -= i
+        i = (self.end + self.step - 1) // self.step
+        n = self.read(self.rungs[i])
+        if i * self.step != self.end:
+            self.buf[self.end : self.end + len(self.rungs[i])] = self.rungs[i]
         self.end += n
         return n
 
@@ -239,36 +232,9 @@ class Receiver:
         """Read into `view`; returns how much, 0 if nothing came. OSError at the end."""
         view = self.client.sock.readinto(view)  # how many, from here on
         if view:
-            self.heard = True
-            self.time = ticks_ms()
+            self.heard = True  # something came since this was last cleared
+            self.time = ticks_ms()  # when the last byte came
             return view
         if view is None:
             return 0
         raise self.client._lost(OSError(104))
-
-    def _align(self):
-        # Move the beginning of a packet so that it ends where a view begins; returns
-        # that view's number. Down it is one copy from the view before it, which is
-        # moved as a whole; up, byte by byte: that is rare.
-        g = (self.end - self.start + self.step - 1) // self.step
-        d = g * self.step - self.end
-        i = self.start // self.step
-        if i * self.step + d < 0 and g < _RUNGS:
-            g += 1
-            d += self.step
-        self._move(self.rungs[i], i * self.step + d, d)
-        self.start += d
-        self.end += d
-        return g
-
-    def _move(self, view, to, d):
-        # A view, moved to `to`, or the bytes from start to end by d, up or down.
-        if d < 0 <= to:
-            self.buf[to : to + len(view)] = view
-            return
-        to = self.end - self.start if d else 0
-        i = self.end - 1 if d > 0 else self.start
-        while to:
-            self.buf[i + d] = self.buf[i]
-            i += -1 if d > 0 else 1
-            to -= 1
