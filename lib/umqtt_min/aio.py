@@ -89,7 +89,7 @@ class _Core(_Client):
             if not self._tx.left:
                 self._session.pump()
         except BaseException:
-            self._failed()
+            self._lost()
             raise
         self._busy = 0
 
@@ -109,7 +109,7 @@ class _Core(_Client):
         try:
             self._waiting = send(self, op, wanted, codes)
         except BaseException:
-            self._failed()
+            self._lost()
             raise
         self._busy = 0
 
@@ -296,7 +296,7 @@ class MQTTClient:
             self._check()
             if _left(end) <= 0:
                 if self.connected:
-                    self.core._failed()  # half a packet is out: nothing else can follow it
+                    self.core._lost()  # half a packet is out: nothing else can follow it
                 raise OSError(ETIMEDOUT)
             await _sleep(_POLL)
             if self.connected:

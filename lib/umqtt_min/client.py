@@ -100,7 +100,6 @@ class MQTTClient:
     """
 
     # What most clients never set costs nothing in each of them.
-    session_present = None
     lw_topic = None
     sock: "Any" = None
     connected = False  # True between connect() and the end of the connection
@@ -181,6 +180,7 @@ class MQTTClient:
         cb: Any
         on_oversize: Any
         piece: int
+        session_present: Any
         _views: Any
         _heard: Any
 
@@ -200,7 +200,7 @@ class MQTTClient:
         def _complete(self): ...
         def _check_name(self, topic, limit): ...
         def _cannot_wait(self, flags): ...
-        def _odd(self, what): ...
+        def _odd(self, s): ...
         def _send_large(self, op, topic, msg): ...
         def _large(self): ...
         def _rare(self, op): ...
@@ -253,7 +253,9 @@ class MQTTClient:
     def _close(self):
         sock = self.sock
         self.connected = False
-        self.sock = self._tx.sock = self._rx.big = None
+        self.sock = self._tx.sock = None
+        if self._rx.big:
+            self._rx.big = None
         self._busy = self._tx.left = self._waiting = 0
         if self._alarm:
             self._alarm.deinit()
@@ -264,29 +266,24 @@ class MQTTClient:
             except OSError:
                 pass
 
-    def _lost(self, e):
-        # The connection ends because of `e`; who calls raises it.
+    def _lost(self, e=None):
+        # The connection ends because of `e`, and whoever calls raises it. Where a name for it
+        # would cost a frame from the heap there is no `e`; it may have ended already.
         if self.sock:
             self._n[_CLOSED] += 1
+        elif e is None:
+            self._busy = 0
+            return
         self._error = 104
-        if isinstance(e, MQTTException):
-            self._n[_LAST_ERROR] = 1000 + e.reason
-        elif isinstance(e, OSError):
-            if e.args and isinstance(e.args[0], int):
-                self._error = e.args[0]
-            self._n[_LAST_ERROR] = self._error
+        if isinstance(e, OSError) and e.args and isinstance(e.args[0], int):
+            self._error = e.args[0]
+        self._n[_LAST_ERROR] = 1000 + e.reason if isinstance(e, MQTTException) else self._error
         self._close()
         return e
 
-    def _failed(self):
-        # As _lost(), where a name for the exception would cost a frame from the heap.
-        if self.sock:
-            self._lost(OSError(104))
-        self._busy = 0
-
-    def _bad(self, what):
-        # The broker broke the protocol [MQTT-4.8.0-1]: `what` is a statement or packet.
-        raise self._lost(MQTTException(_PROTOCOL, what))
+    def _bad(self, detail):
+        # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
+        raise self._lost(MQTTException(_PROTOCOL, detail))
 
     def _enter(self):
         # Take the stream for a packet; `_busy &= 2` gives it back.
@@ -334,7 +331,7 @@ class MQTTClient:
             self._session or self._block and self._busy != _CALLBACK
         ):
             self._cannot_wait(flags)
-        if self._tx.nagle:
+        if not self._tx.quick:
             self._tx.prompt()  # it must not wait for the TCP ACK of what went before
         if self._session:
             return self._session.publish(self._name, msg, flags)
@@ -351,25 +348,25 @@ class MQTTClient:
         self._n[_ACKED] += 1
         return self.pid
 
-    def _await(self, ack):
-        # Pump until the acknowledgement `ack` of `_waiting` is in, or it is `_end`; gives
+    def _await(self, op):
+        # Pump until the acknowledgement `op` of `_waiting` is in, or it is `_end`; gives
         # the stream back.
         self._ack = 0
         try:
-            while self._ack != ack and ticks_diff(self._end, ticks_ms()) > 0:
+            while self._ack != op and ticks_diff(self._end, ticks_ms()) > 0:
                 self._idle(ticks_diff(self._end, ticks_ms()))
                 self._pump(False)
         except OSError:
-            self._failed()
-            if self._ack != ack:  # else it came with the end of the stream
+            self._lost()
+            if self._ack != op:  # else it came with the end of the stream
                 raise
         except BaseException:
-            self._failed()
+            self._lost()
             raise
-        ack = self._ack != ack and self._waiting
+        op = self._ack != op and self._waiting
         self._busy = self._waiting = 0
-        if ack:
-            raise MQTTException(_TIMEOUT, None, ack)
+        if op:
+            raise MQTTException(_TIMEOUT, None, op)
 
     def _wire(self, pid):
         # The value whose big-endian bytes are the packet identifier on the wire.
@@ -397,7 +394,7 @@ class MQTTClient:
         try:
             op = self._pump(False)
         except BaseException:
-            self._failed()
+            self._lost()
             raise
         self._busy = 0
         return op or None
@@ -434,7 +431,7 @@ class MQTTClient:
             elif not rx.fill():
                 break
         if self.keepalive and not self._tx.left:
-            self._keep_alive(not op)
+            self._keep_alive(op)
         if self._session and not tick:
             self._session.pump()
         return self._delivered
@@ -450,24 +447,24 @@ class MQTTClient:
         else:
             self._n[_UNEXPECTED] += 1
 
-    def _pid(self, i):
-        # The packet identifier in the receive buffer at `i`, as it is on the wire.
-        i = self._rx.buf[i] << 8 | self._rx.buf[i + 1]
-        return i or self._bad("packet identifier 0 [MQTT-2.3.1-1]")
+    def _pid(self, p):
+        # The packet identifier in the receive buffer at `p`, as it is on the wire.
+        p = self._rx.buf[p] << 8 | self._rx.buf[p + 1]
+        return p or self._bad("packet identifier 0 [MQTT-2.3.1-1]")
 
     # The keep-alive. It reckons with ticks_ms: ticks of the timer get lost, it only wakes.
 
-    def _keep_alive(self, reading):
+    def _keep_alive(self, op):
         # PINGREQ after half the keep-alive without sending or without receiving; not
         # a byte in another half: OSError, the link is dead [MQTT-3.1.2-23].
-        # reading: False where bytes may wait that cannot be read now.
+        # op: not 0 where bytes may wait that cannot be read now.
         rx = self._rx
         now = ticks_ms()
         if rx.heard:
             rx.asked = None
         quiet = ticks_diff(now, self._tx.time) >= self.keepalive * 500
         if rx.asked is not None:
-            if reading and ticks_diff(now, rx.asked) >= self.keepalive * 500:
+            if not op and ticks_diff(now, rx.asked) >= self.keepalive * 500:
                 raise self._lost(OSError(110))
         elif quiet or ticks_diff(now, rx.time) >= self.keepalive * 500:
             rx.heard = False
@@ -488,10 +485,10 @@ class MQTTClient:
             # No room to write: a tick does not wait for it.
             if not (self._tx.left and self._tx.write()):
                 if self._busy & 2:
-                    self._keep_alive(False)  # the receive buffer is in use
+                    self._keep_alive(1)  # the receive buffer is in use
                 else:
                     self._pump(True)
         except Exception:
-            self._failed()  # the next call of the application says so
+            self._lost()  # the next call of the application says so
         self._tx.patient = True
         self._busy &= 2

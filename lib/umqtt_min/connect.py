@@ -88,8 +88,8 @@ def _login(client, clean, end):
     tx = client._tx
     rx = client._rx
     client.sock = tx.sock = sock
-    client.connected = tx.nagle = rx.heard = True
-    rx.start = rx.end = 0
+    client.connected = rx.heard = True
+    rx.start = rx.end = tx.quick = 0
     rx.time = ticks_ms()
     try:
         tx.poll = select.poll()

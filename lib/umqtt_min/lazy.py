@@ -17,7 +17,10 @@ _NAMES = {
 _WHERE = {
     "subscribe": ("subscribe", "unsubscribe"),
     "arguments": ("set_last_will", "_check_arguments", "_check_name", "_odd", "_cannot_wait"),
-    "receive": ("set_callback", "wait_msg", "_on_publish", "cb", "_heard", "_views", "on_oversize"),
+    "receive": (
+        ("set_callback", "wait_msg", "_on_publish")
+        + ("cb", "_heard", "_views", "on_oversize", "session_present")
+    ),
     "rare": ("_rare", "ping"),
     "inbox": ("_seen", "_known"),
     "large": ("_send_large", "_large"),

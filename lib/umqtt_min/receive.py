@@ -19,6 +19,7 @@ cb = None
 on_oversize = None  # f(bytes): a message beyond max_message was drained
 _views = None  # the callback that is given views
 _heard = None  # the last topic that was checked
+session_present = None
 
 
 def set_callback(self, f):
@@ -109,7 +110,7 @@ def called(self):
 
 def acknowledge(self, op, pid):
     """After the callback has returned; a QoS 2 id is durable before PUBREC."""
-    if self._tx.nagle:
+    if not self._tx.quick:
         self._tx.prompt()  # the next acknowledgement must not wait for this one's TCP ACK
     if op & 4:
         self._inbox.in_add(pid)

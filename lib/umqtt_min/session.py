@@ -144,7 +144,7 @@ class Session:
             else:
                 self.pump()
         except OSError:
-            c._failed()
+            c._lost()
             return
         c._busy = self._busy
 

@@ -19,6 +19,7 @@ if _TYPING:
 
 _STALL = const(12)  # as in counters.py
 _RUNGS = const(4)
+_QUICK = const(16)  # messages of QoS 0
 
 
 def header(buf, op, n):
@@ -40,7 +41,7 @@ def header(buf, op, n):
 class Sender:
     """One packet after another into the stream of `client`, since connect.py set it.
 
-    size: bytes of topic and payload that go out in one write.
+    buffer_size: bytes of topic and payload that go out in one write.
     """
 
     sock: "Any" = None
@@ -48,12 +49,12 @@ class Sender:
     left = 0  # bytes of the packet under way that are not out yet
     patient = True  # False in a timer's callback: what does not go out now stays
     topic = None  # the topic that lies in the buffer already
-    nagle = True  # as sockets are; see prompt()
+    quick = 0  # so many messages of QoS 0 until Nagle's algorithm is on again; 0: it is
     pid = 0
 
-    def __init__(self, client, size):
+    def __init__(self, client, buffer_size):
         self.client = client
-        self.buf = bytearray(size + 5)
+        self.buf = bytearray(buffer_size + 5)
 
     def publish(self, op, topic, msg):
         """Send a PUBLISH from the caller's buffers, in one write where it fits.
@@ -77,23 +78,26 @@ class Sender:
             self.buf[i + 1] = self.pid & 255
             i += 2
             n += 2
+        elif self.quick:
+            self.quick -= 1
+            self.prompt(0)
         self.buf[i:n] = msg
         i = header(self.buf, op, n - 5)
         n -= i
         self.send(self.buf, i, n)
 
-    def prompt(self):
-        """Switch Nagle's algorithm off for this connection, where the stream can.
+    def prompt(self, quick=_QUICK):
+        """Switch Nagle's algorithm off, where the stream can; prompt(0): on, if it is time.
 
         It holds a small packet back until the one before it is acknowledged by TCP:
         good for a burst at QoS 0, 40 ms of delay where several packets or pieces go
         out and are waited for.
         """
-        if self.nagle:
-            self.nagle = False
+        if not self.quick:
+            self.quick = quick
             try:
-                self.sock.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY
-            except (OSError, AttributeError):
+                self.sock.setsockopt(6, 1, 1 if quick else 0)  # IPPROTO_TCP, TCP_NODELAY
+            except Exception:  # a stream without it is as good
                 pass
 
     def control(self, op, pid=0):
@@ -124,7 +128,7 @@ class Sender:
         try:
             n = self.sock.write(self._out, self._off, self.left)
         except BaseException:
-            self.client._failed()
+            self.client._lost()
             raise
         if n:
             self._off += n
@@ -142,7 +146,7 @@ class Sender:
             if self.write() != n:
                 t = ticks_ms()
             elif stall > self.client._tmo:
-                self.client._failed()
+                self.client._lost()
                 raise OSError(110)
 
     def wait(self, event, ms):
@@ -159,19 +163,19 @@ class Sender:
 class Receiver:
     """Bytes from the stream, cut into packets, for `client`, since connect.py set it.
 
-    size: the longest packet in bytes that is received whole.
+    buffer_size: the longest packet in bytes that is received whole.
 
     Where reads may land: readinto() takes no offset and a slice would allocate, so that
     views of the buffer are made once, one per rung of `step` bytes. The packet at the head
-    begins below the second rung, so that `size` bytes of it end below the last but one.
+    begins below the second rung, so that `buffer_size` bytes of it end below the last but one.
     """
 
     big: "Any" = None  # the large.Large that is on its way in
     asked = None  # when the PINGREQ was sent that is not answered
 
-    def __init__(self, client, size):
+    def __init__(self, client, buffer_size):
         self.client = client
-        self.step = size // _RUNGS
+        self.step = buffer_size // _RUNGS
         self.buf = bytearray((_RUNGS + 2) * self.step)
         view = memoryview(self.buf)
         self.rungs = [view]
@@ -228,13 +232,13 @@ class Receiver:
         self.end += n
         return n
 
-    def read(self, view):
-        """Read into `view`; returns how much, 0 if nothing came. OSError at the end."""
-        view = self.client.sock.readinto(view)  # how many, from here on
-        if view:
+    def read(self, buf):
+        """Read into `buf`; returns how much, 0 if nothing came. OSError at the end."""
+        n = self.client.sock.readinto(buf)
+        if n:
             self.heard = True  # something came since this was last cleared
             self.time = ticks_ms()  # when the last byte came
-            return view
-        if view is None:
+            return n
+        if n is None:
             return 0
         raise self.client._lost(OSError(104))
