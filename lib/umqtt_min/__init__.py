@@ -12,6 +12,6 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    from .lazy import named
+    from .lazy import find
 
-    return named(name)
+    return find(None, name)

@@ -399,12 +399,12 @@ class MQTTClient:
         self._busy = 0
         return op or None
 
-    def _idle(self, ms):
+    def _idle(self, timeout):
         # Until something may be read, and not longer than the keep-alive allows.
-        if ms > 0 and not self._rx.whole():
+        if timeout > 0 and not self._rx.whole():
             if self.keepalive:
-                ms = min(ms, self.keepalive * 125)
-            self._tx.wait(1, min(ms, 1000))
+                timeout = min(timeout, self.keepalive * 125)
+            self._tx.wait(1, min(timeout, 1000))
 
     def _pump(self, tick):
         # All that has arrived; in a tick it stops before a PUBLISH.

@@ -8,9 +8,8 @@ non-blocking meaning: None when nothing can be moved now.
 """
 
 import select
-import socket
 import sys
-from time import ticks_add, ticks_diff, ticks_ms
+import time
 
 from micropython import const
 
@@ -25,7 +24,7 @@ _CLOSED = const(22)
 _CONNECTS = const(0)
 
 
-def connect(client, clean, timeout):
+def connect(client, clean_session, timeout):
     """See MQTTClient.connect."""
     if sys.implementation.name == "micropython" and sys.modules.pop("umqtt_min.connect", None):
         # Nothing but the function that runs keeps the module from now on.
@@ -33,26 +32,26 @@ def connect(client, clean, timeout):
     if client._busy > 1:
         raise MQTTException(_BUSY)
     session = client._session
-    if clean is None:
-        clean = not session
-    if not (clean or client.client_id):
+    if clean_session is None:
+        clean_session = not session
+    if not (clean_session or client.client_id):
         raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
-    end = ticks_add(ticks_ms(), client._tmo if timeout is None else int(timeout * 1000))
+    end = time.ticks_add(time.ticks_ms(), client._tmo if timeout is None else int(timeout * 1000))
     client._close()
     client._busy = 1
     try:
-        if session and not clean and session.hopeless():
+        if session and not clean_session and session.hopeless():
             _login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
             client.disconnect()
             client._busy = 1
             session.forget()
-        _login(client, clean, end)
+        _login(client, clean_session, end)
         client._n[_CONNECTS] += 1
         # None: the version cannot tell; what we hold is resumed.
-        clean = clean or client.session_present is False
+        clean_session = clean_session or client.session_present is False
         if session:
-            session.resume(clean)
-        elif clean and client._inbox:
+            session.resume(clean_session)
+        elif clean_session and client._inbox:
             client._inbox.in_clear()
         if client.keepalive and client.timer is not False:
             _start_timer(client)
@@ -78,9 +77,9 @@ def _start_timer(client):
     client._alarm.init(period=max(client.keepalive * 125, 50), callback=client.tick)
 
 
-def _login(client, clean, end):
+def _login(client, clean_session, end):
     # A new stream, CONNECT, and CONNACK without an error.
-    ms = max(1, ticks_diff(end, ticks_ms()))
+    ms = max(1, time.ticks_diff(end, time.ticks_ms()))
     if client.connector:
         sock = client.connector(client.server, client.port, ms)
     else:
@@ -90,14 +89,14 @@ def _login(client, clean, end):
     client.sock = tx.sock = sock
     client.connected = rx.heard = True
     rx.start = rx.end = tx.quick = 0
-    rx.time = ticks_ms()
+    rx.time = time.ticks_ms()
     try:
         tx.poll = select.poll()
         tx.poll.register(sock, 1)
     except (OSError, TypeError, ValueError, AttributeError):
         tx.poll = None  # an injected stream that the port cannot poll
-    _send(client, clean)
-    _connack(client, clean, end)
+    _send(client, clean_session)
+    _connack(client, clean_session, end)
 
 
 def _open(client, end):
@@ -109,16 +108,29 @@ def _open(client, end):
         from .tls import context
 
         ssl, name = context(client.ssl_params or {}, name)
+    import socket
+
     info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]
     sock = socket.socket(info[0], info[1], info[2])
     try:
+        poller = select.poll()
+        poller.register(sock, 4)
         sock.setblocking(False)
         try:
             sock.connect(info[-1])
         except OSError as e:
             if e.args[0] not in (115, 119, 112):  # EINPROGRESS of Linux, lwIP and others
                 raise
-        _writable(sock, end)
+        ready = None
+        while not ready:
+            ms = time.ticks_diff(end, time.ticks_ms())
+            if ms <= 0:
+                raise OSError(110)
+            ready = poller.poll(min(ms, 500))
+        if ready[0][1] & 24:
+            # POLLERR or POLLHUP: the connection is refused; reading tells why.
+            sock.readinto(bytearray(1))
+            raise OSError(111)
         if ssl:
             from .tls import handshake
 
@@ -129,26 +141,11 @@ def _open(client, end):
         raise
 
 
-def _writable(sock, end):
-    # A refused connection shows as POLLERR or POLLHUP; the next read tells why.
-    poller = select.poll()
-    poller.register(sock, 4)
-    while True:
-        left = ticks_diff(end, ticks_ms())
-        if left <= 0:
-            raise OSError(110)
-        for _, event in poller.poll(min(left, 500)):
-            if event & 24:
-                sock.readinto(bytearray(1))
-                raise OSError(111)
-            return
-
-
 # CONNECT and CONNACK
 
 
-def _send(client, clean):
-    flags = 2 if clean else 0
+def _send(client, clean_session):
+    flags = 2 if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None:
         flags |= client.lw_flags
@@ -168,7 +165,7 @@ def _send(client, clean):
     client._tx.send(packet, n, len(packet) - n)
 
 
-def _connack(client, clean, end):
+def _connack(client, clean_session, end):
     # CONNACK is the first packet of a broker.
     rx = client._rx
     while True:
@@ -178,7 +175,7 @@ def _connack(client, clean, end):
         op = rx.whole()
         if op:
             break
-        left = ticks_diff(end, ticks_ms())
+        left = time.ticks_diff(end, time.ticks_ms())
         try:
             if rx.fill():
                 continue
@@ -200,7 +197,7 @@ def _connack(client, clean, end):
     client.session_present = None  # 3.1 and the draft cannot tell
     if client.protocol[5]:
         client.session_present = bool(flags)
-        if flags and (clean or code):
+        if flags and (clean_session or code):
             raise MQTTException(_PROTOCOL, "session present [MQTT-3.2.2-%d]" % (4 if code else 1))
     if code:
         raise MQTTException(code)

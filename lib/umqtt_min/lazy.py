@@ -31,16 +31,10 @@ _WHERE = {
 }  # fmt: skip
 
 
-def named(name):
-    """What `umqtt_min.name` is: the value of its __getattr__()."""
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError("umqtt_min has no %s" % name)
-    return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
-
-
 def find(client, name):
-    """What `client.name` is: the value of __getattr__()."""
+    """What `client.name`, or `umqtt_min.name`, is: the value of __getattr__()."""
+    if client is None:
+        return _named(name)
     if name == "counters":
         from .counters import Counters
 
@@ -58,6 +52,13 @@ def find(client, name):
                 raise
             return getattr(client, name)
     raise AttributeError("MQTTClient has no %s" % name)
+
+
+def _named(name):
+    module = _NAMES.get(name)
+    if module is None:
+        raise AttributeError("umqtt_min has no %s" % name)
+    return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
 
 
 def load(name):

@@ -20,6 +20,7 @@ if _TYPING:
 _STALL = const(12)  # as in counters.py
 _RUNGS = const(4)
 _QUICK = const(16)  # messages of QoS 0
+_NEVER = const(536870912)
 
 
 def header(buf, op, n):
@@ -97,8 +98,8 @@ class Sender:
             self.quick = quick
             try:
                 self.sock.setsockopt(6, 1, 1 if quick else 0)  # IPPROTO_TCP, TCP_NODELAY
-            except Exception:  # a stream without it is as good
-                pass
+            except Exception:  # a stream without it: do not ask again
+                self.quick = _NEVER
 
     def control(self, op, pid=0):
         """Send a packet of two bytes, or of four with `pid` (as on the wire)."""
@@ -149,15 +150,15 @@ class Sender:
                 self.client._lost()
                 raise OSError(110)
 
-    def wait(self, event, ms):
+    def wait(self, event, timeout):
         """Return when the stream can be read (event 1, POLLIN) or written (4, POLLOUT),
-        or after `ms` milliseconds."""
+        or after `timeout` milliseconds."""
         if self.poll:
             self.poll.modify(self.sock, event)
-            for _ in self.poll.ipoll(ms):
+            for _ in self.poll.ipoll(timeout):
                 pass
         else:
-            sleep_ms(min(ms, 1))
+            sleep_ms(min(timeout, 1))
 
 
 class Receiver:
@@ -171,7 +172,9 @@ class Receiver:
     """
 
     big: "Any" = None  # the large.Large that is on its way in
-    asked = None  # when the PINGREQ was sent that is not answered
+    start: int  # what has been read and not been taken, to `end`
+    end: int
+    asked: "Any" = None  # when the PINGREQ was sent that is not answered
 
     def __init__(self, client, buffer_size):
         self.client = client

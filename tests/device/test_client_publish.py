@@ -319,3 +319,53 @@ def test_a_topic_that_was_refused_is_not_published_to_by_another_call():
         raises(ValueError, b.client.publish, None, b"2")
         b.client.publish(b"good", b"3", qos=1)
         assert b.broker.payloads() == [b"1", b"3"] and not b.client.inflight
+
+
+def _with_nodelay(make_option):
+    # A client whose stream has setsockopt(); what was asked for, 1 is TCP_NODELAY on.
+    b = Bench()
+    asked = []
+    b.connect()
+    stream = b.net.stream
+
+    class Socket:
+        def setsockopt(self, level, name, value):
+            make_option(asked, (level, name, value))
+
+        def __getattr__(self, name):
+            return getattr(stream, name)
+
+    b.client.sock = b.client._tx.sock = Socket()
+    return b, asked
+
+
+def test_small_packets_are_held_back_in_bursts_of_qos_0_only():
+    """No write may wait for a TCP acknowledgement while an MQTT one is awaited; a burst of
+    QoS 0 goes out in few segments, also after a message of QoS 1."""
+    b, asked = _with_nodelay(list.append)
+    b.client.publish(b"t", b"0")
+    assert asked == []
+    b.client.publish(b"t", b"1", qos=1)
+    b.client.publish(b"t", b"2", qos=2)
+    assert asked == [(6, 1, 1)]
+    for _ in range(15):
+        b.client.publish(b"t", b"0")
+    assert asked == [(6, 1, 1)], "one of each by turns must not cost a call each"
+    for _ in range(50):
+        b.client.publish(b"t", b"0")
+    assert asked == [(6, 1, 1), (6, 1, 0)]
+    b.client.publish(b"t", b"1", qos=1)
+    assert asked == [(6, 1, 1), (6, 1, 0), (6, 1, 1)]
+
+
+def test_a_stream_that_has_no_such_option_is_asked_once():
+    def refuse(asked, option):
+        asked.append(option)
+        raise OSError(92)
+
+    b, asked = _with_nodelay(refuse)
+    for _ in range(40):
+        b.client.publish(b"t", b"1", qos=1)
+        b.client.publish(b"t", b"0")
+    assert asked == [(6, 1, 1)]
+    assert len(b.broker.messages) == 80
