@@ -225,4 +225,4 @@ def test_long_messages_as_views_cost_the_same_per_piece_whatever_their_size():
         costs.append((micropython.mem_total() - taken, pieces[0]))
     short, long = costs[1:]
     more = (long[0] - short[0]) // (long[1] - short[1])
-    assert short[0] <= 2000 and more <= 96, (costs, more)  # three views a piece, not more
+    assert short[0] <= 2300 and more <= 96, (costs, more)  # three views a piece, not more
