@@ -48,7 +48,7 @@ def find(client, name):
                 load(module)
             except MemoryError:
                 if client._busy & 1:
-                    client._failed()  # whoever has the stream cannot go on
+                    client._lost()  # whoever has the stream cannot go on
                 raise
             return getattr(client, name)
     raise AttributeError("MQTTClient has no %s" % name)

@@ -79,7 +79,7 @@ def _request(client, op, wanted, codes, timeout):
     try:
         client._waiting = send(client, op, wanted, codes)
     except BaseException:
-        client._failed()  # no memory for the packet
+        client._lost()  # no memory for the packet
         raise
     client._end = ticks_add(ticks_ms(), ms)
     try:
