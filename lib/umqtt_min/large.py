@@ -8,11 +8,12 @@ Loaded with the first such message.
 """
 
 
-from .receive import acknowledge, deliver, hear
+from .receive import acknowledge, called, deliver, hear
 from .views import call
 from .wire import header
 
 _MOST = 268369912  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
+_CALLBACK = 2  # as in client.py
 _RECEIVED = 5  # as in counters.py
 _OVERSIZE = 7
 
@@ -164,7 +165,9 @@ class Large:
         elif self._drain:
             c._n[_OVERSIZE] += 1
             if c.on_oversize:
+                c._busy = _CALLBACK  # it may publish, as any callback
                 c.on_oversize(self._size)
+                called(c)
         else:
             c.piece = self._size - len(self._last)
             call(c, self._topic, self._last, self._op & 15, 0)

@@ -104,6 +104,25 @@ def test_connect_twice_and_disconnect_twice():
     works(b)
 
 
+def test_on_oversize_is_a_callback_as_any_other():
+    b = Bench(buffer_size=64, max_message=100).subscribe()
+
+    def too_long(size):
+        b.got.append((size, reason(b.client.check_msg)))
+        b.client.publish(b"too long", b"%d" % size)
+
+    b.client.on_oversize = too_long
+    b.broker.publish(b"t", b"x" * 500, 1)
+    b.pump(40)
+    assert b.got == [(500, BUSY)] and b.broker.payloads() == [b"500"]
+    assert b.broker.count(PUBACK) == 1
+    b.client.on_oversize = [].pop
+    b.broker.publish(b"t", b"x" * 500, 1)
+    raises(IndexError, b.pump, 40)
+    assert not b.client.connected and b.broker.count(PUBACK) == 1
+    works(b)
+
+
 class Mine(MQTTClient):
     """Overrides, counts, and hands on."""
 
