@@ -1,4 +1,4 @@
-"""Media of the journal: the files of a folder, where there is no raw flash region.
+"""FileStore, and its media: the files of a folder, where there is no raw flash region.
 
 Knows: how to make a file durable on littlefs and on other file systems.
 Must not know: records.
@@ -12,9 +12,12 @@ rewrites one of them in one commit, which is atomic.
 import os
 import sys
 
-from .bits import copy
+from micropython import const
 
-ENOENT = 2
+from .bits import copy
+from .journal import Journal
+
+_ENOENT = const(2)
 _BLANK = b"\xff" * 256
 
 
@@ -93,7 +96,7 @@ class PlainFiles:
             file.seek(off)
             n = file.readinto(buf)
         except OSError as e:
-            if e.errno != ENOENT:
+            if e.errno != _ENOENT:
                 raise
             n = 0
         _fill(buf, n, len(buf))
@@ -221,7 +224,7 @@ class SmallFiles:
             with open(self._name(segment, number), "rb") as file:
                 n = file.readinto(self._buf)
         except OSError as e:
-            if e.errno != ENOENT:
+            if e.errno != _ENOENT:
                 raise
             n = 0
         if whole:
@@ -269,3 +272,14 @@ def FileMedium(folder, size=65536, segment=0, chunk=0, small=None):
         return SmallFiles(folder, segment, size // segment, chunk)
     segment = segment or 4096
     return PlainFiles(folder, segment, size // segment)
+
+
+def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
+    """A journal in the files of a folder, which is made if need be: where there is no region.
+
+    size, segment, chunk, small: see FileMedium. options: see Journal.
+    """
+    if not isinstance(folder, str) or not folder:
+        raise ValueError("folder=%r: its path" % (folder,))
+    medium = FileMedium(folder, size, segment, chunk, small)
+    return Journal(medium, page=getattr(medium, "chunk", 256), **options)

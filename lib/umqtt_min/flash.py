@@ -1,4 +1,4 @@
-"""Medium of the journal: a raw flash region by the extended block device protocol.
+"""FlashStore, and its medium: a raw flash region by the extended block device protocol.
 
 Knows: readblocks/writeblocks/ioctl as esp32.Partition and rp2.Flash have them; the bounds,
 which rp2.Flash does not check: a number too large there erases what lies behind the region.
@@ -7,8 +7,27 @@ Must not know: records; which segment is erased when.
 
 import sys
 
-EIO = 5
-EINVAL = 22
+from micropython import const
+
+from .journal import Journal
+
+_EIO = const(5)
+_EINVAL = const(22)
+
+
+def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypted=False,
+               **options):
+    """A journal in a raw flash region: the recommended one.
+
+    device, segment, first, blocks, page, once, encrypted: see FlashMedium. options: hold,
+    policy, max_age, clock, window, inbound, see Journal. Raises ValueError for a region of
+    fewer than 4 segments, 5 if once or encrypted.
+    """
+    if not hasattr(device, "writeblocks"):
+        from .sizes import refuse_medium
+
+        refuse_medium(device)
+    return Journal(FlashMedium(device, segment, first, blocks, page, once, encrypted), **options)
 
 
 class FlashMedium:
@@ -34,14 +53,13 @@ class FlashMedium:
         self._block = device.ioctl(5, 0)
         total = device.ioctl(4, 0)
         self._first = first
-        self._blocks = blocks or total - first
-        if first < 0 or self._blocks < 1 or first + self._blocks > total:
-            raise ValueError("the device has %d blocks; %d from block %d on were asked for"
-                             % (total, self._blocks, first))
+        blocks = blocks or total - first
         self.size = segment or self._block
-        if self.size % self._block:
-            raise ValueError("a segment is a multiple of the block size, %d" % self._block)
-        self.count = self._blocks * self._block // self.size
+        if first < 0 or blocks < 1 or first + blocks > total or self.size % self._block:
+            from .sizes import refuse_region
+
+            refuse_region(total, first, blocks, self._block)
+        self.count = blocks * self._block // self.size
         self.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
         if encrypted:
             self.page = max(16, self.page)
@@ -61,15 +79,15 @@ class FlashMedium:
         """Fill buf from the segment; off + len(buf) <= size."""
         self._bounds(segment, off + len(buf))
         if self._device.readblocks(self._at(segment), buf, off):
-            raise OSError(EIO)
+            raise OSError(_EIO)
 
     def program(self, segment, off, view):
         """Clear the bits that are 0 in view; off and len(view) are multiples of the page."""
         self._bounds(segment, off + len(view))
         if self.page > 1 and (off % self.page or len(view) % self.page):
-            raise OSError(EINVAL)
+            raise OSError(_EINVAL)
         if self._device.writeblocks(self._at(segment), view, off):
-            raise OSError(EIO)
+            raise OSError(_EIO)
 
     def erase(self, segment):
         """Set all bytes of a segment to 0xFF."""
@@ -77,11 +95,11 @@ class FlashMedium:
         block = self._at(segment)
         for i in range(self.size // self._block):
             if self._device.ioctl(6, block + i):
-                raise OSError(EIO)
+                raise OSError(_EIO)
 
     def _at(self, segment):
         return self._first + segment * (self.size // self._block)
 
     def _bounds(self, segment, end):
         if not 0 <= segment < self.count or end > self.size:
-            raise OSError(EINVAL)
+            raise OSError(_EINVAL)

@@ -46,7 +46,7 @@ _ASKED = const(0x20)  # held in flash; what happens to it since again() is in RA
 def _unload():
     """Give back the code that only a mount needs: a third of the journal's."""
     if sys.implementation.name == "micropython":  # a host has the room
-        for name in ("setup", "settle", "replay", "apply", "scan"):
+        for name in ("setup", "settle", "replay", "scan"):
             if sys.modules.pop("umqtt_min." + name, None):
                 delattr(sys.modules["umqtt_min"], name)
 

@@ -7,8 +7,8 @@ there, whose first argument is the client; the rest are what attributes are at f
 from .client import MQTTClient
 
 _NAMES = {
-    "FileStore": "store",
-    "FlashStore": "store",
+    "FileStore": "files",
+    "FlashStore": "flash",
     "RAMStore": "ram",
     "MQTT_3_1": "legacy",
     "MQIPDP_2": "legacy",

@@ -16,39 +16,31 @@ _SETTLED = const(13)  # as in replay.py
 _SHORT = const(9)
 
 
-def _log2(n, what, least):
-    bits = 0
-    while 1 << bits < n:
-        bits += 1
-    if 1 << bits != n or n < least or n > 65536:
-        raise ValueError("%s must be a power of two from %d to 65536, not %d" % (what, least, n))
-    return bits
-
-
 def prepare(j, page, window, inbound):
     """The fields of j, whose medium, policy, age limit and clock are set; see Journal."""
-    if j._policy not in (0, 1, 2):
-        raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
-    if j._max_age and not j._clock:
-        raise ValueError("max_age needs a clock: a function that gives seconds")
-    if not 1 <= inbound <= 64:
-        raise ValueError("inbound must be 1 to 64")
     medium = j.medium
+    size = j._size = medium.size
     count = medium.count
-    j._size = medium.size
-    j._shift = _log2(medium.size, "the segment size", 256)
-    j._page = max(page, medium.page)
+    j._page = page = max(page, medium.page)
     j._keep = 1 + medium.spare  # segments kept free
-    if count < 2 + j._keep:
-        raise ValueError("a journal needs %d segments of %d, %d bytes; here are %d segments"
-                         % (2 + j._keep, j._size, (2 + j._keep) * j._size, count))
-    j._end = medium.size - (_GUARD if medium.page == 1 else 0)
+    kind = 0
+    while 1 << kind < medium.page:
+        kind += 1
+    j._shift = 8
+    while 1 << j._shift < size:
+        j._shift += 1
+    if (1 << j._shift != size or size > 65536 or 1 << kind != medium.page or count < 2 + j._keep
+            or page not in range(64, _WINDOW + 1, _GUARD) or not 0 < inbound < 65
+            or j._policy not in (0, 1, 2) or j._max_age and not j._clock):
+        from .sizes import refuse
+
+        refuse(j, inbound)
+    j._end = size - (_GUARD if medium.page == 1 else 0)
     j._grain = max(medium.page, _GUARD)
     j._align = medium.page if medium.once else 1
-    if j._page not in range(64, _WINDOW + 1, _GUARD):
-        raise ValueError("the page must be a multiple of 16 from 64 to 256, not %d" % j._page)
-    kind = _log2(medium.page, "the page", 1) | (0x80 if medium.once else 0)
-    j._magic = b"uMqJ" + bytes((_VERSION, j._shift, j._page // _GUARD, kind))
+    if medium.once:
+        kind |= 0x80
+    j._magic = b"uMqJ" + bytes((_VERSION, j._shift, page // _GUARD, kind))
     # Bytes of messages in a segment, at most: so that all of them fit into any other one,
     # beside the largest header, a SETTLE and a TAIL record.
     j._area = j._end - j._up(_FULL_HEADER + 2 * inbound) - j._up(_SHORT) - j._up(_SETTLED + 4)
@@ -56,7 +48,7 @@ def prepare(j, page, window, inbound):
     # page of its own, a segment is set aside for them.
     j._limit_live = (count - j._keep - (j._align > _GUARD)) * j._area * 7 // 8
     _buffers(j)
-    j._span = window or min(1024, max(32, medium.size * count // 96))
+    j._span = window or min(1024, max(32, size * count // 96))
     j._places = array("I", bytes(4 * j._span))  # of each record
     j._states = bytearray(j._span)
     j._born = array("I", bytes(4 * j._span)) if j._max_age else None
