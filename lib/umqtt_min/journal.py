@@ -9,6 +9,7 @@ needed for the first time. One caller at a time: the client's busy flag guards t
 its stream.
 """
 
+import gc
 import sys
 
 from micropython import const
@@ -41,14 +42,6 @@ _RELEASED = const(0x08)
 _HELD = const(0x10)
 _AGAIN = const(0x18)
 _ASKED = const(0x20)  # held in flash; what happens to it since again() is in RAM only
-
-
-def _unload():
-    """Give back the code that only a mount needs: a third of the journal's."""
-    if sys.implementation.name == "micropython":  # a host has the room
-        for name in ("setup", "settle", "replay", "scan"):
-            if sys.modules.pop("umqtt_min." + name, None):
-                delattr(sys.modules["umqtt_min"], name)
 
 
 class Journal(Log):
@@ -93,13 +86,35 @@ class Journal(Log):
         Raises OSError EIO if no segment can be erased and programmed.
         """
         if not self._opened:
-            from .settle import mount
-
+            self.medium.open()
             try:
-                mount(self)
+                self._clear()
+                self._unload()
+                self._mount()
             finally:
-                _unload()
+                self._unload()
             self._opened = True
+
+    # Functions of their own, for a name that is imported keeps its module.
+
+    def _clear(self):
+        from .setup import clear
+
+        clear(self)
+
+    def _mount(self):
+        from .scan import mount
+
+        mount(self)
+
+    @staticmethod
+    def _unload():
+        """Give back the code that only a mount needs."""
+        if sys.implementation.name == "micropython":  # a host has the room
+            for name in ("setup", "scan", "replay", "settle"):
+                if sys.modules.pop("umqtt_min." + name, None):
+                    delattr(sys.modules["umqtt_min"], name)
+            gc.collect()
 
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""

@@ -2,7 +2,10 @@
 
 Knows: headers, lengths and check values of records.
 Must not know: what a record means, in which order they count (replay.py).
+A mount begins here. Its three parts are loaded one after the other, not to be there at once.
 """
+
+from array import array
 
 from micropython import const
 
@@ -10,6 +13,7 @@ from .bits import copy, crc, get4, same
 
 _WINDOW = const(256)  # as in log.py
 _NOWHERE = const(0x3FFFFFFF)
+_LATEST = const(2)  # as in full.py
 _HEADER = const(44)
 _MAX_KEY = const(32)
 # Record types and lengths: STORE.md.
@@ -22,28 +26,69 @@ _SHORT = const(9)
 _LONG = const(7)
 
 
+def mount(j):
+    """Replay the medium into a cleared journal, settle it, and leave it ready to append."""
+    if j.hold or j._max_age or j._policy == _LATEST:
+        from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
+    m = Scan(j)
+    m.scan()
+    seg = j._oldest(0) if max(j._serials) else -1
+    if seg >= 0:
+        _replay(m, seg)
+    j._unload()
+    from .settle import settle
+
+    settle(m, seg)
+    if j._max_age:
+        for i in range(j._span):
+            j._born[i] = j._clock()
+
+
+def _replay(m, seg):
+    from .replay import replay
+
+    replay(m, seg)
+
+
 class Scan:
     """What one mount has found out; collected when it is done."""
 
     def __init__(self, journal):
-        self._j = journal
+        self.j = journal
         self._husk = 0  # serial of a header above the log with nothing valid behind it
         self._end = 0  # where the log ends in its last segment
+        self._base = 0  # serial of the log's first segment
+        # The last accepted record: its position, and what of it must be carried over.
+        self._serial = self._off = 0
+        self._place = self._length = 0
+        # Segments that count no more, and whether that is so of the newest one: it holds
+        # nothing but copies, which a reclaim was making of messages in older segments.
+        self._void = []
+        self._copies = []  # pairs: number in the index, place of the original
+        self._redundant = False
+        self._bytes = None  # what to carry over, if the medium will not have it any more
+        self._before = None  # what to carry over if the newest segment does not count
+        self._jumps = array("I")  # pairs: from where, to where
+        self._from = self._to = _NOWHERE  # the next jump
+        self._resume = 0
+        self._landing = 0  # position of the SETTLE record last jumped to
+        self._now = 0  # position of the last accepted record
+        self._first = 0  # offset of a segment's first record
 
     def _at(self, seg, off):
         """As the journal's _window."""
-        j = self._j
+        j = self.j
         return j._window((seg << j._shift) + off)
 
     def _byte(self, seg, off):
-        return self._j._back[self._at(seg, off)]
+        return self.j._back[self._at(seg, off)]
 
     # Records.
 
     def _load(self, seg):
         """Read a header into _back and its check value into _seed; offset of the first
         record, 0 if this is no header of this kind of journal."""
-        j = self._j
+        j = self.j
         back = j._back
         j._seen = _NOWHERE
         self._at(seg, 0)
@@ -66,7 +111,7 @@ class Scan:
     def _extent(self, seg, off):
         """Bytes of the record that begins at off, by its type and length alone; 0 if the
         place is blank, -1 if no record begins so."""
-        j = self._j
+        j = self.j
         if off + _SHORT > j._end:
             return 0
         i = self._at(seg, off)
@@ -85,7 +130,7 @@ class Scan:
         n = self._extent(seg, off)
         if n <= 0:
             return n
-        j = self._j
+        j = self.j
         j._start(off)
         place = (seg << j._shift) + off
         end = place + n - 4
@@ -99,7 +144,7 @@ class Scan:
 
     def _resync(self, seg, off, limit):
         """The next place from off on where a valid record begins, limit if there is none."""
-        j = self._j
+        j = self.j
         last = self._last_byte(seg)
         off = j._up(off)
         while off < limit and off < last:
@@ -110,7 +155,7 @@ class Scan:
 
     def _last_byte(self, seg):
         """Offset behind the last byte that is not blank."""
-        j = self._j
+        j = self.j
         off = j._size
         while off > 0:
             j._seen = _NOWHERE
@@ -125,16 +170,16 @@ class Scan:
         return off
 
     def _is_settle(self, seg, off):
-        j = self._j
+        j = self.j
         if off >= j._end or self._byte(seg, off) != _SETTLE:
             return False
         return self._valid(seg, off) > 0
 
     # Which segments are in the log.
 
-    def _scan(self):
+    def scan(self):
         """Fill the table of serial numbers: segments with a header and a valid record."""
-        j = self._j
+        j = self.j
         newest = 0
         for seg in range(j.medium.count):
             j._serials[seg] = j._bad[seg] = 0
@@ -154,7 +199,7 @@ class Scan:
 
     def _probe(self, seg):
         """Serial of a segment; negative if nothing valid is behind its header, 0 if none."""
-        j = self._j
+        j = self.j
         try:
             off = self._load(seg)
             serial = get4(j._back, 16)
@@ -171,7 +216,7 @@ class Scan:
 
     def _drop_strangers(self):
         """Forget segments of another epoch; the highest tail that a header names."""
-        j = self._j
+        j = self.j
         tail = 0
         for seg in range(j.medium.count):
             if j._serials[seg]:
@@ -184,7 +229,7 @@ class Scan:
 
     def _litter(self, seg):
         """Bytes that are not blank."""
-        j = self._j
+        j = self.j
         count = 0
         if j.medium.opaque:
             return 0

@@ -8,13 +8,12 @@ import sys
 from array import array
 
 import journal_model as jm
-import umqtt_min.journal
 import umqtt_min.settle  # noqa: F401  (its os is replaced)
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, Encrypted, PowerCut, Random
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import Journal
 
-umqtt_min.journal._unload = lambda: None  # thousands of mounts: they share the code
+Journal._unload = staticmethod(lambda: None)  # thousands of mounts: they share the code
 
 
 class Epochs:
