@@ -18,7 +18,7 @@ from .receive import _on_publish, called
 
 _CALLBACK = 2  # as in client.py
 _RECEIVED = 5  # as in counters.py
-_RELEASED = 1  # as in segments.py: PUBREL has come
+_RELEASED = 1  # as in store.py: PUBREL has come
 
 
 class DurableInbox:
