@@ -222,6 +222,23 @@ def test_ids_skip_what_is_in_flight_and_go_on_after_a_reboot():
     delivered(b, [b"%d" % i for i in range(7)], 1)
 
 
+def test_an_id_that_comes_round_is_seen_where_it_is_in_flight_and_nowhere_else():
+    """[MQTT-2.3.1-2]"""
+    b = Stored()
+    b.connect()
+    b.broker.when(PUBLISH, HOLD, 0)
+    flying = []
+    for _ in range(3):
+        flying.append(b.client.publish(b"t", b"x", qos=1, wait=False))
+        pid = flying[-1]
+        seen = []
+        for _ in range(65535):
+            pid = pid % 65535 + 1
+            if b.client._session.uses(pid):
+                seen.append(pid)
+        assert seen == flying
+
+
 def test_ids_skip_what_has_waited_in_the_store_for_65535_messages():
     """[MQTT-2.3.1-2]"""
     disk = Disk()

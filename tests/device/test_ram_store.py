@@ -8,6 +8,7 @@ import sys
 import journal_model as jm
 from harness import raises
 from nor import Random
+from quiet_flash import Flash
 from umqtt_min.full import DROP_OLDEST, LATEST, RAISE, JournalFull
 from umqtt_min.ram import RAMStore
 
@@ -243,21 +244,36 @@ def test_bad_arguments_are_refused_with_reasons():
     assert "32" in str(raises(ValueError, opened().session, bytes(33)))
 
 
-def test_it_loads_nothing_of_the_journal():
+def loaded_by(name, *arguments):
+    """A client over a fresh store of this name, which has published; what was loaded for it."""
     saved = {name: m for name, m in sys.modules.items() if name.startswith("umqtt_min")}
-    for name in saved:
-        del sys.modules[name]
+    for module in saved:
+        del sys.modules[module]
     try:
+        import umqtt_min
         from broker_stream import Echo
-        from umqtt_min import MQTTClient
-        from umqtt_min import RAMStore as Store
 
-        client = MQTTClient("d", "b", store=Store(), connector=Echo().connect, timer=False)
+        store = getattr(umqtt_min, name)(*arguments)
+        client = umqtt_min.MQTTClient(
+            "d", "b", store=store, connector=Echo().connect, timer=False)  # fmt: skip
         client.connect()
         client.publish(b"t", b"x", qos=1)
         loaded = [name for name in sys.modules if name.startswith("umqtt_min.")]
     finally:
         sys.modules.update(saved)
-    assert client.counters.acked == 1 and "umqtt_min.ram" in loaded
-    for name in ("store", "journal", "log", "replay", "bits"):
+    assert client.counters.acked == 1
+    return loaded
+
+
+def test_it_loads_nothing_of_the_journal():
+    loaded = loaded_by("RAMStore")
+    assert "umqtt_min.ram" in loaded
+    for name in ("store", "journal", "log", "replay", "bits", "inbox", "backlog"):
+        assert "umqtt_min." + name not in loaded
+
+
+def test_a_journal_loads_nothing_of_it():
+    loaded = loaded_by("FlashStore", Flash(1))
+    assert "umqtt_min.journal" in loaded
+    for name in ("store", "ram", "files", "seldom", "inbox", "backlog"):
         assert "umqtt_min." + name not in loaded
