@@ -146,6 +146,9 @@ class Session:
         except OSError:
             c._lost()
             return
+        except BaseException:
+            c._lost()  # no memory for what is loaded then
+            raise
         c._busy = self._busy
 
     def _send_new(self, c, seq):
