@@ -10,6 +10,7 @@ only they can be compared.
 """
 
 import argparse
+import multiprocessing
 import os
 import resource
 import shutil
@@ -17,6 +18,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -151,14 +153,25 @@ def bench(arguments, folder):
     tshark = []
     if shutil.which("tshark"):
         tshark.append(tshark_seconds(sample))
-    one = rounds(1, [paths], sample, folder, arguments.rounds)[0]
-    whole = rounds(2, [paths[: FILES // 4], paths[: FILES // 2], paths], sample, folder,
-                   arguments.rounds)  # fmt: skip
+    sizes = [paths[: FILES // 4], paths[: FILES // 2], paths]
+    one = apart(1, [paths], sample, folder, arguments.rounds)[0]
+    whole = apart(2, sizes, sample, folder, arguments.rounds)
     if tshark:
         tshark.append(tshark_seconds(sample))
     say(one, whole, frames)
     if tshark:
         beside(whole[-1], np.min(tshark, axis=0) * frames / sampled, sampled)
+
+
+def apart(cores, *more):
+    """rounds() in a process of its own, which with all that it starts has so many cores."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, _pin, (cores,)) as pool:
+        return pool.submit(rounds, cores, *more).result()
+
+
+def _pin(cores):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
 
 def rounds(cores, inputs, sample, folder, n):

@@ -102,8 +102,9 @@ def _over_time(root):
     for name in busiest:
         left.plot(times - times[0], counts[name] / width, label=name, lw=1.2)
     left.set(xlabel="seconds of the capture", ylabel="packets/s", ylim=(0, None))
-    if busiest:
-        left.legend(frameon=False)
+    if busiest:  # above, as the lines may be anywhere
+        left.legend(frameon=False, ncol=3, fontsize=9, loc="lower center",
+                    bbox_to_anchor=(0.5, 1.0))  # fmt: skip
     _bars(right, totals, "packets")
     _plain(left)
     _plain(right)

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import summaries, work
@@ -187,8 +188,9 @@ class Audit:
             self._write(summaries.latencies(joined), "latencies")
             joined.unpersist()
         found = [self.read(t) for t in ("connections", "latencies", "violations")]
-        self._write(summaries.devices(*found), "devices")
-        self._write(summaries.brokers(*found), "brokers")
+        # Side by side, as most of such a small job is done by the driver.
+        with ThreadPoolExecutor(len(MADE)) as pool:
+            list(pool.map(self._write, [getattr(summaries, n)(*found) for n in MADE], MADE))
         self._place()
 
     def _write(self, frame, table):

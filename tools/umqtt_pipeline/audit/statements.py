@@ -6,6 +6,8 @@ A code without a section of 3.1 is not looked for in 3.1 and in the draft (whose
 have say no more than 3.1).
 """
 
+_IN_FLIGHT = "packet id {} is still in flight, with another message"
+
 #: code: (statement of MQTT 3.1.1 or None, section of MQTT 3.1 or None, text; {} is the value)
 RULES = {
     1: ("MQTT-2.2.2-1", None, "reserved flags of the fixed header are {}"),
@@ -37,8 +39,8 @@ RULES = {
     26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8"),
     27: ("MQTT-1.5.3-2", None, "U+0000 in a text"),
     28: ("MQTT-2.3.1-1", "2.4", "packet id 0, or none"),
-    29: ("MQTT-2.3.1-2", "2.4", "packet id {} is still in flight, with another message"),
-    30: ("MQTT-2.3.1-4", "2.4", "packet id {} is still in flight, with another message"),
+    29: ("MQTT-2.3.1-2", "2.4", _IN_FLIGHT),
+    30: ("MQTT-2.3.1-4", "2.4", _IN_FLIGHT),
     31: ("MQTT-2.3.1-6", "2.4", "packet id {} acknowledged, which is not in flight"),
     32: ("MQTT-3.3.1-1", "2.1", "PUBLISH {} sent again without DUP"),
     33: ("MQTT-4.3.2-2", "4.1", "QoS 1 not answered by PUBACK"),
