@@ -55,6 +55,8 @@ def find(client, name):
 
 
 def _named(name):
+    if name == "__all__":  # MicroPython asks for it: from umqtt_min import *
+        return ("MQTTClient", "MQTTException")
     module = _NAMES.get(name)
     if module is None:
         raise AttributeError("umqtt_min has no %s" % name)

@@ -92,6 +92,12 @@ def test_what_a_callback_may_not_do_is_refused_and_it_may_go_on():
         works(b)
 
 
+def test_import_everything_as_scripts_for_umqtt_simple_do():
+    names = {}
+    exec("from umqtt_min import *", names)
+    assert names["MQTTClient"] is MQTTClient and "MQTTException" in names
+
+
 def test_connect_twice_and_disconnect_twice():
     b = Bench()
     b.client.disconnect()
