@@ -36,7 +36,7 @@ PAGE = """<!doctype html>
  th, td { padding: .25em .6em; text-align: right; white-space: nowrap }
  th { border-bottom: 2px solid #888; vertical-align: bottom; white-space: normal }
  td { border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }
- .l { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 12em }
+ .l { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 15em }
  .bad { color: #b00; font-weight: 600 } .note { color: #666; margin: .2em 0 .6em }
  img { width: 100% } .wide { overflow-x: auto }
 </style>
@@ -74,7 +74,7 @@ table gold_device.</p>{% endif %}
 {% if reasons %}<h2>Quarantine</h2><table><tr><th class="l">reason</th><th>messages</th></tr>
 {% for reason, count in reasons %}<tr><td class="l">{{ reason }}</td><td>{{ count|number }}</td></tr>
 {% endfor %}</table>{% endif %}
-{% if batches %}<h2>Batches</h2><p>{{ batches.count|number }} batches with
+{% if batches %}<h2>Batches</h2><p>{{ batches.count|number }} batch{{ '' if batches.count == 1 else 'es' }} with
 {{ batches.rows|number }} messages; median {{ "%.1f"|format(batches.seconds) }} s a batch,
 {{ "%.0f"|format(batches.rate) }} messages a second of it, the last at {{ batches.last }}.</p>{% endif %}
 {% if drawn %}<h2>Measurements</h2><p class="note">Mean of each minute, and from the lowest to the
