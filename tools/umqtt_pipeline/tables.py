@@ -28,6 +28,7 @@ import os
 import shutil
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -179,8 +180,9 @@ class Tables:
     def _forget_swapped(self):
         """Remove the folders that were swapped out, when nobody can be listing them any more."""
         for folder in (self.root / "_staging").glob("swapped-*"):
-            if time.time() - folder.stat().st_mtime >= LISTING_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileNotFoundError):  # ingest and gold may both be at it
+                if time.time() - folder.stat().st_mtime >= LISTING_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def rewrite(self, df, by, paths):
         """Replace single files: `df` has in column `by` the index into `paths` of the file that
