@@ -219,8 +219,10 @@ class MQTTClient:
         # str or bytes-like as bytes-like.
         if isinstance(s, str):
             return s.encode()
-        if isinstance(s, bytes) or isinstance(s, bytearray) or isinstance(s, memoryview):
-            return s  # a tuple of them would be made anew each time
+        if isinstance(s, bytes) or isinstance(s, bytearray):
+            return s  # a tuple of types would be made anew each time
+        if isinstance(s, memoryview) and getattr(s, "itemsize", 1) == 1:
+            return s
         return self._odd(s)
 
     # The connection

@@ -104,10 +104,11 @@ def _open(client, end):
     # cannot be bounded.
     ssl = client.ssl
     name = client.server
-    if ssl and not hasattr(ssl, "wrap_socket") or client.ssl_params:
+    made = ssl if hasattr(ssl, "wrap_socket") else None
+    if ssl and not made or client.ssl_params:
         from .tls import context
 
-        ssl, name = context(client.ssl_params or {}, name)
+        ssl, name = context(client.ssl_params or {}, name, made)
     import socket
 
     info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]

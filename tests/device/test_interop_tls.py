@@ -62,6 +62,9 @@ def test_a_context_of_the_application():
     context.load_verify_locations(cadata=read("ca.der"))
     context.verify_mode = ssl.CERT_REQUIRED
     echo(*client(None, ssl=context), sizes=(10,))
+    # ... and the name in the certificate, where the broker is called by its address.
+    named = {"server_hostname": "localhost"}
+    echo(*client(named, host="127.0.0.1", ssl=context), sizes=(10,))
 
 
 def test_a_certificate_of_another_authority_is_refused():
