@@ -1,5 +1,7 @@
 """Parquet tables: a batch replaces its own files, a reader meets whole files only."""
 
+import shutil
+
 import duckdb
 import pandas as pd
 import pyarrow as pa
@@ -7,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from umqtt_pipeline import gold, silver
 from umqtt_pipeline.ingest import COLUMNS as INGEST
-from umqtt_pipeline.tables import EMPTY, Tables, ddl
+from umqtt_pipeline.tables import EMPTY, Tables, ddl, staged_files
 
 COLUMNS_OF_ALL = {**INGEST, "gold_minute": gold.MINUTE}
 COLUMNS = {"t": {"x": "bigint", "date": "string"}}
@@ -26,16 +28,25 @@ def frame(spark):
     return make
 
 
+def write(tables, df, name, number):
+    """Put a DataFrame into a table as what batch `number` adds to it."""
+    staged = tables.stage(df, "date")
+    files = [(file.parent.name, file) for file in staged_files(staged)]
+    placed = tables.put(name, number, files)
+    shutil.rmtree(staged)
+    return placed
+
+
 def values(tables):
     return sorted(x for path in tables.files("t")
                   for x in pq.ParquetFile(path).read().column("x").to_pylist())  # fmt: skip
 
 
 def test_a_batch_run_again_replaces_all_of_its_files(tables, frame):
-    tables.write(frame((1, "a"), (2, "a"), (3, "b"), files=3), "t", 0)
-    tables.write(frame((9, "a")), "t", 1)
+    write(tables, frame((1, "a"), (2, "a"), (3, "b"), files=3), "t", 0)
+    write(tables, frame((9, "a")), "t", 1)
     assert values(tables) == [1, 2, 3, 9]
-    placed = tables.write(frame((1, "a"), (2, "a"), (3, "a")), "t", 0)
+    placed = write(tables, frame((1, "a"), (2, "a"), (3, "a")), "t", 0)
     assert [str(p.relative_to(tables.path("t"))) for p in placed] == [
         "date=a/ingest-000000000000-0000.parquet"]  # fmt: skip
     assert values(tables) == [1, 2, 3, 9]
@@ -43,7 +54,7 @@ def test_a_batch_run_again_replaces_all_of_its_files(tables, frame):
 
 
 def test_readers_of_any_kind_see_nothing_else(spark, tables, frame):
-    tables.write(frame((1, "a"), (2, "b"), files=2), "t", 0)
+    write(tables, frame((1, "a"), (2, "b"), files=2), "t", 0)
     assert all(p.is_dir() or p.suffix == ".parquet" for p in tables.path("t").rglob("*"))
     tables.stage(frame((7, "a")))  # as a killed run leaves it
     assert pq.read_table(tables.path("t")).num_rows == 2
@@ -60,7 +71,7 @@ def test_replace_and_rewrite(spark, tables, frame):
     assert [p.parent.name for p in tables.files("t")] == ["date=a", "date=b"]
     tables.replace(frame((4, "c")), "t", "date")
     assert values(tables) == [4]
-    one, two = tables.write(frame((5, "a"), (6, "b")), "t", 3)
+    one, two = write(tables, frame((5, "a"), (6, "b")), "t", 3)
     rows = spark.createDataFrame([(50, 0), (60, 1), (61, 1)], "x bigint, f int")
     tables.rewrite(rows, "f", [one, two])
     assert values(tables) == [4, 50, 60, 61]
@@ -90,7 +101,7 @@ def test_every_reader_finds_the_columns_of_an_empty_table(spark, tmp_path, reade
     rows = spark.sql("select 5L as sequence, date'2026-01-02' as date")
     blank = spark.createDataFrame([], ddl(silver.COLUMNS)).drop("sequence", "date")
     rows = rows.join(blank, rows.sequence == 0, "left").select(*silver.COLUMNS)
-    tables.write(rows, "silver", 0)
+    write(tables, rows, "silver", 0)
     found = READERS[reader](spark, str(tables.path("silver")))
     assert found.column("sequence").to_pylist() == [5]
     assert [str(day) for day in found.column("date").to_pylist()] == ["2026-01-02"]

@@ -126,14 +126,6 @@ class Tables:
             return spark.createDataFrame([], self.schemas[name])
         return reader.parquet(*map(str, paths))
 
-    def write(self, df, name, number, partition=PARTITION):
-        """Write `df` as what batch `number` adds to a table; returns the files' paths."""
-        staged = self.stage(df, partition)
-        placed = self.put(name, number, [(file.parent.relative_to(staged), file)
-                                         for file in staged_files(staged)])  # fmt: skip
-        shutil.rmtree(staged)
-        return placed
-
     def put(self, name, number, files):
         """Place staged files as all that batch `number` adds to a table; returns their paths.
 
