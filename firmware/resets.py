@@ -86,6 +86,16 @@ def asked(why):
     _save()
 
 
+def by_cable():
+    """As asked(), for a host tool at the prompt, where no start was counted yet."""
+    global _data
+    try:
+        _data = state.load(PATH)
+    except state.StateError:
+        _data = {}
+    asked("cable")
+
+
 def crashed():
     """Count an exception that ends the program; the reset after it is not counted again."""
     _data["crash"] = _data.get("crash", 0) + 1

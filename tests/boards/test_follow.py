@@ -1,8 +1,10 @@
 """Waiting for the first acknowledgement ends as soon as the board's log says that it is no use."""
 
+import json
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 from certificates import Authority
@@ -57,6 +59,19 @@ def test_a_ca_in_the_settings_means_tls_up_to_the_acknowledgement(board, tmp_pat
         report = flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
         assert report.acknowledged and not server.handshake_errors
         board.cut()
+
+
+def test_flashing_ends_safe_mode_and_mends_a_damaged_counter(board, put, iotcore, mpremote):
+    put(board, "resets.json", '{"row": 9, "power": 3, "crash": 9}')
+    put(board, "state.json", '{"count": 12')
+    settings = BASE | {"broker.port": iotcore.port, "command_key": "00" * 16}
+    before = time.time_ns() // 1_000_000
+    report = flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
+    assert report.acknowledged and "safe mode" not in board.printed()
+    resets = json.loads(mpremote(board, "cat", ":resets.json"))
+    assert (resets["row"], resets["power"], resets["crash"]) == (0, 3, 9)
+    assert json.loads(mpremote(board, "cat", ":state.json"))["count"] >= before
+    assert "damaged" not in board.printed()
 
 
 def test_a_program_that_crashes_ends_the_waiting_with_what_it_said(

@@ -1,7 +1,8 @@
 """A board at the other end of a serial port, spoken to through mpremote's own code.
 
 Knows the raw REPL and how a port fails. Every failure becomes one sentence that says what
-to do. It must not know what is installed on the board or why.
+to do. It must not know what is installed on the board or why, but for the one module that is told
+of resets.
 """
 
 import ast
@@ -20,6 +21,9 @@ CHUNK = 2048  # bytes of a file sent at once; about three times that in heap whi
 ANSWER_S = 10  # a board that says nothing for so long is lost
 STOP_S = 3  # for a board that is sent back to its work after something failed
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
+
+# The firmware, if it is there, shall not take our resets for crashes (firmware/resets.py).
+_WANTED = "try:\n import resets\n resets.by_cable()\nexcept Exception:\n pass"
 
 _FAILURES = (TransportError, serial.SerialException, OSError, struct.error, EOFError)
 
@@ -237,6 +241,7 @@ class Device:
         self.close()
 
     def _ask_for_reset(self):
+        self._exec(_WANTED)
         self._transport.exec_raw_no_follow("import machine\nmachine.reset()")
         self._transport.in_raw_repl = False
 

@@ -76,6 +76,8 @@ def flash(
         set_aside(device, description, progress)
         items = build_items(flat, progress)
         install_items(device, items, flat, report, progress, transfer)
+        if keep.mend_state(device):
+            progress("commands", "the board's counter of commands was damaged: it begins anew")
         verify_items(device, description, items, report, progress)
         start(device, flat, report, progress, follow_log, follow_timeout)
     return report

@@ -41,7 +41,7 @@ HOPELESS = (
      "the TLS connection fails: see to broker.ca, broker.tls and broker.host"),
     (r"wifi not joined", 3,
      "the network cannot be joined: see to wifi.ssid and wifi.password"),
-    (r"umqtt: settings: ", 1, "the firmware refuses its settings"),
+    (r"umqtt: settings: ", 1, "the firmware refuses its settings: put them right"),
 )  # fmt: skip
 
 

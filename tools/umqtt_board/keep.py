@@ -276,6 +276,24 @@ def _forward(there, kept):
     return json.dumps(old | counters).encode()
 
 
+def mend_state(device):
+    """Give a board whose file of counters is damaged a new one; return whether it was so.
+
+    Its firmware obeys no command then. The counter goes on at the time in milliseconds, which is
+    above all that were ever sent.
+    """
+    device.doing = f"looking at {STATE}"
+    data = device.read_file(STATE)
+    try:
+        damaged = data is not None and not isinstance(json.loads(data), dict)
+    except ValueError:
+        damaged = True
+    if damaged:
+        state = {COUNTER: time.time_ns() // 1_000_000}
+        install.replace(device, Item(STATE, json.dumps(state).encode()))
+    return damaged
+
+
 def _put_region(device, opening, folder, manifest, transfer):
     device.doing = "writing its journal"
     data = (Path(folder) / "journal.img").read_bytes()
