@@ -102,6 +102,9 @@ def test_the_wrong_board(run, board, put):
     assert status == 2 and said.startswith(f"umqtt-board: The board on {board.port} is a linux [")
     assert said.endswith("(linux), not BOARD=rp2040: give BOARD=unix, or another PORT=.")
     board.wait_for("main ran", since=mark)  # somebody's board goes on with what it did
+    mark = len(board.printed())
+    assert run("erase", "--board", "rp2040", "--port", board.port, "--yes") == (status, said)
+    board.wait_for("main ran", since=mark)
 
 
 def test_a_full_filesystem(run, make_board):

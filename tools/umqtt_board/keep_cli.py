@@ -153,7 +153,7 @@ def _erase_esp(board, port):
 
 def _erase_rp2(board, port):
     """The filesystem, in which the journal's region lies; MicroPython stays."""
-    with Device(port) as device:
+    with Device(port) as device, device.going_on():
         interpreter.check(device, board)
         device.doing = "erasing its filesystem"
         device.run(_FORMAT)
