@@ -29,6 +29,31 @@ def compacted(spark, root, small=2, **more):
     return compact.run(spark, held, State(held).last(), small, **more)
 
 
+def test_a_row_is_not_written_again_and_again(tmp_path):
+    """Eight files of 1,000 bytes a round, 256 rounds: at most 11 large files, and each byte was
+    written log2(256) times more than once, not 128 times."""
+    held = Tables(tmp_path, COLUMNS)
+    folder = tmp_path / "silver" / "date=2026-11-21"
+    folder.mkdir(parents=True, exist_ok=True)
+    written, batch = 0, 0
+    for _ in range(256):
+        for _ in range(8):
+            (folder / f"ingest-{batch:012d}-00000000-0000.parquet").write_bytes(bytes(1000))
+            batch += 1
+        paths = sorted(folder.iterdir())
+        chosen = compact._chosen(held, "silver", paths, batch, 8, False)
+        assert len(chosen) >= 8
+        size = sum(path.stat().st_size for path in chosen)
+        for path in chosen:
+            path.unlink()
+        written += size
+        name = f"compact-{0:012d}-{batch - 1:012d}-{batch:08x}-0000.parquet"
+        (folder / name).write_bytes(bytes(size))
+    assert sum(path.stat().st_size for path in folder.iterdir()) == 1000 * batch
+    assert len(list(folder.iterdir())) <= 11
+    assert written <= 9 * 1000 * batch
+
+
 @pytest.fixture(scope="module")
 def many(spark, told, tmp_path_factory):
     """The story's tables in four batches, and so in many files."""

@@ -47,8 +47,20 @@ def _chosen(tables, name, paths, last, small, columns):
     """The files of a day to be joined; none if it is not worth it."""
     whole = [path for path in paths if tables.span(path)[1] <= last]
     old = [path for path in whole if columns and tables.drifted(name, path)]
-    little = [path for path in whole if path.stat().st_size < TARGET // 2]
+    little = _level(path for path in whole if path.stat().st_size < TARGET // 2)
     return sorted({*old, *little}) if len(little) >= max(2, small) or old else []
+
+
+def _level(paths):
+    """Of these files the smallest; none that is larger than all before it together. What was
+    joined waits until as much has come again, so that no row is written more than log2 times."""
+    chosen, size = [], 0
+    for path in sorted(paths, key=lambda path: path.stat().st_size):
+        if len(chosen) > 1 and path.stat().st_size > size:
+            break
+        chosen.append(path)
+        size += path.stat().st_size
+    return chosen
 
 
 def _join(spark, tables, name, folder, paths):
