@@ -7,10 +7,13 @@ from umqtt_pipeline.ingest import COLUMNS, Runner
 
 
 def table(root, name):
-    """All rows of a table as dicts, in a fixed order; nothing but Parquet files is looked at."""
+    """All rows of a table as dicts, in a fixed order; nothing but Parquet files is looked at.
+    Which batch brought a row is left out: that depends on when the batches were cut."""
     files = sorted((root / name).rglob("*"))
     assert all(f.is_dir() or f.suffix == ".parquet" for f in files)
     rows = [row for f in files if f.is_file() for row in pq.ParquetFile(f).read().to_pylist()]
+    for row in rows:
+        row.pop("batch", None)
     return sorted(rows, key=lambda row: row["offset"])
 
 

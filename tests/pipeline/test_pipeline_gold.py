@@ -9,8 +9,10 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
+from pyspark.sql import functions as F
 from umqtt_pipeline import gold, plots, report, silver
 from umqtt_pipeline.ingest import COLUMNS, Runner
+from umqtt_pipeline.schema import BATCHES
 from umqtt_pipeline.tables import Tables, arrow_type, ddl
 
 UTC = datetime.UTC
@@ -27,7 +29,7 @@ def rows(spark):
     def make(*data):
         return spark.createDataFrame(
             [("g", device, epoch, sequence, boot, 0, at(seconds), "clock", at(seconds + 2), 1,
-              [(name, "u", float(value)) for name, value in values], sequence, at(0).date())
+              [(name, "u", float(value)) for name, value in values], sequence, 0, at(0).date())
              for device, epoch, sequence, boot, seconds, values in data],
             ddl(silver.COLUMNS),
         )  # fmt: skip
@@ -70,6 +72,27 @@ def test_devices(made):
     assert d["latency_p50_s"] == pytest.approx(4, abs=1)  # only boot 1 has a clock
     odd = found["<b>odd"]
     assert (odd["readings"], odd["quarantined"], odd["last_sequence"]) == (0, 1, None)
+
+
+def test_latency_from_the_reading_to_the_table(spark, rows):
+    """Each reading's end is the commit of the batch that brought it; of a batch of which no commit
+    is known only the receipt counts."""
+    silver_rows = rows(*(("d", "e", n, 1, n, []) for n in range(1, 6)))
+    batch = F.when(F.col("sequence") < 4, 0).when(F.col("sequence") == 4, 7).otherwise(9)
+    held = silver_rows.withColumn("batch", batch.cast("bigint"))
+    commits = [(0, 3, 3, at(33), at(0).date()), (7, 1, 1, at(1004), at(0).date())]
+    ends = spark.createDataFrame(commits, ddl(BATCHES))
+    (found,) = gold._times(held, ends).collect()
+    assert (found.readings, found.latency_p50_s, found.latency_p99_s) == (5, 2, 2)
+    assert (found.stored_p50_s, found.stored_p99_s) == (31, 1000)  # of 30, 31, 32, 1000
+
+
+def test_the_report_has_the_latency_to_the_table(made, tmp_path):
+    (d,) = (r for r in pq.read_table(made / "gold_device").to_pylist() if r["device"] == "dev1")
+    late = [r["committed_at"] - at(4) for r in pq.read_table(made / "batches").to_pylist()]
+    assert abs(d["stored_p50_s"] - late[0].total_seconds()) < 20
+    report.build(made, tmp_path / "report.html")
+    assert f"<td>{d['stored_p50_s']:.3g}</td>" in (tmp_path / "report.html").read_text()
 
 
 def test_boots_gaps_and_restarts(made):

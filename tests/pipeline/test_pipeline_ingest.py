@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 
+import pyarrow.parquet as pq
 import pytest
 from pipeline_kit import (
     DAY_US,
@@ -24,9 +25,11 @@ from pipeline_kit import (
     wait_for,
 )
 from pipeline_tables import Killed, ingest, numbers, story, table, tables
+from umqtt_pipeline import compact, spool
 from umqtt_pipeline import ingest as ingest_module
-from umqtt_pipeline import spool
 from umqtt_pipeline.ingest import Ingest, InUse, Lock
+from umqtt_pipeline.schema import ALL
+from umqtt_pipeline.tables import Tables
 
 
 def test_every_reading_once(told):
@@ -61,9 +64,16 @@ def test_times_come_from_the_clock_of_the_boot(told):
             assert row["time_quality"] == "received" and row["time"] == row["received_at"]
 
 
-def test_the_cut_into_batches_does_not_matter(spark, told, tmp_path):
-    ingest(spark, told / "spool", tmp_path, 60)
-    assert tables(tmp_path) == tables(told / "tables")
+@pytest.fixture(scope="module")
+def cut(spark, told, tmp_path_factory):
+    """The tables of the story, in batches of 60 packets."""
+    root = tmp_path_factory.mktemp("cut")
+    ingest(spark, told / "spool", root, 60)
+    return root
+
+
+def test_the_cut_into_batches_does_not_matter(told, cut):
+    assert tables(cut) == tables(told / "tables")
 
 
 def test_the_number_of_buckets_may_change(spark, told, tmp_path, monkeypatch):
@@ -82,6 +92,34 @@ def test_the_number_of_buckets_may_change(spark, told, tmp_path, monkeypatch):
         held = {p.stem for p in (tmp_path / "_state" / f"{batch:012d}").glob("seen/*")}
         assert held and all(name.endswith(f"-of-{buckets:04d}") for name in held)
     assert tables(tmp_path) == tables(told / "tables")
+
+
+def test_each_reading_knows_when_its_batch_was_whole(spark, told, cut, tmp_path):
+    """A late clock rewrites files of earlier batches, compaction joins them, a batch killed before
+    its state is run again: a reading stays with its batch, a batch has one commit, the last."""
+    shutil.copytree(cut, tmp_path, dirs_exist_ok=True)
+    rows, before = stored(tmp_path)
+    assert sorted(set(rows.values())) == sorted(n for n, commit in before.items() if commit[1])
+    assert sum(of for of, _, _ in before.values()) == len(story())
+    last = max(before)
+    (tmp_path / "_state" / f"{last:012d}" / "manifest.json").unlink()
+    shutil.rmtree(tmp_path / "_checkpoint" / "commits")
+    ingest(spark, told / "spool", tmp_path, 60)
+    again, after = stored(tmp_path)
+    assert again == rows and after[last][:2] == before[last][:2]
+    assert {n for n in before if after[n] != before[n]} == {last}
+    assert after[last][2] > before[last][2]
+    held = Tables(tmp_path, ALL)
+    compact.run(spark, held, last, 2)
+    assert stored(tmp_path) == (again, after) and len(held.files("batches")) == 1
+
+
+def stored(root):
+    """({(device, sequence): batch} of silver, {batch: (rows, readings, committed_at)})."""
+    rows, ends = (pq.read_table(root / name).to_pylist() for name in ("silver", "batches"))
+    assert len({r["batch"] for r in ends}) == len(ends)
+    return ({(r["device"], r["sequence"]): r["batch"] for r in rows},
+            {r["batch"]: (r["rows"], r["readings"], r["committed_at"]) for r in ends})  # fmt: skip
 
 
 def test_late_by_40_days(spark, tmp_path):

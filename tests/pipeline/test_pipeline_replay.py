@@ -3,6 +3,7 @@
 import random
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml
 from pipeline_tables import Killed, ingest, numbers, table, tables
@@ -66,6 +67,9 @@ def test_after_a_decoder_was_added(spark, copy, csv):
     assert (counts["new"], counts["duplicate"], counts["quarantine"]) == (4, 1, 2)
     assert numbers(root, device="dev3") == [1, 2, 3, 4]
     assert numbers(root, "duplicates", "dev3") == [3]
+    come = {r["device"]: r["batch"] for r in pq.read_table(root / "silver").to_pylist()}
+    assert come == {"dev1": 0, "dev3": 2}  # late readings: they were not in silver before
+    assert set(pq.read_table(root / "batches")["batch"].to_pylist()) == {0, 1, 2}
     assert [(bytes(r["payload"]), r["reason"]) for r in table(root, "quarantine")] == [
         (b"csv;x", "csv without a sequence number"), (b"junk", "unknown encoding")]  # fmt: skip
     again = replay.run(spark, root)

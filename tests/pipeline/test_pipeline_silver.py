@@ -225,7 +225,7 @@ def test_time_is_the_clock_of_the_boot_plus_the_difference_of_uptimes(rows, seen
     packs = [senml(1, boot=1, uptime_ms=5_250), senml(2, boot=2, uptime_ms=1_000),
              senml(3, boot=3, uptime_ms=9_000)]  # fmt: skip
     told = fates.told_apart(good(silver.decode(rows(*packs))), seen())[0]
-    made = fates.silver(told, clocks((1, -1000, 10_000), (2, -500, 0)))
+    made = fates.silver(told, clocks((1, -1000, 10_000), (2, -500, 0)), 7)
     assert made.column_names == list(silver.COLUMNS)
     found = {r["sequence"]: (r["time"], r["time_quality"]) for r in made.to_pylist()}
     assert found == {1: (at(-1004.75), "clock"), 2: (at(-499), "clock"), 3: (at(2), "received")}

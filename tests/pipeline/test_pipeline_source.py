@@ -37,6 +37,7 @@ def test_an_empty_spool_has_no_rows(spark, tmp_path):
 @pytest.mark.parametrize("options,words", [
     ({}, "path"), ({"path": "x", "maxRowsPerBatch": "-1"}, "maxRowsPerBatch"),
     ({"path": "x", "numPartitions": "many"}, "numPartitions"),
+    ({"path": "x", "maxrowperbatch": "1"}, "maxrowperbatch.*nearest is maxRowsPerBatch"),
     ({"path": "x", "consumer": "../x"}, "consumer"), ({"path": "x", "skipDamaged": "1"}, "true"),
 ])  # fmt: skip
 def test_bad_options(options, words):

@@ -308,11 +308,12 @@ def _alone(tables, memory, conf):
 def compact(tables, files, memory, conf):
     """Join the small files of the tables, a day at a time; add columns that old files lack."""
     from . import compact as joining
-    from .ingest import COLUMNS, State
+    from .ingest import State
+    from .schema import ALL
     from .tables import Tables
 
     with _alone(tables, memory, conf) as spark:
-        held = Tables(tables, COLUMNS)
+        held = Tables(tables, ALL)
         held.clean()
         done = joining.run(spark, held, State(held).last(), files, columns=True)
     logging.info("%d files joined", sum(done.values()))
@@ -376,7 +377,8 @@ def report(tables, out):
 @click.option("--cores", default=None, type=click.IntRange(1), help="without: all there are")
 @_with_spark
 def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
-    """Decode captured traffic (pcap, pcapng): packets, exchanges, violations, a report."""
+    """Decode captured traffic (pcap and pcapng, also packed as .gz): packets, exchanges,
+    violations, a report."""
     from .audit import run
 
     try:

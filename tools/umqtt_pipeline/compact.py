@@ -21,7 +21,7 @@ TARGET = 128 << 20  #: bytes; files that reach half of it are left alone
 SMALL = 8  #: files of a day for which `umqtt-pipeline compact` begins
 # Rows of a device side by side: smaller, and quicker to find.
 ORDER = {"bronze": ["offset"], "quarantine": ["offset"],
-         "silver": ["group", "device", "epoch", "sequence"]}  # fmt: skip
+         "silver": ["group", "device", "epoch", "sequence"], "batches": ["batch"]}  # fmt: skip
 
 
 def run(spark, tables, last, small=SMALL, columns=False):

@@ -187,11 +187,12 @@ def _quality(clocked):
     return pc.if_else(pa.array(clocked), "clock", "received")
 
 
-def silver(new, clocks):
-    """Silver rows of new readings: with their time."""
+def silver(new, clocks, number):
+    """Silver rows of new readings: with their time, and the number of the batch they came in."""
     rows = readings(new)
     when, clocked = times(rows, clocks)
-    return _table(SILVER, rows, time=when, time_quality=_quality(clocked))
+    batch = np.full(len(rows), number, np.int64)
+    return _table(SILVER, rows, time=when, time_quality=_quality(clocked), batch=batch)
 
 
 def corrected(rows, clocks):

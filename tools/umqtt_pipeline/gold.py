@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from . import events
 from .events import DEVICE
-from .ingest import COLUMNS
+from .schema import ALL
 from .silver import BOOT, KEY, TELEMETRY
 from .tables import Tables
 
@@ -34,6 +34,7 @@ DEVICES = {
     "duplicates": "bigint", "quarantined": "bigint", "restarts": "bigint",
     "first_time": "timestamp", "last_time": "timestamp", "last_received": "timestamp",
     "latency_p50_s": "double", "latency_p99_s": "double",
+    "stored_p50_s": "double", "stored_p99_s": "double",
     "battery": "double", "battery_min": "double", "rssi": "double", "rssi_min": "double",
 }  # fmt: skip
 TABLES = {
@@ -69,10 +70,10 @@ def boots(silver, clock):
     return joined.withColumn("clock", F.coalesce("_clock", F.lit(False))).select(*BOOTS)
 
 
-def devices(silver, clock, gap, restart, duplicates, quarantine):
+def devices(silver, clock, gap, restart, duplicates, quarantine, batches):
     """Per device: range of the epoch heard of last, gaps, duplicates, restarts, latency, health.
 
-    gap, restart: rows of events.py
+    gap, restart: rows of events.py;   batches: when each was whole in the tables
     """
     numbers = [*KEY, "sequence", "received_at"]
     per_epoch = silver.select(*numbers).unionByName(clock.select(*numbers)).groupBy(*KEY).agg(
@@ -84,7 +85,7 @@ def devices(silver, clock, gap, restart, duplicates, quarantine):
         F.max(newest).alias("_last"), F.count("*").alias("epochs"),
     )  # fmt: skip
     out = ranges.select(*DEVICE, "epochs", "_last.first_sequence", "_last.last_sequence")
-    for part in (_times(silver), _health(silver), _missing(gap), _restarts(restart),
+    for part in (_times(silver, batches), _health(silver), _missing(gap), _restarts(restart),
                  _count(duplicates, "duplicates"),
                  _count(_senders(quarantine), "quarantined")):  # fmt: skip
         out = out.join(part, DEVICE, "outer")  # a device may have sent nothing but rubbish
@@ -92,15 +93,20 @@ def devices(silver, clock, gap, restart, duplicates, quarantine):
     return out.fillna(0, zero).select(*DEVICES)
 
 
-def _times(silver):
+def _times(silver, batches):
+    """A few numbers a batch are joined, in memory: silver is read no second time for it."""
     exact = F.col("time_quality") == "clock"
-    late = F.when(exact, (F.unix_micros("received_at") - F.unix_micros("time")) / 1e6)
-    return silver.groupBy(*DEVICE).agg(
+    late, stored = (F.when(exact, (F.unix_micros(until) - F.unix_micros("time")) / 1e6)
+                    for until in ("received_at", "committed_at"))  # fmt: skip
+    ends = F.broadcast(batches.groupBy("batch").agg(F.max("committed_at").alias("committed_at")))
+    return silver.join(ends, "batch", "left").groupBy(*DEVICE).agg(
         F.count("*").alias("readings"),
         F.min("time").alias("first_time"), F.max("time").alias("last_time"),
         F.max("received_at").alias("last_received"),
         F.percentile_approx(late, 0.5).alias("latency_p50_s"),
         F.percentile_approx(late, 0.99).alias("latency_p99_s"),
+        F.percentile_approx(stored, 0.5).alias("stored_p50_s"),
+        F.percentile_approx(stored, 0.99).alias("stored_p99_s"),
     )  # fmt: skip
 
 
@@ -156,10 +162,11 @@ def build(spark, root, tries=3):
 
 
 def _build(spark, root):
-    tables = Tables(root, {**COLUMNS, **TABLES}, owner="gold")
+    tables = Tables(root, {**ALL, **TABLES}, owner="gold")
     tables.clean(older_than=86_400)
-    silver, clock, duplicates, quarantine = (
-        tables.read(spark, name) for name in ("silver", "clock", "duplicates", "quarantine")
+    silver, clock, duplicates, quarantine, batches = (
+        tables.read(spark, name)
+        for name in ("silver", "clock", "duplicates", "quarantine", "batches")
     )
     tables.replace(minute(silver), "gold_minute", "date")
     tables.replace(boots(silver, clock), "gold_boot")
@@ -167,5 +174,6 @@ def _build(spark, root):
     tables.replace(events.gaps(silver, clock), "gaps")
     tables.replace(events.clock_corrections(silver, clock), "clock_corrections")
     gap, restart = tables.read(spark, "gaps"), tables.read(spark, "restarts")
-    tables.replace(devices(silver, clock, gap, restart, duplicates, quarantine), "gold_device")
+    known = devices(silver, clock, gap, restart, duplicates, quarantine, batches)
+    tables.replace(known, "gold_device")
     return {name: tables.read(spark, name).count() for name in TABLES}

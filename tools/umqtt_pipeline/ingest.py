@@ -14,6 +14,7 @@ nothing is left to do.
     TABLES/_staging/         files on their way
 """
 
+import datetime
 import fcntl
 import json
 import logging
@@ -21,14 +22,17 @@ import shutil
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from . import bronze, compact, metrics, silver, source, stages
+from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
 from .spool import SpoolError
 from .state import State, check
-from .tables import Tables, ddl, place
+from .tables import PARTITION, Tables, arrow_schema, ddl, place
 
 __all__ = ["COLUMNS", "InUse", "Ingest", "Lock", "Runner", "State", "check"]
 
@@ -96,7 +100,7 @@ class Ingest:
 
     def __init__(self, spark, root, on_batch=None, compact_files=None):
         self.spark = spark
-        self.tables = Tables(root, COLUMNS)
+        self.tables = Tables(root, ALL)
         self.state = State(self.tables)
         self.checkpoint = self.tables.root / "_checkpoint"
         self.on_batch = on_batch or (lambda counts: None)
@@ -164,6 +168,7 @@ class Ingest:
             self._put(batch, number, before_end is None)
             if before_end is not None:
                 before_end(self._fates(batch, rows))
+            self._commit(batch, number)
             self.state.write(number, [(part, row["bucket"], batch.buckets, Path(row["path"]))
                                       for part in state for row in batch.of(part)])
         finally:
@@ -179,6 +184,17 @@ class Ingest:
             if whole or name not in ("bronze", "quarantine"):
                 files = [(row["folder"], Path(row["path"])) for row in batch.of(name)]
                 self.tables.put(name, number, sorted(files))
+
+    def _commit(self, batch, number):
+        """Write down when all rows of a batch were in the tables; a batch that is run again for
+        want of its state replaces that."""
+        now = datetime.datetime.now(datetime.UTC)
+        columns = {name: kind for name, kind in BATCHES.items() if name != PARTITION}
+        row = {"batch": number, "rows": batch.rows("bronze"), "readings": batch.rows("silver"),
+               "committed_at": now}  # fmt: skip
+        staged = Path(batch.folder, "batches.parquet")
+        pq.write_table(pa.Table.from_pylist([row], arrow_schema(columns)), staged)
+        self.tables.put("batches", number, [(f"{PARTITION}={now.date()}", staged)])
 
     def _fates(self, batch, rows):
         known = ["offset", "received_at"]

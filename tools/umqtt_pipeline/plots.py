@@ -62,8 +62,10 @@ def fleet(minutes, devices):
     minutes   arrow table: minute, heard (number of devices)
     devices   arrow table of gold_device
     """
-    late = devices["latency_p99_s"].drop_null().to_numpy()
-    middle = devices["latency_p50_s"].drop_null().to_numpy()
+    curves = [(devices[column].drop_null().to_numpy(), label) for column, label in (
+        ("latency_p50_s", "receipt, median"), ("latency_p99_s", "receipt, 99th percentile"),
+        ("stored_p50_s", "table, median"), ("stored_p99_s", "table, 99th percentile"),
+    )]  # fmt: skip
     plt = _pyplot()
     figure, axes = plt.subplots(
         1, 2, figsize=(11, 2.6), squeeze=False, width_ratios=(2, 1), layout="constrained"
@@ -76,17 +78,17 @@ def fleet(minutes, devices):
     left.yaxis.get_major_locator().set_params(integer=True)
     left.set_title("Devices with readings", loc="left", fontsize=10)
     _times(left, minutes["minute"])
-    for values, label in ((middle, "median"), (late, "99th percentile")):
+    for values, label in curves:
         if len(values):
             values = np.sort(np.maximum(values, 1e-3))
             share = np.arange(1, len(values) + 1) / len(values) * 100
             right.step([values[0], *values], [0, *share], where="post", label=label)
-    if len(middle):
+    if len(curves[0][0]):
         right.set_xscale("log")
-        right.legend(fontsize=8)
+        right.legend(fontsize=7)
     else:
         right.text(0.5, 0.5, "no device with a clock", transform=right.transAxes, ha="center")
-    right.set_title("Reading to receipt: % of devices within", loc="left", fontsize=10)
+    right.set_title("Reading to receipt and table: % of devices within", loc="left", fontsize=10)
     right.set_xlabel("seconds")
     _plain(left)
     _plain(right)

@@ -52,7 +52,7 @@ most need to be looked at: missing readings, quarantine, silence, restarts. The 
 table gold_device.</p>{% endif %}
 <div class="wide"><table><tr><th class="l">device</th><th>readings</th><th>sequence</th>
 <th>missing</th><th>duplicates removed</th><th>restarts</th><th>quarantined</th>
-<th>latency, median s</th>{% if health %}<th>battery</th><th>rssi</th>{% endif %}
+<th>median s to receipt</th><th>to table</th>{% if health %}<th>battery</th><th>rssi</th>{% endif %}
 <th>last received</th></tr>
 {% for d in devices %}<tr><td class="l">{{ d.group }}/{{ d.device }}</td>
 <td>{{ d.readings|number }}</td>
@@ -62,6 +62,7 @@ table gold_device.</p>{% endif %}
 <td>{{ d.duplicates|number }}</td><td>{{ d.restarts|number }}</td>
 <td{% if d.quarantined %} class="bad"{% endif %}>{{ d.quarantined|number }}</td>
 <td>{{ "%.3g"|format(d.latency_p50_s) if d.latency_p50_s is not none else "no clock" }}</td>
+<td>{{ d.stored_p50_s|seconds }}</td>
 {% if health %}<td>{{ d.battery|value }}</td><td>{{ d.rssi|value }}</td>{% endif %}
 <td{% if d.silent %} class="bad"{% endif %}>{{ d.last_received|time }}</td></tr>
 {% endfor %}</table></div>
@@ -106,6 +107,10 @@ def _time(at):
 
 def _value(number):
     return "" if number is None else f"{number:.4g}"
+
+
+def _seconds(number):
+    return "" if number is None else f"{number:.3g}"
 
 
 def _label(row):
@@ -233,13 +238,13 @@ def build(root, out):
     table = _read(root, "gold_device")
     if table is None:
         raise NoTables(f"{root} has no gold tables: run `umqtt-pipeline gold --tables {root}`")
-    for name in ("battery", "rssi"):
+    for name in ("battery", "rssi", "stored_p50_s", "stored_p99_s"):
         if name not in table.column_names:  # made by an older version
             table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
     devices, last = _devices(table)
     shown, reasons, dataset = devices[:LISTED], _reasons(root), _minutes(root)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True)
-    environment.filters.update(number="{:,}".format, time=_time, value=_value)
+    environment.filters.update(number="{:,}".format, time=_time, value=_value, seconds=_seconds)
     text = environment.from_string(PAGE).render(
         devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons,
         tiles=_tiles(table, devices, reasons), batches=_batches(root), days=DAYS,

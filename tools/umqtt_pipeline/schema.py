@@ -13,7 +13,7 @@ RECEIPT = {"received_at": "timestamp", "offset": "bigint", "date": "date"}
 SILVER = {
     **IDENTITY, "boot": "int", "uptime_ms": "bigint", "time": "timestamp",
     "time_quality": "string", "received_at": "timestamp", "qos": "int",
-    "measurements": MEASUREMENTS, "offset": "bigint", "date": "date",
+    "measurements": MEASUREMENTS, "offset": "bigint", "batch": "bigint", "date": "date",
 }  # fmt: skip
 QUARANTINE = {"reason": "string", **BRONZE}
 DUPLICATES = {**IDENTITY, "dup": "boolean", **RECEIPT}
@@ -25,6 +25,12 @@ TABLES = {
     "duplicates": DUPLICATES,
     "clock": CLOCK_ROWS,
 }
+# Beside the rows: when each batch was whole in the tables.
+BATCHES = {
+    "batch": "bigint", "rows": "bigint", "readings": "bigint", "committed_at": "timestamp",
+    "date": "date",
+}  # fmt: skip
+ALL = {**TABLES, "batches": BATCHES}
 
 KEY = ["group", "device", "epoch"]
 BOOT = [*KEY, "boot"]

@@ -17,6 +17,7 @@ was deleted and begun anew a new series. The classes are made in several process
 driver, workers), so no constructor opens anything.
 """
 
+import difflib
 import logging
 from dataclasses import dataclass
 
@@ -48,6 +49,8 @@ BATCH_ROWS = 20_000  #: about so many rows make one Arrow record batch, or
 BATCH_BYTES = 32 << 20  #: so many bytes
 PART_ROWS = 10_000  #: fewer are not worth a task of their own
 DEFAULT_ROWS = 200_000
+OPTIONS = ("path", "maxRowsPerBatch", "numPartitions", "consumer", "broker", "topics",
+           "skipDamaged")  # fmt: skip
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Options:
     """The options of the module's text, checked. Raises ValueError naming the option."""
 
     def __init__(self, given):
+        self._known(given)
         self.folders = [p.strip() for p in (given.get("path") or "").split(",") if p.strip()]
         if not self.folders:
             raise ValueError('format("mqtt") needs the option path: the folder of a spool')
@@ -80,6 +84,16 @@ class Options:
         if skip not in ("true", "false"):
             raise ValueError(f"option skipDamaged={skip!r}: true or false")
         self.skip_damaged = skip == "true"
+
+    @staticmethod
+    def _known(given):
+        """Spark hands over names as they were written or in small letters; both are ours."""
+        known = {name.lower(): name for name in OPTIONS}
+        for name in given:
+            if name.lower() not in known:
+                near = difflib.get_close_matches(name.lower(), known, 1, 0)
+                raise ValueError(f'format("mqtt") has no option {name!r}: the nearest is '
+                                 f"{known[near[0]]}; all: {', '.join(OPTIONS)}")  # fmt: skip
 
     @staticmethod
     def _number(given, name, default, low):

@@ -182,7 +182,7 @@ class Settle:
         new, copies, seen_now = fates.told_apart(rows, seen)
         told = fates.clock_rows(new)
         clocks_now = fates.clocks_after(clocks, told) if len(told) else clocks
-        silver = fates.silver(new, clocks_now)
+        silver = fates.silver(new, clocks_now, self.number)
         folder.tell(NEW, len(new))
         folder.tell(COPIES, len(copies))
         folder.tell(CLOCKS, len(told))
