@@ -68,7 +68,7 @@ def fleet(minutes, devices):
     )]  # fmt: skip
     plt = _pyplot()
     figure, axes = plt.subplots(
-        1, 2, figsize=(11, 2.6), squeeze=False, width_ratios=(2, 1), layout="constrained"
+        1, 2, figsize=(11, 2.6), squeeze=False, width_ratios=(3, 2), layout="constrained"
     )
     left, right = axes[0]
     at = minutes.sort_by("minute")
@@ -85,7 +85,7 @@ def fleet(minutes, devices):
             right.step([values[0], *values], [0, *share], where="post", label=label)
     if len(curves[0][0]):
         right.set_xscale("log")
-        right.legend(fontsize=7)
+        right.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     else:
         right.text(0.5, 0.5, "no device with a clock", transform=right.transAxes, ha="center")
     right.set_title("Reading to receipt and table: % of devices within", loc="left", fontsize=10)
