@@ -16,7 +16,7 @@ NAMES = ["..", ".", "date=2026-01-01", "%2e%2e%2f", "a b", "=", "\u00fc\u4e2d\U0
 # What the programs call their files, whatever comes; Spark's checkpoint among them.
 OURS = re.compile(
     r"[a-z_]+|date=\d{4}-\d\d-\d\d|(ingest|compact|all|swapped)-[0-9a-f-]+(\.parquet)?"
-    r"|empty\.parquet|\d+(\.seg|\.parquet)?|[a-z]+\.jsonl?|\.(\d+|metadata)\.crc"
+    r"|empty\.parquet|\d+(-of-\d+)?(\.seg|\.parquet)?|[a-z]+\.jsonl?|\.(\d+|metadata)\.crc"
 )
 
 
