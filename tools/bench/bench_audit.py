@@ -125,7 +125,7 @@ def audited(spark, paths, folder):
     audit.packets()
     middle, half = time.perf_counter(), cpu()
     audit.complete()
-    report.build(folder, folder / "report.html")
+    report.build(folder, folder / "report.html", audit.figures)
     return (middle - started, half - used, time.perf_counter() - started, cpu() - used)
 
 

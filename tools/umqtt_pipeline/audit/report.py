@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from .columns import TABLES
 from .run import MARK
 
 SHOWN = 50  #: rows of a list; the tables have all
@@ -51,6 +52,8 @@ _BAD = ("unacknowledged", "reused", "violations", "lost", "refused")
 
 
 def _read(root, name, columns=None):
+    if not Path(root, name).exists():  # nothing came that belongs there
+        return TABLES[name].empty_table()
     return pq.read_table(Path(root, name), columns=columns)
 
 
@@ -217,14 +220,20 @@ def _rows(root, name):
     return ds.dataset(Path(root, name)).count_rows()
 
 
-def build(root, out):
-    """Write the report on the audit in the folder `root` to the file `out`."""
+def figures(root):
+    """The figures of the report, as PNG in base64 by name, from the tables timeline and
+    latencies in the folder `root`. For one thread at a time, as matplotlib is."""
+    return {"over_time": _over_time(root), "latency": _latency(root)}
+
+
+def build(root, out, drawn=None):
+    """Write the report on the audit in the folder `root` to the file `out`. drawn: what
+    figures() made of it already."""
     facts = json.loads(Path(root, MARK).read_text())
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
         files=_files(facts), frames=sum(f["frames"] for f in facts["files"]),
         packets=_rows(root, "packets"), connections=_rows(root, "connections"),
-        flows=_rows(root, "flows"), over_time=_over_time(root), latency=_latency(root),
-        lists=_lists(root),
+        flows=_rows(root, "flows"), lists=_lists(root), **(drawn or figures(root)),
     )  # fmt: skip
     Path(out).write_text(text)

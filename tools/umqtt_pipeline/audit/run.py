@@ -135,6 +135,7 @@ class Audit:
         self.tables, self.scratch = self.staging / "tables", self.staging / "scratch"
         self.split = []
         self.rows = {}
+        self.figures = None  # of the report, when complete() is over
 
     def packets(self):
         """Both passes: packets, connections, exchanges within a connection, violations."""
@@ -181,16 +182,21 @@ class Audit:
         return self.spark.read.schema(summaries.spark_schema(schema)).parquet(str(folder))
 
     def complete(self):
-        """Exchanges across connections, summaries; then all is moved into place."""
+        """Exchanges across connections, summaries, figures; then all is moved into place."""
+        from . import report
+
         if self.rows.get("_pieces"):
             joined = summaries.joined(self.read("_pieces")).select(FLOWS.names).persist()
             self._write(joined, "flows")
             self._write(summaries.latencies(joined), "latencies")
             joined.unpersist()
         found = [self.read(t) for t in ("connections", "latencies", "violations")]
-        # Side by side, as most of such a small job is done by the driver.
-        with ThreadPoolExecutor(len(MADE)) as pool:
+        # Side by side, as most of such a small job is done by the driver; the figures of the
+        # report need none of the summaries.
+        with ThreadPoolExecutor(len(MADE) + 1) as pool:
+            figures = pool.submit(report.figures, self.tables)
             list(pool.map(self._write, [getattr(summaries, n)(*found) for n in MADE], MADE))
+            self.figures = figures.result()
         self._place()
 
     def _write(self, frame, table):
@@ -235,5 +241,5 @@ def build(spark, paths, out, ports=(1883,)):
     logging.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
                  audit.rows.get("packets", 0), time.monotonic() - started)  # fmt: skip
     audit.complete()
-    report.build(out, Path(out, "report.html"))
+    report.build(out, Path(out, "report.html"), audit.figures)
     logging.info("wrote %s", Path(out, "report.html"))
