@@ -55,12 +55,14 @@ class Journal(Log):
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
     window: most numbers from the oldest live message to the newest, 16 to 65535; 5 bytes of
         RAM each. 0 for one per 96 bytes of the medium, 1024 at most.
-    inbound: most incoming QoS 2 messages between PUBREC and PUBREL, 1 to 64.
+    inbound: incoming QoS 2 messages between PUBREC and PUBREL that are remembered over a
+        reboot, 1 to 64; what a broker keeps open beyond that is remembered until then.
     page: bytes that one program never crosses, so that a torn one spoils no more; a multiple of
         16, 64 to 256.
     """
 
     _opened = False
+    _more = None  # incoming QoS 2 beyond `inbound`: an inbox.Inbox
 
     def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, page=256,
                  max_age=0, clock=None):
@@ -266,6 +268,7 @@ class Journal(Log):
 
     def _renew(self):
         self.sent = self._count = 0
+        self._more = None
         seq = self.low
         while seq < self.seq:
             state = self._states[seq % self._span]

@@ -8,8 +8,6 @@ Loaded by the journal when one of them is first called, and by open() where an o
 
 from micropython import const
 
-from .full import JournalFull
-
 # As in journal.py
 _CONFIRM = const(5)
 _IN_ADD = const(6)
@@ -106,13 +104,19 @@ def sending(self, seq):
 
 
 def in_add(self, pid):
-    """Durable: an incoming QoS 2 message was delivered. Raises JournalFull if more than
-    `inbound` of them are open."""
-    if not self.in_has(pid):
-        if self._count == len(self._inbound):
-            raise JournalFull()
+    """Durable: an incoming QoS 2 message was delivered. Some brokers keep hundreds of them open:
+    those beyond `inbound` are remembered in RAM only."""
+    if self.in_has(pid):
+        return
+    if self._count < len(self._inbound):
         self._note(_IN_ADD, pid)
         self._in_add(pid)
+        return
+    if self._more is None:
+        from .inbox import Inbox
+
+        self._more = Inbox()
+    self._more.in_add(pid)
 
 
 def _in_add(self, pid):
@@ -126,12 +130,14 @@ def in_has(self, pid):
     for i in range(self._count):
         if self._inbound[i] == pid:
             return True
-    return False
+    return self._more is not None and self._more.in_has(pid)
 
 
 def in_del(self, pid):
     """Durable: PUBREL for it was received."""
-    if self.in_has(pid):
+    if self._more is not None and self._more.in_has(pid):
+        self._more.in_del(pid)
+    elif self.in_has(pid):
         self._note(_IN_DEL, pid)
         self._in_del(pid)
 

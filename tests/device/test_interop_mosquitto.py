@@ -3,10 +3,11 @@
 Knows: what mosquitto keeps and redelivers.  Must not know: the client's inside.
 """
 # needs: mosquitto
-# deadline: 60
+# heap: 2M
+# deadline: 90
 
 import interop_common as common
-from umqtt_min import MQTT_3_1, MQTTException
+from umqtt_min import MQTT_3_1, FileStore, MQTTException
 
 
 def test_every_qos_both_ways():
@@ -34,6 +35,26 @@ def test_unacknowledged_messages_come_again_with_dup():
         seen, present = common.unacknowledged(qos)
         assert present is True
         assert seen == [qos << 1, 8 | qos << 1]
+
+
+def test_a_burst_of_qos_2_is_received_once_with_a_store():
+    """mosquitto 2.0 sends the next message at PUBREC: more and more of them are open."""
+    name, topic = common.unique("burst"), common.unique("burst")
+    c, got = common.client(name, store=FileStore(name))
+    assert not c.connect(False)
+    c.subscribe(topic, 2)
+    c.disconnect()
+    other, _ = common.client()
+    other.connect()
+    for i in range(300):
+        other.publish(topic, b"%d" % i, qos=2)
+    other.disconnect()
+    assert c.connect(False)
+    common.wait(c, got, 300, 30)
+    assert [msg for _, msg in got] == [b"%d" % i for i in range(300)]
+    common.quiet(c, got, 300)
+    assert c.counters.connects == 2
+    c.disconnect()
 
 
 def test_will():

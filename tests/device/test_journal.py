@@ -137,6 +137,24 @@ def test_a_new_session_queues_what_is_not_held():
         assert view.sent == 0 and not view.in_has(5) and view.key == b"other"
 
 
+def test_more_incoming_messages_than_there_is_room_for_are_remembered_until_a_reboot():
+    """A broker may keep any number open between PUBREC and PUBREL [MQTT-4.3.3-2]."""
+    flash = NOR(8, 1024)
+    store = flash_store(flash, inbound=8)
+    for pid in range(1, 301):
+        assert not store.in_has(pid)
+        store.in_add(pid)
+        store.in_add(pid)
+    assert [pid for pid in range(1, 400) if store.in_has(pid)] == list(range(1, 301))
+    for pid in (3, 299):
+        store.in_del(pid)
+        assert not store.in_has(pid)
+    again = flash_store(flash, inbound=8)
+    assert [pid for pid in range(1, 400) if again.in_has(pid)] == [1, 2, 4, 5, 6, 7, 8]
+    store.session(b"new")
+    assert not any([store.in_has(pid) for pid in range(1, 301)])
+
+
 def test_confirm_releases_what_is_held_and_later_what_was_not_yet_done():
     flash = NOR(8, 1024)
     store = flash_store(flash, hold=True)
