@@ -41,6 +41,16 @@ FRAMES ?=
 # chaos
 KILLS ?=
 
+# A name that is written wrong would go unnoticed, and another board be flashed than was meant.
+KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
+  DRIVE YES BACKUP TESTS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS
+# What the programs below take from the environment may be given, too.
+PASSED := BROKER_USER BROKER_PASSWORD UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
+GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
+ifneq ($(filter-out $(KNOWN) $(PASSED),$(GIVEN)),)
+$(error umqtt_min: there is no $(filter-out $(KNOWN) $(PASSED),$(GIVEN)). What may be given: $(KNOWN))
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz clean
 

@@ -103,6 +103,6 @@ def _odd(self, what):
 
 def _cannot_wait(self, flags):
     if not 2 <= flags <= 5:
-        raise ValueError("qos: 0, 1 or 2")
+        raise ValueError("qos=%d: 0, 1 or 2" % (flags >> 1))
     raise ValueError("no acknowledgement can be awaited here: give the client a"
                      " store, such as store=RAMStore()")

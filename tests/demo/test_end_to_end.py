@@ -17,8 +17,10 @@ DEADLINE_S = 280
 
 def start(out, *arguments, env=None):
     command = [sys.executable, "-m", "umqtt_demo", "--out", str(out), *arguments]
+    # Where the tests run in the background of a shell, SIGINT is ignored in all that they start.
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env={**os.environ, **(env or {})})
+                            env={**os.environ, **(env or {})},
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def finish(process, out):

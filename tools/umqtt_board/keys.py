@@ -84,10 +84,14 @@ def _read(path):
         raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
 
 
+def folder(group):
+    """Where the files of a group's boards are."""
+    return _path(group, "any").parent
+
+
 def members(group, missing_ok=False):
     """Return the Records of all boards of a group, sorted by name; BoardError when it has none."""
-    folder = _path(group, "any").parent
-    found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    found = [_read(path) for path in sorted(folder(group).glob("*.json"))]
     if not found and not missing_ok:
         raise BoardError(f"This computer has no key for any board of the group {group}.")
     return found

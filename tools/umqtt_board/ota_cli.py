@@ -80,6 +80,8 @@ def _run(session, work, size=None):
     left = [member.device for member in session.members.values() if member.state != "done"]
     if left:
         click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
+        click.echo("   If a board is gone, or has another name now, remove its key: NAME.json in "
+                   f"{keys.folder(session.group)}", err=True)  # fmt: skip
     return 1 if left else 0
 
 
