@@ -3,6 +3,9 @@
 Knows JSON and what makes a reading good. Must not know topics or files.
 """
 
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import functions as F
 
 from . import decoders
@@ -73,11 +76,29 @@ SENML = (
 )
 
 
+def _alone(text, schema, array):
+    """The JSON value that a text is, an array or an object; null where it is none, or more than
+    one: from_json() by itself would read the first of several and forget the others. Inside a
+    value of the other kind there is no end that it could stop at."""
+    if array:
+        found = F.from_json(F.concat(F.lit('{"":'), text, F.lit("}")),
+                            f"map<string,{schema}>", STRICT)  # fmt: skip
+        value = F.get(F.map_values(found), 0)
+    else:
+        found = F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<{schema}>", STRICT)
+        value = F.get(found, 0)
+    return F.when(F.size(found) == 1, value)
+
+
 def senml_json(text):
     """Column of SenML JSON text -> column DECODED."""
-    pack = F.from_json(text, SENML, STRICT)
+    pack = _alone(text, SENML, array=True)
     first = F.get(pack, 0)
     names = F.map_keys(F.get(F.from_json(text, "array<map<string,string>>", STRICT), 0))
+    # Another reading in the same pack would be taken for measurements of the first.
+    later = F.exists(F.slice(pack, 2, F.greatest(F.size(pack), F.lit(1))), lambda r: reduce(
+        or_, [r[name].isNotNull() for name in decoders.OWN_LABELS],
+        r["bn"].isNotNull() & (r["bn"] != first["bn"])))  # fmt: skip
     records = F.filter(
         pack, lambda r, i: (i > 0) | r["n"].isNotNull() | r["v"].isNotNull()
     )
@@ -90,6 +111,7 @@ def senml_json(text):
         (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
          "not an array of SenML records"),
         (_once(names, ("bn", *fields)), TWICE),
+        (~later, "more than one reading in a pack"),
         (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
     )  # fmt: skip
     device = F.regexp_replace(first["bn"], "/$", "")
@@ -98,7 +120,7 @@ def senml_json(text):
 
 def flat_json(text):
     """Column of flat JSON text -> column DECODED: what is not identity is a measurement."""
-    data = F.from_json(text, "map<string,string>", STRICT)
+    data = _alone(text, "map<string,string>", array=False)
     fields = {short: F.try_element_at(data, F.lit(key)) for key, short in decoders.FLAT.items()}
     device = fields.pop("device")
     numbers = {short: _integer(column) for short, column in fields.items()}
