@@ -95,7 +95,7 @@ def _login(client, clean_session, end):
         tx.poll.register(sock, 1)
     except (OSError, TypeError, ValueError, AttributeError):
         tx.poll = None  # an injected stream that the port cannot poll
-    _send(client, clean_session)
+    send(client, clean_session)
     _connack(client, clean_session, end)
 
 
@@ -145,7 +145,7 @@ def _open(client, end):
 # CONNECT and CONNACK
 
 
-def _send(client, clean_session):
+def send(client, clean_session):
     flags = 2 if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None:

@@ -72,7 +72,7 @@ class Large:
         rx.start = rx.end = 0
         rx.big = self
 
-    def more(self):
+    def read(self):
         """Handle what came with the head, then what is there; returns 0 if nothing came."""
         if not self._client._tx.patient:
             return 0  # a tick: it is for the application

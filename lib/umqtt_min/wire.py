@@ -218,7 +218,7 @@ class Receiver:
     def fill(self):
         """Read what is there behind what is left; returns 0 if nothing came. OSError."""
         if self.big:
-            return self.big.more()
+            return self.big.read()
         i = self.start // self.step
         if self.start == self.end:
             self.start = self.end = i = 0
