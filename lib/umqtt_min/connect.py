@@ -146,6 +146,7 @@ def _open(client, end):
 
 
 def send(client, clean_session):
+    # CONNECT. (Without an underscore it is a name that MicroPython has in flash.)
     flags = 2 if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None:

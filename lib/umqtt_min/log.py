@@ -12,8 +12,8 @@ from micropython import const
 
 from .bits import copy, crc, put2, put4, same
 
-TYPE_CHECKING = const(0)  # see client.py
-if TYPE_CHECKING:
+_TYPING = const(0)  # see client.py
+if _TYPING:
     from typing import Any
 
 _WINDOW = const(256)  # bytes of the two buffers: staging, reading
@@ -28,7 +28,7 @@ _EIO = const(5)
 class Log:
     """Appends records to the head segment, reads them anywhere."""
 
-    if TYPE_CHECKING:
+    if _TYPING:
         seq = low = sent = live = held = dropped = programs = programmed = erases = 0
         _head = _off = _serial = _first = _used = 0
 
