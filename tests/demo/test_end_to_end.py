@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from processes import alive
 from umqtt_demo.ports import free_port, is_free
 from umqtt_demo.procs import Child, descendants, wait_until
 
@@ -31,14 +32,6 @@ def finish(process, out):
         text, _ = process.communicate(timeout=60)
         pytest.fail("not done in %d s:\n%s" % (DEADLINE_S, text))
     return text
-
-
-def alive(pid):
-    try:
-        with open("/proc/%d/stat" % pid) as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.timeout(DEADLINE_S + 90)

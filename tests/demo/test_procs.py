@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from processes import alive
 from umqtt_demo.procs import Child, Guard, descendants, wait_until
 
 # A child with a grandchild in a session of its own; both print their ids and sleep.
@@ -17,14 +18,6 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
 print("ids", os.getpid(), child.pid, flush=True)
 time.sleep(600)
 """
-
-
-def alive(pid):
-    try:
-        with open("/proc/%d/stat" % pid) as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def ids(log):

@@ -4,6 +4,7 @@ Knows: where the broker is (environment), the client's API.  Must not know: whic
 """
 
 import os
+import socket
 import time
 
 from umqtt_min import MQTTClient
@@ -144,3 +145,16 @@ def retained():
     quiet(other, nothing, 0)
     other.disconnect()
     c.disconnect()
+
+
+def silent():
+    """Somebody who listens and says nothing: the socket, to be closed, and its port."""
+    listener = socket.socket()
+    for port in range(30000 + time.ticks_us() % 20000, 60000):
+        try:
+            listener.bind(socket.getaddrinfo("127.0.0.1", port)[0][-1])
+            break
+        except OSError:
+            continue
+    listener.listen(1)
+    return listener, port

@@ -3,6 +3,7 @@
 
 import sys
 
+from harness import raises
 from sensors import dht22, make
 
 
@@ -38,11 +39,7 @@ def test_the_data_sheets_examples():
 
 
 def fault(sensor):
-    try:
-        sensor.sample()
-    except OSError as error:
-        return str(error)
-    raise AssertionError(sensor.values)
+    return str(raises(OSError, sensor.sample))
 
 
 def test_no_answer_and_a_wrong_sum_are_oserrors_and_it_comes_back():

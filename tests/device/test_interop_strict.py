@@ -9,6 +9,7 @@ import socket
 import time
 
 import machine
+from interop_common import silent
 from umqtt_min import MQIPDP_2, MQTT_3_1, MQTT_3_1_1, MQTTClient
 
 HOST = os.getenv("BROKER_HOST")
@@ -89,14 +90,7 @@ def test_nobody_listens():
 
 
 def test_somebody_listens_and_says_nothing():
-    listener = socket.socket()
-    for port in range(30000 + time.ticks_us() % 20000, 60000):
-        try:
-            listener.bind(socket.getaddrinfo("127.0.0.1", port)[0][-1])
-            break
-        except OSError:
-            continue
-    listener.listen(1)
+    listener, port = silent()
     c = MQTTClient("n", "127.0.0.1", port, keepalive=10, timeout=1)
     start = time.ticks_ms()
     try:
