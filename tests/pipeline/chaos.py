@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import brokers  # noqa: E402
 from pipeline_kit import NOON, QUICK, clock, end, run, senml, spawn, topic, wait_for  # noqa: E402
 from pipeline_tables import tables  # noqa: E402
-from umqtt_pipeline import spool  # noqa: E402
+from umqtt_pipeline import consumers  # noqa: E402
 
 TURNS = ("compact", "bridge", "worker", "broker", "driver")
 DEVICES = 3
@@ -124,7 +124,7 @@ class Chaos:
         self.log = self.folder / "ingest.log"
         self.bridge = self._bridge()
         wait_for(lambda: (self.spool / "spool.json").exists(), PATIENCE, "the spool")
-        spool.register_consumer(self.spool, "keep", 0)  # for the undisturbed run
+        consumers.register(self.spool, "keep", 0)  # for the undisturbed run
         self.ingest = self._ingest()
 
     def _bridge(self):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import cbor2
 from umqtt_pipeline import wire
-from umqtt_pipeline.spool import SpoolWriter
+from umqtt_pipeline.spool_writer import SpoolWriter
 
 EPOCH = bytes.fromhex("00112233445566aa")
 DAY_US = 86_400_000_000

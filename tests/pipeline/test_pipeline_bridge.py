@@ -11,7 +11,7 @@ import brokers
 import paho.mqtt.client as mqtt
 import pytest
 from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
-from umqtt_pipeline import spool
+from umqtt_pipeline import consumers, spool
 from umqtt_pipeline.decoders import identity
 
 BOTH = pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
@@ -144,7 +144,7 @@ def test_the_mark_survives_kills_and_deleted_segments(broker, device, tmp_path):
         device.take(200)
         device.confirmed()
     assert end(bridge) == 0  # saves the marks
-    spool.register_consumer(folder, "ingest", spool.durable(folder))
+    consumers.register(folder, "ingest", spool.durable(folder))
     bridge = start(broker, folder, *options)
     wait_for(lambda: len(spool.segments(folder)) == 1, what="deletion")
     bridge.kill()
@@ -221,7 +221,7 @@ def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
     while len(seen) < 600:
         assert time.monotonic() < until, f"{len(seen)} of 600"
         seen.update(sequences(folder))
-        spool.register_consumer(folder, "ingest", spool.durable(folder))
+        consumers.register(folder, "ingest", spool.durable(folder))
         time.sleep(0.3)
     wait_for(lambda: device.upto == 600, what="the mark")
     state = wait_for(

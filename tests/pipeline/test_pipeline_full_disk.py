@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pipeline_kit import PROGRAM, end, senml, topic, wait_for
 from test_pipeline_bridge import Device, sequences
-from umqtt_pipeline import reserve, spool
+from umqtt_pipeline import consumers, reserve, spool
+from umqtt_pipeline.spool_writer import SpoolFull
 
 DISK = 2 << 20  #: bytes; half of it is the reserve
 SENT = 2500  #: messages of 1 KB, so more than the disk holds
@@ -74,7 +75,7 @@ def test_no_space_left_on_device(broker, device, bridge, tmp_path):
         pytest.skip("this system gives no file system of one's own (unshare --mount)")
     process = bridge(*TMPFS, tmp_path / "disk")
     folder = Path(f"/proc/{process.pid}/root{tmp_path}/disk/spool")  # only it sees the disk
-    spool.register_consumer(folder, "ingest", 0)
+    consumers.register(folder, "ingest", 0)
     device.take(SENT).wait_for_publish(60)
     wait_for(lambda: state(tmp_path)["spool_full"], 60, "a full disk")
     assert "No space left on device" in said(tmp_path) and "unacknowledged" in said(tmp_path)
@@ -83,7 +84,7 @@ def test_no_space_left_on_device(broker, device, bridge, tmp_path):
     assert state(tmp_path)["acknowledged"] == len(held)
 
     def read():  # as ingest does, on the same disk
-        spool.register_consumer(folder, "ingest", spool.durable(folder))
+        consumers.register(folder, "ingest", spool.durable(folder))
         return device.upto == SENT
 
     wait_for(read, 60, "the rest of the messages")
@@ -120,6 +121,6 @@ def test_the_reserve_is_room_and_not_a_hole(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(spool.SpoolFull, match="reserve"):
+    with pytest.raises(SpoolFull, match="reserve"):
         kept.take()
     assert not kept.path.exists()  # half of it would be nothing but harm

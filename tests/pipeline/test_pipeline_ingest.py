@@ -25,10 +25,11 @@ from pipeline_kit import (
     wait_for,
 )
 from pipeline_tables import Killed, ingest, numbers, story, table, tables
-from umqtt_pipeline import compact, spool
+from umqtt_pipeline import compact, consumers
 from umqtt_pipeline import ingest as ingest_module
 from umqtt_pipeline.ingest import Ingest, InUse, Lock
 from umqtt_pipeline.schema import ALL
+from umqtt_pipeline.spool_writer import SpoolWriter
 from umqtt_pipeline.tables import Tables
 
 
@@ -122,17 +123,42 @@ def stored(root):
             {r["batch"]: (r["rows"], r["readings"], r["committed_at"]) for r in ends})  # fmt: skip
 
 
-def test_late_by_40_days(spark, tmp_path):
+@pytest.fixture(scope="module")
+def runs(spark, tmp_path_factory):
+    """Three runs of one batch, as of `ingest --once` from a timer, then one without news. The
+    folder, and what of the spool was left after each: (released, durable, its reader's file,
+    segments after the bridge has deleted). The second was killed before Spark's commit."""
+    root = tmp_path_factory.mktemp("runs")
+    folder, about, left = root / "spool", root / "spool" / "consumers" / "ingest.json", []
+    for turn, sent in enumerate([(1, 2, 3, 7), (3, 5, 8), (5, 4, 1), ()]):
+        writer = SpoolWriter(folder, segment_bytes=100)  # a segment for each message
+        for n in sent:
+            writer.append(publish(senml(n)), 1, NOON + turn * 40 * DAY_US)
+        ingest(spark, folder, root)
+        told = consumers.positions(folder)["ingest"], writer.position, about.read_text()
+        if turn == 1:
+            for name in ("1", ".1.crc"):
+                (root / "_checkpoint" / "commits" / name).unlink()
+            consumers.register(folder, "ingest", left[0][0])
+        writer.trim(writer.position)
+        left.append((*told, writer.segments))
+        writer.close()
+    return root, left
+
+
+def test_late_by_40_days(runs):
     """The duplicate goes, the reading stays, whatever a watermark would have said."""
-    folder, root = tmp_path / "spool", tmp_path / "tables"
-    fill(folder, [publish(senml(n)) for n in (1, 2, 3, 7)])
-    ingest(spark, folder, root)
-    fill(folder, [publish(senml(n)) for n in (3, 5, 8)], received=NOON + 40 * DAY_US)
-    ingest(spark, folder, root)
-    fill(folder, [publish(senml(n)) for n in (5, 4, 1)], received=NOON + 80 * DAY_US)
-    ingest(spark, folder, root)
+    root, _ = runs
     assert numbers(root) == [1, 2, 3, 4, 5, 7, 8]
     assert numbers(root, "duplicates") == [1, 3, 5]
+
+
+def test_runs_of_one_batch_free_the_spool(runs):
+    """Spark says `commit` for a batch only when there is another one."""
+    _, left = runs
+    assert [(released == end, segments) for released, end, _, segments in left] == [
+        (True, 1), (True, 3), (True, 1), (True, 1)]  # fmt: skip
+    assert left[2][2] == left[3][2]
 
 
 def test_killed_at_any_file_operation(spark, tmp_path, kill_at):
@@ -258,7 +284,7 @@ def test_one_writer_at_a_time(tmp_path):
     (["--conf", "memory"], "spark.KEY=VALUE"),
 ])  # fmt: skip
 def test_bad_arguments(tmp_path, arguments, words):
-    spool.SpoolWriter(tmp_path / "spool").close()
+    SpoolWriter(tmp_path / "spool").close()
     given = {"--spool": str(tmp_path / "spool"), "--tables": str(tmp_path / "tables")}
     given.update(zip(arguments[::2], (a.format(tmp=tmp_path) for a in arguments[1::2])))
     done = run("ingest", "--once", *[x for pair in given.items() for x in pair])

@@ -14,6 +14,7 @@ from pipeline_tables import numbers
 from pyspark.sql import Row
 from umqtt_pipeline import bronze, fates, metrics, silver, spool, tables
 from umqtt_pipeline.schema import READINGS
+from umqtt_pipeline.spool_writer import SpoolWriter
 
 BIN = Path(sys.executable).parent
 
@@ -45,7 +46,7 @@ def test_the_bridge_inside_the_source(spark, broker, tmp_path):
 
     def free():
         try:
-            spool.SpoolWriter(tmp_path / "spool").close()
+            SpoolWriter(tmp_path / "spool").close()
             return True
         except spool.SpoolError:
             return False

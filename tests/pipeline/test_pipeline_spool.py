@@ -4,8 +4,9 @@ import errno
 import os
 
 import pytest
-from umqtt_pipeline import spool
-from umqtt_pipeline.spool import BLOCK, HEADER, SpoolError, SpoolFull, SpoolWriter, walk
+from umqtt_pipeline import consumers, spool
+from umqtt_pipeline.spool import BLOCK, HEADER, SpoolError, walk
+from umqtt_pipeline.spool_writer import SpoolFull, SpoolWriter
 
 
 def bodies(folder):
@@ -148,7 +149,7 @@ def test_size_limit(tmp_path):
     with pytest.raises(SpoolFull, match="400"):
         writer.append(bytes(100), 1, 3)
     # However full, what was read can be deleted: the last segment is a small part of the limit.
-    spool.register_consumer(tmp_path, "a", writer.position)
+    consumers.register(tmp_path, "a", writer.position)
     assert writer.trim(writer.position) > 0
     writer.append(bytes(100), 1, 3)
     writer.close()
@@ -161,13 +162,13 @@ def test_segments_are_deleted_only_when_every_reader_is_done(tmp_path):
     assert writer.segments == 6
     assert writer.trim(writer.position) == 0  # nobody reads: keep everything
     listed = spool.segments(tmp_path)
-    spool.register_consumer(tmp_path, "a", listed[4].base)
-    spool.register_consumer(tmp_path, "b", listed[2].base + 10)
+    consumers.register(tmp_path, "a", listed[4].base)
+    consumers.register(tmp_path, "b", listed[2].base + 10)
     assert writer.trim(listed[1].base) == 1  # the marks' snapshot is the third party
     assert writer.trim(writer.position) == 1
     assert [s.base for s in spool.segments(tmp_path)] == [s.base for s in listed[2:]]
-    spool.register_consumer(tmp_path, "b", writer.position)
-    spool.register_consumer(tmp_path, "a", writer.position)
+    consumers.register(tmp_path, "b", writer.position)
+    consumers.register(tmp_path, "a", writer.position)
     assert writer.trim(writer.position) == 3  # the last one is being written
     assert writer.bytes == spool.segments(tmp_path)[0].size()
     writer.close()
@@ -216,4 +217,4 @@ def test_another_format_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 65, "a b"])
 def test_names_never_become_paths(tmp_path, name):
     with pytest.raises(ValueError):
-        spool.register_consumer(tmp_path, name, 1)
+        consumers.register(tmp_path, name, 1)

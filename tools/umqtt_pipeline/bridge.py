@@ -16,13 +16,13 @@ import random
 import time
 from pathlib import Path
 
+from . import consumers, wire
 from . import spool as spooling
-from . import wire
 from .connection import READ_SIZE, Link, Refused, Settings
 from .marks import Marks
 from .peers import Peers
 from .reserve import Reserve
-from .spool import SpoolFull, SpoolWriter
+from .spool_writer import SpoolFull, SpoolWriter
 
 __all__ = ["Bridge", "Refused", "Settings"]
 
@@ -377,11 +377,12 @@ class Bridge:
             rate = (self.counts["received"] - count) / (now - at)
             self._rate = (now, self.counts["received"], rate)
         position = self.spool.position
+        readers = consumers.positions(self.spool.folder)
         return {
             "time": time.time(), "started": self._started, "connected": self._ready,
             "rate": round(rate, 1), "position": position, "spool_bytes": self.spool.bytes,
             "spool_segments": self.spool.segments, "spool_full": self._full,
-            "lag_bytes": {n: position - p for n, p in self.spool.consumers().items()},
+            "lag_bytes": {name: position - at for name, at in readers.items()},
             "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._round),
             "unreadable": self.marks.unreadable, "last_error": self._last_error, **self.counts,
         }  # fmt: skip

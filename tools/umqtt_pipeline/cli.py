@@ -242,10 +242,11 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
     import pyspark
     from pyspark.errors import PySparkException
 
+    from . import consumers
     from .ingest import InUse, Lock, Runner, check
-    from .spool import CONSUMER_NAME, SpoolError
+    from .spool import SpoolError
 
-    if not CONSUMER_NAME.fullmatch(consumer):
+    if not consumers.NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
     if bool(spool) == bool(kafka):
         raise Problem("one of --spool and --kafka is needed")
@@ -254,6 +255,8 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
     try:
         lock = Lock(tables)
         check(tables)
+        for folder in spool.split(",") if spool else ():
+            consumers.claim(folder.strip(), consumer, tables)
     except (InUse, SpoolError) as error:
         raise Problem(str(error))
     spark = _spark(memory, conf)

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from . import bronze, compact, metrics, silver, source, stages
+from . import bronze, compact, consumers, metrics, silver, source, stages
 from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
 from .spool import SpoolError
@@ -273,7 +273,8 @@ class Runner:
                  kafka=None):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
-        self.kafka = kafka
+        self.kafka, self.consumer = kafka, consumer
+        self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer}
         self.ingest = Ingest(spark, root, self._batch, compact_files)
         self.ingest.tables.clean()
@@ -289,7 +290,15 @@ class Runner:
         """End soon, after the batch that runs; may be called from a signal handler."""
         self._stopping = True
 
+    def _release(self):
+        """Have the spools freed of what is in the tables for good; while no query runs."""
+        try:
+            consumers.finish(self.ingest.checkpoint, self.folders, self.consumer)
+        except (OSError, ValueError, SpoolError) as error:
+            log.warning("the spool is not released now, but with a later batch: %s", error)
+
     def _start(self):
+        self._release()  # what a run that was killed had done
         if self.kafka:
             held = self.spark.readStream.format("kafka").options(**self.kafka).load()
             frame = bronze.from_kafka(held)
@@ -307,6 +316,7 @@ class Runner:
         self.spark.streams.addListener(listener)
         try:
             self._run()
+            self._release()
         finally:
             self.spark.streams.removeListener(listener)
 

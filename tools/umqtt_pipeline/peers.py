@@ -8,6 +8,7 @@ tells the whole truth. The others' segments are kept until the snapshot of the m
 
 import logging
 
+from . import consumers
 from . import spool as spooling
 from .spool import SpoolError
 
@@ -38,7 +39,7 @@ class Peers:
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""
         for folder, _, position in self._open():
-            spooling.register_consumer(folder, self.name, position)
+            consumers.register(folder, self.name, position)
 
     def release(self):
         """The marks are saved as far as `positions`: the peers may delete that."""
@@ -49,7 +50,7 @@ class Peers:
         """Take in what the peers have made durable since the last time."""
         for folder, key, position in self._open():
             if key not in self.positions:
-                spooling.register_consumer(folder, self.name, position)
+                consumers.register(folder, self.name, position)
             end = spooling.durable(folder)
             try:
                 for block, body in spooling.walk(folder, position, min(end, position + SHARE)):

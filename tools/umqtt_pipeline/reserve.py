@@ -9,7 +9,7 @@ no message until there is room for it again.
 import os
 from pathlib import Path
 
-from .spool import FULL, SpoolFull
+from .spool_writer import FULL, SpoolFull
 
 LEAST = 1 << 20  #: bytes
 

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from . import embedded, wire
+from . import consumers, embedded, wire
 from . import spool as spooling
 from .spool import BLOCK, SegmentReader, SpoolError
 from .vectors import slices
@@ -78,7 +78,7 @@ class Options:
         self.rows = self._number(given, "maxRowsPerBatch", DEFAULT_ROWS, 0)
         self.partitions = self._number(given, "numPartitions", 2, 1)
         self.consumer = given.get("consumer")
-        if self.consumer is not None and not spooling.CONSUMER_NAME.fullmatch(self.consumer):
+        if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
             raise ValueError(f"option consumer={self.consumer!r}: letters, digits, - and _ only")
         skip = (given.get("skipDamaged") or "false").lower()
         if skip not in ("true", "false"):
@@ -117,7 +117,8 @@ def blocks(folder, position, stop, skip_damaged=False):
     listed = spooling.segments(folder)
     if listed and position < listed[0].base:
         raise SpoolError(
-            f"{folder}: position {position} was deleted, the spool begins at {listed[0].base}"
+            f"{folder}: position {position} was deleted, the spool begins at {listed[0].base}: "
+            "a query's checkpoint is older than what its reader has released"
         )
     for segment in listed:
         if segment.base >= stop:
@@ -270,7 +271,6 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._target = None  # the end for available-now
         self._bridge = None
-        self._done = None  # the end of the last batch that can no longer be replayed
 
     def _spools(self):
         if self.options.broker:
@@ -290,7 +290,9 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self):  # noqa: N802
         start = {key: self._begin(folder) for key, folder in self._spools().items()}
-        self._tell(start)
+        if self.options.consumer is not None:
+            for key, folder in self._spools().items():
+                consumers.register(folder, self.options.consumer, start[key][0])
         return start
 
     def getDefaultReadLimit(self):  # noqa: N802
@@ -337,22 +339,14 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from read_range(partition, self.options.skip_damaged)
 
     def commit(self, end):
-        # Spark says this one batch late, and plans the last committed batch once more when it is
-        # restarted: only what lies before the end said last time is surely never asked for again.
-        if self._done is not None:
-            self._tell(self._done)
-        self._done = end
+        if self.options.consumer is not None:
+            for key, folder in self._spools().items():
+                if key in end:
+                    consumers.advance(folder, self.options.consumer, key, end)
 
     def stop(self):
         if self._bridge is not None:
             self._bridge.stop()
-
-    def _tell(self, offset):
-        if self.options.consumer is None:
-            return
-        for key, folder in self._spools().items():
-            if key in offset:
-                spooling.register_consumer(folder, self.options.consumer, offset[key][0])
 
 
 def register(spark):

@@ -1,0 +1,226 @@
+"""The one writer of a spool (spool.py has the layout): appends, recovers after a crash, deletes.
+
+Knows segment files and what makes bytes durable. Must not know sockets, packets or Spark.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import struct
+import time
+import zlib
+from pathlib import Path
+
+from . import consumers
+from .spool import (
+    BLOCK,
+    BLOCK_MAGIC,
+    DURABLE,
+    HEADER,
+    PUBLISH_BLOCK,
+    SEGMENT_MAGIC,
+    VERSION,
+    SegmentReader,
+    SpoolError,
+    durable,
+    replace_file,
+    segments,
+    spool_id,
+    sync_folder,
+)
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class SpoolFull(Exception):
+    """No room for a block; nothing of it was kept."""
+
+
+class SpoolWriter:
+    """The one writer of a spool.
+
+    folder         made when missing
+    segment_bytes  a segment is closed when it is at least this long
+    max_bytes      once all segments together reach it `append` raises SpoolFull (None: no
+                   limit); it is passed by one block at most; segments are a quarter at most
+    notes          what recovery found, as sentences
+    """
+
+    def __init__(self, folder, segment_bytes=64 << 20, max_bytes=None):
+        self.folder = Path(folder)
+        self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
+        self.max_bytes = max_bytes
+        self.notes = []
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._take_lock()
+        self._format()
+        self._durable = os.open(self.folder / "durable", os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = None
+        self._recover()
+
+    def _take_lock(self):
+        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise SpoolError(f"{self.folder} is in use by another bridge")
+        return handle
+
+    def _format(self):
+        path = self.folder / "spool.json"
+        if not path.exists():
+            about = {"version": VERSION, "id": secrets.token_hex(8)}
+            replace_file(path, json.dumps(about).encode())
+        self.id = spool_id(self.folder)
+
+    def _recover(self):
+        mark = durable(self.folder)
+        listed = segments(self.folder)
+        self._sizes = {s.base: s.size() for s in listed}
+        if not listed:
+            return self._begin(mark)
+        last = listed[-1]
+        with SegmentReader(last) as reader:
+            whole = reader.valid_header()
+            trusted = mark if last.first <= mark <= last.base + last.size() else last.first
+            end = reader.whole_until(trusted) if whole else last.base
+        if end < mark:
+            self.notes.append(
+                f"{last.path}: bytes up to position {mark} were durable, but only those up to "
+                f"{end} are there; going on behind them in a new segment"
+            )
+            return self._begin(mark)
+        if not whole:  # a power cut while the segment was made: nothing in it was acknowledged
+            last.path.unlink()
+            del self._sizes[last.base]
+            return self._begin(last.base)
+        self._reopen(last, end)
+
+    def _reopen(self, last, end):
+        self._file = os.open(last.path, os.O_RDWR)
+        extra = last.base + last.size() - end
+        if extra:
+            self.notes.append(f"{last.path}: cut off {extra} bytes of a torn block")
+            os.ftruncate(self._file, end - last.base)
+        os.lseek(self._file, end - last.base, os.SEEK_SET)
+        self._base, self.position = last.base, end
+        self._sizes[last.base] = end - last.base
+        self.sync()
+
+    def _begin(self, base):
+        """Start a new segment whose first byte has position `base`."""
+        path = self.folder / f"{base:020d}.seg"
+        head = HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, base, time.time_ns() // 1000, 0, 0)
+        head = head[:24] + struct.pack("<II", zlib.crc32(head[:24]), 0)
+        hidden = self.folder / ".new.seg"
+        handle = None
+        try:
+            handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._write_all(handle, head)
+            os.fsync(handle)
+        except OSError as error:
+            if handle is not None:
+                os.close(handle)
+            raise self._full(error)
+        os.replace(hidden, path)  # after a durable mark was lost an empty one may be there
+        sync_folder(self.folder)
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self._base, self.position = handle, base, base + HEADER.size
+        self._sizes[base] = HEADER.size
+        self._publish_durable()
+
+    @staticmethod
+    def _write_all(handle, data):
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+
+    def _full(self, error):
+        """The exception to raise for an OSError of a write or fsync."""
+        if error.errno in FULL:
+            return SpoolFull(error.strerror)
+        return SpoolError(f"cannot write to {self.folder}: {error.strerror}")
+
+    @property
+    def bytes(self):
+        """Bytes in all segments."""
+        return sum(self._sizes.values())
+
+    @property
+    def segments(self):
+        """Number of segments."""
+        return len(self._sizes)
+
+    def append(self, body, count, received):
+        """Append one block and make it durable; returns its position.
+
+        body      raw PUBLISH packets (bytes), count of them, received: unix time in us
+        Raises SpoolFull (nothing kept, try again later), SpoolError when the disk cannot be
+        trusted (end the process; the next start sorts it out).
+        """
+        if self.position - self._base >= self.segment_bytes:
+            self._begin(self.position)  # first: only a closed segment can be deleted
+        if self.max_bytes is not None and self.bytes >= self.max_bytes:
+            raise SpoolFull(f"spool limit of {self.max_bytes} bytes reached")
+        head = BLOCK.pack(BLOCK_MAGIC, PUBLISH_BLOCK, 0, len(body), received, count, 0)[:20]
+        check = zlib.crc32(body, zlib.crc32(head))
+        at = self.position
+        try:
+            self._write_all(self._file, b"".join((head, check.to_bytes(4, "little"), body)))
+            self._sync_file()
+        except OSError as error:
+            # Readers stop at the durable mark, so the rest of the block was seen by nobody.
+            os.ftruncate(self._file, at - self._base)
+            os.lseek(self._file, at - self._base, os.SEEK_SET)
+            raise self._full(error)
+        self.position = at + BLOCK.size + len(body)
+        self._sizes[self._base] = self.position - self._base
+        self._publish_durable()
+        return at
+
+    def roll(self):
+        """Close the segment, if there is anything in it, so that it can be deleted once all are
+        done with it. Raises as `append`."""
+        if self.position > self._base + HEADER.size:
+            self._begin(self.position)
+
+    def _sync_file(self):
+        os.fdatasync(self._file)
+
+    def sync(self):
+        """fsync what recovery kept and publish the mark."""
+        self._sync_file()
+        self._publish_durable()
+
+    def _publish_durable(self):
+        check = zlib.crc32(self.position.to_bytes(8, "little"))
+        os.pwrite(self._durable, DURABLE.pack(self.position, check), 0)
+
+    def done_with(self):
+        """End of the last closed segment that every registered reader is done with; 0 for none
+        (and without a registered reader)."""
+        floor = min(consumers.positions(self.folder).values(), default=0)
+        ends = [base + size for base, size in self._sizes.items() if base != self._base]
+        return max((end for end in ends if end <= floor), default=0)
+
+    def trim(self, floor):
+        """Delete closed segments below `floor` that every registered reader is done with;
+        returns the number deleted."""
+        floor = min(floor, self.done_with())
+        gone = 0
+        for segment in segments(self.folder):
+            if segment.base == self._base or segment.base + segment.size() > floor:
+                break
+            segment.path.unlink()
+            self._sizes.pop(segment.base, None)
+            gone += 1
+        return gone
+
+    def close(self):
+        """Close the files and give the lock back."""
+        for handle in (self._file, self._durable, self._lock):
+            os.close(handle)
