@@ -82,6 +82,7 @@ def _again(self, first, last):
     n = self._store.again(first, last)
     self._due = 0  # their identifiers are used once more
     if n and not (0 < self._back <= first):
+        self._sent = max(self._sent, self._cursor)
         self._back = first
     return n
 
@@ -98,31 +99,42 @@ def _search(self, pid, n):
 
 def _send(self, seq):
     store = self._store
+    if seq > store.sent:
+        store.mark(seq + self._size - 1)  # may move what find() finds
     n = store.find(seq)
-    pid = self._client._wire(store.pid)
-    if store.state == _RELEASED:
-        self._release(seq, pid)
-        return
     op = 0x30 | store.flags
+    if store.state == _RELEASED:
+        self._fly(seq, 7)
+        self._release()
+        return
     if store.state == _AGAIN:
         store.sending(seq)
     elif seq <= self._sent:
         op |= 8
         self._client._n[_REDELIVERED] += 1
-    self._begin(seq)
+    self._fly(seq, 5 if op & 4 else 4)
     self._send_body(op, n)
     self._client._n[_SENT] += 1
-    op = 5 if op & 4 else 4
-    self._fly(seq, pid, op)
 
 
-def _release(self, seq, pid):
+def _fly(self, seq, ack):
+    # Before the first byte goes out: it "may have been sent".
+    i = seq % self._size
+    self._seqs[i] = seq
+    self._pids[i] = self._store.pid
+    self._next[i] = ack
+    if not self._count:
+        self._first = seq
+    self._count += 1
+    self._cursor = seq
+
+
+def _release(self):
     # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
     c = self._client
     c._n[_REDELIVERED] += 1
     self._owed = True
-    c._tx.control(0x6A if c.protocol[_DUP] & 1 else 0x62, c._wire(pid))
-    self._fly(seq, pid, 7)
+    c._tx.control(0x6A if c.protocol[_DUP] & 1 else 0x62, self._store.pid)
 
 
 def _send_body(self, op, n):

@@ -329,14 +329,11 @@ class MQTTClient:
         self._topic = topic if isinstance(topic, bytes) or isinstance(topic, str) else plain
 
     def _publish_acked(self, msg, flags):
-        if not 2 <= flags <= 5 or not (
-            self._session or self._block and self._busy != _CALLBACK
-        ):
+        # Without a store; with one it is the session's publish().
+        if not (2 <= flags <= 5 and self._block and self._busy != _CALLBACK):
             self._cannot_wait(flags)
         if not self._tx.quick:
             self._tx.prompt()  # it must not wait for the TCP ACK of what went before
-        if self._session:
-            return self._session.publish(self._name, msg, flags)
         self._enter()
         self._tx.pid = self._wire(self._next_pid())
         # From here on the caller's buffers hold the message: after an error it is forgotten.
@@ -441,10 +438,10 @@ class MQTTClient:
     def _on_ack(self, op):
         if op != 0x40 or self._rx.n != 2:
             return self._rare(op)
-        op = self._wire(self._pid(self._rx.p))
+        op = self._pid(self._rx.p)
         if self._session:
             self._session.on_ack(4, op)
-        elif op == self._waiting:
+        elif self._wire(op) == self._waiting:
             self._ack = 0x40
         else:
             self._n[_UNEXPECTED] += 1

@@ -45,7 +45,7 @@ def _on_ack(self, t, pid):
         self._tx.control(0x70, pid)
         return
     if self._session:
-        self._session.on_ack(t, self._wire(pid))
+        self._session.on_ack(t, pid)
     elif self._wire(pid) == self._waiting:
         self._ack = t << 4
     elif t != 5:

@@ -31,6 +31,8 @@ def resume(session, client, store, fresh):
         session._sent = 0
     elif session._sent < 0:
         session._sent = store.sent
+    else:
+        session._sent = max(session._sent, session._cursor)
     for i in range(session._size):
         session._next[i] = 0
     session._count = session._cursor = session._back = 0

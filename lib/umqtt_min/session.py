@@ -28,6 +28,7 @@ _SENT = const(2)
 _ACKED = const(3)
 _UNEXPECTED = const(8)
 
+_LITTLE = const(4)  # as in client.py
 _HELD = const(2)  # as in store.py
 _CALLBACK = const(2)  # as in client.py
 _BODY = const(5)  # as in wire.py
@@ -57,9 +58,10 @@ class Session:
         self._seqs = array("I", bytes(4 * window))
         self._next = bytearray(window)  # packet type that is awaited; 0: slot is free
         self._count = 0
-        self._first = 0  # oldest sequence number in flight
+        self._first = 0  # oldest sequence number in flight; older where it is not known yet
         self._cursor = 0  # all up to here was sent, or passed over, on this connection
-        self._sent = -1  # sending has begun up to here in this session; -1: since boot unknown
+        # Sending has begun up to here in this session, or up to _cursor; -1: since boot unknown.
+        self._sent = -1
         self._back = 0  # go back to this one when nothing is in flight
         self._view = memoryview(client._tx.buf)[_BODY:]
         self._due = self._far = 0  # identifiers that are free: see uses()
@@ -69,6 +71,7 @@ class Session:
         self._owed = False  # PUBREL was sent again on this one, and nothing has come yet
         store.open()
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
+        client._publish_acked = self.publish
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
 
     def __getattr__(self, name):
@@ -99,85 +102,89 @@ class Session:
 
     # Sending
 
-    def publish(self, topic, msg, flags):
+    def publish(self, msg, flags):
         """Store a message, send it if its turn has come; returns its packet identifier.
 
-        flags: QoS << 1 | retain. Waits for the end if the client is set to.
+        In place of the client's _publish_acked(); flags: QoS << 1 | retain. Waits for the
+        end if the client is set to.
         """
         c = self._client
+        if not 2 <= flags <= 5:
+            c._cannot_wait(flags)
         if c._busy & 1:
             raise MQTTException(_BUSY)
         self._busy = c._busy
-        self._topic = topic  # attributes, for arguments would make frames too large
-        self._msg = msg
-        self._flags = flags
-        self._put(c)
-        flags = c.pid
-        if c.sock:
-            self._offer(c)
-        else:
-            c._busy = self._busy
-        self._topic = self._msg = None
+        self._flags = flags  # an attribute, for an argument would make frames too large
+        self._guard(msg)
+        flags = c.pid  # while this one waits, a callback may publish others
         if c._block and self._busy != _CALLBACK:
             self._wait(self.seq, flags)
         return flags
 
-    def _put(self, c):
-        # Durable when it returns; no tick may touch the store meanwhile.
-        c._busy = 1
+    def _guard(self, msg):
+        self.seq = 0
+        self._client._busy = 1  # no tick may touch the store meanwhile
         try:
-            self._id = c._wire(c._next_pid())
-            self.seq = self._store.put(self._id, self._flags, self._topic, self._msg)
+            self._put(msg)
         except JournalFull:
-            c._busy = self._busy
-            raise MQTTException(_STORE_FULL)
+            if self._failed():
+                raise MQTTException(_STORE_FULL)
+        except OSError:
+            if self._failed():
+                raise
         except BaseException:
-            c._busy = self._busy
+            self._failed()  # no memory for what is loaded then
             raise
 
-    def _offer(self, c):
-        # A message that is stored is not lost by an error here: the next call of
-        # the application hears of it.
-        try:
-            if self._cursor == self.seq - 1 and self._room(self.seq):
-                self._send_new(c, self.seq)
+    def _failed(self):
+        # True if nothing was stored. A message that is stored is not lost by an error of
+        # the network: the next call of the application hears of it.
+        c = self._client
+        if self.seq:
+            c._lost()
+            return False
+        c._busy = self._busy
+        return True
+
+    def _put(self, msg):
+        c = self._client
+        if not c._tx.quick:
+            c._tx.prompt()  # it must not wait for the TCP ACK of what went before
+        n = self._due
+        if c.pid + 1 == n < self._far:
+            c.pid = n
+            self._due = n + 1
+        else:
+            n = c._next_pid()
+        if c.protocol[_LITTLE]:
+            n = c._wire(n)
+        c._tx.pid = n
+        self.seq = n = self._store.put(n, self._flags, c._name, msg)  # durable when it returns
+        if c.sock:
+            if self._cursor == n - 1 and self._room(n):
+                self._send_new(n, msg)
             else:
                 self.pump()
-        except OSError:
-            c._lost()
-            return
-        except BaseException:
-            c._lost()  # no memory for what is loaded then
-            raise
         c._busy = self._busy
 
-    def _send_new(self, c, seq):
+    def _send_new(self, seq, msg):
         # Straight from the caller's buffers: nothing is read back from flash.
-        self._begin(seq)
-        c._tx.pid = self._id
-        c._tx.publish(0x30 | self._flags, self._topic, self._msg)
-        c._n[_SENT] += 1
-        self._fly(seq, c.pid, 4 if self._flags < 4 else 5)
-
-    def _begin(self, seq):
-        # Before the first byte of it goes out: it "may have been sent".
+        c = self._client
         if seq > self._store.sent:
             self._store.mark(seq + self._size - 1)
-        if seq > self._sent:
-            self._sent = seq
-
-    def _room(self, seq):
-        return not (self._back or self._count and seq - self._first >= self._size)
-
-    def _fly(self, seq, pid, ack):
         i = seq % self._size
         self._seqs[i] = seq
-        self._pids[i] = pid
-        self._next[i] = ack
+        self._pids[i] = c._tx.pid
+        self._next[i] = 4 if self._flags < 4 else 5
         if not self._count:
             self._first = seq
         self._count += 1
-        self._cursor = seq
+        self._cursor = seq  # before the first byte goes out: it "may have been sent"
+        c._tx.publish(0x30 | self._flags, c._name, msg)
+        c._n[_SENT] += 1
+
+    def _room(self, seq):
+        return not (self._back or self._count and seq - self._first >= self._size)
 
     def pump(self):
         """Send what the window has room for, from the store, in order."""
@@ -206,7 +213,8 @@ class Session:
         n = 60000  # so far behind are none that wait: they are given in order
         for i in range(self._size):
             if self._next[i]:
-                n = min(n, (self._pids[i] - pid) % 65535)
+                i = self._client._wire(self._pids[i])
+                n = min(n, (i - pid) % 65535)
         if self._store.seq - self._store.low >= 30000:
             n = self._search(pid, n)
         self._due = pid + 1
@@ -215,43 +223,38 @@ class Session:
 
     # Acknowledgements
 
+    def on_ack(self, t, pid):
+        """PUBACK (4), PUBREC (5) or PUBCOMP (7) has come for `pid`, as on the wire."""
+        i = self._first % self._size
+        if self._pids[i] != pid or not self._next[i]:
+            i = self._slot(pid)
+        self._owed = False
+        if i < 0:
+            self._client._n[_UNEXPECTED] += 1
+        elif self._next[i] == t:
+            if t == 5:
+                self._store.rec(self._seqs[i])  # durable before PUBREL [MQTT-4.3.3-1]
+                self._next[i] = 7
+            else:
+                self._end(i)
+        elif t != 5 or self._next[i] < 5:
+            self._client._bad("acknowledgement of another QoS")
+
     def _slot(self, pid):
+        while self._count and not self._next[self._first % self._size]:
+            self._first += 1
         for i in range(self._size):
             if self._pids[i] == pid and self._next[i]:
                 return i
         return -1
 
-    def on_ack(self, t, pid):
-        """PUBACK (4), PUBREC (5) or PUBCOMP (7) has come for `pid`."""
-        i = self._first % self._size
-        if self._pids[i] != pid or not self._next[i]:
-            i = self._slot(pid)
-        self._owed = False
-        n = self._next[i] if i >= 0 else 0
-        if not n:
-            self._client._n[_UNEXPECTED] += 1
-        elif t == 5 and n >= 5:
-            if n == 5:
-                self._store.rec(self._seqs[i])  # durable before PUBREL [MQTT-4.3.3-1]
-                self._next[i] = 7
-        elif t == n:
-            self._end(i)
-        else:
-            self._client._bad("acknowledgement of another QoS")
-
     def _end(self, i):
-        seq = self._seqs[i]
-        self._store.done(seq)
+        self._store.done(self._seqs[i])
         self._next[i] = 0
         self._count -= 1
         self._client._n[_ACKED] += 1
-        if seq == self._first and self._count:
-            while True:
-                seq += 1
-                i = seq % self._size
-                if self._next[i] and self._seqs[i] == seq:
-                    break
-            self._first = seq
+        if self._seqs[i] == self._first:
+            self._first += 1
 
     def _wait(self, seq, pid):
         # Until the last acknowledgement; the message stays stored if it fails.

@@ -447,6 +447,24 @@ def test_from_the_callback_qos_1_and_2_go_through_the_store():
     assert b.broker.payloads() == want
 
 
+def test_publish_returns_its_own_identifier_though_a_callback_publishes_while_it_waits():
+    b = Stored()
+    b.connect()
+    b.client.subscribe(b"t", 0)
+    answers = []
+    b.client.set_callback(
+        lambda topic, msg: answers.append(b.client.publish(b"answer", msg, qos=1))
+    )
+    b.broker.publish(b"t", b"question", 0)
+    pid = b.client.publish(b"own", b"x", qos=2)
+    sent = {}
+    for p in b.broker.packets:
+        if p.type == PUBLISH:
+            sent[p.topic] = p.pid
+    assert sent == {b"own": pid, b"answer": answers[0]}, (sent, pid, answers)
+    finish(b)
+
+
 def test_a_full_store_is_an_error_with_a_reason():
     b = Stored(Disk(limit=3))
     for i in range(3):
