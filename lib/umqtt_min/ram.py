@@ -85,7 +85,8 @@ class RAMStore:
         self.pid = self.flags = self.state = self.dropped = 0
         self._found = 0  # place of the message last found
         self._used = 0  # bytes of live messages
-        self._at = self._end = 0  # place for the next message; end of the newest
+        self._end = 0  # of the newest message
+        self._stop = 0  # up to here the next ones find room: put() looks no further
 
     def _table(self, count):
         # One slot for each message, in a ring, the oldest live one at _head.
@@ -94,7 +95,6 @@ class RAMStore:
         self._seqs = array("I", zeros)
         self._places = array(wide, zeros)
         self._lengths = array(wide, zeros)
-        self._pids = array("H", zeros)
         self._states = bytearray(count)  # 0: it is gone
         self._born = array("I", zeros) if self._max_age else None
         self._slots = count
@@ -110,6 +110,7 @@ class RAMStore:
     def close(self):
         """What was stored stays until the object is collected."""
         self._opened = False
+        self._stop = 0
 
     @property
     def free(self):
@@ -126,12 +127,10 @@ class RAMStore:
         Raises JournalFull, ValueError for a message that is larger than the store.
         """
         n = len(topic) + len(payload) + 4
-        if self._born:
-            self.expire()
-        if self._count == self._slots or not self._opened or not self._place(n):
+        if self._end + n > self._stop or self._count == self._slots:
             self._admit(n)
         b = self._block
-        b.seek(self._at)
+        b.seek(self._end)
         self._two[0] = len(topic) >> 8
         self._two[1] = len(topic) & 255
         b.write(self._two)
@@ -149,13 +148,10 @@ class RAMStore:
     def _enter(self, flags, n):
         i = (self._head + self._count) % self._slots
         self._seqs[i] = self.seq
-        self._places[i] = self._at
+        self._places[i] = self._end
         self._lengths[i] = n
-        self._pids[i] = self.last_pid
         self._states[i] = _LIVE | flags
-        if self._born:
-            self._born[i] = self._clock()
-        self._end = self._at + n
+        self._end += n
         self._used += n
         self._count += 1
         self.live += 1
@@ -185,11 +181,15 @@ class RAMStore:
         i = self._slot(seq)
         if i < 0:
             return 0
-        self.pid = self._pids[i]
         self.flags = self._states[i] & 7
         self.state = self._states[i] >> 3 & 3
         self._found = self._places[i]
+        self.pid = self._word(2 + self._word(0))
         return self._lengths[i]
+
+    def _word(self, pos):
+        self.read(pos, self._two, 2)
+        return self._two[0] << 8 | self._two[1]
 
     def read(self, pos, buf, n):
         """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
@@ -210,12 +210,14 @@ class RAMStore:
 
     def done(self, seq):
         """Its last acknowledgement was received. It is gone, or held."""
-        i = self._slot(seq)
+        i = self._head
+        if self._seqs[i] != seq or not self._states[i]:  # it is not the oldest
+            i = self._slot(seq)
         if i >= 0:
             if self.hold and seq > self.confirmed:
                 self._set(i, self._states[i] & ~_STATE | _HELD)
             else:
-                self._set(i, 0)
+                self._gone(i)
 
     def session(self, key):
         """A new MQTT session begins. Every message that is not held is queued and unsent,
@@ -249,36 +251,35 @@ class RAMStore:
 
     def _slot(self, seq):
         """The slot of a live message, -1 if there is none."""
-        i = self._head
-        if not self._count or self._seqs[i] != seq:  # it is not the oldest
-            i = self._above(seq)
-            if not i:
-                return -1
+        i = self._above(seq)
+        if i:
             i = (self._head + i - 1) % self._slots
-        return i if self._seqs[i] == seq and self._states[i] else -1
+            if self._seqs[i] == seq and self._states[i]:
+                return i
+        return -1
 
     def _set(self, i, state):
         """Change the state of a live message, and what is counted of it."""
-        if self._states[i] & _STATE == _HELD:
-            self.held -= 1
+        self.held += (state & _STATE == _HELD) - (self._states[i] & _STATE == _HELD)
         self._states[i] = state
-        if not state:
-            self._gone(i)
-        elif state & _STATE == _HELD:
-            self.held += 1
-        elif self._seqs[i] < self._first:
+        if state & _STATE != _HELD and self._seqs[i] < self._first:
             self._first = self._seqs[i]
 
     def _gone(self, i):
+        if self._states[i] & _STATE == _HELD:
+            self.held -= 1
+        self._states[i] = 0
         self.live -= 1
         self._used -= self._lengths[i]
-        while self._count and not self._states[self._head]:
-            self._head = (self._head + 1) % self._slots
+        i = self._head
+        while self._count and not self._states[i]:
+            i = (i + 1) % self._slots
             self._count -= 1
-        self.low = self._seqs[self._head] if self._count else self.seq
+        self._head = i
+        self.low = self._seqs[i] if self._count else self.seq
 
     def _drop(self, i):
-        self._set(i, 0)
+        self._gone(i)
         self.dropped += 1
 
     # Room.
@@ -290,10 +291,15 @@ class RAMStore:
                              % (n - 4, self._size - 4))
         if not self._opened:
             raise OSError(_EIO, "the store is not open")
+        if self._born:
+            self.expire()
         while not self._fits(n):
             if self._policy != _DROP_OLDEST:
                 raise JournalFull()
             self._drop(self._head)
+        if self._born:
+            self._born[(self._head + self._count) % self._slots] = self._clock()
+            self._stop = 0  # each message has to come here
 
     def _fits(self, n):
         if self._count < self._slots and self._place(n):
@@ -303,17 +309,17 @@ class RAMStore:
         return self._close_up() and self._place(n)
 
     def _place(self, n):
-        """Whether n bytes in one piece are free behind the newest message: from _at on."""
+        """Whether n bytes in one piece are free behind the newest message: from _end on."""
         start = self._places[self._head]
         if not self._count:
             self._end = start = 0
-        self._at = self._end
+        self._stop = self._size
         if self._end < start or self._end == start and self._count:
-            return self._end + n <= start
-        if self._end + n > self._size:
-            self._at = 0
-            return n <= start
-        return True
+            self._stop = start
+        elif self._end + n > self._size and n <= start:
+            self._end = 0
+            self._stop = start
+        return self._end + n <= self._stop
 
     def _close_up(self):
         """Move the messages together, oldest first; False if that gives nothing."""
@@ -343,7 +349,6 @@ class RAMStore:
         self._move(self._places[i], self._end, n)
         n = (self._head + self._count) % self._slots
         self._seqs[n] = self._seqs[i]
-        self._pids[n] = self._pids[i]
         self._states[n] = self._states[i]
         self._lengths[n] = self._lengths[i]
         self._places[n] = self._end

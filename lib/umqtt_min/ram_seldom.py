@@ -60,7 +60,7 @@ def confirm(self, seq):
         i -= 1
         n = (self._head + i) % self._slots
         if self._states[n] & (_LIVE | _HELD) == _LIVE | _HELD:
-            self._set(n, 0)
+            self._gone(n)
     return seq - self.live
 
 
