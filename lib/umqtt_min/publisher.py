@@ -1,9 +1,20 @@
 """A prepared publisher: one topic, published to again and again.
 
-Knows: what of a PUBLISH stays the same. Loaded by those who ask for it.
+Knows: what of a PUBLISH stays the same, and where the Sender keeps the rest. Loaded by those
+who ask for it.
 """
 
-_SENT = 2  # as in counters.py
+from time import ticks_ms
+
+from micropython import const
+
+_SENT = const(2)  # as in counters.py
+# Found at once, where the names that are built in are looked for in two tables.
+_type = type
+_bytes = bytes
+_len = len
+_FIXED = const(2)  # bytes of a fixed header
+_LONGEST = const(129)  # of a packet with such a one
 
 
 def publisher(self, topic, retain=False, qos=0):
@@ -15,42 +26,70 @@ def publisher(self, topic, retain=False, qos=0):
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
     self._check(bytes(self._bytes(topic)))
-    return Publisher(self, self._name, retain, int(qos)).publish
+    made = Publisher(self, self._name, retain, int(qos))
+    return made.slow if qos else made.publish
 
 
 class Publisher:
-    """publish(payload), for one topic."""
+    """publish(payload), for one topic.
+
+    It has a buffer of its own, where a PUBLISH to this topic lies but for its payload: for
+    those of which the Remaining Length takes one byte.
+    """
 
     def __init__(self, client, topic, retain, qos):
-        self._client = client
         self._tx = client._tx
+        self._counts = client._n
         self._topic = topic
         self._retain = retain
         self._qos = qos
-        self._op = 0x31 if retain else 0x30
-        self._counts = client._n
-        # Where the payload begins, and the longest one of which the fixed header has two
-        # bytes and that fits into the buffer.
-        self._at = 7 + len(topic)
-        self._most = min(134, len(client._tx.buf)) - self._at
+        self._at = _FIXED + 2 + len(topic)  # where the payload begins
+        self._most = _LONGEST + 1 - self._at
+        self._buf = bytearray(_LONGEST)
+        self._buf[0] = 0x31 if retain else 0x30
+        if self._most > 0:
+            self._buf[_FIXED + 1] = len(topic)
+            self._buf[_FIXED + 2 : self._at] = topic
+
+    def slow(self, msg):
+        """See publisher(): at QoS 1 and 2, and where something is not as it mostly is."""
+        return self._tx.client.publish(self._topic, msg, self._retain, self._qos)
 
     def publish(self, msg):
-        """See publisher()."""
+        """See publisher(): at QoS 0."""
         tx = self._tx
-        c = self._client
         if (
-            tx.topic is not self._topic
-            or self._qos
-            or c._busy & 1
-            or not (c.sock and isinstance(msg, bytes) and len(msg) < self._most)
+            tx.client._busy
             or tx.left
+            or tx.quick
+            or not tx.sock
+            or _type(msg) is not _bytes
+            or _len(msg) >= self._most
         ):
-            return c.publish(self._topic, msg, self._retain, self._qos)
-        c._busy |= 1
-        n = self._at + len(msg)
-        tx.buf[self._at : n] = msg
-        tx.buf[3] = self._op
-        tx.buf[4] = n - 5
-        tx.send(tx.buf, 3, n - 3)
-        c._busy &= 2
+            return self.slow(msg)
+        tx.client._busy = 1
+        tx = self._at + _len(msg)
+        self._buf[self._at : tx] = msg
+        self._buf[1] = tx - _FIXED
+        self._write(tx)
+
+    def _write(self, n):
+        # In a function of its own: in one frame both would be too large for the stack.
+        try:
+            n -= self._tx.sock.write(self._buf, 0, n) or 0
+        except BaseException:
+            self._tx.client._lost()
+            raise
+        if n:
+            self._rest(n)
+        self._tx.time = ticks_ms()
+        self._tx.client._busy = 0
         self._counts[_SENT] += 1
+
+    def _rest(self, n):
+        # The stream did not take the last n bytes of the packet: the same ones go on.
+        tx = self._tx
+        tx._out = self._buf
+        tx._off = self._buf[1] + _FIXED - n
+        tx.left = n
+        tx.drain()

@@ -121,6 +121,13 @@ def test_publish_with_a_topic_of_another_kind():
     nothing(turns)
 
 
+def test_a_prepared_publisher():
+    client, echo = connected()
+    publish = client.publisher(b"a/topic")
+    for payload in (b"x" * 50, b"x" * 200):
+        nothing(lambda p=payload: publish(p))
+
+
 def test_publish_larger_than_the_buffer():
     client, echo = connected()
     msg = bytearray(1000)

@@ -371,6 +371,10 @@ def test_small_packets_are_held_back_in_bursts_of_qos_0_only():
     assert asked == [(6, 1, 1), (6, 1, 0)]
     b.client.publish(b"t", b"1", qos=1)
     assert asked == [(6, 1, 1), (6, 1, 0), (6, 1, 1)]
+    prepared = b.client.publisher(b"t")
+    for _ in range(50):
+        prepared(b"0")
+    assert asked[3:] == [(6, 1, 0)]
 
 
 def test_a_stream_that_has_no_such_option_is_asked_once():

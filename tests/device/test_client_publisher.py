@@ -3,8 +3,11 @@
 Knows: the client's API, the strict broker.  Must not know: what a publisher keeps.
 """
 
+import time
+
 from harness import Bench, raises
-from strict_wire import PUBLISH
+from strict_broker import publish
+from strict_wire import PINGREQ, PUBLISH
 from umqtt_min import MQTTException
 
 
@@ -39,6 +42,75 @@ def test_two_publishers_take_turns():
         one(b"again")
         two(b"%d" % i)
     assert [m[0] for m in sent(b)] == [b"one", b"one", b"two"] * 5
+
+
+def prepared(topic=b"t"):
+    """A bench and a publisher that has nothing in its way: the quick path is taken."""
+    b = Bench(keepalive=10)
+    b.connect()
+    return b, b.client.publisher(topic)
+
+
+def test_what_the_stream_does_not_take_at_once_follows():
+    b, p = prepared()
+    for limit in (1, 2, 7):
+        b.net.max_write = limit
+        b.net.write_stalls = limit
+        p(b"payload")
+        b.client.publish(b"u", b"after")
+        p(b"")
+    assert [m[1] for m in sent(b)] == [b"payload", b"after", b""] * 3
+
+
+def test_a_write_that_fails_ends_the_connection_and_the_next_one_works():
+    for ends, stalls in ((0, 0), (3, 0), (-1, 10**9)):
+        b, p = prepared()
+        b.net.cut_after_write = ends
+        b.net.write_stalls = stalls
+        raises(OSError, p, b"lost")
+        assert not b.client.connected
+        raises(OSError, p, b"lost")
+        b.net.cut_after_write, b.net.write_stalls = -1, 0
+        b.connect()
+        p(b"through")
+        assert sent(b)[-1][1] == b"through"
+
+
+def test_a_tick_in_the_middle_of_it_writes_nothing_into_the_packet():
+    b, p = prepared()
+    b.net.max_write = 3
+    time.sleep_ms(6000)  # a PINGREQ is due
+
+    def hook(where):
+        b.client.tick()
+
+    b.net.hook = hook
+    p(b"payload")
+    b.net.hook = None
+    b.client.tick()
+    assert b.kinds()[-2:] == [PUBLISH, PINGREQ] and sent(b)[-1][1] == b"payload"
+
+
+def test_what_it_publishes_keeps_the_link_alive():
+    b, p = prepared()
+    for _ in range(5):
+        time.sleep_ms(4000)
+        p(b"x")
+        b.conn.send(publish(4, b"in", b"x"))  # something comes, too
+        b.client.check_msg()
+    assert b.client.counters.sent == 5 and len(b.got) == 5
+    assert b.client.counters.pings == 0
+
+
+def test_a_publisher_in_a_callback_and_after_qos_1():
+    b, p = prepared(b"out")
+    b.client.set_callback(lambda topic, msg: p(msg))
+    b.client.subscribe(b"in", 0)
+    b.client.publish(b"in", b"1", qos=1)
+    b.pump()
+    for i in range(40):
+        p(b"%d" % i)
+    assert [m[1] for m in sent(b)][1:] == [b"1"] + [b"%d" % i for i in range(40)]
 
 
 def test_a_publisher_without_a_connection_says_so_and_its_topic_is_checked():

@@ -26,6 +26,7 @@ OURS = ("umqtt_min", "ram", "flash")
 # Operation: (title, messages, messages where a client stops for Nagle at each)
 SPEED = {
     "qos0": ("publish QoS 0", 9000, 9000),
+    "prepared": ("... with a prepared publisher", 9000, 9000),
     "qos0all": ("... then one of QoS 1, until it is acked", 9000, 60),
     "qos1": ("publish QoS 1, one at a time", 2400, 18),
     "window": ("publish QoS 1, 16 in flight", 3840, 96),
@@ -243,6 +244,7 @@ def targets(bench, figures):
     r, f = bench.ratio, figures
     rows = [
         ("QoS 0, of the limit", r("umqtt_min", "qos0"), 0.6, True),
+        ("... with a prepared publisher", r("umqtt_min", "prepared"), 0.6, True),
         ("QoS 0, times umqtt.simple (both to the limit)", _over(r, "qos0", ["simple"]), 1, True),
         ("QoS 1 one at a time, of the limit", r("umqtt_min", "qos1"), 0.85, True),
         ("QoS 1, 16 in flight (RAMStore), of the limit", r("ram", "window"), 0.6, True),

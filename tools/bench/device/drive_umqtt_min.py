@@ -4,7 +4,8 @@ import time
 
 from common import LIMIT_S, MSG, SUBSCRIBED, TOPIC, TOPIC_QOS2, Count, until
 
-OPS = ("qos0", "qos1", "qos2", "receive0", "receive1", "views0", "views1", "ping", "idle")
+OPS = ("qos0", "prepared", "qos1", "qos2", "ping", "idle")
+OPS += ("receive0", "receive1", "views0", "views1")
 
 _names = {}
 
@@ -28,6 +29,10 @@ def connect(host, port, name, store=None, **options):
 def do(c, op, n):
     if op == "window":
         _window(c, n)
+    elif op == "prepared":
+        publish = c.publisher(TOPIC)
+        for _ in range(n):
+            publish(MSG)
     elif op == "ping":
         for _ in range(n):
             c.ping()
