@@ -8,9 +8,7 @@ from binascii import crc32
 
 def crc(s, buf, off, n):
     """Add n bytes of buf to a running CRC."""
-    value = int.from_bytes(s, "little") ^ 0xFFFFFFFF
-    value = crc32(memoryview(buf)[off : off + n], value) ^ 0xFFFFFFFF
-    s[:] = value.to_bytes(4, "little")
+    s[:] = crc32(memoryview(buf)[off : off + n], int.from_bytes(s, "big")).to_bytes(4, "big")
 
 
 def copy(dst, at, src, off, n):

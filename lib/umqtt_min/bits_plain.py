@@ -6,16 +6,25 @@ Knows: CRC-32 by half bytes.  Must not know: records or media.
 
 from array import array
 
-from .bits import table
 
-_LOW = array("H", [e & 0xFFFF for e in table()])
-_HIGH = array("H", [e >> 16 for e in table()])
+def _table(shift):
+    # The CRC-32 of each half byte, reflected, polynomial 0xEDB88320: one half of it.
+    half = array("H")
+    for c in range(16):
+        for _ in range(4):
+            c = c >> 1 ^ (0xEDB88320 if c & 1 else 0)
+        half.append(c >> shift & 0xFFFF)
+    return half
+
+
+_LOW = _table(0)
+_HIGH = _table(16)
 
 
 def crc(s, buf, off, n):
     """Add n bytes of buf to a running CRC, in two halves of 16 bits: no int is big."""
-    lo = s[0] | s[1] << 8
-    hi = s[2] | s[3] << 8
+    hi = (s[0] << 8 | s[1]) ^ 65535
+    lo = (s[2] << 8 | s[3]) ^ 65535
     n += off
     while off < n:
         lo ^= buf[off]
@@ -26,10 +35,10 @@ def crc(s, buf, off, n):
         t = lo & 15
         lo = (lo >> 4 | (hi & 15) << 12) ^ _LOW[t]
         hi = hi >> 4 ^ _HIGH[t]
-    s[0] = lo & 255
-    s[1] = lo >> 8
-    s[2] = hi & 255
-    s[3] = hi >> 8
+    s[0] = hi >> 8 ^ 255
+    s[1] = hi & 255 ^ 255
+    s[2] = lo >> 8 ^ 255
+    s[3] = lo & 255 ^ 255
 
 
 def copy(dst, at, src, off, n):

@@ -9,12 +9,10 @@ needed for the first time. One caller at a time: the client's busy flag guards t
 its stream.
 """
 
-import gc
-import sys
+from struct import pack_into
 
 from micropython import const
 
-from .bits import put2, put4
 from .full import JournalFull
 from .log import Log
 
@@ -61,7 +59,6 @@ class Journal(Log):
         16, 64 to 256.
     """
 
-    _opened = False
     _more = None  # incoming QoS 2 beyond `inbound`: an inbox.Inbox
 
     def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, page=256,
@@ -87,40 +84,11 @@ class Journal(Log):
 
         Raises OSError EIO if no segment can be erased and programmed.
         """
-        if not self._opened:
-            self.medium.open()
-            try:
-                self._clear()
-                self._unload()
-                self._mount()
-            finally:
-                self._unload()
-            self._opened = True
-
-    # Functions of their own, for a name that is imported keeps its module.
-
-    def _clear(self):
-        from .setup import clear
-
-        clear(self)
-
-    def _mount(self):
-        from .scan import mount
-
-        mount(self)
-
-    @staticmethod
-    def _unload():
-        """Give back the code that only a mount needs."""
-        if sys.implementation.name == "micropython":  # a host has the room
-            for name in ("setup", "scan", "replay", "settle"):
-                if sys.modules.pop("umqtt_min." + name, None):
-                    delattr(sys.modules["umqtt_min"], name)
-            gc.collect()
+        if self._head < 0:
+            __import__("umqtt_min.scan", None, None, ("mount",)).mount(self)
 
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
-        self._opened = False
         self._head = -1
         self.medium.close()
 
@@ -156,23 +124,22 @@ class Journal(Log):
         return self.seq - 1
 
     def _write(self, n):
+        # _admit() has made room.
         tmp = self._tmp
         while True:
-            self._room(n, n)
             place = (self._head << self._shift) + self._off
-            self._begin_record()
-            tmp[0] = _PUT | self.flags
-            put2(tmp, 1, n - _LONG)
-            put4(tmp, 3, self.seq)
-            put2(tmp, 7, len(self._topic))
+            self._begin(self._off)
+            pack_into(">BHI", tmp, 0, _PUT | self.flags, n - _LONG, self.seq)
+            pack_into(">H", tmp, 7, len(self._topic))
             self._emit(tmp, 0, 9)
             self._emit(self._topic, 0, len(self._topic))
-            put2(tmp, 0, self._pid)
+            pack_into(">H", tmp, 0, self._pid)
             self._emit(tmp, 0, 2)
             self._emit(self._payload, 0, len(self._payload))
             if self._finish(n):
                 break
             self._abandon()
+            self._room(n, n)
         self._filled += self._up(n)
         self._count_in(place, n)
         n = self.seq % self._span
@@ -205,11 +172,8 @@ class Journal(Log):
         self.flags = state & 7
         self.state = state >> 3 & 3
         seq = self._body = self._places[seq % self._span] + 7
-        self._find_pid(seq)
+        self.pid = self._word(seq + 2 + self._word(seq))
         return self._word(seq - 6) - 4
-
-    def _find_pid(self, body):
-        self.pid = self._word(body + 2 + self._word(body))
 
     def read(self, pos, buf, n):
         """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
@@ -257,8 +221,8 @@ class Journal(Log):
             raise ValueError("a session key has at most 32 bytes")
         while True:
             self._room(_LONG + n, 0)
-            self._begin_record()
-            self._emit_kind(_SESSION, n)
+            pack_into(">BH", self._tmp, 0, _SESSION, n)
+            self._emit(self._tmp, 0, 3)
             self._emit(key, 0, n)
             if self._finish(_LONG + n):
                 break
@@ -288,16 +252,15 @@ class Journal(Log):
         old = self._states[seq % self._span]
         self._states[seq % self._span] = state
         self.held += (state & _STATE == _HELD) - (old & _STATE == _HELD)
-        if not state:
-            self._gone(seq)
-        elif seq < self._first and state & _STATE != _HELD:
-            self._first = seq
-
-    def _gone(self, seq):
+        if state:
+            if seq < self._first and state & _STATE != _HELD:
+                self._first = seq
+            return
         self.live -= 1
-        seq = self._places[seq % self._span]
-        self._count_in(seq, -_LONG - self._word(seq + 1))
         self._capacity = self._limit_live
+        state = self._places[seq % self._span]
+        seq = -_LONG - self._word(state + 1)
+        self._count_in(state, seq)
         seq = self.low
         while seq < self.seq and not self._states[seq % self._span]:
             seq += 1
@@ -347,8 +310,10 @@ class Journal(Log):
         self.dropped += 1
 
     def _room(self, n, message):
+        """Make room, and begin a record there."""
         if not self._make_room(n, message):
             raise JournalFull()
+        self._begin(self._off)
 
     def _make_room(self, n, message):
         """Open segments and reclaim old ones until the head takes a record of n bytes;
@@ -372,9 +337,7 @@ class Journal(Log):
         """Append a short record."""
         while True:
             self._room(_SHORT, 0)
-            self._begin_record()
-            self._tmp[0] = kind
-            put4(self._tmp, 1, value)
+            pack_into(">BI", self._tmp, 0, kind, value)
             self._emit(self._tmp, 0, 5)
             if self._finish(_SHORT):
                 return
@@ -386,16 +349,13 @@ class Journal(Log):
         """Reclaim segments, oldest first, as long as few are free and one fits the head."""
         self._tidying = True  # what is written meanwhile does not come here again
         try:
-            self._reclaim_some()
+            seg = self._oldest(0)
+            while self._reclaimable(seg):
+                self._reclaim(seg)
+                seg = self._oldest(0)
         finally:
             self._tidying = False
         self._short = self._free() < self._keep
-
-    def _reclaim_some(self):
-        seg = self._oldest(0)
-        while self._reclaimable(seg):
-            self._reclaim(seg)
-            seg = self._oldest(0)
 
     def _reclaimable(self, seg):
         """Whether to reclaim a segment now: few are free, or it costs nothing and using as few
@@ -423,27 +383,26 @@ class Journal(Log):
         self._serials[seg] = 0
 
     def _move(self, seq):
-        n = self._word(self._places[seq % self._span] + 1)
+        kind = self._states[seq % self._span]
+        # What was asked for again is held in flash.
+        kind = _PUT | (kind & 7 | _HELD if kind & _ASKED else kind & 0x1F)
+        seq %= self._span
+        n = self._word(self._places[seq] + 1)
         while True:
             self._room(n + _LONG, n + _LONG)
             to = (self._head << self._shift) + self._off
-            self._begin_record()
-            self._emit_kind(self._kind(seq), n)
-            self._carry(self._places[seq % self._span] + 3, n)
+            pack_into(">BH", self._tmp, 0, kind, n)
+            self._emit(self._tmp, 0, 3)
+            self._carry(self._places[seq] + 3, n)
             if self._finish(n + _LONG):
                 break
             self._abandon()
         n = self._up(n + _LONG)
         self._filled += n
-        self._moved(seq % self._span, to, n)
+        self._moved(seq, to, n)
 
     def _moved(self, index, to, n):
         """The record of n bytes of a message in the index is at another place."""
         self._loads[self._places[index] >> self._shift] -= n
         self._loads[to >> self._shift] += n
         self._places[index] = to
-
-    def _kind(self, seq):
-        """Type byte of a message's record: what was asked for again is held in flash."""
-        state = self._states[seq % self._span]
-        return _PUT | (state & 7 | _HELD if state & _ASKED else state & 0x1F)

@@ -8,9 +8,11 @@ frame of a function with more than eleven words of state from the heap. A place 
 segment * segment size + offset. setup.py makes the fields.
 """
 
+from struct import pack_into
+
 from micropython import const
 
-from .bits import copy, crc, put2, put4, same
+from .bits import copy, crc, same
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
@@ -22,6 +24,7 @@ _HEADER = const(44)  # bytes of a header before key and identifiers
 _SETTLE = const(0x21)
 _LONG = const(7)  # bytes of a long record besides its content
 _NOWHERE = const(0x3FFFFFFF)
+_BAD = const(0x3FFFFFFF)  # in place of a serial: could not be erased or programmed
 _EIO = const(5)
 
 
@@ -36,30 +39,23 @@ class Log:
 
     # Writing: a record is staged piece by piece; each page it touches is one program.
 
+    def _start(self, off):
+        """A check value covers the header's, the offset, then the record: bytes from an
+        earlier life of the segment, or inside a payload, never pass for a record."""
+        copy(self._crc, 0, self._seed, 0, 4)
+        pack_into(">H", self._tmp, 0, off)
+        crc(self._crc, self._tmp, 0, 2)
+
     def _begin(self, off):
+        """Begin what is programmed from that offset of the head on."""
+        self._start(off)
         self._base = off - off % self.medium.page
         self._index = self._from = off - self._base
         self._limit = self._page - self._base % self._page
         self._failed = False
 
-    def _begin_record(self):
-        self._start(self._off)
-        self._begin(self._off)
-
-    def _start(self, off):
-        """A check value covers the header's, the offset, then the record: bytes from an
-        earlier life of the segment, or inside a payload, never pass for a record."""
-        tmp = self._tmp
-        copy(tmp, 0, self._seed, 0, 4)
-        put2(tmp, 4, off)
-        copy(self._crc, 0, self._blank, 0, 4)
-        crc(self._crc, tmp, 0, 6)
-
     def _emit(self, src, off, n):
         crc(self._crc, src, off, n)
-        self._stage(src, off, n)
-
-    def _stage(self, src, off, n):
         while n > 0:
             k = self._limit - self._index
             if k > n:
@@ -83,11 +79,15 @@ class Log:
         self._limit = self._page
 
     def _program(self, k):
-        """Program k grains, and read them back: what the flash did not take is known now."""
+        """Program k grains, and read them back: what the flash did not take is known now. A
+        segment is erased just before its header is programmed."""
         self._seen = _NOWHERE
         self.programs += 1
         self.programmed += k * self._grain
         try:
+            if self._off + self._base == 0:  # a header's first page
+                self.erases += 1
+                self.medium.erase(self._head)
             self.medium.program(self._head, self._base, self._views[k])
             self.medium.read(self._head, self._base, self._backs[k])
         except OSError:
@@ -96,15 +96,10 @@ class Log:
         if not same(self._buf, self._from, self._back, self._from, k):
             self._failed = True
 
-    def _check(self, to):
-        """Put the check value of what was emitted into to[0:4]."""
-        for i in range(4):
-            to[i] = self._crc[3 - i] ^ 255
-
     def _finish(self, n):
         """End a record of n bytes, check value included; False if the flash did not take it."""
-        self._check(self._tmp)
-        self._stage(self._tmp, 0, 4)
+        copy(self._tmp, 0, self._crc, 0, 4)
+        self._emit(self._tmp, 0, 4)
         self._flush()
         if self._failed:
             return False
@@ -113,16 +108,6 @@ class Log:
 
     def _up(self, off):
         return (off + self._align - 1) // self._align * self._align
-
-    def _emit_kind(self, kind, n):
-        """First bytes of a long record with n bytes of content."""
-        self._tmp[0] = kind
-        put2(self._tmp, 1, n)
-        self._emit(self._tmp, 0, 3)
-
-    def _emit4(self, value):
-        put4(self._tmp, 0, value)
-        self._emit(self._tmp, 0, 4)
 
     def _carry(self, place, n):
         """Emit n bytes that are on the medium."""
@@ -156,23 +141,13 @@ class Log:
 
     def _free(self):
         n = 0
-        for i in range(self.medium.count):
-            if not self._serials[i] and not self._bad[i]:
-                n += 1
+        for serial in self._serials:
+            n += not serial
         return n
-
-    def _pick(self):
-        """The next free segment, -1 if there is none."""
-        i = -1 if self.medium.levelled else self._head
-        for _ in range(self.medium.count):
-            i = (i + 1) % self.medium.count
-            if not self._serials[i] and not self._bad[i]:
-                return i
-        return -1
 
     def _oldest(self, serial):
         """The segment with the smallest serial above that one."""
-        best = _NOWHERE
+        best = _BAD
         seg = self._head
         for i in range(self.medium.count):
             if serial < self._serials[i] < best:
@@ -181,71 +156,52 @@ class Log:
         return seg
 
     def _open_next(self):
-        """Erase a free segment and write its header. False if there is none; a segment that
-        does not take it is not tried again before the next mount."""
-        while True:
-            seg = self._pick()
-            if seg < 0:
-                return False
-            self._serial += 1
-            if self._open_segment(seg):
-                self._filled = 0
-                self._short = self.medium.levelled or self._free() < self._keep
-                return True
-            self._bad[seg] = 1
-
-    def _erase(self, seg):
-        self.erases += 1
-        self._seen = _NOWHERE
-        try:
-            self.medium.erase(seg)
-        except OSError:
-            return False
-        return True
-
-    def _open_segment(self, seg):
-        if not self._erase(seg):
-            return False
+        """Write the header of the next free segment. False if there is none; a segment
+        that does not take it is not tried again before the next mount."""
         head = self._head
         off = self._off
-        self._head = seg
-        self._off = 0
-        if self._header():
-            self._serials[seg] = self._serial
-            return True
+        seg = -1 if self.medium.levelled else head
+        for _ in range(self.medium.count):
+            seg = (seg + 1) % self.medium.count
+            if not self._serials[seg]:
+                self._serial += 1
+                self._head = seg
+                self._off = 0
+                if self._header(self._tmp):
+                    self._serials[seg] = self._serial
+                    self._filled = 0
+                    self._short = self.medium.levelled or self._free() < self._keep
+                    return True
+                self._serials[seg] = _BAD
         self._head = head
         self._off = off
         return False
 
-    def _header(self):
+    def _header(self, tmp):
         """The header proves that the erase was complete, and repeats all state that is not
         in messages."""
-        copy(self._crc, 0, self._blank, 0, 4)
         self._begin(0)
+        pack_into(">I", self._crc, 0, 0)
         self._emit(self._magic, 0, 8)
         self._emit(self.epoch, 0, 8)
-        self._emit4(self._serial)
-        self._emit4(self._tail or self._serial)
-        self._emit4(self.boot)
-        self._emit4(self.seq)
-        self._emit4(self.sent)
-        self._emit4(self.confirmed)
-        if not self._finish(self._header_tail() + 4):
-            return False
-        self._check(self._seed)
-        return True
-
-    def _header_tail(self):
-        tmp = self._tmp
-        put2(tmp, 0, self.last_pid)
-        n = tmp[2] = len(self.key)
-        tmp[3] = self._count
+        pack_into(">III", tmp, 0, self._serial, self._tail or self._serial, self.boot)
+        self._emit(tmp, 0, 12)
+        pack_into(">III", tmp, 0, self.seq, self.sent, self.confirmed)
+        self._emit(tmp, 0, 12)
+        n = len(self.key)
+        pack_into(">HBB", tmp, 0, self.last_pid, n, self._count)
         self._emit(tmp, 0, 4)
         self._emit(self.key, 0, n)
-        for i in range(self._count):
-            put2(tmp, 0, self._inbound[i])
-            self._emit(tmp, 0, 2)
-        return _HEADER + n + 2 * self._count
+        self._emit(self._inbound, 0, 2 * self._count)
+        if not self._finish(_HEADER + n + 2 * self._count + 4):
+            return False
+        self._seeded(tmp)
+        return True
+
+    def _seeded(self, buf):
+        # The check value of the header of the segment at hand is in buf[0:4].
+        pack_into(">I", self._seed, 0, 0)
+        crc(self._seed, buf, 0, 4)
 
     def _abandon(self):
         """The flash did not take a record: nothing more goes into this segment."""
@@ -261,11 +217,7 @@ class Log:
     def _void(self, serial, off, n):
         """Begin a SETTLE record: what lies between that place and here does not count, except
         n bytes of a record that the caller carries over."""
-        self._begin_record()
-        tmp = self._tmp
-        tmp[0] = _SETTLE
-        put2(tmp, 1, 10 + n)
-        put4(tmp, 3, serial)
-        put2(tmp, 7, off)
-        put4(tmp, 9, self.boot)
-        self._emit(tmp, 0, 13)
+        self._begin(self._off)
+        pack_into(">BHI", self._tmp, 0, _SETTLE, 10 + n, serial)
+        pack_into(">HI", self._tmp, 7, off, self.boot)
+        self._emit(self._tmp, 0, 13)

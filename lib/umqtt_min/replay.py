@@ -7,7 +7,7 @@ Must not know: which segments are in the log (scan.py), what is written after a 
 
 from micropython import const
 
-from .bits import get4
+from .scan import get4
 
 _NOWHERE = const(0x3FFFFFFF)  # as in log.py
 _HEADER = const(44)
@@ -285,8 +285,8 @@ def _apply_put(j, place):
         j._set(seq, 0)
     j._places[seq % j._span] = place
     if seq == j.seq - 1:
-        j._find_pid(place + 7)
-        j.last_pid = j.pid
+        i = place + 9 + j._word(place + 7)
+        j.last_pid = j._word(i)
     _add(j, seq, _LIVE | kind)
 
 

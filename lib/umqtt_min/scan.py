@@ -2,14 +2,17 @@
 
 Knows: headers, lengths and check values of records.
 Must not know: what a record means, in which order they count (replay.py).
-A mount begins here. Its three parts are loaded one after the other, not to be there at once.
+A mount begins here. Its parts are loaded one after the other, not to be there at once.
 """
 
+import gc
+import sys
 from array import array
+from struct import pack_into
 
 from micropython import const
 
-from .bits import copy, crc, get4, same
+from .bits import crc, same
 
 _WINDOW = const(256)  # as in log.py
 _NOWHERE = const(0x3FFFFFFF)
@@ -27,27 +30,54 @@ _LONG = const(7)
 
 
 def mount(j):
-    """Replay the medium into a cleared journal, settle it, and leave it ready to append."""
+    """Replay the medium, settle it, and leave the journal ready to append; if that fails, closed."""
+    mounted = False
+    try:
+        j.medium.open()
+        _part("setup", "clear", j)
+        _mount(j)
+        mounted = True
+    finally:
+        if not mounted:
+            j._head = -1
+        _unload("scan")
+
+
+def _mount(j):
     if j.hold or j._max_age or j._policy == _LATEST:
         from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
     m = Scan(j)
     m.scan()
     seg = j._oldest(0) if max(j._serials) else -1
     if seg >= 0:
-        _replay(m, seg)
-    j._unload()
-    from .settle import settle
-
-    settle(m, seg)
+        _part("replay", "replay", m, seg)
+    _part("settle", "settle", m, seg)
     if j._max_age:
         for i in range(j._span):
             j._born[i] = j._clock()
 
 
-def _replay(m, seg):
-    from .replay import replay
+def _part(module, function, *args):
+    # Only the call keeps the module: a name for it would keep it longer.
+    try:
+        getattr(__import__("umqtt_min." + module, None, None, (function,)), function)(*args)
+    finally:
+        _unload(module)
 
-    replay(m, seg)
+
+def _unload(module):
+    """Give back code that only a mount needs."""
+    if sys.implementation.name == "micropython":  # a host has the room
+        if sys.modules.pop("umqtt_min." + module, None):
+            delattr(sys.modules["umqtt_min"], module)
+        gc.collect()
+
+
+def get4(buf, off):
+    """Four bytes as a number; -1 if it is not below 2**30 (a 32-bit port would allocate)."""
+    if buf[off] & 0xC0:
+        return -1
+    return ((buf[off] << 8 | buf[off + 1]) << 8 | buf[off + 2]) << 8 | buf[off + 3]
 
 
 class Scan:
@@ -97,15 +127,14 @@ class Scan:
         n = _HEADER + back[42] + 2 * back[43]
         if back[42] > _MAX_KEY or n + 4 > _WINDOW:
             return 0
-        copy(j._crc, 0, j._blank, 0, 4)
+        pack_into(">I", j._crc, 0, 0)
         crc(j._crc, back, 0, n)
-        j._check(j._tmp)
-        if not same(j._tmp, 0, back, n, 4):
+        if not same(j._crc, 0, back, n, 4):
             return 0
         for i in range(16, 40, 4):
             if get4(back, i) < 0:
                 return 0
-        copy(j._seed, 0, back, n, 4)
+        j._seeded(j._crc)
         return j._up(n + 4)
 
     def _extent(self, seg, off):
@@ -139,8 +168,7 @@ class Scan:
             k = min(end - place, _WINDOW - i)
             crc(j._crc, j._back, i, k)
             place += k
-        j._check(j._tmp)
-        return n if same(j._tmp, 0, j._back, j._window(end), 4) else -1
+        return n if same(j._crc, 0, j._back, j._window(end), 4) else -1
 
     def _resync(self, seg, off, limit):
         """The next place from off on where a valid record begins, limit if there is none."""
@@ -182,7 +210,7 @@ class Scan:
         j = self.j
         newest = 0
         for seg in range(j.medium.count):
-            j._serials[seg] = j._bad[seg] = 0
+            j._serials[seg] = 0
             serial = self._probe(seg)
             j._serial = max(j._serial, abs(serial))
             if serial < 0:

@@ -6,7 +6,11 @@ Must not know: bytes of a medium; which segment is next.
 Loaded by the journal when one of them is first called, and by open() where an option needs it.
 """
 
+from struct import pack_into
+
 from micropython import const
+
+from .bits import copy
 
 # As in journal.py
 _CONFIRM = const(5)
@@ -108,7 +112,7 @@ def in_add(self, pid):
     those beyond `inbound` are remembered in RAM only."""
     if self.in_has(pid):
         return
-    if self._count < len(self._inbound):
+    if 2 * self._count < len(self._inbound):
         self._note(_IN_ADD, pid)
         self._in_add(pid)
         return
@@ -120,17 +124,21 @@ def in_add(self, pid):
 
 
 def _in_add(self, pid):
-    if self._count < len(self._inbound) and not self.in_has(pid):
-        self._inbound[self._count] = pid
+    if 2 * self._count < len(self._inbound) and not self.in_has(pid):
+        pack_into(">H", self._inbound, 2 * self._count, pid)
         self._count += 1
 
 
 def in_has(self, pid):
     """Whether that incoming message was delivered and is not yet released."""
-    for i in range(self._count):
-        if self._inbound[i] == pid:
-            return True
-    return self._more is not None and self._more.in_has(pid)
+    return _index(self, pid) >= 0 or self._more is not None and self._more.in_has(pid)
+
+
+def _index(self, pid):
+    for i in range(0, 2 * self._count, 2):
+        if self._inbound[i] << 8 | self._inbound[i + 1] == pid:
+            return i
+    return -1
 
 
 def in_del(self, pid):
@@ -143,8 +151,7 @@ def in_del(self, pid):
 
 
 def _in_del(self, pid):
-    for i in range(self._count):
-        if self._inbound[i] == pid:
-            self._count -= 1
-            self._inbound[i] = self._inbound[self._count]
-            return
+    i = _index(self, pid)
+    if i >= 0:
+        self._count -= 1
+        copy(self._inbound, i, self._inbound, 2 * self._count, 2)

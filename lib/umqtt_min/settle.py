@@ -129,7 +129,7 @@ def _mark(m, at):
     j = m.j
     j._begin(at)
     j._tmp[0] = _MARK
-    j._stage(j._tmp, 0, 1)
+    j._emit(j._tmp, 0, 1)
     j._flush()
     return not j._failed
 

@@ -49,13 +49,13 @@ def prepare(j, page, window, inbound):
     j._limit_live = (count - j._keep - (j._align > _GUARD)) * j._area * 7 // 8
     _buffers(j)
     j._span = window or min(1024, max(32, size * count // 96))
-    j._places = array("I", bytes(4 * j._span))  # of each record
+    # Of each record: two bytes are enough for a region of 64 KiB.
+    j._places = array("I" if size * count > 65536 else "H", [0] * j._span)
     j._states = bytearray(j._span)
     j._born = array("I", bytes(4 * j._span)) if j._max_age else None
-    j._inbound = array("H", bytes(2 * inbound))
+    j._inbound = bytearray(2 * inbound)
     j._serials = array("I", bytes(4 * count))  # 0: not in the log
     j._loads = array("I", bytes(4 * count))  # bytes of live messages in each segment
-    j._bad = bytearray(count)  # could not be erased or programmed
     j.epoch = j.key = b""
     j.programs = j.programmed = j.erases = 0  # operations, bytes, segments
     j.boot = j.dropped = j.skipped = 0

@@ -8,12 +8,13 @@ import sys
 from array import array
 
 import journal_model as jm
+import umqtt_min.scan
 import umqtt_min.settle  # noqa: F401  (its os is replaced)
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, Encrypted, PowerCut, Random
 from umqtt_min.flash import FlashMedium
 from umqtt_min.journal import Journal
 
-Journal._unload = staticmethod(lambda: None)  # thousands of mounts: they share the code
+umqtt_min.scan._unload = lambda module: None  # thousands of mounts: they share the code
 
 
 class Epochs:

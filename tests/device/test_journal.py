@@ -454,14 +454,11 @@ def test_checks_in_bytecode_are_those_of_the_fast_code():
     data = bytes([i * 31 & 255 for i in range(300)])
     a = bytearray(4)
     b = bytearray(4)
-    a[:] = b"\xff\xff\xff\xff"
-    b[:] = b"\xff\xff\xff\xff"
     for off, n in ((0, 1), (1, 100), (101, 0), (101, 199)):
         crc(a, data, off, n)
         bits.crc(b, data, off, n)
         assert a == b
-    assert bytes([x ^ 255 for x in reversed(a)]) == __import__("binascii").crc32(data).to_bytes(
-        4, "big")
+    assert a == __import__("binascii").crc32(data).to_bytes(4, "big")
     buf = bytearray(10)
     copy(buf, 2, data, 5, 6)
     assert buf[2:8] == data[5:11] and buf[0] == buf[9] == 0
