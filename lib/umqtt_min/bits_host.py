@@ -12,7 +12,10 @@ def crc(s, buf, off, n):
 
 
 def copy(dst, at, src, off, n):
-    """dst[at:at + n] = src[off:off + n]."""
+    """dst[at:at + n] = src[off:off + n], byte by byte."""
+    if src is dst and at == off + 1:
+        src = src[off : off + 1] * n
+        off = 0
     dst[at : at + n] = memoryview(src)[off : off + n]
 
 

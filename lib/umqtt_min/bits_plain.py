@@ -42,7 +42,7 @@ def crc(s, buf, off, n):
 
 
 def copy(dst, at, src, off, n):
-    """dst[at:at + n] = src[off:off + n]."""
+    """dst[at:at + n] = src[off:off + n], byte by byte."""
     n += off
     while off < n:
         dst[at] = src[off]

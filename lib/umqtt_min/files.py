@@ -14,8 +14,8 @@ import sys
 
 from micropython import const
 
-from .bits import copy
 from .journal import Journal
+from .log import copy
 
 _ENOENT = const(2)
 _BLANK = b"\xff" * 256

@@ -5,8 +5,6 @@ which rp2.Flash does not check: a number too large there erases what lies behind
 Must not know: records; which segment is erased when.
 """
 
-import sys
-
 from micropython import const
 
 from .journal import Journal
@@ -23,10 +21,6 @@ def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypt
     policy, max_age, clock, window, inbound, see Journal. Raises ValueError for a region of
     fewer than 4 segments, 5 if once or encrypted.
     """
-    if not hasattr(device, "writeblocks"):
-        from .sizes import refuse_medium
-
-        refuse_medium(device)
     return Journal(FlashMedium(device, segment, first, blocks, page, once, encrypted), **options)
 
 
@@ -42,6 +36,8 @@ class FlashMedium:
     page: smallest program, which must also be aligned to it: 1, 16 or 256 bytes; 0 for what
         the device says (attribute `page`), else 1 on esp32 and 256 elsewhere.
     once: True if no page may be programmed twice without an erase.
+    encrypted: True with flash encryption: pages of 16 bytes, once; blank flash reads as noise.
+    Raises ValueError for what is no block device, and for blocks that it does not have.
     """
 
     levelled = False  # segments are used in turn, so that all wear alike
@@ -49,57 +45,35 @@ class FlashMedium:
 
     def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
                  encrypted=False):
-        self._device = device
-        self._block = device.ioctl(5, 0)
-        total = device.ioctl(4, 0)
-        self._first = first
-        blocks = blocks or total - first
-        self.size = segment or self._block
-        if first < 0 or blocks < 1 or first + blocks > total or self.size % self._block:
-            from .sizes import refuse_region
+        from .setup import region
 
-            refuse_region(total, first, blocks, self._block)
-        self.count = blocks * self._block // self.size
-        self.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
-        if encrypted:
-            self.page = max(16, self.page)
+        self._device = device
+        self._first = first
         self.once = once or encrypted
         self.opaque = encrypted  # blank flash cannot be told from other
-        # Segments kept back for recovery. Where nothing is programmed twice every mount takes
-        # one; the second allows for a cut in it.
-        self.spare = 2 if self.once else 1
-
-    def open(self):
-        """Nothing to do: a block device is open."""
-
-    def close(self):
-        """Nothing to do."""
+        region(self, device, segment, blocks, page)
 
     def read(self, segment, off, buf):
         """Fill buf from the segment; off + len(buf) <= size."""
-        self._bounds(segment, off + len(buf))
-        if self._device.readblocks(self._at(segment), buf, off):
+        segment = self._at(segment, off + len(buf))
+        if self._device.readblocks(segment, buf, off):
             raise OSError(_EIO)
 
     def program(self, segment, off, view):
         """Clear the bits that are 0 in view; off and len(view) are multiples of the page."""
-        self._bounds(segment, off + len(view))
-        if self.page > 1 and (off % self.page or len(view) % self.page):
-            raise OSError(_EINVAL)
-        if self._device.writeblocks(self._at(segment), view, off):
+        segment = self._at(segment, off + len(view))
+        if self._device.writeblocks(segment, view, off):
             raise OSError(_EIO)
 
     def erase(self, segment):
         """Set all bytes of a segment to 0xFF."""
-        self._bounds(segment, 0)
-        block = self._at(segment)
-        for i in range(self.size // self._block):
+        block = self._at(segment, 0)
+        for i in range(self._each):
             if self._device.ioctl(6, block + i):
                 raise OSError(_EIO)
 
-    def _at(self, segment):
-        return self._first + segment * (self.size // self._block)
-
-    def _bounds(self, segment, end):
+    def _at(self, segment, end):
+        """The first block of a segment, of which bytes up to end are to be touched."""
         if not 0 <= segment < self.count or end > self.size:
             raise OSError(_EINVAL)
+        return self._first + segment * self._each

@@ -17,7 +17,6 @@ from .full import JournalFull
 from .log import Log
 
 _LATEST = const(2)  # as in full.py
-_DROP_OLDEST = const(1)
 _EIO = const(5)
 
 # Record types, as in replay.py
@@ -29,6 +28,7 @@ _TAIL = const(8)
 _SESSION = const(0x20)
 _PUT = const(0x40)  # | state << 3 | qos << 1 | retain
 _SHORT = const(9)
+_TIDYING = const(-1)  # as in log.py
 _LONG = const(7)
 _SETTLED = const(13)
 _MAX_KEY = const(32)
@@ -61,16 +61,10 @@ class Journal(Log):
 
     _more = None  # incoming QoS 2 beyond `inbound`: an inbox.Inbox
 
-    def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, page=256,
-                 max_age=0, clock=None):
+    def __init__(self, medium, **options):
         from .setup import prepare
 
-        self.medium = medium
-        self.hold = hold
-        self._policy = policy
-        self._max_age = max_age
-        self._clock = clock
-        prepare(self, page, window, inbound)
+        prepare(self, medium, **options)
 
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
@@ -90,12 +84,8 @@ class Journal(Log):
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
         self._head = -1
-        self.medium.close()
-
-    @property
-    def free(self):
-        """Bytes that messages may still fill: an estimate."""
-        return max(0, self._capacity - self._used)
+        if hasattr(self.medium, "close"):
+            self.medium.close()
 
     # Messages.
 
@@ -107,10 +97,10 @@ class Journal(Log):
         Raises JournalFull, ValueError for a message that does not fit into a segment.
         """
         n = len(topic) + len(payload) + _LONG + 8
-        if self._max_age:
+        if self._born:
             self.expire()
         self._admit(n)
-        self._pid = pid
+        self.pid = pid
         self.flags = flags
         self._topic = topic
         self._payload = payload
@@ -133,7 +123,7 @@ class Journal(Log):
             pack_into(">H", tmp, 7, len(self._topic))
             self._emit(tmp, 0, 9)
             self._emit(self._topic, 0, len(self._topic))
-            pack_into(">H", tmp, 0, self._pid)
+            pack_into(">H", tmp, 0, self.pid)
             self._emit(tmp, 0, 2)
             self._emit(self._payload, 0, len(self._payload))
             if self._finish(n):
@@ -145,7 +135,7 @@ class Journal(Log):
         n = self.seq % self._span
         self._places[n] = place
         self._states[n] = _LIVE | self.flags
-        if self._max_age:
+        if self._born:
             self._born[n] = self._clock()
 
     def next(self, seq):
@@ -179,8 +169,8 @@ class Journal(Log):
         """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
         be overwritten, too."""
         pos += self._body
-        if (pos & self._size - 1) + len(buf) <= self._size:
-            self.medium.read(pos >> self._shift, pos & self._size - 1, buf)
+        if (pos & self.medium.size - 1) + len(buf) <= self.medium.size:
+            self.medium.read(pos >> self._shift, pos & self.medium.size - 1, buf)
         else:
             self._read_window(pos, buf, n)
 
@@ -283,15 +273,11 @@ class Journal(Log):
         if self._up(n + _SETTLED + 4) > self._area:
             self._too_large(n)
         while not self._fits(n):
-            if not (self.live and self._may_drop()):
+            # LATEST takes little room, but one that nobody replaces holds the numbers behind it.
+            if (not self.live or not self._policy
+                    or self._policy == _LATEST and self.seq - self.low < self._span):
                 raise JournalFull()
             self._drop(self.low)
-
-    def _may_drop(self):
-        # LATEST takes little room, but one that nobody replaces holds the numbers behind it.
-        if self._policy == _LATEST:
-            return self.seq - self.low >= self._span
-        return self._policy == _DROP_OLDEST
 
     def _fits(self, n):
         charge = self._area // max(1, self._area // self._up(n))
@@ -323,7 +309,7 @@ class Journal(Log):
         n = self._up(n)
         tries = 2 * self.medium.count
         while True:
-            if self._short and not self._tidying:
+            if self._short > 0:
                 self._tidy()
             if self.medium.whole and self._off % self._page + n > self._page:
                 self._off = (self._off + self._page - 1) // self._page * self._page
@@ -347,28 +333,26 @@ class Journal(Log):
 
     def _tidy(self):
         """Reclaim segments, oldest first, as long as few are free and one fits the head."""
-        self._tidying = True  # what is written meanwhile does not come here again
+        self._short = _TIDYING  # what is written meanwhile does not come here again
         try:
             seg = self._oldest(0)
-            while self._reclaimable(seg):
-                self._reclaim(seg)
+            while self._reclaim(seg):
                 seg = self._oldest(0)
         finally:
-            self._tidying = False
-        self._short = self._free() < self._keep
-
-    def _reclaimable(self, seg):
-        """Whether to reclaim a segment now: few are free, or it costs nothing and using as few
-        as possible is better than using all in turn; and what is live fits the head."""
-        n = self._loads[seg]
-        if self._free() >= self._keep and (n or not self.medium.levelled):
-            return False
-        if seg == self._head or self._filled + n > self._area:
-            return False
-        return self._off + n + self._up(_SHORT) <= self._end
+            self._short = 1
+        self._short = self._free() <= self.medium.spare
 
     def _reclaim(self, seg):
-        """Move the live messages of the oldest segment to the head, then give it up."""
+        """Move the live messages of the oldest segment to the head, then give it up. False if it
+        is not to be done now: few must be free, unless it costs nothing and using as few as
+        possible is better than using all in turn; and what is live must fit the head."""
+        seq = self._loads[seg]
+        if self._free() > self.medium.spare and (seq or not self.medium.levelled):
+            return False
+        if seg == self._head or self._filled + seq > self._area:
+            return False
+        if self._off + seq + self._up(_SHORT) > self._end:
+            return False
         seq = self.low
         while seq < self.seq:
             if self._states[seq % self._span]:
@@ -381,6 +365,7 @@ class Journal(Log):
         if self._off + self._up(_SHORT) <= self._end:
             self._note(_TAIL, self._tail)
         self._serials[seg] = 0
+        return True
 
     def _move(self, seq):
         kind = self._states[seq % self._span]

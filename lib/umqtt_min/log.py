@@ -8,11 +8,16 @@ frame of a function with more than eleven words of state from the heap. A place 
 segment * segment size + offset. setup.py makes the fields.
 """
 
+import sys
 from struct import pack_into
 
 from micropython import const
 
 from .bits import copy, crc, same
+
+if sys.implementation.name == "micropython":  # a host has the room
+    sys.modules.pop("umqtt_min.bits")
+    delattr(sys.modules["umqtt_min"], "bits")
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
@@ -24,6 +29,7 @@ _HEADER = const(44)  # bytes of a header before key and identifiers
 _SETTLE = const(0x21)
 _LONG = const(7)  # bytes of a long record besides its content
 _NOWHERE = const(0x3FFFFFFF)
+_SEED = const(16)  # in _tmp: a CRC that has begun with the check value of the head's header
 _BAD = const(0x3FFFFFFF)  # in place of a serial: could not be erased or programmed
 _EIO = const(5)
 
@@ -39,16 +45,13 @@ class Log:
 
     # Writing: a record is staged piece by piece; each page it touches is one program.
 
-    def _start(self, off):
-        """A check value covers the header's, the offset, then the record: bytes from an
-        earlier life of the segment, or inside a payload, never pass for a record."""
-        copy(self._crc, 0, self._seed, 0, 4)
+    def _begin(self, off):
+        """Begin a record at that offset of the head. A check value covers the header's, the
+        offset, then the record: bytes from an earlier life of the segment, or inside a payload,
+        never pass for a record."""
+        copy(self._crc, 0, self._tmp, _SEED, 4)
         pack_into(">H", self._tmp, 0, off)
         crc(self._crc, self._tmp, 0, 2)
-
-    def _begin(self, off):
-        """Begin what is programmed from that offset of the head on."""
-        self._start(off)
         self._base = off - off % self.medium.page
         self._index = self._from = off - self._base
         self._limit = self._page - self._base % self._page
@@ -73,7 +76,8 @@ class Log:
             return
         if not self._failed:
             self._program((n + self._grain - 1) // self._grain)
-        copy(self._buf, 0, self._blank, 0, _WINDOW)
+        self._buf[0] = 255
+        copy(self._buf, 1, self._buf, 0, _WINDOW - 1)
         self._base += self._limit
         self._index = self._from = 0
         self._limit = self._page
@@ -125,7 +129,7 @@ class Log:
         the segment ends before."""
         i = place - self._seen
         if i < 0 or i > _WINDOW - _GUARD:
-            i = min(place & self._size - 1, self._size - _WINDOW)
+            i = min(place & self.medium.size - 1, self.medium.size - _WINDOW)
             self._seen = _NOWHERE  # stays so if the read fails
             self.medium.read(place >> self._shift, i, self._backs[-1])
             self._seen = (place >> self._shift << self._shift) + i
@@ -170,7 +174,7 @@ class Log:
                 if self._header(self._tmp):
                     self._serials[seg] = self._serial
                     self._filled = 0
-                    self._short = self.medium.levelled or self._free() < self._keep
+                    self._short |= self.medium.levelled or self._free() <= self.medium.spare
                     return True
                 self._serials[seg] = _BAD
         self._head = head
@@ -195,13 +199,14 @@ class Log:
         self._emit(self._inbound, 0, 2 * self._count)
         if not self._finish(_HEADER + n + 2 * self._count + 4):
             return False
-        self._seeded(tmp)
+        self._seed(tmp, 0)
         return True
 
-    def _seeded(self, buf):
-        # The check value of the header of the segment at hand is in buf[0:4].
-        pack_into(">I", self._seed, 0, 0)
-        crc(self._seed, buf, 0, 4)
+    def _seed(self, buf, off):
+        # The check value of the header of the segment at hand is there.
+        pack_into(">I", self._crc, 0, 0)
+        crc(self._crc, buf, off, 4)
+        copy(self._tmp, _SEED, self._crc, 0, 4)
 
     def _abandon(self):
         """The flash did not take a record: nothing more goes into this segment."""

@@ -60,7 +60,7 @@ def _segment(m, seg):
     start = _position(m, j._serials[seg], 0)
     if start + off < m._resume:
         off = m._resume - start
-        if off >= j._size:
+        if off >= j.medium.size:
             m._void.append(seg)
             return
         off = _after_mark(m, seg, off)
@@ -72,9 +72,9 @@ def _segment(m, seg):
     m._first = off
     m._before = (j._serials[seg], off, 0, 0)
     before = m._now
-    while off < j._size:
+    while off < j.medium.size:
         off = _step(m, seg, start, off)
-    if m._now == before and m._resume >= start + j._size:
+    if m._now == before and m._resume >= start + j.medium.size:
         m._void.append(seg)
 
 
@@ -91,7 +91,7 @@ def _step(m, seg, start, off):
     limit = min(j._end, m._from - start)
     to = m._resync(seg, off + 1, limit)
     _count_skipped(m, seg, off, to)
-    return j._size if to >= j._end else to
+    return j.medium.size if to >= j._end else to
 
 
 def _leap(m, seg, start):
@@ -99,7 +99,7 @@ def _leap(m, seg, start):
     m._resume = m._to
     _next_jump(m, m._to)
     off = m._resume - start
-    if off >= j._size:
+    if off >= j.medium.size:
         return off
     return _after_mark(m, seg, off)
 
@@ -235,7 +235,7 @@ def _jump(m, seg, off, to):
 
 def _position(m, serial, off):
     """A place as one number that grows along the log."""
-    return (serial - m._base) * m.j._size + off
+    return (serial - m._base) * m.j.medium.size + off
 
 
 def _next_jump(m, at):

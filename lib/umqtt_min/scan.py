@@ -12,7 +12,7 @@ from struct import pack_into
 
 from micropython import const
 
-from .bits import crc, same
+from .log import crc, same
 
 _WINDOW = const(256)  # as in log.py
 _NOWHERE = const(0x3FFFFFFF)
@@ -30,10 +30,11 @@ _LONG = const(7)
 
 
 def mount(j):
-    """Replay the medium, settle it, and leave the journal ready to append; if that fails, closed."""
+    """Replay the medium, settle it, leave the journal ready to append; closed if that fails."""
     mounted = False
     try:
-        j.medium.open()
+        if hasattr(j.medium, "open"):
+            j.medium.open()
         _part("setup", "clear", j)
         _mount(j)
         mounted = True
@@ -44,7 +45,7 @@ def mount(j):
 
 
 def _mount(j):
-    if j.hold or j._max_age or j._policy == _LATEST:
+    if j.hold or j._born or j._policy == _LATEST:
         from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
     m = Scan(j)
     m.scan()
@@ -52,7 +53,7 @@ def _mount(j):
     if seg >= 0:
         _part("replay", "replay", m, seg)
     _part("settle", "settle", m, seg)
-    if j._max_age:
+    if j._born:
         for i in range(j._span):
             j._born[i] = j._clock()
 
@@ -71,6 +72,10 @@ def _unload(module):
         if sys.modules.pop("umqtt_min." + module, None):
             delattr(sys.modules["umqtt_min"], module)
         gc.collect()
+
+
+def _is_blank(buf):
+    return buf[0] == 255 and same(buf, 0, buf, 1, len(buf) - 1)
 
 
 def get4(buf, off):
@@ -134,7 +139,7 @@ class Scan:
         for i in range(16, 40, 4):
             if get4(back, i) < 0:
                 return 0
-        j._seeded(j._crc)
+        j._seed(back, n)
         return j._up(n + 4)
 
     def _extent(self, seg, off):
@@ -160,7 +165,7 @@ class Scan:
         if n <= 0:
             return n
         j = self.j
-        j._start(off)
+        j._begin(off)
         place = (seg << j._shift) + off
         end = place + n - 4
         while place < end:
@@ -184,11 +189,11 @@ class Scan:
     def _last_byte(self, seg):
         """Offset behind the last byte that is not blank."""
         j = self.j
-        off = j._size
+        off = j.medium.size
         while off > 0:
             j._seen = _NOWHERE
             self._at(seg, off - _WINDOW)
-            if not same(j._back, 0, j._blank, 0, _WINDOW):
+            if not _is_blank(j._back):
                 break
             off -= _WINDOW
         i = _WINDOW
@@ -238,7 +243,7 @@ class Scan:
                 j._serials[seg] = serial
                 return serial
         except OSError:
-            j.skipped += j._size
+            j.skipped += j.medium.size
             return 0
         return -serial
 
@@ -261,7 +266,7 @@ class Scan:
         count = 0
         if j.medium.opaque:
             return 0
-        for off in range(0, j._size, _WINDOW):
+        for off in range(0, j.medium.size, _WINDOW):
             j._seen = _NOWHERE
             self._at(seg, off)
             for byte in j._back:

@@ -10,7 +10,7 @@ from struct import pack_into
 
 from micropython import const
 
-from .bits import copy
+from .log import copy
 
 # As in journal.py
 _CONFIRM = const(5)
@@ -30,6 +30,12 @@ def expire(self):
     now = self._clock()
     while self.live and now - self._born[self.low % self._span] > self._max_age:
         self._drop(self.low)
+
+
+@property
+def free(self):
+    """Bytes that messages may still fill: an estimate."""
+    return max(0, self._capacity - self._used)
 
 
 def _replace(self):
@@ -59,7 +65,7 @@ def _too_large(self, n):
     most = self._area // self._align * self._align - _SETTLED - 4 - _LONG - 8
     raise ValueError(
         "topic and payload have %d bytes, at most %d fit a segment of %d: send less at "
-        "once, or give the store a larger segment=" % (n, most, self._size))
+        "once, or give the store a larger segment=" % (n, most, self.medium.size))
 
 
 def confirm(self, seq):

@@ -32,7 +32,7 @@ def settle(m, seg):
 def _make_free(j):
     """Have as many segments free as there should be. If it was cut again and again in a
     full journal there may be fewer: acknowledgements will make room."""
-    j._short = j._free() < j._keep
+    j._short = j._free() <= j.medium.spare
     for _ in range(2 * j.medium.count):
         if j._short:
             j._tidy()

@@ -1,14 +1,18 @@
-"""The fields of a journal: sizes checked, buffers and index taken from the heap, once.
+"""The fields of a journal and of its flash: sizes checked, buffers and index taken from the heap,
+once.
 
-Knows: what log.py and journal.py keep of a medium.  Must not know: records.
+Knows: what flash.py keeps of a device, log.py and journal.py of a medium.
+Must not know: records.
 Loaded for the making and the mount of a journal, and given back after it.
 """
 
+import sys
 from array import array
 
 from micropython import const
 
 _WINDOW = const(256)  # as in log.py
+_SEED = const(16)
 _GUARD = const(16)  # programs are padded to this: never written at the end of a segment
 _VERSION = const(1)
 _FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
@@ -16,25 +20,56 @@ _SETTLED = const(13)  # as in replay.py
 _SHORT = const(9)
 
 
-def prepare(j, page, window, inbound):
-    """The fields of j, whose medium, policy, age limit and clock are set; see Journal."""
-    medium = j.medium
-    size = j._size = medium.size
+def region(m, device, segment, blocks, page):
+    """The fields of m, a FlashMedium, whose others are set."""
+    if not hasattr(device, "writeblocks"):
+        from .sizes import refuse_medium
+
+        refuse_medium(device)
+    first = m._first
+    block = device.ioctl(5, 0)
+    total = device.ioctl(4, 0)
+    blocks = blocks or total - first
+    m.size = segment or block
+    if first < 0 or blocks < 1 or first + blocks > total or m.size % block:
+        from .sizes import refuse_region
+
+        refuse_region(total, first, blocks, block)
+    m._each = m.size // block  # blocks of a segment
+    m.count = blocks * block // m.size
+    m.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
+    if m.opaque:
+        m.page = max(16, m.page)
+    # Segments kept back for recovery. Where nothing is programmed twice every mount takes
+    # one; the second allows for a cut in it.
+    m.spare = 2 if m.once else 1
+
+
+def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max_age=0,
+            clock=None):
+    """The fields of j; see Journal."""
+    j.medium = medium
+    j.hold = hold
+    j._policy = policy
+    if max_age:
+        j._max_age = max_age
+        j._clock = clock
+    size = medium.size
     count = medium.count
     j._page = page = max(page, medium.page)
-    j._keep = 1 + medium.spare  # segments kept free
     kind = 0
     while 1 << kind < medium.page:
         kind += 1
     j._shift = 8
     while 1 << j._shift < size:
         j._shift += 1
-    if (1 << j._shift != size or size > 65536 or 1 << kind != medium.page or count < 2 + j._keep
-            or page not in range(64, _WINDOW + 1, _GUARD) or not 0 < inbound < 65
-            or j._policy not in (0, 1, 2) or j._max_age and not j._clock):
+    if (1 << j._shift != size or size > 65536 or 1 << kind != medium.page
+            or count < 3 + medium.spare or not 0 < inbound < 65
+            or page not in range(64, _WINDOW + 1, _GUARD)
+            or j._policy not in (0, 1, 2) or max_age and not clock):
         from .sizes import refuse
 
-        refuse(j, inbound)
+        refuse(j, inbound, max_age and not clock)
     j._end = size - (_GUARD if medium.page == 1 else 0)
     j._grain = max(medium.page, _GUARD)
     j._align = medium.page if medium.once else 1
@@ -46,13 +81,13 @@ def prepare(j, page, window, inbound):
     j._area = j._end - j._up(_FULL_HEADER + 2 * inbound) - j._up(_SHORT) - j._up(_SETTLED + 4)
     # Acknowledgements must find room also when messages fill the rest; where each takes a
     # page of its own, a segment is set aside for them.
-    j._limit_live = (count - j._keep - (j._align > _GUARD)) * j._area * 7 // 8
+    j._limit_live = (count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
     _buffers(j)
     j._span = window or min(1024, max(32, size * count // 96))
     # Of each record: two bytes are enough for a region of 64 KiB.
     j._places = array("I" if size * count > 65536 else "H", [0] * j._span)
     j._states = bytearray(j._span)
-    j._born = array("I", bytes(4 * j._span)) if j._max_age else None
+    j._born = array("I", bytes(4 * j._span)) if max_age else None
     j._inbound = bytearray(2 * inbound)
     j._serials = array("I", bytes(4 * count))  # 0: not in the log
     j._loads = array("I", bytes(4 * count))  # bytes of live messages in each segment
@@ -63,17 +98,15 @@ def prepare(j, page, window, inbound):
 
 
 def _buffers(j):
-    j._blank = b"\xff" * _WINDOW
-    j._buf = bytearray(j._blank)  # what is being staged
+    j._buf = bytearray(b"\xff" * _WINDOW)  # what is being staged
     j._back = bytearray(_WINDOW)  # what was read last
     grains = range(0, _WINDOW + 1, j._grain)
     buf = memoryview(j._buf)
     j._views = [buf[:i] for i in grains]
     buf = memoryview(j._back)
     j._backs = [buf[:i] for i in grains]
-    j._tmp = bytearray(16)
+    j._tmp = bytearray(_SEED + 4)
     j._crc = bytearray(4)
-    j._seed = bytearray(4)  # check value of the header of the segment at hand
 
 
 def clear(j):
@@ -89,8 +122,7 @@ def clear(j):
     j._seen = 0x3FFFFFFF  # the place of the first byte of _back
     j._body = 0  # place of the body of the message last found
     j._filled = 0  # bytes of messages in the head, live or not
-    j._tidying = False
-    j._short = False  # fewer segments are free than should be
+    j._short = 0  # 1: fewer segments are free than should be, -1: that is being changed
     j._failed = False
     for i in range(j._span):
         j._states[i] = 0

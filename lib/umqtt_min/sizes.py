@@ -4,19 +4,19 @@ Knows: the limits that setup.py and flash.py keep to.  Must not know: records.
 """
 
 
-def refuse(j, inbound):
+def refuse(j, inbound, timeless):
     """Raise ValueError for the first argument of a journal that is out of range."""
     medium = j.medium
     if j._policy not in (0, 1, 2):
         raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
-    if j._max_age and not j._clock:
+    if timeless:
         raise ValueError("max_age needs a clock: a function that gives seconds")
     if not 1 <= inbound <= 64:
         raise ValueError("inbound must be 1 to 64")
     _power(medium.size, "the segment size", 256)
     _power(medium.page, "the page", 1)
-    if medium.count < 2 + j._keep:
-        n = 2 + j._keep
+    if medium.count < 3 + medium.spare:
+        n = 3 + medium.spare
         raise ValueError("a journal needs %d segments of %d, %d bytes; here are %d segments"
                          % (n, medium.size, n * medium.size, medium.count))
     raise ValueError("the page must be a multiple of 16 from 64 to 256, not %d" % j._page)

@@ -7,9 +7,9 @@ Knows: the Store interface, NOR.  Must not know: the bytes of a record.
 # deadline: 120
 
 import journal_model as jm
+import umqtt_min.log as bits
 from cuts import GEOMETRIES, Geometry, Run
 from nor import NOR, Encrypted
-from umqtt_min import bits
 from umqtt_min.bits_plain import copy, crc, same
 from umqtt_min.store import (
     AGAIN,

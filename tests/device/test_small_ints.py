@@ -8,7 +8,7 @@ import binascii
 import sys
 
 import softtimer
-import umqtt_min.bits as bits
+import umqtt_min.log as bits
 from harness import Bench, raises
 from umqtt_min import MQTTException, RAMStore
 from umqtt_min.scan import get4
