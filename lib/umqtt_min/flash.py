@@ -9,6 +9,7 @@ from micropython import const
 
 from .journal import Journal
 
+_TYPING = const(0)  # see client.py
 _EIO = const(5)
 _EINVAL = const(22)
 
@@ -42,6 +43,8 @@ class FlashMedium:
 
     levelled = False  # segments are used in turn, so that all wear alike
     whole = False
+    if _TYPING:
+        size = count = page = spare = _each = 0
 
     def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
                  encrypted=False):

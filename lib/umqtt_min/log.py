@@ -39,7 +39,7 @@ class Log:
 
     if _TYPING:
         seq = low = sent = live = held = dropped = programs = programmed = erases = 0
-        _head = _off = _serial = _first = _used = 0
+        _head = _off = _serial = _first = _used = _short = 0
 
         def __getattr__(self, name) -> Any: ...
 

@@ -32,10 +32,12 @@ def expire(self):
         self._drop(self.low)
 
 
-@property
-def free(self):
+def _free_bytes(self):
     """Bytes that messages may still fill: an estimate."""
     return max(0, self._capacity - self._used)
+
+
+free = property(_free_bytes)
 
 
 def _replace(self):
