@@ -6,7 +6,7 @@ A superset of umqtt.simple. What is not used is not loaded: the stores, the olde
 protocols and the tools for subscriptions are imported when they are first named.
 """
 
-from .client import MQTT_3_1_1, MQTTClient, MQTTException
+from .client import MQTT_3_1_1, MQTTClient
 
 __version__ = "0.1.0"
 

@@ -21,7 +21,7 @@ from time import ticks_add, ticks_diff, ticks_ms
 from .client import MQTTClient as _Client
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
 from .session import Session
-from .subscribe import milliseconds
+from .timeouts import milliseconds
 
 _core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
 _PAUSE = 100  # ms between two looks at the clock
@@ -56,11 +56,11 @@ class _Session(Session):
 class _Core(_Client):
     """The core, as the pump of a loop wants it: one message per call, none without room."""
 
-    _one = True
     clean = None  # what connect() was asked for, for the connections that follow
 
     def __init__(self, store, window, room, ended, arguments, options):
         super().__init__(*arguments, timer=False, **options)
+        self._rx.single = True
         self.room = room
         self.ended = ended
         self.store = self._inbox = store
@@ -76,7 +76,7 @@ class _Core(_Client):
         """As the core's, but it stops before a message that there is no room for and
         never waits for a packet to get out."""
         for _ in range(16):
-            if self._tx.left or not self.room():
+            if self._tx.waiting or not self.room():
                 return self._hold()
             if not super().check_msg():
                 return
@@ -86,7 +86,7 @@ class _Core(_Client):
         self._enter()
         try:
             self._pump(True)
-            if not self._tx.left:
+            if not self._tx.waiting:
                 self._session.pump()
         except BaseException:
             self._lost()
@@ -95,11 +95,11 @@ class _Core(_Client):
 
     def send(self, *message):
         """As publish(); what the network does not take now stays for the pump."""
-        self._tx.patient = False
+        self._tx.sleep = False
         try:
             return self.publish(*message)
         finally:
-            self._tx.patient = True
+            self._tx.sleep = True
 
     def ask(self, op, wanted, codes):
         """Send SUBSCRIBE or UNSUBSCRIBE; its answer is then waited for."""
@@ -107,7 +107,7 @@ class _Core(_Client):
 
         self._enter()
         try:
-            self._waiting = send(self, op, wanted, codes)
+            self._rx.waiting = send(self, op, wanted, codes)
         except BaseException:
             self._lost()
             raise
@@ -218,7 +218,7 @@ class MQTTClient:
             await self._clear(end)  # the message may still be read from the caller's buffer
             return None
         while True:
-            while self.connected and self.core._tx.left:
+            while self.connected and self.core._tx.waiting:
                 await self._clear(end)
             try:
                 return await self._publish((topic, msg, retain, qos, False), end)
@@ -292,7 +292,7 @@ class MQTTClient:
 
     async def _clear(self, end):
         # There is a connection, and all that was to be sent is out.
-        while not self.connected or self.core._tx.left:
+        while not self.connected or self.core._tx.waiting:
             self._check()
             if _left(end) <= 0:
                 if self.connected:
@@ -336,20 +336,20 @@ class MQTTClient:
             core.ask(op, wanted, codes)
             sock = core.sock
             try:
-                while core._ack != ack:
+                while core._rx.code != ack:
                     if core.sock is not sock:
-                        raise OSError(core._error)
+                        raise OSError(core._rx.errno)
                     if _left(end) <= 0:
                         raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
                     await _sleep(_POLL)
             finally:
-                core._waiting = 0
+                core._rx.waiting = 0
 
     # What the core calls
 
     def _room(self):
         n = len(self._queue)
-        return n < self._most or n < 2 * self._most and (self._waiters or self.core._waiting)
+        return n < self._most or n < 2 * self._most and (self._waiters or self.core._rx.waiting)
 
     def _received(self, topic, msg):
         self._queue.append((topic, msg))
@@ -381,7 +381,7 @@ class MQTTClient:
             if not self._room():
                 self._taken.clear()
                 await self._taken.wait()
-            elif core._rx.whole():
+            elif core._rx.peek():
                 await _sleep(0)
             elif wait:
                 await _readable(sock)
@@ -414,7 +414,7 @@ class MQTTClient:
             self._reader = asyncio.create_task(self._read(self._sock))
             return
         if not self.error:
-            self.error = OSError(self.core._error)
+            self.error = OSError(self.core._rx.errno)
         if not self._link:
             self._give_up()
 

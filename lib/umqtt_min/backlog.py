@@ -10,8 +10,9 @@ import time
 
 from micropython import const
 
-from .client import MQTTException
-from .wire import header
+from .exception import MQTTException
+from .timeouts import milliseconds
+from .wire import pack
 
 # As in errors.py, protocol.py and counters.py
 _BUSY = const(21)
@@ -41,8 +42,7 @@ def flush(client, timeout=None):
     """
     if not client._session:
         return True
-    ms = client._tmo if timeout is None else int(timeout * 1000)
-    end = time.ticks_add(time.ticks_ms(), ms)
+    end = time.ticks_add(time.ticks_ms(), milliseconds(client, timeout))
     while True:
         if client.sock or client.inflight:  # else nothing is left to be waited for
             client.check_msg()
@@ -134,14 +134,14 @@ def _release(self):
     c = self._client
     c._n[_REDELIVERED] += 1
     self._owed = True
-    c._tx.control(0x6A if c.protocol[_DUP] & 1 else 0x62, self._store.pid)
+    c._tx.put(0x6A if c.protocol[_DUP] & 1 else 0x62, self._store.pid)
 
 
 def _send_body(self, op, n):
     # The record is the packet but for its fixed header.
     tx = self._client._tx
     tx.topic = None  # it is overwritten
-    i = header(tx.buf, op, n)
+    i = pack(tx.buf, op, n)
     op = min(n, len(self._view))
     self._store.read(0, self._view, op)
     tx.send(tx.buf, i, _BODY + op - i)

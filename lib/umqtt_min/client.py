@@ -26,9 +26,7 @@ _MAIN = const(1)
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
 
 # As in errors.py and counters.py
-_PROTOCOL = const(16)
 _TIMEOUT = const(17)
-_BUSY = const(21)
 _CLOSED = const(1)
 _SENT = const(2)
 _ACKED = const(3)
@@ -40,35 +38,6 @@ _LAST_ERROR = const(13)
 # OASIS MQTT 3.1.1, as protocol.py explains it.
 MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
 _LITTLE = const(4)
-
-
-class MQTTException(Exception):
-    """What the broker refused or did wrong, or what could not be kept.
-
-    reason: one of the constants of errors.py (`args[0]`, as umqtt.simple has it).
-    detail: what it is about: bytes of a topic filter, a statement id, or None.
-    pid: packet identifier of the message concerned, 0 if none.
-    stored: True if that message is in the store and will be sent again by
-        itself: it must not be published once more.
-    """
-
-    def __init__(self, reason, detail=None, pid=0, stored=False):
-        super().__init__(reason)
-        self.reason = reason
-        self.detail = detail
-        self.pid = pid
-        self.stored = stored
-
-    def __str__(self):
-        try:
-            from .reasons import text
-
-            return text(self)
-        except MemoryError:  # no room for the words
-            return str(self.reason)
-
-    def __repr__(self):  # MicroPython prints it under a traceback
-        return "MQTTException: " + str(self)
 
 
 def plain(s):
@@ -100,17 +69,13 @@ class MQTTClient:
     """
 
     # What most clients never set costs nothing in each of them.
-    lw_topic = None
+    user = pswd = lw_topic = connector = None
     sock: "Any" = None
     connected = False  # True between connect() and the end of the connection
     _session: "Any" = None
     _inbox: "Any" = None  # incoming QoS 2 ids: the store, or inbox.py
     _topic: "Any" = plain  # the last topic to publish to that was checked; plain: none
-    _one = False  # wait_msg(): stop after one message
-    _error = 107  # ENOTCONN
     _busy = 0
-    _alarm = None  # the machine.Timer of the keep-alive, while it runs
-    _waiting = 0  # packet id whose acknowledgement somebody waits for
     pid = 0
 
     def __init__(
@@ -137,8 +102,6 @@ class MQTTClient:
         self.client_id = self._bytes(client_id)
         self.server = server
         self.port = port or (8883 if ssl else 1883)
-        self.user = user
-        self.pswd = password
         self.keepalive = keepalive
         self.ssl = ssl
         self.ssl_params = ssl_params
@@ -146,7 +109,6 @@ class MQTTClient:
         self.store = store
         self.timer = timer
         self.max_message = max_message
-        self.connector = connector
         try:
             self._tmo = int(timeout * 1000)
             # Negative or too large: a bit is left. Of another type: an exception.
@@ -157,18 +119,21 @@ class MQTTClient:
             odd = True
         if (
             odd
+            or timer
+            or connector
             or user is not None
             or password is not None
             or protocol is not MQTT_3_1_1
+            or type(self) is not MQTTClient
             or not plain(self.client_id)
         ):
-            self._check_arguments(timeout, window, buffer_size)
+            from .options import complete
+
+            complete(self, user, password, connector, timeout, window, buffer_size)
         self._tx = Sender(self, buffer_size)
         self._rx = Receiver(self, buffer_size)
         if store:
             self._begin_session(window)
-        if type(self) is not MQTTClient:
-            self._complete()  # super() finds no method that is loaded later
 
     if _TYPING:  # these are loaded when they are first used, from where lazy.py says
 
@@ -179,6 +144,7 @@ class MQTTClient:
 
         cb: Any
         on_oversize: Any
+        _narrow: Any
         piece: int
         session_present: Any
         _views: Any
@@ -195,14 +161,14 @@ class MQTTClient:
         def flush(self, timeout=None): ...
         def confirm(self, seq): ...
         def republish(self, first, last): ...
-        def _check_arguments(self, timeout, window, buffer_size): ...
+        def tick(self, timer=None): ...
         def _begin_session(self, window): ...
-        def _complete(self): ...
-        def _check_name(self, topic, limit): ...
-        def _cannot_wait(self, flags): ...
-        def _odd(self, s): ...
+        def _odd(self, what, kind=0): ...
         def _send_large(self, op, topic, msg): ...
-        def _large(self): ...
+        def _raise(self, reason=0, pid=0): ...
+        def _enter(self): ...
+        def _bad(self, detail): ...
+        def _pid(self, p): ...
         def _rare(self, op): ...
         def _on_publish(self, op): ...
 
@@ -221,8 +187,6 @@ class MQTTClient:
             return s.encode()
         if isinstance(s, bytes) or isinstance(s, bytearray):
             return s  # a tuple of types would be made anew each time
-        if isinstance(s, memoryview) and getattr(s, "itemsize", 1) == 1:
-            return s
         return self._odd(s)
 
     # The connection
@@ -243,57 +207,42 @@ class MQTTClient:
     def disconnect(self):
         """Send DISCONNECT and close; does nothing without a connection."""
         if self._busy > _MAIN:
-            raise MQTTException(_BUSY)
+            self._raise()
         if self.sock:
             self._busy = _MAIN
             try:
-                self._tx.control(0xE0)
+                self._tx.put(0xE0)
             except OSError:
                 pass  # it is closed all the same
             self._close()
 
     def _close(self):
+        tx = self._tx
         sock = self.sock
         self.connected = False
-        self.sock = self._tx.sock = None
-        if self._rx.big:
-            self._rx.big = None
-        self._busy = self._tx.left = self._waiting = 0
-        if self._alarm:
-            self._alarm.deinit()
-            self._alarm = None
+        self.sock = tx.sock = self._rx.big = None
+        self._busy = tx.waiting = self._rx.waiting = 0
+        if tx.stop:
+            tx.stop()
+            tx.stop = None
         if sock:
             try:
                 sock.close()
             except OSError:
                 pass
 
-    def _lost(self, e=None):
-        # The connection ends because of `e`, and whoever calls raises it. Where a name for it
-        # would cost a frame from the heap there is no `e`; it may have ended already.
+    def _lost(self, code=0):
+        # The connection ends, and whoever calls raises what ended it. code: its errno, or reason
+        # of an MQTTException + 1000, 0: the network's; returned. It may have ended already.
         if self.sock:
             self._n[_CLOSED] += 1
-        elif e is None:
-            self._busy = 0
-            return
-        self._error = 104
-        if isinstance(e, OSError) and e.args and isinstance(e.args[0], int):
-            self._error = e.args[0]
-        self._n[_LAST_ERROR] = 1000 + e.reason if isinstance(e, MQTTException) else self._error
-        self._close()
-        return e
-
-    def _bad(self, detail):
-        # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
-        raise self._lost(MQTTException(_PROTOCOL, detail))
-
-    def _enter(self):
-        # Take the stream for a packet; `_busy &= 2` gives it back.
-        if self._busy & 1:  # a timer of the application came in between
-            raise MQTTException(_BUSY)
-        if self.sock is None:
-            raise OSError(self._error)
-        self._busy |= 1
+            code = code or 104
+        if code:
+            self._n[_LAST_ERROR] = code
+            self._rx.errno = code if code < 1000 else 104
+            self._close()
+        self._busy = 0
+        return code
 
     # Sending
 
@@ -311,10 +260,12 @@ class MQTTClient:
         if type(msg) is not bytes:
             msg = self._bytes(msg)
         if qos:
+            if qos not in (1, 2):
+                self._odd(qos, 2)
             self._block = wait
-            return self._publish_acked(msg, qos << 1 | (1 if retain else 0))
+            return self._publish_acked(msg, int(qos) << 1 | (1 if retain else 0))
         if self._busy & 1 or self.sock is None:
-            self._enter()
+            self._raise()
         self._busy |= 1
         self._tx.publish(0x31 if retain else 0x30, self._name, msg)
         self._busy &= 2
@@ -324,48 +275,50 @@ class MQTTClient:
         # str and bytes do not change: what was checked once need not be checked again.
         name = self._bytes(topic)
         if not plain(name):
-            self._check_name(name, self.protocol[2])
+            self._odd(name, 1)
         self._name = name
         self._topic = topic if isinstance(topic, bytes) or isinstance(topic, str) else plain
 
     def _publish_acked(self, msg, flags):
         # Without a store; with one it is the session's publish().
-        if not (2 <= flags <= 5 and self._block and self._busy != _CALLBACK):
-            self._cannot_wait(flags)
-        if not self._tx.quick:
-            self._tx.prompt()  # it must not wait for the TCP ACK of what went before
-        self._enter()
+        if not self._block or self._busy == _CALLBACK:
+            self._odd(flags >> 1, 2)
+        if not self._tx.count:
+            self._tx.push()  # it must not wait for the TCP ACK of what went before
+        if self._busy & 1 or self.sock is None:
+            self._raise()
+        self._busy |= 1
         self._tx.pid = self._wire(self._next_pid())
         # From here on the caller's buffers hold the message: after an error it is forgotten.
         self._n[_FORGOTTEN] += 1
         self._tx.publish(0x30 | flags, self._name, msg)
         self._n[_SENT] += 1
-        self._waiting = self.pid
-        self._end = ticks_add(ticks_ms(), self._tmo)
+        self._rx.waiting = self._tx.pid
+        self._rx.timeout = ticks_add(ticks_ms(), self._tmo)
         self._await(0x40 if flags & 2 else 0x70)
         self._n[_FORGOTTEN] -= 1
         self._n[_ACKED] += 1
         return self.pid
 
     def _await(self, op):
-        # Pump until the acknowledgement `op` of `_waiting` is in, or it is `_end`; gives
-        # the stream back.
-        self._ack = 0
+        # Pump until the acknowledgement `op` of what the receiver waits for is in, or it is
+        # time; gives the stream back.
+        self._rx.code = 0
         try:
-            while self._ack != op and ticks_diff(self._end, ticks_ms()) > 0:
-                self._idle(ticks_diff(self._end, ticks_ms()))
+            while self._rx.code != op and ticks_diff(self._rx.timeout, ticks_ms()) > 0:
+                self._idle(ticks_diff(self._rx.timeout, ticks_ms()))
                 self._pump(False)
         except OSError:
             self._lost()
-            if self._ack != op:  # else it came with the end of the stream
+            if self._rx.code != op:  # else it came with the end of the stream
                 raise
         except BaseException:
             self._lost()
             raise
-        op = self._ack != op and self._waiting
-        self._busy = self._waiting = 0
+        op = self._rx.code != op and self._rx.waiting
+        self._busy = self._rx.waiting = 0
         if op:
-            raise MQTTException(_TIMEOUT, None, op)
+            self._raise(_TIMEOUT, self._wire(op))
 
     def _wire(self, pid):
         # The value whose big-endian bytes are the packet identifier on the wire.
@@ -387,9 +340,9 @@ class MQTTClient:
         Returns the first byte of the last PUBLISH delivered, None if there was none.
         Raises OSError, MQTTException; what the callback raises.
         """
-        if self._busy:
-            raise MQTTException(_BUSY)
-        self._enter()
+        if self._busy or self.sock is None:
+            self._raise()
+        self._busy = _MAIN
         try:
             op = self._pump(False)
         except BaseException:
@@ -400,7 +353,7 @@ class MQTTClient:
 
     def _idle(self, timeout):
         # Until something may be read, and not longer than the keep-alive allows.
-        if timeout > 0 and not self._rx.whole():
+        if timeout > 0 and not self._rx.peek():
             if self.keepalive:
                 timeout = min(timeout, self.keepalive * 125)
             self._tx.wait(1, min(timeout, 1000))
@@ -409,13 +362,13 @@ class MQTTClient:
         # All that has arrived; in a tick it stops before a PUBLISH.
         # Returns the first byte of the last PUBLISH delivered, 0 without one.
         rx = self._rx
-        self._delivered = 0
+        rx.message = 0
         op = 1  # 0: all that has arrived was looked at
         n = 64  # a flood must not keep the application for ever
-        if self._tx.left:
+        if self._tx.waiting:
             self._tx.write()
-        while n and not (tick and (self._tx.left or rx.big)):
-            op = rx.whole()
+        while n and not (tick and (self._tx.waiting or rx.big)):
+            op = rx.peek()
             if op:
                 if tick and op >> 4 == 3:
                     break  # it is for the application
@@ -425,31 +378,29 @@ class MQTTClient:
                 elif op != 0xD0 or rx.n:  # PINGRESP says nothing
                     self._on_ack(op)
                 n -= 1
-                if self._one and self._delivered or self._waiting and self._ack:
+                if rx.single and rx.message or rx.waiting and rx.code:
                     break
             elif not rx.fill():
                 break
-        if self.keepalive and not self._tx.left:
+        if self.keepalive and not self._tx.waiting:
             self._keep_alive(op)
         if self._session and not tick:
             self._session.pump()
-        return self._delivered
+        return rx.message
 
     def _on_ack(self, op):
-        if op != 0x40 or self._rx.n != 2:
-            return self._rare(op)
-        op = self._pid(self._rx.p)
-        if self._session:
-            self._session.on_ack(4, op)
-        elif self._wire(op) == self._waiting:
-            self._ack = 0x40
+        rx = self._rx
+        pid = 0
+        if op == 0x40 and rx.n == 2:
+            pid = rx.buf[rx.pos] << 8 | rx.buf[rx.pos + 1]
+        if not pid:
+            self._rare(op)
+        elif self._session:
+            self._session.on_ack(4, pid)
+        elif pid == rx.waiting:
+            rx.code = op
         else:
             self._n[_UNEXPECTED] += 1
-
-    def _pid(self, p):
-        # The packet identifier in the receive buffer at `p`, as it is on the wire.
-        p = self._rx.buf[p] << 8 | self._rx.buf[p + 1]
-        return p or self._bad("packet identifier 0 [MQTT-2.3.1-1]")
 
     # The keep-alive. It reckons with ticks_ms: ticks of the timer get lost, it only wakes.
 
@@ -459,35 +410,13 @@ class MQTTClient:
         # op: not 0 where bytes may wait that cannot be read now.
         rx = self._rx
         now = ticks_ms()
-        if rx.heard:
-            rx.asked = None
         quiet = ticks_diff(now, self._tx.time) >= self.keepalive * 500
-        if rx.asked is not None:
-            if not op and ticks_diff(now, rx.asked) >= self.keepalive * 500:
-                raise self._lost(OSError(110))
+        if rx.request is not None:
+            if not op and ticks_diff(now, rx.request) >= self.keepalive * 500:
+                raise OSError(self._lost(110))
         elif quiet or ticks_diff(now, rx.time) >= self.keepalive * 500:
-            rx.heard = False
             quiet = True
-            rx.asked = now
+            rx.request = now
         if quiet:
             self._n[_PINGS] += 1
-            self._tx.control(0xC0)
-
-    def tick(self, timer=None):
-        """What the keep-alive timer does: for those who have a timer of their own. It
-        may be called at any instant, also in the middle of another call. Never raises."""
-        if self._busy & 1 or not (self.sock and self.keepalive):
-            return
-        self._busy |= 1
-        self._tx.patient = False
-        try:
-            # No room to write: a tick does not wait for it.
-            if not (self._tx.left and self._tx.write()):
-                if self._busy & 2:
-                    self._keep_alive(1)  # the receive buffer is in use
-                else:
-                    self._pump(True)
-        except Exception:
-            self._lost()  # the next call of the application says so
-        self._tx.patient = True
-        self._busy &= 2
+            self._tx.put(0xC0)

@@ -57,14 +57,14 @@ class DurableInbox:
         if op & 6 != 4:
             return _on_publish(c, op)
         self._views = c._views
-        before = c._delivered
+        before = c._rx.message
         c._views = self._keep
         try:
             _on_publish(c, op)
         finally:
             c._views = self._views
             if self._kept:
-                c._delivered = before
+                c._rx.message = before
             self._kept = False
 
     def _keep(self, topic, payload, flags, left):
@@ -82,7 +82,7 @@ class DurableInbox:
 
     def _pump(self, tick):
         op = MQTTClient._pump(self._client, tick)
-        if self._due and not tick and not (op and self._client._one):
+        if self._due and not tick and not (op and self._client._rx.single):
             op = self._deliver() or op
         return op
 
@@ -142,7 +142,7 @@ class DurableInbox:
         store = self._store
         op = 0
         seq = store.next(0)
-        while seq and not (op and c._one):
+        while seq and not (op and c._rx.single):
             n = store.find(seq)
             if store.state == _RELEASED:
                 op = 0x34 | store.flags & 1

@@ -6,7 +6,7 @@ a full store can bring about is MQTTException. Nothing else escapes.
 
 from micropython import const
 
-from .client import MQTTException  # noqa: F401  (it stands where every program has it)
+from .exception import MQTTException  # noqa: F401  (who needs it does not need the numbers)
 
 # errno, as every port of MicroPython numbers it
 ECONNRESET = const(104)

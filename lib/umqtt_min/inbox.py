@@ -50,7 +50,7 @@ def _seen(self, pid):
     # An incoming QoS 2 message that was delivered already: only PUBREC again.
     if self._known(pid):
         self._n[_DUPLICATES] += 1
-        self._tx.control(0x50, pid)
+        self._tx.put(0x50, pid)
         return True
     return False
 

@@ -10,7 +10,7 @@ Loaded with the first such message.
 
 from .receive import acknowledge, called, deliver, hear
 from .views import call
-from .wire import header
+from .wire import pack
 
 _MOST = 268369912  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 _CALLBACK = 2  # as in client.py
@@ -36,22 +36,15 @@ def _send_large(self, op, topic, msg):
 def _begin(tx, op, topic, rest):
     # Fixed header and topic length.
     tx.topic = None
-    tx.prompt()  # it takes more than one write
-    op = header(tx.buf, op, 2 + topic + rest)
+    tx.push()  # it takes more than one write
+    op = pack(tx.buf, op, 2 + topic + rest)
     tx.buf[5] = topic >> 8
     tx.buf[6] = topic & 255
     tx.send(tx.buf, op, 7 - op)
 
 
-def _large(self):
-    # The packet that wire.Receiver has just looked at does not fit into its buffer.
-    if self._rx.buf[self._rx.start] >> 4 != 3:
-        self._bad("packet of %d bytes" % self._rx.n)
-    Large(self)
-
-
 class Large:
-    """One long PUBLISH on its way in."""
+    """One long PUBLISH on its way in: the one that peek() of wire.Receiver has just looked at."""
 
     def __init__(self, client):
         self._client = client
@@ -67,14 +60,14 @@ class Large:
         self._last = b""  # the last piece: its callback says that it is the last
         # What came with the head. Whoever found this packet may be a tick, or waits
         # outside the pump: the application hears of it from the pump alone.
-        self._at = rx.p
+        self._at = rx.pos
         self._end = rx.end
         rx.start = rx.end = 0
         rx.big = self
 
     def read(self):
         """Handle what came with the head, then what is there; returns 0 if nothing came."""
-        if not self._client._tx.patient:
+        if not self._client._tx.sleep:
             return 0  # a tick: it is for the application
         rx = self._rx
         n = self._end
@@ -82,7 +75,7 @@ class Large:
             self._end = 0
             self._feed(self._at, n)
             return n
-        n = rx.read(rx.rungs[0][: min(self._left, len(rx.buf))])
+        n = rx.read(rx.target[0][: min(self._left, len(rx.buf))])
         self._feed(0, n)
         return n
 
@@ -98,7 +91,7 @@ class Large:
                 self._header()
         if i < end:
             self._left -= end - i
-            self._payload(self._rx.rungs[0][i:end])
+            self._payload(self._rx.target[0][i:end])
         if not self._left:
             self._finish()
 
@@ -161,7 +154,7 @@ class Large:
                 self._drain = True
         if self._buf is not None and not self._drain:
             deliver(c, bytes(self._topic), self._last)
-            c._delivered = self._op
+            self._rx.message = self._op
         elif self._drain:
             c._n[_OVERSIZE] += 1
             if c.on_oversize:
@@ -172,6 +165,6 @@ class Large:
             c.piece = self._size - len(self._last)
             call(c, self._topic, self._last, self._op & 15, 0)
             c._n[_RECEIVED] += 1
-            c._delivered = self._op
+            self._rx.message = self._op
         if qos:
             acknowledge(c, self._op, self._pid)

@@ -7,6 +7,7 @@ there, whose first argument is the client; the rest are what attributes are at f
 from .client import MQTTClient
 
 _NAMES = {
+    "MQTTException": "exception",
     "FileStore": "files",
     "FlashStore": "flash",
     "RAMStore": "ram",
@@ -15,15 +16,18 @@ _NAMES = {
 }
 
 _WHERE = {
+    "exception": ("_raise", "_enter", "_bad"),
+    "timer": ("tick",),
+    "odd": ("_odd", "_narrow"),
     "subscribe": ("subscribe", "unsubscribe"),
-    "arguments": ("set_last_will", "_check_arguments", "_check_name", "_odd", "_cannot_wait"),
+    "arguments": ("set_last_will",),
     "receive": (
         ("set_callback", "wait_msg", "_on_publish")
         + ("cb", "_heard", "_views", "on_oversize", "session_present")
     ),
-    "rare": ("_rare", "ping"),
+    "rare": ("_rare", "ping", "_pid"),
     "inbox": ("_seen", "_known"),
-    "large": ("_send_large", "_large"),
+    "large": ("_send_large",),
     "views": ("set_view_callback", "_hand", "piece"),
     "session": ("_begin_session",),
     "backlog": ("flush", "confirm", "republish"),
@@ -40,8 +44,6 @@ def find(client, name):
 
         client.counters = Counters(client._n)
         return client.counters
-    if name == "_complete":
-        return complete
     for module in _WHERE:
         if name in _WHERE[module]:
             try:
@@ -73,4 +75,6 @@ def load(name):
 def complete():
     """Load what a subclass may call by super(), which asks no __getattr__()."""
     for name in ("subscribe", "arguments", "receive", "views", "session", "backlog", "publisher"):
+        load(name)
+    for name in ("rare", "timer"):
         load(name)

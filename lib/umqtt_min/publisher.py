@@ -60,8 +60,8 @@ class Publisher:
         tx = self._tx
         if (
             tx.client._busy
-            or tx.left
-            or tx.quick
+            or tx.waiting
+            or tx.count
             or not tx.sock
             or _type(msg) is not _bytes
             or _len(msg) >= self._most
@@ -89,7 +89,7 @@ class Publisher:
     def _rest(self, n):
         # The stream did not take the last n bytes of the packet: the same ones go on.
         tx = self._tx
-        tx._out = self._buf
-        tx._off = self._buf[1] + _FIXED - n
-        tx.left = n
+        tx.src = self._buf
+        tx.pos = self._buf[1] + _FIXED - n
+        tx.waiting = n
         tx.drain()

@@ -43,7 +43,7 @@ def wait_msg(self):
 
     A link that is dead ends it (OSError) where there is a keep-alive.
     """
-    self._one = True
+    self._rx.single = True
     try:
         while True:
             op = self.check_msg()
@@ -51,26 +51,26 @@ def wait_msg(self):
                 return op
             self._idle(1000)
     finally:
-        self._one = False
+        self._rx.single = False
 
 
 def _on_publish(self, op):
     rx = self._rx
-    p = rx.p + 2  # the topic, to `end`
+    p = rx.pos + 2  # the topic, to `end`
     end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
     if op & 6 == 6 or end + (2 if op & 6 else 0) > rx.next:
         self._bad("PUBLISH [MQTT-3.3.1-4]")
     pid = self._pid(end) if op & 6 else 0
     if op & 4 and self._seen(pid):
         return
-    p = rx.rungs[0][p:end]  # a view of it: one word less
+    p = rx.target[0][p:end]  # a view of it: one word less
     if op & 6:
         end += 2
     if self._views:
         self._hand(p, end, op)
     else:
         deliver(self, bytes(p), end)
-    self._delivered = op
+    rx.message = op
     if pid:
         acknowledge(self, op, pid)
 
@@ -83,7 +83,7 @@ def deliver(self, topic, msg):
     if self.cb is None:
         return
     if isinstance(msg, int):
-        msg = bytes(self._rx.rungs[0][msg : self._rx.next])
+        msg = bytes(self._rx.target[0][msg : self._rx.next])
     # An exception ends the connection, in whoever pumps: the message is not
     # acknowledged, it comes again with the next one.
     self._busy = _CALLBACK
@@ -104,14 +104,14 @@ def hear(self, topic):
 def called(self):
     """The callback has returned; it may have closed the connection."""
     if self.sock is None:
-        raise OSError(self._error)
+        raise OSError(self._rx.errno)
     self._busy = _MAIN
 
 
 def acknowledge(self, op, pid):
     """After the callback has returned; a QoS 2 id is durable before PUBREC."""
-    if not self._tx.quick:
-        self._tx.prompt()  # the next acknowledgement must not wait for this one's TCP ACK
+    if not self._tx.count:
+        self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
     if op & 4:
         self._inbox.in_add(pid)
-    self._tx.control(0x50 if op & 4 else 0x40, pid)
+    self._tx.put(0x50 if op & 4 else 0x40, pid)

@@ -12,6 +12,17 @@ from micropython import const
 _LOST_SESSIONS = const(11)  # as in counters.py
 
 
+def begin(client, clean_session, end, login):
+    """The part of connect() that a session has; login(): see connect.py."""
+    session = client._session
+    if not clean_session and session.hopeless():
+        login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
+        client.disconnect()
+        client._busy = 1
+        session.forget()
+    session.resume(login(client, clean_session, end))
+
+
 def session_key(client):
     """Eight bytes that name the MQTT session: server, port, client id, protocol."""
     name = "%s %d " % (client.server, client.port)
@@ -38,4 +49,4 @@ def resume(session, client, store, fresh):
     session._count = session._cursor = session._back = 0
     session._vain = session._vain + 1 if session._owed else 0
     session._owed = False
-    client._tx.prompt()  # none of them may wait for another's TCP ACK
+    client._tx.push()  # none of them may wait for another's TCP ACK

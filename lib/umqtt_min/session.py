@@ -15,7 +15,7 @@ from time import ticks_add, ticks_diff, ticks_ms
 
 from micropython import const
 
-from .client import MQTTException
+from .exception import MQTTException
 from .full import JournalFull
 
 # As in errors.py and counters.py
@@ -109,8 +109,6 @@ class Session:
         end if the client is set to.
         """
         c = self._client
-        if not 2 <= flags <= 5:
-            c._cannot_wait(flags)
         if c._busy & 1:
             raise MQTTException(_BUSY)
         self._busy = c._busy
@@ -148,8 +146,8 @@ class Session:
 
     def _put(self, msg):
         c = self._client
-        if not c._tx.quick:
-            c._tx.prompt()  # it must not wait for the TCP ACK of what went before
+        if not c._tx.count:
+            c._tx.push()  # it must not wait for the TCP ACK of what went before
         n = self._due
         if c.pid + 1 == n < self._far:
             c.pid = n

@@ -8,8 +8,9 @@ from time import ticks_add, ticks_ms
 
 from .errors import BUSY, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
 from .protocol import SESSION, TOPIC_MAX
+from .timeouts import milliseconds
 from .topics import check_filter
-from .wire import header
+from .wire import pack
 
 _ONE = (str, bytes, bytearray, memoryview)
 
@@ -42,32 +43,23 @@ def names(client, topics):
 
 
 def send(client, op, wanted, codes):
-    """Send SUBSCRIBE or UNSUBSCRIBE, for who holds the stream; returns its packet identifier.
+    """Send SUBSCRIBE or UNSUBSCRIBE, for who holds the stream; returns its packet identifier
+    as on the wire.
 
     op: first byte; wanted: from filters(); codes: the answer has a code for each.
     """
-    client._ack = 0
-    client._tx.prompt()
-    pid = client._next_pid()
-    wire = client._wire(pid)
-    body = bytearray(5) + bytes((wire >> 8, wire & 255))
+    client._rx.code = 0
+    client._tx.push()
+    pid = client._wire(client._next_pid())
+    body = bytearray(5) + bytes((pid >> 8, pid & 255))
     for t, q in wanted:
         body += bytes((len(t) >> 8, len(t) & 255)) + t
         if codes:
             body.append(q)
-    i = header(body, op, len(body) - 5)
+    i = pack(body, op, len(body) - 5)
     client._codes = len(wanted) if codes else 0
     client._tx.send(body, i, len(body) - i)
     return pid
-
-
-def milliseconds(client, timeout):
-    """`timeout` seconds in ms; None: the client's. Raises ValueError."""
-    if timeout is None:
-        return client._tmo
-    if not isinstance(timeout, (int, float)) or not 0 <= timeout <= 268435:
-        raise ValueError("timeout=%r: seconds, 0 to 268435, or None" % (timeout,))
-    return int(timeout * 1000)
 
 
 def _request(client, op, wanted, codes, timeout):
@@ -77,11 +69,11 @@ def _request(client, op, wanted, codes, timeout):
         raise MQTTException(BUSY)
     client._enter()
     try:
-        client._waiting = send(client, op, wanted, codes)
+        client._rx.waiting = send(client, op, wanted, codes)
     except BaseException:
         client._lost()  # no memory for the packet
         raise
-    client._end = ticks_add(ticks_ms(), ms)
+    client._rx.timeout = ticks_add(ticks_ms(), ms)
     try:
         client._await(0x90 if codes else 0xB0)
     except MQTTException as e:
@@ -126,19 +118,19 @@ def on_suback(client, t):
     n = client._rx.n
     if n < (3 if t == 9 else 2) or t == 11 and n != 2:
         client._bad("length of SUBACK or UNSUBACK")
-    p = client._rx.p
+    p = client._rx.pos
     buf = client._rx.buf
-    pid = client._wire(buf[p] << 8 | buf[p + 1])
+    pid = buf[p] << 8 | buf[p + 1]
     if not pid:
         client._bad("packet identifier 0 [MQTT-2.3.1-1]")
-    if pid != client._waiting:
+    if pid != client._rx.waiting:
         client._n[8] += 1  # unexpected
         return
     if t == 9:
         if n - 2 != client._codes:
             client._bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
         client._granted = bytes(_code(client, buf[p + 2 + i]) for i in range(n - 2))
-    client._ack = t << 4
+    client._rx.code = t << 4
 
 
 def _code(client, code):

@@ -7,6 +7,13 @@ import ssl
 from binascii import a2b_base64
 
 
+def prepare(client):
+    """f(sock), which makes the connected socket the TLS stream that `client` asks for."""
+    made = client.ssl if hasattr(client.ssl, "wrap_socket") else None
+    ctx, name = context(client.ssl_params or {}, client.server, made)
+    return lambda sock: handshake(sock, ctx, name)
+
+
 def context(params, host, ssl_context=None):
     """Returns (SSLContext, server name for the handshake).
 

@@ -30,7 +30,7 @@ def _hand(self, topic, at, op):
     if topic != self._heard:
         hear(self, topic)
     self._n[_RECEIVED] += 1
-    at = self._rx.rungs[0][at : self._rx.next]
+    at = self._rx.target[0][at : self._rx.next]
     self.piece = 0
     call(self, topic, at, op & 15, 0)
 

@@ -23,7 +23,7 @@ _QUICK = const(16)  # messages of QoS 0
 _NEVER = const(536870912)
 
 
-def header(buf, op, n):
+def pack(buf, op, n):
     """Put the fixed header of a packet of Remaining Length `n` before index 5.
 
     Returns the index of its first byte [MQTT 3.1.1, 2.2].
@@ -47,11 +47,12 @@ class Sender:
 
     sock: "Any" = None
     poll: "Any" = None  # of the same stream; None where the port cannot poll it
-    left = 0  # bytes of the packet under way that are not out yet
-    patient = True  # False in a timer's callback: what does not go out now stays
+    waiting = 0  # bytes of the packet under way that are not out yet
+    sleep = True  # False in a timer's callback: what does not go out now stays
     topic = None  # the topic that lies in the buffer already
-    quick = 0  # so many messages of QoS 0 until Nagle's algorithm is on again; 0: it is
+    count = 0  # so many messages of QoS 0 until Nagle's algorithm is on again; 0: it is
     pid = 0
+    stop: "Any" = None  # what stops the timer of the keep-alive, while it runs
 
     def __init__(self, client, buffer_size):
         self.client = client
@@ -62,7 +63,7 @@ class Sender:
 
         op: first byte; with QoS 1 and 2 `pid`, as on the wire, is in it. Raises OSError.
         """
-        if self.left:
+        if self.waiting:
             self.drain()
         i = 7 + len(topic)
         n = i + len(msg)
@@ -79,31 +80,31 @@ class Sender:
             self.buf[i + 1] = self.pid & 255
             i += 2
             n += 2
-        elif self.quick:
-            self.quick -= 1
-            self.prompt(0)
+        elif self.count:
+            self.count -= 1
+            self.push(0)
         self.buf[i:n] = msg
-        i = header(self.buf, op, n - 5)
+        i = pack(self.buf, op, n - 5)
         n -= i
         self.send(self.buf, i, n)
 
-    def prompt(self, quick=_QUICK):
-        """Switch Nagle's algorithm off, where the stream can; prompt(0): on, if it is time.
+    def push(self, count=_QUICK):
+        """Switch Nagle's algorithm off, where the stream can; push(0): on, if it is time.
 
         It holds a small packet back until the one before it is acknowledged by TCP:
         good for a burst at QoS 0, 40 ms of delay where several packets or pieces go
         out and are waited for.
         """
-        if not self.quick:
-            self.quick = quick
+        if not self.count:
+            self.count = count
             try:
-                self.sock.setsockopt(6, 1, 1 if quick else 0)  # IPPROTO_TCP, TCP_NODELAY
+                self.sock.setsockopt(6, 1, 1 if count else 0)  # IPPROTO_TCP, TCP_NODELAY
             except Exception:  # a stream without it: do not ask again
-                self.quick = _NEVER
+                self.count = _NEVER
 
-    def control(self, op, pid=0):
+    def put(self, op, pid=0):
         """Send a packet of two bytes, or of four with `pid` (as on the wire)."""
-        if self.left:
+        if self.waiting:
             self.drain()
         c = self.buf  # the room for the fixed header of a PUBLISH is enough
         c[0] = op
@@ -114,41 +115,43 @@ class Sender:
 
     def send(self, buf, off, n):
         """Send buf[off:off + n], all of it, or raise OSError."""
-        if self.left:
+        if self.waiting:
             self.drain()
-        self._out = buf
-        self._off = off
-        self.left = n
-        if self.write() and self.patient:
+        self.src = buf
+        self.pos = off
+        self.waiting = n
+        if self.write() and self.sleep:
             self.drain()
-        self.time = ticks_ms()  # at the end of the last packet
 
     def write(self):
         """One attempt; returns how many bytes are left. After a short write the
         next one is of the same remaining bytes: TLS insists on that."""
         try:
-            n = self.sock.write(self._out, self._off, self.left)
+            n = self.sock.write(self.src, self.pos, self.waiting)
         except BaseException:
             self.client._lost()
             raise
         if n:
-            self._off += n
-            self.left -= n
-        return self.left
+            self.pos += n
+            self.waiting -= n
+            self.time = ticks_ms()  # when the last byte went out
+        return self.waiting
 
     def drain(self):
         """Wait until the packet under way is out. Raises OSError ETIMEDOUT."""
-        t = ticks_ms()
-        while self.left:
-            n = self.left
-            self.wait(4, 100)
-            stall = ticks_diff(ticks_ms(), t)
-            self.client._n[_STALL] = max(stall, self.client._n[_STALL])
-            if self.write() != n:
-                t = ticks_ms()
-            elif stall > self.client._tmo:
-                self.client._lost()
-                raise OSError(110)
+        self.time = ticks_ms()
+        try:
+            while self.waiting:
+                self.wait(4, 100)
+                t = ticks_diff(ticks_ms(), self.time)
+                if t > self.client._n[_STALL]:
+                    self.client._n[_STALL] = t
+                self.write()
+                if ticks_diff(ticks_ms(), self.time) > self.client._tmo:
+                    raise OSError(110)
+        except BaseException:
+            self.client._lost()  # half a packet is out: nothing else can follow it
+            raise
 
     def wait(self, event, timeout):
         """Return when the stream can be read (event 1, POLLIN) or written (4, POLLOUT),
@@ -174,46 +177,48 @@ class Receiver:
     big: "Any" = None  # the large.Large that is on its way in
     start: int  # what has been read and not been taken, to `end`
     end: int
-    asked: "Any" = None  # when the PINGREQ was sent that is not answered
+    request: "Any" = None  # when the PINGREQ was sent since which nothing came
+    waiting = 0  # packet id, as on the wire, whose acknowledgement somebody waits for
+    code: int  # first byte of that when it has come
+    timeout: "Any"  # when it is too late
+    message: int  # first byte of the last PUBLISH delivered
+    single = False  # wait_msg(): stop after one message
+    errno = 107  # what ended the connection; ENOTCONN
 
     def __init__(self, client, buffer_size):
         self.client = client
         self.step = buffer_size // _RUNGS
         self.buf = bytearray((_RUNGS + 2) * self.step)
         view = memoryview(self.buf)
-        self.rungs = [view]
-        while len(self.rungs) < _RUNGS + 2:
+        self.target = [view]
+        while len(self.target) < _RUNGS + 2:
             view = view[self.step :]
-            self.rungs.append(view)
+            self.target.append(view)
 
-    def whole(self):
+    def peek(self):
         """The first byte of the packet at the head of the buffer, 0 if it is not whole.
 
-        Then `p` is where its body begins, `n` how long that is, `next` its end.
+        Then `pos` is where its body begins, `n` how long that is, `next` its end.
         """
         p = self.start + 1
         n = shift = 0
-        while True:
+        b = 128
+        while b > 127:
             if p >= self.end or self.big:
                 return 0
             b = self.buf[p]
             p += 1
             n |= (b & 127) << shift
             shift += 7
-            if b < 128:
-                break
             if shift == 28 or self.buf[self.start] < 16:
-                self.client._bad("fixed header")
-        if self.buf[self.start] < 16 or not b and shift > 7:
-            self.client._bad("fixed header")
-        self.p = p
+                break
+        self.pos = p
         self.n = n
         self.next = p = p + n
-        if p <= self.end:
-            return self.buf[self.start]
-        if p - self.start > _RUNGS * self.step:
-            self.client._large()  # it is received apart, if it is a PUBLISH
-        return 0
+        n = p - self.start > _RUNGS * self.step and p > self.end
+        if n or b > 127 or not b and shift > 7 or self.buf[self.start] < 16:
+            return self.client._rare(0)  # it is malformed, or is received apart
+        return self.buf[self.start] if p <= self.end else 0
 
     def fill(self):
         """Read what is there behind what is left; returns 0 if nothing came. OSError."""
@@ -224,14 +229,14 @@ class Receiver:
             self.start = self.end = i = 0
         elif i:
             # The head of a packet, down to below the second rung.
-            self.buf[: len(self.rungs[i])] = self.rungs[i]
+            self.buf[: len(self.target[i])] = self.target[i]
             i *= self.step
             self.start -= i
             self.end -= i
         i = (self.end + self.step - 1) // self.step
-        n = self.read(self.rungs[i])
-        if i * self.step != self.end:
-            self.buf[self.end : self.end + len(self.rungs[i])] = self.rungs[i]
+        n = self.read(self.target[i])
+        if n and i * self.step != self.end:
+            self.buf[self.end : self.end + len(self.target[i])] = self.target[i]
         self.end += n
         return n
 
@@ -239,9 +244,9 @@ class Receiver:
         """Read into `buf`; returns how much, 0 if nothing came. OSError at the end."""
         n = self.client.sock.readinto(buf)
         if n:
-            self.heard = True  # something came since this was last cleared
+            self.request = None
             self.time = ticks_ms()  # when the last byte came
             return n
         if n is None:
             return 0
-        raise self.client._lost(OSError(104))
+        raise OSError(self.client._lost(104))

@@ -68,7 +68,7 @@ def constants(module):
 def lazy_methods():
     """(module, name) of the public functions that become methods of MQTTClient."""
     client = attributes(found("client", "MQTTClient"))
-    for module in ("subscribe", "arguments", "receive", "rare", "views", "session", "publisher"):
+    for module in ("subscribe", "arguments", "receive", "rare", "timer", "views", "publisher"):
         for node in tree(module).body:
             if isinstance(node, ast.FunctionDef) and node.name in client:
                 yield module, node.name
@@ -77,7 +77,7 @@ def lazy_methods():
 NAMES = {
     "MQTTClient": attributes(found("client", "MQTTClient"))
     | parameters(init(found("client", "MQTTClient"))),
-    "MQTTException": attributes(found("client", "MQTTException")),
+    "MQTTException": attributes(found("exception", "MQTTException")),
     "errors": constants("errors"),
     "Reconnect": attributes(found("reconnect", "Reconnect"))
     | parameters(init(found("reconnect", "Reconnect"))),

@@ -1,0 +1,73 @@
+"""The constructor's arguments when they are out of the ordinary: which are wrong, in what words.
+
+Knows: their ranges, what CONNECT may carry. Loaded by the first client whose arguments are not
+plain, and given back after it.
+"""
+
+import sys
+
+from micropython import const
+
+from .arguments import field
+from .client import MQTTClient
+from .protocol import ID_MAX, LOGIN, MQTT_3_1_1
+from .topics import check_utf8
+
+_LARGEST = const(268435455)  # what a Remaining Length can say
+
+
+def _string(name, s):
+    # ... and is UTF-8 unless it is binary [MQTT-3.1.3-4, -11].
+    field(name, s)
+    if s is not None:
+        try:
+            check_utf8(s)
+        except ValueError as e:
+            raise ValueError("%s: %s" % (name, e))
+
+
+def _whole(name, value, least, most):
+    if not isinstance(value, int) or not least <= value <= most:
+        raise ValueError("%s=%r: a whole number, %d to %d" % (name, value, least, most))
+
+
+def complete(self, user, password, connector, timeout, window, buffer_size):
+    """Check what the constructor of `self` was given, and complete it. Raises ValueError."""
+    del sys.modules[__name__], sys.modules["umqtt_min"].options
+    if not isinstance(self.server, (str, bytes)) or not self.server:
+        raise ValueError("server=%r: a host name or an address" % (self.server,))
+    _whole("port", self.port, 1, 65535)  # 0 has become 1883 or 8883
+    _whole("keepalive", self.keepalive, 0, 65535)
+    _whole("window", window, 1, 255)
+    _whole("buffer_size", buffer_size, 64, _LARGEST)
+    _whole("max_message", self.max_message, 0, _LARGEST)
+    # Half of what ticks_diff() can tell; below a millisecond is no time at all.
+    if not isinstance(timeout, (int, float)) or not 0.001 <= timeout <= 268435:
+        raise ValueError("timeout=%r: seconds, more than 0 and at most 268435" % (timeout,))
+    if not isinstance(self.protocol, tuple) or len(self.protocol) != len(MQTT_3_1_1):
+        raise ValueError("protocol=%r: MQTT_3_1_1, MQTT_3_1 or MQIPDP_2" % (self.protocol,))
+    if self.timer and not hasattr(self.timer, "init"):
+        raise ValueError("timer=%r: a machine.Timer, None or False" % (self.timer,))
+    if connector is not None and not callable(connector):
+        raise ValueError("connector=%r: f(host, port, timeout_ms)" % (connector,))
+    self.connector = connector
+    _check_login(self, user, password)
+    if type(self) is not MQTTClient:
+        from .lazy import complete
+
+        complete()  # super() finds no method that is loaded later
+
+
+def _check_login(self, user, password):
+    most = self.protocol[ID_MAX]
+    if password is not None and user is None:
+        raise ValueError("password without user [MQTT-3.1.2-22]")
+    if user is not None and not self.protocol[LOGIN]:
+        raise ValueError("this protocol version has no user name")
+    self.user = None if user is None else self._bytes(user)
+    self.pswd = None if password is None else self._bytes(password)
+    _string("client_id", self.client_id)
+    _string("user", self.user)
+    field("password", self.pswd)
+    if most and not 0 < len(self.client_id) <= most:
+        raise ValueError("client_id: 1 to %d bytes" % most)

@@ -1,0 +1,94 @@
+"""What few connections need: login and will, what the broker says but "accepted", what failed.
+
+Knows: section 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded by connect.py, and
+given back like it.
+"""
+
+import sys
+from time import ticks_add, ticks_ms
+
+from micropython import const
+
+from .exception import MQTTException
+from .protocol import SESSION, STRICT
+from .timeouts import milliseconds
+
+# As in errors.py and counters.py
+_PROTOCOL = const(16)
+_TIMEOUT = const(17)
+_BUSY = const(21)
+_CLOSED = const(22)
+_LAST_ERROR = const(13)
+
+
+def check(client, clean_session, timeout):
+    """The arguments of connect(): until when it may take. Raises ValueError, MQTTException."""
+    _give_back()
+    if client._busy > 1:
+        raise MQTTException(_BUSY)
+    if not (clean_session or client.client_id):
+        raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
+    return ticks_add(ticks_ms(), milliseconds(client, timeout))
+
+
+def extend(client, fields):
+    """Add will and login to the fields of CONNECT; returns their flags [MQTT-3.1.3-1]."""
+    _give_back()
+    flags = 0
+    if client.lw_topic is not None:
+        flags = client.lw_flags
+        fields += (client.lw_topic, client.lw_msg)
+    if client.user is not None:
+        flags |= 0x80
+        fields.append(client.user)
+    if client.pswd is not None:
+        flags |= 0x40
+        fields.append(client.pswd)
+    return flags
+
+
+def hung_up(client, e):
+    """The exception for OSError `e` while CONNACK was awaited."""
+    _give_back()
+    if e.args and e.args[0] in (104, 32, 103):
+        from .reasons import hint
+
+        # Some brokers answer what they do not like by hanging up without a word.
+        return MQTTException(_CLOSED, hint(client))
+    return e
+
+
+def judge(client, clean_session, head):
+    """CONNACK of an older version, or one that does not accept, or what came of it, `head`."""
+    _give_back()
+    if len(head) > 1 and head[1] != 2 or head and head[0] >> 4 != 2:
+        raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
+    if len(head) < 4:
+        raise MQTTException(_TIMEOUT, "no CONNACK")
+    flags = head[2]
+    code = head[3]
+    if client.protocol[STRICT] and (head[0] & 15 or flags & 0xFE):
+        raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
+    client.session_present = None  # 3.1 and the draft cannot tell
+    if client.protocol[SESSION]:
+        client.session_present = bool(flags)
+        if flags and (clean_session or code):
+            raise MQTTException(_PROTOCOL, "session present [MQTT-3.2.2-%d]" % (4 if code else 1))
+    if code:
+        raise MQTTException(code)
+
+
+def blame(client, e):
+    """Count `e`, which ended connect(), as the last error."""
+    _give_back()
+    code = 104
+    if isinstance(e, MQTTException):
+        client._n[_LAST_ERROR] = 1000 + e.reason
+    elif isinstance(e, OSError) and e.args and isinstance(e.args[0], int):
+        code = client._n[_LAST_ERROR] = e.args[0]
+    client._rx.errno = code
+
+
+def _give_back():
+    if sys.modules.pop(__name__, None):
+        del sys.modules["umqtt_min"].special
