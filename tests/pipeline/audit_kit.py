@@ -222,8 +222,20 @@ PINGREQ, PINGRESP, DISCONNECT = packet(0xC0), packet(0xD0), packet(0xE0)
 # Reading.
 
 
-def read(paths, folder, ports=(1883,), buckets=1):
-    """Both passes without Spark: {table: [rows as dicts]}, `flows` with `_pieces`."""
+def _split(number, path, buckets, scratch, out, part_size):
+    """First pass of a file, in parts if there is a size for them."""
+    from umqtt_pipeline.audit import work
+
+    parts = [None]
+    if part_size:
+        parts = work.cut(number, path, path, part_size, out)["parts"]
+    return work.whole([work.split(number, path, path, buckets, scratch, out, place, part)
+                       for place, part in enumerate(parts)])  # fmt: skip
+
+
+def read(paths, folder, ports=(1883,), buckets=1, part_size=None):
+    """Both passes without Spark: {table: [rows as dicts]}, `flows` with `_pieces`. part_size:
+    files are cut into parts of so many bytes."""
     from umqtt_pipeline.audit import columns, run, work
 
     folder = Path(folder)
@@ -233,7 +245,8 @@ def read(paths, folder, ports=(1883,), buckets=1):
         made.mkdir(parents=True)
     paths = [str(p) for p in paths]
     split = run.in_order(
-        [work.split(k, p, p, buckets, scratch, out) for k, p in enumerate(paths)])  # fmt: skip
+        [_split(k, p, buckets, scratch, out, part_size) for k, p in enumerate(paths)])  # fmt: skip
+    work.note([], [(paths[s["number"]], s) for s in split], out)
     plan = work.plan(split, paths, paths, ports)
     for k in range(buckets):
         work.decode(k, buckets, plan, scratch, out)

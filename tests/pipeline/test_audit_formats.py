@@ -168,37 +168,67 @@ def test_a_damaged_record_costs_only_itself(order, tmp_path):
     assert types(found)[:6] == TYPES and types(found).count("PUBLISH") == 20  # record 13 was a FIN
 
 
-@pytest.mark.parametrize("form", ["pcap", "pcapng"])
-def test_hostile_files_end_in_rows(form, tmp_path):
-    """Bytes changed, cut out and put in anywhere: always tables, whatever is in them."""
-    choice = random.Random(form)
-    talk = conversation()
+def hurt(choice, sound):
+    """Bytes of a file changed, cut out and put in anywhere."""
+    raw = bytearray(sound)
+    for _ in range(choice.randrange(1, 12)):
+        at = choice.randrange(28, len(raw))
+        how = choice.randrange(4)
+        if how == 0:
+            raw[at] = choice.randrange(256)
+        elif how == 1:
+            raw[at : at + 4] = choice.randbytes(4)
+        elif how == 2:
+            del raw[at : at + choice.randrange(1, 50)]
+        else:
+            raw[at:at] = choice.randbytes(choice.randrange(1, 50))
+    return raw
+
+
+def long_one(path, choice, form, ends=(kit.CLIENT, kit.BROKER)):
+    """A file with the conversation and 30 messages."""
+    talk = conversation(ends)
     for k in range(30):
         talk.client(kit.publish("a/b", bytes(choice.randrange(200)), 1, k + 1))
         talk.broker(kit.ack(4, k + 1))
-    path = tmp_path / f"t.{form}"
     if form == "pcap":
-        kit.pcap(path, talk.wrapped())
-    else:
-        path.write_bytes(kit.section() + kit.interface() + b"".join(
-            kit.enhanced("<", 0, ns // 1000, f) for ns, f in talk.wrapped()))  # fmt: skip
+        return kit.pcap(path, talk.wrapped())
+    path.write_bytes(kit.section() + kit.interface() + b"".join(
+        kit.enhanced("<", 0, ns // 1000, f) for ns, f in talk.wrapped()))  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("form", ["pcap", "pcapng"])
+def test_hostile_files_end_in_rows(form, tmp_path):
+    """Always tables, whatever is in the file."""
+    choice = random.Random(form)
+    path = long_one(tmp_path / f"t.{form}", choice, form)
     sound = path.read_bytes()
     problems = 0
     for _ in range(100):
-        raw = bytearray(sound)
-        for _ in range(choice.randrange(1, 12)):
-            at = choice.randrange(28, len(raw))
-            how = choice.randrange(4)
-            if how == 0:
-                raw[at] = choice.randrange(256)
-            elif how == 1:
-                raw[at : at + 4] = choice.randbytes(4)
-            elif how == 2:
-                del raw[at : at + choice.randrange(1, 50)]
-            else:
-                raw[at:at] = choice.randbytes(choice.randrange(1, 50))
-        path.write_bytes(raw)
+        path.write_bytes(hurt(choice, sound))
         found = kit.read([path], tmp_path)
         problems += len(found["problems"])
         assert len(found["packets"]) <= 200
     assert problems > 100
+
+
+@pytest.mark.parametrize("form", ["pcap", "pcapng"])
+def test_a_file_cut_into_parts_gives_the_same(form, tmp_path, monkeypatch):
+    """A large file is read in parts by several cores: no row may tell, whatever is damaged."""
+    from umqtt_pipeline.audit import captures, work
+
+    monkeypatch.setattr(captures, "PIECE", 5)  # frames
+    choice = random.Random(form)
+    ports = choice.sample(range(2000, 3000), 2)
+    path = long_one(tmp_path / f"t.{form}", choice, form,
+                    (("10.0.0.7", ports[0]), ("10.0.0.1", ports[1])))  # fmt: skip
+    sound = path.read_bytes()
+    for k in range(10):
+        path.write_bytes(hurt(choice, sound) if k else sound)
+        once, parts = (
+            {name: sorted(map(repr, rows)) for name, rows in kit.read(
+                [path], tmp_path, part_size=size).items()} for size in (None, 400))  # fmt: skip
+        assert parts == once
+    assert len(work.cut(0, path, "", 400, tmp_path / "tables")["parts"]) > 3
+    assert len(once["packets"]) and len(once["problems"])

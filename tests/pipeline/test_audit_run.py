@@ -82,8 +82,8 @@ def test_the_timeline_and_the_latencies_have_every_packet_and_message(audited):
 
 def test_latencies_in_the_summaries_are_those_of_the_messages(spark, tmp_path):
     """From the steps counted by the workers, as from every message: right to 1 %."""
-    from umqtt_pipeline.audit import summaries
-    from umqtt_pipeline.audit.columns import CONNECTIONS, LATENCIES, PIECES, VIOLATIONS
+    from umqtt_pipeline.audit import joining, summaries
+    from umqtt_pipeline.audit.columns import LATENCIES, PIECES
 
     choice = random.Random(4)
     made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
@@ -93,20 +93,55 @@ def test_latencies_in_the_summaries_are_those_of_the_messages(spark, tmp_path):
     found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
     took = sorted(f["latency_ms"] for f in found["flows"])
     assert len(took) == 199
-    frames = []
-    for name, schema in (("connections", CONNECTIONS), ("latencies", LATENCIES),
-                         ("violations", VIOLATIONS)):  # fmt: skip
-        table = pa.Table.from_pylist(found[name], schema)
-        frames.append(spark.createDataFrame(table.to_pylist(), summaries.spark_schema(schema)))
-    counted = frames[1]
+    tables = {name: pa.Table.from_pylist(found[name], schema).select(summaries.NEEDED[name])
+              for name, schema in summaries.TABLES.items()}  # fmt: skip
     flows = spark.createDataFrame([{**f, "outcome": "acknowledged"} for f in found["flows"]],
-                                  summaries.spark_schema(PIECES))  # fmt: skip
-    for latencies in (counted, summaries.latencies(flows)):
-        row = summaries.brokers(frames[0], latencies, frames[2]).collect()[0]
-        assert (row.client_acknowledged, row.client_unacknowledged, row.clients) == (199, 0, 1)
-        assert row.client_latency_p50_ms == pytest.approx(took[99], rel=0.011)
-        assert row.client_latency_p99_ms == pytest.approx(np.percentile(took, 99), rel=0.011)
-        assert row.client_latency_max_ms == pytest.approx(took[-1])
+                                  joining.spark_schema(PIECES))  # fmt: skip
+    by_spark = [row.asDict() for row in joining.latencies(flows).collect()]
+    for latencies in (tables["latencies"], pa.Table.from_pylist(by_spark, LATENCIES)):
+        row = summaries.summary("brokers", {**tables, "latencies": latencies}).to_pylist()[0]
+        assert [row[f"client_{n}"] for n in ("acknowledged", "unacknowledged")] == [199, 0]
+        assert row["clients"] == 1 and row["broker_latency_p50_ms"] is None
+        assert row["client_latency_p50_ms"] == pytest.approx(took[99], rel=0.011)
+        assert row["client_latency_p99_ms"] == pytest.approx(np.percentile(took, 99), rel=0.011)
+        assert row["client_latency_max_ms"] == pytest.approx(took[-1])
+
+
+def test_summaries_made_in_parts_are_those_made_at_once():
+    """And both are right: sums by plain Python, percentiles by numpy on each value as often as it
+    is there."""
+    from umqtt_pipeline.audit import summaries
+
+    choice = random.Random(9)
+    who = [(c, b) for c in (None, *(f"c{k}" for k in range(9))) for b in ("a:1", "b:1")]
+    ends = [dict(zip(("client_id", "broker"), choice.choice(who))) for _ in range(300)]
+    made = {
+        "connections": [{**e, "connection": k, "client_lost": choice.randint(0, 9),
+                         "ended": choice.choice(["open", "RST by client", "FIN by client"])}
+                        for k, e in enumerate(ends[:100])],
+        "latencies": [{**e, "sender": "client", "outcome": "acknowledged", "retransmissions": 1,
+                       "latency_ms": choice.choice([1.0, 2.0, 5.0]),
+                       "messages": choice.randint(1, 9)} for e in ends[100:]],
+        "violations": [],
+    }  # fmt: skip
+    tables = {name: pa.Table.from_pylist(made[name], schema).select(summaries.NEEDED[name])
+              for name, schema in summaries.TABLES.items()}  # fmt: skip
+    shares = [{name: summaries.share(rows, part, 3) for name, rows in tables.items()}
+              for part in range(3)]  # fmt: skip
+    assert all(part["connections"].num_rows for part in shares)
+    once = summaries.summary("devices", tables).to_pylist()
+    parts = [row for part in shares for row in summaries.summary("devices", part).to_pylist()]
+    assert sorted(map(repr, parts)) == sorted(map(repr, once))
+    assert len(once) == len({tuple(e.items()) for e in ends})
+    for row in once:
+        mine = {name: [r for r in rows if all(r[n] == row[n] for n in ("client_id", "broker"))]
+                for name, rows in made.items()}  # fmt: skip
+        lost = [r["client_lost"] for r in mine["connections"]]
+        assert row["client_lost"] == (sum(lost) if lost else None)
+        assert row["reset"] == sum(r["ended"].startswith("RST") for r in mine["connections"])
+        every = [r["latency_ms"] for r in mine["latencies"] for _ in range(r["messages"])]
+        found = [row["client_latency_p50_ms"], row["client_latency_p99_ms"]]
+        assert found == (pytest.approx(np.percentile(every, [50, 99])) if every else [None] * 2)
 
 
 def test_a_gzip_file_that_ends_early_gives_what_is_there(tmp_path):

@@ -182,7 +182,7 @@ def rounds(cores, inputs, sample, folder, n):
     started = time.perf_counter()
     run.warm()
     loaded = time.perf_counter() - started
-    spark = session("bench-audit", cores=cores)
+    spark = session("bench-audit", cores=cores, extra=run.SETTINGS)
     for _ in range(2):  # Java compiles what has run a few times
         audited(spark, [sample], folder / "out")
     print(f"{cores} core(s): start-up {time.perf_counter() - started:.1f} s "

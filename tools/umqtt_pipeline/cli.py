@@ -388,7 +388,7 @@ def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
         run.check(captures, out)
         cores = str(cores or os.cpu_count())
         conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
-                "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip
+                "spark.sql.shuffle.partitions": cores, **run.SETTINGS, **conf}  # fmt: skip
         spark = _spark(memory, conf)
         try:
             run.build(spark, captures, out, ports)

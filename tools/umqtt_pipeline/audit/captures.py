@@ -99,25 +99,54 @@ def content(path):
 class Capture:
     """One file. `data`: its bytes; iterate over it to get (number of the first frame, frames).
 
-    After the iteration `problems` has the damage found, as rows of layout.PROBLEM."""
+    After the iteration `problems` has the damage found, as rows of layout.PROBLEM. part: one of
+    parts(), of which the frames are then read alone."""
 
-    def __init__(self, path):
+    def __init__(self, path, part=None):
         kind = magic(path)
         self.data = content(path)
+        self._pieces = 0
         self._ng = kind[0] == "pcapng"
         self._state = np.zeros(10, np.int64)
+        self._interfaces = np.zeros((MAX_INTERFACES if self._ng else 0, 4), np.int64)
         self._state[records.LAST] = 0 if self._ng else -1
         if self._ng:
             self._state[records.BIG] = self.data[8] == 0x1A
-            self._interfaces = np.zeros((MAX_INTERFACES, 4), np.int64)
         else:
             self._state[records.POS] = 24
             self._state[[records.BIG, records.UNITS, records.LINK]] = kind[1:]
         self._problems = np.zeros(LISTED, PROBLEM)
+        if part:
+            self._state[:], self._pieces = part["state"], part["pieces"]
+            self._interfaces[: len(part["interfaces"])] = part["interfaces"]
+
+    def _here(self):
+        """The state as it is now, to go on from in another process."""
+        known = self._state[records.INTERFACES]
+        return {"state": self._state.copy(), "pieces": 0,
+                "interfaces": self._interfaces[:known].copy()}  # fmt: skip
+
+    def parts(self, size):
+        """Cut the file into parts of about `size` bytes, each of which can be read alone: a list
+        for Capture(part=...). All of the file's frames are gone through, and its damage is found,
+        but none of them is looked into."""
+        parts, begun = [], size
+        position = int(self._state[records.POS])
+        here = self._here()
+        for _ in self:
+            if begun >= size:
+                parts.append(here)
+                begun = 0
+            parts[-1]["pieces"] += 1
+            begun += int(self._state[records.POS]) - position
+            position, here = int(self._state[records.POS]), self._here()
+        return parts
 
     def __iter__(self):
         frames = np.zeros(PIECE, FRAME)
-        while not self._state[records.DONE]:
+        left = self._pieces or -1
+        while not self._state[records.DONE] and left:
+            left -= 1
             first = int(self._state[records.FRAMES]) + 1
             if self._ng:
                 n = records.pcapng(self.data, len(self.data), self._state, self._interfaces,

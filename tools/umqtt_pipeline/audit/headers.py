@@ -7,15 +7,13 @@ look of a CONNECT. Must not know: streams, files.
 import numpy as np
 
 from .jit import entry, kernel
-from .layout import KEY, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, V4
+from .layout import KEY, KINDS, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, V4
 from .records import u16, u32
 
 IPV4, IPV6 = 0x0800, 0x86DD
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
 NOT_TCP = 0
-# Places in Endpoints.state.
-KEYS, LISTED, UNLISTED = 0, 1, 2
 
 
 @kernel
@@ -175,8 +173,8 @@ def _find(keys, slots, state, out, swap):
         if _same(keys[slots[at]], out, a, b, ap, bp):
             return slots[at]
         at = at + 1 & len(slots) - 1
-    k = state[KEYS]
-    state[KEYS] = k + 1
+    k = state[0]
+    state[0] = k + 1
     slots[at] = k
     row = keys[k]
     row["a0"], row["a1"], row["a2"], row["a3"] = out[a], out[a + 1], out[a + 2], out[a + 3]
@@ -205,19 +203,18 @@ def _is_connect(d, p, n):
 
 @entry
 def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
-    """Fill `rows` (as long as `frames`) with the TCP segments; returns how many."""
+    """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
+    pairs there are. problems: a row for each kind, with the first frame that has it."""
     n = 0
     for i in range(len(frames)):
         frame = frames[i]
         found = tcp(d, frame, size, out)
         if found < 0:
-            if state[LISTED] < len(problems):
-                row = problems[state[LISTED]]
+            row = problems[-found]
+            if row["count"] == 0:
                 row["kind"], row["off"], row["time"] = -found, frame["off"], frame["time"]
-                row["frame"], row["count"], row["conn"] = first + i, 1, -1
-                state[LISTED] += 1
-            else:
-                state[UNLISTED] += 1
+                row["frame"], row["conn"] = first + i, -1
+            row["count"] += 1
         if found <= 0:
             continue
         swap = _order(out)
@@ -245,21 +242,21 @@ def _rehash(keys, n, slots):
 class Endpoints:
     """The pairs of endpoints of one file; grows with their number and nothing else."""
 
-    def __init__(self, listed=1000):
+    def __init__(self):
         self._keys = np.zeros(1 << 12, KEY)
         self._slots = np.full(1 << 13, -1, np.int64)
-        self._state = np.zeros(3, np.int64)
+        self._state = np.zeros(1, np.int64)
         self._out = np.zeros(16, np.int64)
-        self._problems = np.zeros(listed, PROBLEM)
+        self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
 
     def segments(self, data, first, frames):
         """The TCP segments of `frames`, the first of which has number `first`."""
         # Each frame may be of a new pair.
-        while int(self._state[KEYS]) + len(frames) > len(self._keys):
+        while int(self._state[0]) + len(frames) > len(self._keys):
             self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
         if len(self._slots) < 2 * len(self._keys):
             self._slots = np.full(2 * len(self._keys), -1, np.int64)
-            _rehash(self._keys, int(self._state[KEYS]), self._slots)
+            _rehash(self._keys, int(self._state[0]), self._slots)
         rows = np.zeros(len(frames), SEGMENT)
         n = segments(data, len(data), first, frames, self._keys, self._slots, self._state,
                      self._out, rows, self._problems)  # fmt: skip
@@ -268,9 +265,9 @@ class Endpoints:
     @property
     def keys(self):
         """Rows of layout.KEY; a segment's `key` is the index."""
-        return self._keys[: self._state[KEYS]]
+        return self._keys[: self._state[0]]
 
     @property
     def problems(self):
-        """(rows of layout.PROBLEM, how many more there were)."""
-        return self._problems[: self._state[LISTED]], int(self._state[UNLISTED])
+        """Rows of layout.PROBLEM: of each kind the first, with the number of frames."""
+        return self._problems[self._problems["count"] > 0]

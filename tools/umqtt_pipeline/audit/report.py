@@ -58,25 +58,33 @@ def _read(root, name, columns=None):
 
 
 def _png(figure):
-    import matplotlib.pyplot as plt
-
     out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=90, bbox_inches="tight")
-    plt.close(figure)
+    figure.savefig(out, format="png", dpi=90)
     return base64.b64encode(out.getvalue()).decode()
 
 
 def _figure(height):
-    import matplotlib
+    from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(1, 2, figsize=(13, height), layout="constrained")
+    figure = Figure((13, height), layout="constrained")
+    return figure, figure.subplots(1, 2)
 
 
 def _plain(axis):
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def _power(value, _):
+    """A tick of a scale of powers of ten."""
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _log(axis):
+    """Ticks of a scale of powers of ten: plain numbers, nothing in between."""
+    from matplotlib.ticker import NullLocator
+
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(_power)
 
 
 def _bars(axis, counts, xlabel):
@@ -85,11 +93,12 @@ def _bars(axis, counts, xlabel):
     bars = axis.barh(names, [counts[n] for n in names], color="#4878a8")
     axis.bar_label(bars, [f"{counts[n]:,}" for n in names], padding=3, fontsize=8)
     axis.set(xlabel=xlabel, xscale="log", xlim=(0.7, None))
+    _log(axis.xaxis)
     axis.margins(x=0.15)
 
 
-def _over_time(root):
-    """Packets per second by type, and how many of each type there are."""
+def over_time(root):
+    """Packets per second by type, and how many of each type there are: from `timeline`."""
     rows = _read(root, "timeline").group_by(["type", "time"]).aggregate([("packets", "sum")])
     rows = rows.sort_by("time")
     times = np.unique(rows["time"].cast(pa.int64()).to_numpy()) / 1e6
@@ -114,8 +123,9 @@ def _over_time(root):
     return _png(figure)
 
 
-def _latency(root):
-    """How long acknowledgements took, as cumulative shares; None if there are none."""
+def latency(root):
+    """How long acknowledgements took, as cumulative shares: from `latencies`. None if there are
+    none."""
     rows = _read(root, "latencies")
     done = rows.filter(pc.is_valid(rows["latency_ms"])).sort_by("latency_ms")
     if not done.num_rows:
@@ -129,7 +139,11 @@ def _latency(root):
                 share = np.cumsum(mine["messages"].to_numpy())
                 left.step(np.maximum(mine["latency_ms"].to_numpy(), 1e-2), share / share[-1],
                           where="post", label=f"{packet} by the {answerer}")  # fmt: skip
-    left.set(xscale="log", xlabel="ms from PUBLISH", ylabel="share of messages", ylim=(0, 1.02))
+    found = np.log10(np.maximum(done["latency_ms"].to_numpy(), 1e-2))
+    whole = 10 ** np.floor(found.min()), 10 ** (np.floor(found.max()) + 1)
+    left.set(xscale="log", xlabel="ms from PUBLISH", xlim=whole, ylabel="share of messages",
+             ylim=(0, 1.02))  # fmt: skip
+    _log(left.xaxis)
     left.grid(alpha=0.3)
     left.legend(frameon=False, fontsize=9)
     found = rows.group_by("outcome").aggregate([("messages", "sum")]).to_pylist()
@@ -220,20 +234,20 @@ def _rows(root, name):
     return ds.dataset(Path(root, name)).count_rows()
 
 
-def figures(root):
-    """The figures of the report, as PNG in base64 by name, from the tables timeline and
-    latencies in the folder `root`. For one thread at a time, as matplotlib is."""
-    return {"over_time": _over_time(root), "latency": _latency(root)}
+#: Figures of the report: from the folder of the tables to a PNG in base64. For one thread at a
+#: time, as matplotlib is.
+FIGURES = {"over_time": over_time, "latency": latency}
 
 
 def build(root, out, drawn=None):
-    """Write the report on the audit in the folder `root` to the file `out`. drawn: what
-    figures() made of it already."""
+    """Write the report on the audit in the folder `root` to the file `out`. drawn: its FIGURES,
+    if they are made already."""
     facts = json.loads(Path(root, MARK).read_text())
+    drawn = drawn or {name: draw(root) for name, draw in FIGURES.items()}
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
         files=_files(facts), frames=sum(f["frames"] for f in facts["files"]),
         packets=_rows(root, "packets"), connections=_rows(root, "connections"),
-        flows=_rows(root, "flows"), lists=_lists(root), **(drawn or figures(root)),
+        flows=_rows(root, "flows"), lists=_lists(root), **drawn,
     )  # fmt: skip
     Path(out).write_text(text)

@@ -15,14 +15,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import summaries, work
+from . import joining, summaries, work
 from .captures import NotACapture, content, magic, packed
 from .columns import FLOWS, PIECES, TABLES
 
+#: Of a session made for an audit: over TCP each task's small packets wait 40 ms for one another.
+SETTINGS = {"spark.python.unix.domain.socket.enabled": "true"}
 MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
 BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
 MAX_BUCKETS = 1024
-MADE = ("devices", "brokers")
+TASKS = 4  #: of the first pass, per core
+PART_BYTES = 16 << 20  #: a part of a file is not smaller
+SUMMED = 4 << 20  #: rows that one task makes summaries of
+MADE = tuple(summaries.GROUPS)
 
 
 class Refused(Exception):
@@ -66,12 +71,12 @@ def warm():
 
     from .decode import Decoder
     from .headers import Endpoints
-    from .layout import FRAME
+    from .layout import FRAME, PROBLEM
     from .records import pcap, pcapng
 
     started = time.monotonic()
     data, frames = content(os.devnull), np.zeros(0, FRAME)
-    problems = Endpoints(1).problems[0]
+    problems = np.zeros(0, PROBLEM)
     pcap(data, 0, np.zeros(10, np.int64), frames, problems)
     pcapng(data, 0, np.zeros(10, np.int64), np.zeros((1, 4), np.int64), frames, problems)
     rows = Endpoints().segments(data, 1, frames)
@@ -81,17 +86,24 @@ def warm():
 
 
 def _tasks(spark, n, task):
-    """Run task(0..n-1) as n tasks of Spark, each giving a dict; they come in any order."""
-    if not n:
-        return []
+    """The results of task(0..n-1), run as n tasks of Spark."""
 
-    def run(batches):
-        for batch in batches:
-            for k in batch.column(0).to_pylist():
-                yield work.answer(task(k))
+    def run(k):
+        found = task(k)
+        work.settle()
+        return found
 
-    found = spark.range(0, n, 1, n).mapInArrow(run, "result string").collect()
-    return [json.loads(row.result) for row in found]
+    return spark.sparkContext.parallelize(range(n), n).map(run).collect() if n else []
+
+
+def _dealt(sizes, hands):
+    """Indices of `sizes` dealt out to so many hands at most, of about the same size each."""
+    dealt = [[0, k, []] for k in range(hands)]
+    for k in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        least = min(dealt)
+        least[0] += sizes[k]
+        least[2].append(k)
+    return [mine for _, _, mine in dealt if mine]
 
 
 class _Progress:
@@ -133,7 +145,7 @@ class Audit:
         self.out = Path(out).absolute()
         self.staging = self.out / "_staging"
         self.tables, self.scratch = self.staging / "tables", self.staging / "scratch"
-        self.split = []
+        self.split, self._wrong = [], []
         self.rows = {}
         self.figures = None  # of the report, when complete() is over
 
@@ -147,9 +159,20 @@ class Audit:
         size = sum(os.path.getsize(p) for p in paths)
         cores = self.spark.sparkContext.defaultParallelism
         buckets = min(MAX_BUCKETS, max(2 * cores, -(-size // BUCKET_BYTES)))
-        with _Progress(self.spark, "reading headers", len(paths)):
-            self.split = in_order(_tasks(self.spark, len(paths), lambda k: work.split(
-                k, paths[k], names[k], buckets, scratch, tables)))  # fmt: skip
+        parts = self._parts(paths, size, cores)
+        hands = _dealt([bytes_ for *_, bytes_ in parts], TASKS * cores)
+
+        def split(k):
+            return [work.split(number, paths[number], names[number], buckets, scratch, tables,
+                               place, part)
+                    for number, place, part, _ in (parts[j] for j in hands[k])]  # fmt: skip
+
+        with _Progress(self.spark, "reading headers", len(hands)):
+            found = [f for task in _tasks(self.spark, len(hands), split) for f in task]
+        self.split = in_order([work.whole([f for f in found if f["number"] == k])
+                               for k in range(len(paths))])  # fmt: skip
+        wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
+        work.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
         plan = work.plan(self.split, paths, names, self.ports)
         with _Progress(self.spark, "decoding", buckets):
             made = _tasks(self.spark, buckets, lambda k: work.decode(
@@ -160,44 +183,66 @@ class Audit:
         shutil.rmtree(self.scratch)
 
     def _unpacked(self):
-        """Where the captures lie, those of gzip unpacked; what cannot be read gets a row."""
+        """Where the captures lie, those of gzip unpacked."""
         paths, scratch = list(self.paths), str(self.scratch)
         todo = [k for k, path in enumerate(paths) if packed(path)]
-        wrong = [(file, "no capture", why) for file, why in self.unread]
         for made in _tasks(self.spark, len(todo), lambda k: work.unpack(
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
                 what = f"only the beginning could be unpacked: {made['wrong']}"
-                wrong.append((paths[made["number"]], "gzip", what))
+                self._wrong.append((paths[made["number"]], "gzip", what))
             paths[made["number"]] = made["path"]
-        work.note(wrong, self.tables)
         return paths
+
+    def _parts(self, paths, size, cores):
+        """What the first pass can do side by side: [(number of the file, place, part, bytes)]. A
+        file that would keep a core busy when the others have nothing to do is cut."""
+        sizes, names, tables = [os.path.getsize(p) for p in paths], self.paths, str(self.tables)
+        each = max(PART_BYTES, -(-size // (TASKS * cores)))
+        large = [k for k, n in enumerate(sizes) if n > 2 * each and cores > 1]
+        with _Progress(self.spark, "looking for frames", len(large)):
+            cut = _tasks(self.spark, len(large), lambda k: work.cut(
+                large[k], paths[large[k]], names[large[k]], each, tables))  # fmt: skip
+        parts = [(k, 0, None, n) for k, n in enumerate(sizes) if k not in large]
+        for made in cut:
+            parts += [(made["number"], place, part, each)
+                      for place, part in enumerate(made["parts"])]  # fmt: skip
+        return parts
 
     def read(self, table):
         """A table made so far, as a DataFrame."""
         schema = {**TABLES, "_pieces": PIECES}[table]
         folder = self.tables / table
         if not folder.exists():
-            return summaries.empty(self.spark, schema)
-        return self.spark.read.schema(summaries.spark_schema(schema)).parquet(str(folder))
+            return joining.empty(self.spark, schema)
+        return self.spark.read.schema(joining.spark_schema(schema)).parquet(str(folder))
 
     def complete(self):
         """Exchanges across connections, summaries, figures; then all is moved into place."""
         from . import report
 
-        if self.rows.get("_pieces"):
-            joined = summaries.joined(self.read("_pieces")).select(FLOWS.names).persist()
-            self._write(joined, "flows")
-            self._write(summaries.latencies(joined), "latencies")
-            joined.unpersist()
-        found = [self.read(t) for t in ("connections", "latencies", "violations")]
-        # Side by side, as most of such a small job is done by the driver; the figures of the
-        # report need none of the summaries.
-        with ThreadPoolExecutor(len(MADE) + 1) as pool:
-            figures = pool.submit(report.figures, self.tables)
-            list(pool.map(self._write, [getattr(summaries, n)(*found) for n in MADE], MADE))
-            self.figures = figures.result()
+        # A figure is drawn here while Spark's workers make the summaries.
+        with ThreadPoolExecutor(1) as pool:
+            figures = {"over_time": pool.submit(report.over_time, self.tables)}
+            if self.rows.get("_pieces"):
+                self._join()
+            figures["latency"] = pool.submit(report.latency, self.tables)
+            self._summarise()
+            self.figures = {name: figure.result() for name, figure in figures.items()}
         self._place()
+
+    def _join(self):
+        joined = joining.joined(self.read("_pieces")).select(FLOWS.names).persist()
+        self._write(joined, "flows")
+        self._write(joining.latencies(joined), "latencies")
+        joined.unpersist()
+
+    def _summarise(self):
+        counted = sum(self.rows.get(t, 0) for t in summaries.TABLES)
+        parts = -(-counted // SUMMED) or 1
+        todo = [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
+        tables = str(self.tables)
+        _tasks(self.spark, len(todo), lambda k: work.summarise(*todo[k], tables))
 
     def _write(self, frame, table):
         frame.write.mode("append").parquet(str(self.tables / table))
@@ -209,7 +254,7 @@ class Audit:
             if not folder.exists():
                 folder.mkdir()
                 if name in TABLES:
-                    summaries.write_empty(TABLES[name], folder / "part-none.parquet")
+                    joining.write_empty(TABLES[name], folder / "part-none.parquet")
             for extra in [*folder.glob("_SUCCESS"), *folder.glob(".*.crc")]:
                 extra.unlink()
         for name in (*TABLES, *MADE):

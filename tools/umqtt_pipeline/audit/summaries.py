@@ -1,154 +1,168 @@
-"""Exchanges that went on in another connection, and the summaries per device and broker.
+"""The summaries per device and per broker, from what the workers counted.
 
-Knows: DataFrames in, DataFrames out. Must not know: files (but for empty tables), captures.
+Knows: Arrow tables, which columns are summed how. Must not know: Spark, captures, folders.
+
+These are some vector operations on one row per connection and one per step of latency, which take
+less than planning a query would.
 """
 
-import pyarrow.parquet as pq
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+import zlib
 
-from .columns import OUTCOMES
-from .tallies import STEP
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-OPEN, ACKNOWLEDGED, REUSED, HEADLESS = OUTCOMES
+from .columns import CONNECTIONS, LATENCIES, OUTCOMES, VIOLATIONS, WAYS
 
-
-def spark_schema(schema):
-    """The schema of an Arrow table for Spark."""
-    return from_arrow_schema(schema)
-
-
-def empty(spark, schema):
-    """A table without rows."""
-    return spark.createDataFrame([], spark_schema(schema))
-
-
-def write_empty(schema, path):
-    """A Parquet file without rows."""
-    pq.write_table(schema.empty_table(), path, store_schema=False)
+OPEN, ACKNOWLEDGED, REUSED, _ = OUTCOMES
+GROUPS = {"devices": ["client_id", "broker"], "brokers": ["broker"]}
+TABLES = {"connections": CONNECTIONS, "latencies": LATENCIES, "violations": VIOLATIONS}
+_SUMMED = ("packets", "bytes", "publish_0", "publish_1", "publish_2", "dup", "resent",
+           "disordered", "lost", "gaps")  # fmt: skip
+#: What is read of each table.
+NEEDED = {
+    "connections": ["client_id", "broker", "connection", "first", "last", "return_code", "ended",
+                    "pings", "longest_silence_s", "keep_alive",
+                    *[f"{side}_{n}" for side in WAYS for n in _SUMMED]],
+    "latencies": LATENCIES.names,
+    "violations": ["client_id", "broker", "keep_alive"],
+}  # fmt: skip
+_SHARES = (0.5, 0.99)  #: of the percentiles
 
 
-def joined(pieces):
-    """One row per message out of the pieces that connections of one client have of it.
-
-    A piece goes on with the one before it (same client, broker, sender, packet id) if that was
-    left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
-    a session that was not clean. A client without an id is taken by its connection alone.
-    """
-    who = F.coalesce("client_id", F.concat(F.lit("\0"), F.col("connection").cast("string")))
-    pieces = pieces.withColumn("who", who)
-    same = ("who", "broker", "sender", "packet_id")
-    line = Window.partitionBy(*same).orderBy("first", "connection")
-    before = {n: F.lag(n).over(line)
-              for n in ("outcome", "digest", "length", "connection", "qos")}  # fmt: skip
-    alike = (before["digest"] == F.col("digest")) & (before["length"] == F.col("length"))
-    goes_on = (
-        (before["outcome"] == OPEN)
-        & (before["connection"] != F.col("connection"))
-        & F.col("resumed")
-        & ((F.col("headless") & (before["qos"] == 2)) | (alike & ~F.col("clean")))
-    )
-    marked = pieces.withColumn("begins", F.when(goes_on, 0).otherwise(1)).withColumn(
-        "again", F.when(goes_on & ~F.col("headless"), 1).otherwise(0)
-    )
-    numbered = marked.withColumn("chain", F.sum("begins").over(line))
-    first = {n: F.min_by(n, "first").alias(n) for n in ("connection", "client_id", "topic",
-                                                        "length")}  # fmt: skip
-    chains = numbered.groupBy(*same, "chain").agg(
-        *first.values(),
-        F.max("qos").alias("qos"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.min("received").alias("received"),
-        F.min("released").alias("released"),
-        F.max("done").alias("done"),
-        F.sum("sent").cast("int").alias("sent"),
-        # The first PUBLISH of a later piece is a retransmission itself.
-        F.sum(F.col("with_dup") + F.when(F.col("dup_first"), F.col("again")).otherwise(0))
-        .cast("int").alias("with_dup"),
-        F.sum(F.col("without_dup") + F.when(F.col("dup_first"), 0).otherwise(F.col("again")))
-        .cast("int").alias("without_dup"),
-        F.max_by("outcome", "first").alias("last_outcome"),
-        F.min_by("headless", "first").alias("headless"),
-        F.countDistinct("connection").cast("int").alias("connections"),
-    )  # fmt: skip
-    outcome = F.when(F.col("headless") & F.col("done").isNull(), HEADLESS)
-    latency = (F.unix_micros("done") - F.unix_micros("first")) / 1000.0
-    return chains.withColumns({
-        "outcome": outcome.otherwise(F.when(F.col("done").isNotNull(), ACKNOWLEDGED)
-                                     .otherwise(F.col("last_outcome"))),
-        "latency_ms": F.when(~F.col("headless"), latency),
-    })  # fmt: skip
+def share(rows, part, parts):
+    """The rows of clients that belong to one of several parts."""
+    if parts == 1:
+        return rows
+    clients = pc.dictionary_encode(rows["client_id"], null_encoding="encode").combine_chunks()
+    names = clients.dictionary.to_pylist()
+    mine = np.array([zlib.crc32((n or "").encode()) % parts == part for n in names], bool)
+    return rows.filter(pa.array(mine[clients.indices.to_numpy()]))
 
 
-def _sums(side):
-    names = ("packets", "bytes", "publish_0", "publish_1", "publish_2", "dup", "resent",
-             "disordered", "lost", "gaps")  # fmt: skip
-    return [F.sum(f"{side}_{n}").alias(f"{side}_{n}") for n in names]
+def without_clients(latencies):
+    """Rows of `latencies` put together that differ in nothing but the client: few are left."""
+    same = ["broker", "sender", "qos", "outcome", "latency_ms"]
+    sums = {"messages": "sum", "retransmissions": "sum", "longest_ms": "max"}
+    found = latencies.group_by(same, use_threads=False).aggregate(list(sums.items()))
+    found = found.rename_columns({f"{n}_{how}": n for n, how in sums.items()})
+    return found.append_column("client_id", pa.nulls(found.num_rows, pa.string()))
 
 
-def latencies(flows):
-    """The table of latencies (tallies.py) of messages."""
-    scale = F.log(F.lit(STEP))
-    step = F.rint(F.log(F.greatest(F.col("latency_ms") * 1000, F.lit(1.0))) / scale)
-    done = F.col("outcome") == ACKNOWLEDGED
-    rounded = F.when(done, F.pow(F.lit(STEP), step) / 1000)
-    return (
-        flows.groupBy("client_id", "broker", "sender", "qos", "outcome",
-                      rounded.alias("latency_ms"))
-        .agg(F.count("*").alias("messages"),
-             F.sum(F.col("with_dup") + F.col("without_dup")).alias("retransmissions"),
-             F.max(F.when(done, F.col("latency_ms"))).alias("longest_ms"))
-    )  # fmt: skip
+def percentiles(group, value, weight, n, shares):
+    """Of each of n groups the percentiles of `value`, each of which is there `weight` times: the
+    value at share * (number - 1), between two of them in proportion; NaN if there is none."""
+    order = np.lexsort((value, group))
+    group, value, up_to = group[order], value[order], np.cumsum(weight[order])
+    ends = np.searchsorted(group, np.arange(n), side="right")
+    total = np.concatenate([[0], up_to])[ends]
+    before = np.concatenate([[0], total[:-1]])
+    found = np.full((len(shares), n), np.nan)
+    some = np.flatnonzero(total > before)
+    for k, share_ in enumerate(shares):
+        place = share_ * (total - before - 1)[some]
+        low, high = np.floor(place), np.ceil(place)
+        a, b = (value[np.searchsorted(up_to, before[some] + at, side="right")]
+                for at in (low, high))  # fmt: skip
+        found[k, some] = np.where(a == b, a, a * (high - place) + b * (place - low))
+    return found
 
 
-def _exchanges(side):
+class _Sums:
+    """Sums over a table, one value per group; `place`: the group of each row, one of n."""
+
+    def __init__(self, table, place, n):
+        self.table, self.place, self.n = table, place, n
+
+    def _aggregate(self, values, how):
+        rows = pa.table({"group": self.place, "value": values})
+        found = rows.group_by("group", use_threads=False).aggregate([("value", how)])
+        at = np.full(self.n, -1)
+        at[found["group"].to_numpy()] = np.arange(found.num_rows)
+        return found[f"value_{how}"].take(pa.array(at, mask=at < 0))
+
+    def of(self, name, how):
+        """sum, min or max of a column; null of a group that has none."""
+        return self._aggregate(self.table[name], how)
+
+    def number(self, name, how):
+        """count or count_distinct of a column, nulls apart."""
+        return pc.fill_null(self._aggregate(self.table[name], how), 0)
+
+    def where(self, yes, name=None):
+        """In how many rows something is so, or the sum of a column over them; 0 if none."""
+        found = pc.fill_null(yes, False).to_numpy()
+        count = self.table[name].to_numpy() if name else np.ones(len(found), np.int64)
+        out = np.zeros(self.n, np.int64)
+        np.add.at(out, self.place[found], count[found])
+        return pa.array(out)
+
+    def latency(self, mine):
+        """{name: values}: percentiles, and the greatest, of the rows that are `mine`."""
+        kept = pc.and_(mine, pc.is_valid(self.table["latency_ms"]))
+        value, weight = (self.table[n].filter(kept).to_numpy()
+                         for n in ("latency_ms", "messages"))  # fmt: skip
+        place = self.place[kept.to_numpy()]
+        found = percentiles(place, value, weight, self.n, _SHARES)
+        out = {f"p{int(share_ * 100)}": pa.array(row, mask=np.isnan(row))
+               for share_, row in zip(_SHARES, found)}  # fmt: skip
+        longest = pc.if_else(mine, self.table["longest_ms"], None)
+        return {**out, "max": self._aggregate(longest, "max")}
+
+
+def _grouped(tables, groups):
+    """(sums over each table, columns of the groups)."""
+    keys = pa.concat_tables([t.select(groups) for t in tables.values()])
+    place, words = np.zeros(keys.num_rows, np.int64), {}
+    for name in groups:
+        words[name] = pc.dictionary_encode(keys[name], null_encoding="encode").combine_chunks()
+        number = words[name].indices.to_numpy()
+        place = place * (1 + number.max(initial=0)) + number
+    _, first, place = np.unique(place, return_index=True, return_inverse=True)
+    ends = np.cumsum([t.num_rows for t in tables.values()])[:-1]
+    sums = {name: _Sums(table, mine, len(first))
+            for (name, table), mine in zip(tables.items(), np.split(place, ends))}  # fmt: skip
+    return sums, {n: w.take(pa.array(first)).dictionary_decode() for n, w in words.items()}
+
+
+def _exchanges(latencies, side):
     """How messages of one side went."""
-    mine = F.col("sender") == side
-
-    def count(outcome, what="messages"):
-        return F.coalesce(F.sum(F.when(mine & outcome, F.col(what))), F.lit(0))
-
-    took = F.when(mine, F.col("latency_ms"))
-    return [
-        count(F.col("outcome") == ACKNOWLEDGED).alias(f"{side}_acknowledged"),
-        count(F.col("outcome") == OPEN).alias(f"{side}_unacknowledged"),
-        count(F.col("outcome") == REUSED).alias(f"{side}_reused"),
-        count(F.lit(True), "retransmissions").alias(f"{side}_retransmissions"),
-        *[F.percentile(took, q, F.coalesce("messages", F.lit(0)))
-          .alias(f"{side}_latency_p{int(q * 100)}_ms") for q in (0.5, 0.99)],
-        F.max(F.when(mine, F.col("longest_ms"))).alias(f"{side}_latency_max_ms"),
-    ]  # fmt: skip
+    mine, out = pc.equal(latencies.table["sender"], side), {}
+    for name, outcome in (("acknowledged", ACKNOWLEDGED), ("unacknowledged", OPEN),
+                          ("reused", REUSED)):  # fmt: skip
+        yes = pc.and_(mine, pc.equal(latencies.table["outcome"], outcome))
+        out[f"{side}_{name}"] = latencies.where(yes, "messages")
+    out[f"{side}_retransmissions"] = latencies.where(mine, "retransmissions")
+    found = latencies.latency(mine)
+    return out | {f"{side}_latency_{name}_ms": values for name, values in found.items()}
 
 
-def _summary(groups, connections, latencies, violations, *more):
-    """One row per group. The three tables one below the other, so that they are brought together
-    once: a column that a table lacks is null there, which no sum counts."""
-    broken = violations.select("client_id", "broker", F.col("keep_alive").alias("silent"))
-    below = connections.unionByName(latencies, True).unionByName(broken, True)
-    return below.groupBy(*groups).agg(
-        F.count("connection").alias("connections"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.count_if(F.col("return_code") > 0).alias("refused"),
-        F.count_if(F.col("ended").startswith("RST")).alias("reset"),
-        F.count_if(F.col("ended") == "open").alias("open_at_end"),
-        F.sum("pings").alias("pings"),
-        F.max("longest_silence_s").alias("longest_silence_s"),
-        *_sums("client"), *_sums("broker"), *more, *_exchanges("client"), *_exchanges("broker"),
-        F.count_if(F.col("silent")).alias("keep_alive_violations"),
-        F.count_if(~F.col("silent")).alias("protocol_violations"),
-    ).coalesce(1)  # fmt: skip
-
-
-def devices(connections, latencies, violations):
-    """One row per client id and broker (a client whose id was not seen: per broker, id null)."""
-    return _summary(["client_id", "broker"], connections, latencies, violations,
-                    F.max("keep_alive").alias("keep_alive"))  # fmt: skip
-
-
-def brokers(connections, latencies, violations):
-    """One row per broker. Latency of `client` is the broker's own: from PUBLISH to PUBACK."""
-    return _summary(["broker"], connections, latencies, violations,
-                    F.countDistinct("client_id").alias("clients"))  # fmt: skip
+def summary(name, tables):
+    """The table `name`: devices (one row per client id and broker; a client whose id was not seen:
+    per broker, id null) or brokers. tables: {name: its rows, with the columns NEEDED}. Latency of
+    `client` is the broker's own: from PUBLISH to PUBACK."""
+    sums, columns = _grouped(tables, GROUPS[name])
+    connections, broken = sums["connections"], sums["violations"]
+    code, ended = connections.table["return_code"], connections.table["ended"]
+    columns |= {
+        "connections": connections.number("connection", "count"),
+        "first": connections.of("first", "min"),
+        "last": connections.of("last", "max"),
+        "refused": connections.where(pc.greater(code, 0)),
+        "reset": connections.where(pc.starts_with(ended, "RST")),
+        "open_at_end": connections.where(pc.equal(ended, "open")),
+        "pings": connections.of("pings", "sum"),
+        "longest_silence_s": connections.of("longest_silence_s", "max"),
+    }
+    for side in WAYS:
+        columns |= {f"{side}_{n}": connections.of(f"{side}_{n}", "sum") for n in _SUMMED}
+    if name == "devices":
+        columns["keep_alive"] = connections.of("keep_alive", "max")
+    else:
+        columns["clients"] = connections.number("client_id", "count_distinct")
+    for side in WAYS:
+        columns |= _exchanges(sums["latencies"], side)
+    silent = broken.table["keep_alive"]
+    columns["keep_alive_violations"] = broken.where(silent)
+    columns["protocol_violations"] = broken.where(pc.invert(silent))
+    return pa.table(columns)

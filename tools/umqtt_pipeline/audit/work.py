@@ -8,18 +8,18 @@ all there, from every file and in order, whatever files it spans; their bytes ar
 captures where they lie. So what crosses between the workers is headers, never payload.
 """
 
-import json
+import gc
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import captures, columns
+from . import captures, columns, summaries
 from .captures import Capture, content
 from .decode import Decoder
 from .headers import Endpoints
-from .layout import P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT
+from .layout import SEGMENT
 
 BUNCH = 1 << 17  #: segments read at once in the second pass
 #: Numbers that mostly go up by little: written as differences they take a tenth of the space.
@@ -63,36 +63,37 @@ class Tables:
             writer.close()
 
 
-def _merged(listed, unlisted):
-    """Problems of headers: the first of each kind, with the number of frames."""
-    out = []
-    for kind in (P_LINK, P_HEADER, P_FRAGMENT):
-        rows = listed[listed["kind"] == kind]
-        if len(rows):
-            rows = rows[:1].copy()
-            rows["count"] = (listed["kind"] == kind).sum()
-            out.append(rows)
-    if unlisted and out:
-        out[-1]["count"] += unlisted
-    return np.concatenate(out) if out else np.zeros(0, PROBLEM)
-
-
 def unpack(number, path, scratch):
     """Unpack a file into `scratch`; returns where it is and what was wrong with it."""
     target = str(Path(scratch, f"{number:05d}.unpacked"))
     return {"number": number, "path": target, "wrong": captures.unpack(path, target)}
 
 
-def split(number, path, name, buckets, scratch, out):
-    """First pass of one file, called `name` in the tables; returns what the driver needs to
-    know, as a dict."""
-    capture, ends = Capture(path), Endpoints()
+def cut(number, path, name, size, out):
+    """Cut a large file into parts of about `size` bytes. Returns {number, parts}."""
+    capture = Capture(path)
+    parts = capture.parts(size)
+    _note_damage(capture, number, name, out)
+    return {"number": number, "parts": parts}
+
+
+def _note_damage(capture, number, name, out):
+    tables = Tables(out, f"file-{number:05d}")
+    tables.add("problems", columns.problems(capture.problems, name))
+    tables.close()
+
+
+def split(number, path, name, buckets, scratch, out, place=0, part=None):
+    """First pass of one file, called `name` in the tables, or of the part of it at `place`;
+    returns what the driver needs to know, as a dict."""
+    capture, ends = Capture(path, part), Endpoints()
     files = {}
-    first, last, segments = None, 0, 0
+    first, last, segments, read = None, 0, 0, 0
     try:
         for start, frames in capture:
             if not len(frames):
                 continue
+            read += len(frames)
             good = frames["time"][frames["cap"] >= 0]
             if len(good):
                 first = int(good[0]) if first is None else first
@@ -104,18 +105,32 @@ def split(number, path, name, buckets, scratch, out):
             bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
             for k in np.flatnonzero(np.diff(bounds)).tolist():
                 if k not in files:
-                    files[k] = open(_segments(scratch, number, k), "wb")
+                    files[k] = open(_segments(scratch, number, place, k), "wb")
                 rows[order[bounds[k] : bounds[k + 1]]].tofile(files[k])
     finally:
         for file in files.values():
             file.close()
-    np.save(_keys(scratch, number), ends.keys)
-    tables = Tables(out, f"file-{number:05d}")
-    tables.add("problems", columns.problems(capture.problems, name))
-    tables.add("problems", columns.problems(_merged(*ends.problems), name))
-    tables.close()
-    return {"number": number, "frames": capture.frames, "segments": segments, "first": first,
-            "last": last, "bytes": len(capture.data), "brokers": _brokers(ends.keys)}  # fmt: skip
+    np.save(_keys(scratch, number, place), ends.keys)
+    if part is None:
+        _note_damage(capture, number, name, out)
+    return {"number": number, "place": place, "frames": read, "segments": segments,
+            "first": first, "last": last, "bytes": len(capture.data), "headers": ends.problems,
+            "brokers": _brokers(ends.keys)}  # fmt: skip
+
+
+def whole(parts):
+    """What split() found in all parts of a file, put together."""
+    parts = sorted(parts, key=lambda p: p["place"])
+    first = [p["first"] for p in parts if p["first"] is not None]
+    headers = np.concatenate([p["headers"] for p in parts])
+    kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
+    rows = headers[at]  # the first of each kind
+    rows["count"] = np.bincount(place, headers["count"], len(kinds))
+    return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
+            "frames": sum(p["frames"] for p in parts),
+            "segments": sum(p["segments"] for p in parts), "headers": rows,
+            "first": first[0] if first else None, "last": max(p["last"] for p in parts),
+            "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
 
 
 def _brokers(keys):
@@ -129,12 +144,12 @@ def _brokers(keys):
     return sorted(found)
 
 
-def _segments(scratch, number, bucket):
-    return Path(scratch, f"{number:05d}-{bucket:05d}.segments")
+def _segments(scratch, number, place, bucket):
+    return Path(scratch, f"{number:05d}-{place:05d}-{bucket:05d}.segments")
 
 
-def _keys(scratch, number):
-    return Path(scratch, f"{number:05d}.keys.npy")
+def _keys(scratch, number, place):
+    return Path(scratch, f"{number:05d}-{place:05d}.keys.npy")
 
 
 def _bunches(path):
@@ -147,38 +162,74 @@ def _bunches(path):
 
 
 def decode(bucket, buckets, plan, scratch, out):
-    """Second pass of one bucket. plan: files [(number, path, name)] in the order of time, ports,
-    brokers, span. Returns {table: rows}."""
+    """Second pass of one bucket. plan: files [(number, path, name, parts)] in the order of
+    time, ports, brokers, span. Returns {table: rows}."""
     tables = Tables(out, f"bucket-{bucket:05d}")
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
     decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"])
-    for order, (number, path, name) in enumerate(plan["files"]):
-        segments = _segments(scratch, number, bucket)
-        if segments.exists():
-            keys = np.load(_keys(scratch, number))
-            mine = keys["hash"] % buckets == bucket
-            decoder.add(order, name, content(path), keys, mine, _bunches(segments))
+    for order, (number, path, name, parts) in enumerate(plan["files"]):
+        data = content(path)
+        for place in range(parts):
+            segments = _segments(scratch, number, place, bucket)
+            if segments.exists():
+                keys = np.load(_keys(scratch, number, place))
+                mine = keys["hash"] % buckets == bucket
+                decoder.add(order, name, data, keys, mine, _bunches(segments))
     decoder.finish()
     tables.close()
     return tables.rows
 
 
 def plan(split, paths, names, ports):
-    """What every task of the second pass has to know. split: results of split() in order."""
+    """What every task of the second pass has to know. split: results of whole() in order."""
     times = [s[end] for s in split if s["first"] is not None for end in ("first", "last")]
-    return {"files": [(s["number"], paths[s["number"]], names[s["number"]]) for s in split],
+    files = [(s["number"], paths[s["number"]], names[s["number"]], s["parts"]) for s in split]
+    return {"files": files,
             "ports": list(ports), "span": (min(times, default=0), max(times, default=0)),
-            "brokers": sorted({tuple(b) for s in split for b in s["brokers"]})}  # fmt: skip
+            "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 
-def note(found, out):
-    """Rows on files that cannot be read: [(file, problem, what)]."""
-    if found:
-        tables = Tables(out, "input")
-        tables.add("problems", columns.files(found))
-        tables.close()
+def note(files, split, out):
+    """Rows on files that cannot be read [(file, problem, what)], and on headers of frames, of
+    [(name, result of whole())]."""
+    tables = Tables(out, "input")
+    if files:
+        tables.add("problems", columns.files(files))
+    for name, found in split:
+        tables.add("problems", columns.problems(found["headers"], name))
+    tables.close()
 
 
-def answer(result):
-    """A result as the one row that a task gives back."""
-    return pa.RecordBatch.from_pydict({"result": [json.dumps(result)]})
+def _share(folder, name, part, parts, clients):
+    """The rows of a table that summaries are made from, as far as they are of a part."""
+    schema = summaries.TABLES[name]
+    found = [pa.schema([schema.field(n) for n in summaries.NEEDED[name]]).empty_table()]
+    for path in sorted(Path(folder, name).glob("*.parquet")):
+        rows = pq.read_table(path, columns=summaries.NEEDED[name]).cast(found[0].schema)
+        rows = summaries.share(rows, part, parts)
+        if name == "latencies" and not clients:
+            rows = summaries.without_clients(rows).select(rows.column_names)
+        found.append(rows)
+    return pa.concat_tables(found)
+
+
+def summarise(name, part, parts, out):
+    """Write the summary `name` of one part of the clients, from the tables in the folder."""
+    clients = "client_id" in summaries.GROUPS[name]
+    rows = {t: _share(out, t, part, parts, clients) for t in summaries.NEEDED}
+    tables = Tables(out, f"{part:05d}")
+    tables.add(name, summaries.summary(name, rows))
+    tables.close()
+
+
+_settled = False
+
+
+def settle():
+    """To be called when a task is over. Spark's worker collects garbage after each task and goes
+    through all that the imports made, which takes longer than a small task: that stays."""
+    global _settled
+    if not _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = True
