@@ -140,6 +140,8 @@ def _release(self):
 def _send_body(self, op, n):
     # The record is the packet but for its fixed header.
     tx = self._client._tx
+    if tx.left:
+        tx.drain()  # what a tick could not send may lie in the buffer
     tx.topic = None  # it is overwritten
     i = pack(tx.buf, op, n)
     op = min(n, len(self._view))
@@ -150,7 +152,10 @@ def _send_body(self, op, n):
 
 
 def _send_piece(self, pos, n):
+    tx = self._client._tx
+    if tx.left:
+        tx.drain()
     n = min(n, len(self._view))
     self._store.read(pos, self._view, n)
-    self._client._tx.send(self._client._tx.buf, _BODY, n)
+    tx.send(tx.buf, _BODY, n)
     return n

@@ -465,6 +465,23 @@ def test_publish_returns_its_own_identifier_though_a_callback_publishes_while_it
     finish(b)
 
 
+def test_an_acknowledgement_that_waits_for_room_is_out_before_a_stored_message():
+    b = Stored(window=2)
+    b.connect()
+    for i in range(3):
+        if i < 2:
+            b.broker.when(PUBLISH, HOLD)
+        b.client.publish(b"t", b"%d" % i, qos=1 + i % 2, wait=False)
+    b.broker.release()
+    b.net.write_stalls = 2
+    b.client.tick()  # it has read PUBACK and PUBREC, and PUBREL does not get out
+    assert b.client._tx.left == 4
+    b.client.check_msg()  # there is room for the third message
+    finish(b)
+    assert b.broker.payloads() == [b"0", b"1", b"2"]
+    assert b.broker.count(CONNECT) == 1
+
+
 def test_a_full_store_is_an_error_with_a_reason():
     b = Stored(Disk(limit=3))
     for i in range(3):
