@@ -18,9 +18,8 @@ CONNACK: see `reconnect`. Loaded by those who use it.
 import asyncio
 from time import ticks_add, ticks_diff, ticks_ms
 
-from .client import MQTTClient as _Client
+from .aio_core import Core
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
-from .session import Session
 from .timeouts import milliseconds
 
 _core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
@@ -42,76 +41,6 @@ def _readable(stream):
 
 def _left(end):
     return ticks_diff(end, ticks_ms())
-
-
-class _Session(Session):
-    """A session that says what was acknowledged."""
-
-    def _end(self, i):
-        seq = self._seqs[i]
-        super()._end(i)
-        self._client.ended(seq)
-
-
-class _Core(_Client):
-    """The core, as the pump of a loop wants it: one message per call, none without room."""
-
-    clean = None  # what connect() was asked for, for the connections that follow
-
-    def __init__(self, store, window, room, ended, arguments, options):
-        super().__init__(*arguments, timer=False, **options)
-        self._rx.single = True
-        self.room = room
-        self.ended = ended
-        self.store = self._inbox = store
-        self._session = _Session(self, store, window)
-
-    def connect(self, clean_session=None, timeout=None):
-        """As the core's; None is what it was the last time."""
-        if clean_session is not None:
-            self.clean = clean_session
-        return super().connect(self.clean, timeout)
-
-    def check_msg(self):
-        """As the core's, but it stops before a message that there is no room for and
-        never waits for a packet to get out."""
-        for _ in range(16):
-            if self._tx.waiting or not self.room():
-                return self._hold()
-            if not super().check_msg():
-                return
-
-    def _hold(self):
-        # All but messages: acknowledgements, the keep-alive, what is to be sent.
-        self._enter()
-        try:
-            self._pump(True)
-            if not self._tx.waiting:
-                self._session.pump()
-        except BaseException:
-            self._lost()
-            raise
-        self._busy = 0
-
-    def send(self, *message):
-        """As publish(); what the network does not take now stays for the pump."""
-        self._tx.sleep = False
-        try:
-            return self.publish(*message)
-        finally:
-            self._tx.sleep = True
-
-    def ask(self, op, wanted, codes):
-        """Send SUBSCRIBE or UNSUBSCRIBE; its answer is then waited for."""
-        from .subscribe import send
-
-        self._enter()
-        try:
-            self._rx.waiting = send(self, op, wanted, codes)
-        except BaseException:
-            self._lost()
-            raise
-        self._busy = 0
 
 
 class MQTTClient:
@@ -140,7 +69,7 @@ class MQTTClient:
             from .ram import RAMStore
 
             store = RAMStore()
-        self.core = _Core(store, window, self._room, self._acked, arguments, options)
+        self.core = Core(store, window, self._room, self._acked, arguments, options)
         self.core.set_callback(self._received)
         self.error = None  # why there is no connection: the last error of network or broker
         self._most = queue
@@ -184,20 +113,31 @@ class MQTTClient:
         """Connect and start the tasks that serve the connection.
 
         Arguments, result and errors as umqtt_min.MQTTClient.connect(): one attempt.
-        Blocks the loop until it is made, `timeout` seconds at most.
+        Blocks the loop until it is made, `timeout` seconds at most. After an error, or
+        cancelled, there is no connection, and every task that waits hears of it.
         """
-        await self._stop()
-        present = self.core.connect(clean_session, timeout)
-        if self._link:
-            self._link.begun()
-        self.error = None
-        self._changed()
-        self._runner = asyncio.create_task(self._run())
+        try:
+            await self._stop()
+            present = self.core.connect(clean_session, timeout)
+            if self._link:
+                self._link.begun()
+            self.error = None
+            self._changed()
+            self._runner = asyncio.create_task(self._run())
+        except BaseException:
+            self._end_all()
+            raise
         return present
 
     async def disconnect(self):
-        """Send DISCONNECT, end the tasks; `async for` ends when all was taken."""
-        await self._stop()
+        """Send DISCONNECT, end the tasks; `async for` ends when all was taken. Cancelled, it
+        has disconnected all the same."""
+        try:
+            await self._stop()
+        finally:
+            self._end_all()
+
+    def _end_all(self):
         self.core.disconnect()
         self._sock = None
         self._give_up()
@@ -208,14 +148,21 @@ class MQTTClient:
         timeout: seconds, None: the client's. Until then it waits for the connection,
         for room in the store and for the acknowledgement. Cancelled, or after an
         MQTTException with .stored, the message stays in the store and is sent by itself.
-        Returns the packet identifier, None at QoS 0. Raises OSError, ValueError,
-        MQTTException TIMEOUT, LOST, NOT_CONNECTED, STORE_FULL.
+        A message longer than `buffer_size` is copied: whatever becomes of the task, its
+        buffers are the caller's again, and one of QoS 0 that was begun goes out to its end.
+        Returns the packet identifier, None at QoS 0. Raises OSError (at QoS 0 also when the
+        connection ended before all of it was out), ValueError, MemoryError, MQTTException
+        TIMEOUT, LOST, NOT_CONNECTED, STORE_FULL.
         """
         end = self._end(timeout)
         if not qos:
             await self._clear(end)
+            sock = self.core.sock
             self.core.send(topic, msg, retain)
-            await self._clear(end)  # the message may still be read from the caller's buffer
+            while self.core._tx.waiting and self.core.sock is sock:
+                await self._clear(end)
+            if self.core.sock is not sock:
+                raise OSError(self.core._rx.errno)
             return None
         while True:
             while self.connected and self.core._tx.waiting:
@@ -233,10 +180,11 @@ class MQTTClient:
 
         wanted = filters(self.core, topic, qos)
         await self._ask(0x82, wanted, True, self._end(timeout))
-        result = granted(self.core, wanted, topic)
-        for f, q in wanted:
-            self._filters[f] = q
-        return result
+        codes = self.core._granted
+        for i in range(len(wanted)):
+            if codes[i] != 0x80:  # what was granted stands, although another was refused
+                self._filters[wanted[i][0]] = wanted[i][1]
+        return granted(self.core, wanted, topic)
 
     async def unsubscribe(self, topic, timeout=None):
         """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
@@ -393,15 +341,19 @@ class MQTTClient:
     async def _run(self):
         # Looks at the clock: keep-alive, lost connections, new ones.
         core = self.core
-        while True:
+        while self._runner:
             if core.connected or self._link:
                 self._pump()
-            if core.sock is not self._sock:
-                self._changed()
-                # A link that is cut before SUBACK leaves a session without subscriptions.
-                self._owed = self._owed or core.connected and not core.session_present
-                if core.connected and self._owed:
-                    await self._renew()
+            try:
+                if core.sock is not self._sock:
+                    self._changed()
+                    # A link that is cut before SUBACK leaves a session without subscriptions.
+                    self._owed = self._owed or core.connected and not core.session_present
+                    if core.connected and self._owed:
+                        await self._renew()
+            except Exception as e:  # no memory for a task or a packet: with the next connection
+                self.error = e
+                core.disconnect()
             await _sleep(_PAUSE)
 
     def _changed(self):
@@ -426,18 +378,16 @@ class MQTTClient:
 
     async def _renew(self):
         # Subscriptions are the session's; a broker that refuses one now did not before.
-        try:
-            if self._filters:
-                await self._ask(0x82, list(self._filters.items()), True, self._end(None))
-            self._owed = False
-        except (OSError, MQTTException) as e:
-            self.error = e
-            self.core.disconnect()
+        if self._filters:
+            await self._ask(0x82, list(self._filters.items()), True, self._end(None))
+        self._owed = False
 
     async def _stop(self):
         # A cancellation can get lost in what a task just awaits: until it has ended.
-        for task in (self._runner, self._reader):
-            while task and not task.done():
-                task.cancel()
-                await _sleep(0)
-        self._runner = self._reader = None
+        try:
+            for task in (self._runner, self._reader):
+                while task and not task.done():
+                    task.cancel()
+                    await _sleep(0)
+        finally:
+            self._runner = self._reader = None

@@ -140,7 +140,7 @@ def _release(self):
 def _send_body(self, op, n):
     # The record is the packet but for its fixed header.
     tx = self._client._tx
-    if tx.left:
+    if tx.waiting:
         tx.drain()  # what a tick could not send may lie in the buffer
     tx.topic = None  # it is overwritten
     i = pack(tx.buf, op, n)
@@ -153,7 +153,7 @@ def _send_body(self, op, n):
 
 def _send_piece(self, pos, n):
     tx = self._client._tx
-    if tx.left:
+    if tx.waiting:
         tx.drain()
     n = min(n, len(self._view))
     self._store.read(pos, self._view, n)

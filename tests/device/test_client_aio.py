@@ -435,6 +435,48 @@ def test_a_refused_subscription_is_an_error_of_the_task_that_asked():
     run(test)
 
 
+def test_a_filter_that_was_granted_beside_a_refused_one_is_renewed():
+    async def test(b):
+        b.broker.refused_filters.append(b"no")
+        await error(b.client.subscribe([("yes", 1), ("no", 1)]), MQTTException)
+        b.broker.lose_sessions()
+        await eventually(lambda: b.broker.count(SUBSCRIBE) == 2, "the renewal")
+        b.broker.publish(b"yes", b"x", 1)
+        assert await take(b.client, 1) == [b"x"]
+
+    run(test)
+
+
+def test_a_consumer_hears_of_a_second_connect_that_fails():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        task = asyncio.create_task(take(b.client, 1))
+        await asyncio.sleep(0.01)
+        b.broker.when(CONNECT, CLOSE)
+        await error(b.client.connect(), MQTTException)
+        assert await asyncio.wait_for(task, SECONDS) is None
+
+    run(test)
+
+
+def test_no_memory_for_a_renewal_makes_another_connection():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        ask = b.client.core.ask
+
+        def failing(*args):
+            b.client.core.ask = ask
+            raise MemoryError
+
+        b.client.core.ask = failing
+        b.broker.lose_sessions()
+        await eventually(lambda: b.broker.count(SUBSCRIBE) == 2, "the renewal")
+        b.broker.publish(b"t", b"x", 1)
+        assert await take(b.client, 1) == [b"x"]
+
+    run(test)
+
+
 def test_subscribing_has_an_end():
     async def test(b):
         b.broker.when(SUBSCRIBE, DROP)
@@ -469,6 +511,65 @@ def test_a_link_that_takes_nothing_does_not_block_the_loop():
         b.net.write_stalls = 0
         assert b.broker.payloads() == [b"x0", b"x1"]
         assert b.client.counters.stall == 0  # no call of the core stood still
+
+    run(test)
+
+
+def test_no_answer_request_or_long_message_blocks_the_loop_on_such_a_link():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        b.broker.publish(b"t", b"m", 1)
+        jobs = [
+            lambda: take(b.client, 1),
+            lambda: b.client.subscribe("u", 1),
+            lambda: b.client.publish("v", bytes(1000)),
+            lambda: b.client.publish("v", bytes(2000), qos=1),
+        ]
+        for job in jobs:
+            b.net.write_stalls = 1000000
+            task = asyncio.create_task(job())
+            for _ in range(8):
+                await asyncio.sleep(0.01)
+            b.net.write_stalls = 0
+            await task
+        assert b.client.counters.stall == 0
+        assert [len(p) for p in b.broker.payloads()] == [1000, 2000]
+
+    run(test)
+
+
+def test_a_publish_that_is_cancelled_while_it_stalls_lets_go_of_the_buffer():
+    async def test(b):
+        for size in (100, 5000):
+            payload = bytearray(b"a" * size)
+            b.net.max_write = 50
+            task = asyncio.create_task(b.client.publish("t", payload))
+            await asyncio.sleep(0)
+            b.net.write_stalls = 1000000
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await error(task, asyncio.CancelledError)
+            payload[:] = b"b" * size  # it is the caller's again
+            b.net.write_stalls = 0
+            await b.client.publish("t", "next", qos=1)
+            assert b.broker.payloads()[-2:] == [b"a" * size, b"next"]
+        assert b.broker.count(CONNECT) == 1
+
+    run(test)
+
+
+def test_a_publish_of_qos_0_whose_link_ends_half_way_is_an_error():
+    async def test(b):
+        b.net.max_write = 50
+        task = asyncio.create_task(b.client.publish("t", bytes(1000)))
+        await asyncio.sleep(0)
+        b.net.write_stalls = 1000000
+        await asyncio.sleep(0.05)
+        b.net.cut()
+        b.net.write_stalls = 0
+        await error(task, OSError)
+        await b.client.publish("t", "next", qos=1)
+        assert b.broker.payloads() == [b"next"]
 
     run(test)
 

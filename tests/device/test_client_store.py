@@ -475,7 +475,7 @@ def test_an_acknowledgement_that_waits_for_room_is_out_before_a_stored_message()
     b.broker.release()
     b.net.write_stalls = 2
     b.client.tick()  # it has read PUBACK and PUBREC, and PUBREL does not get out
-    assert b.client._tx.left == 4
+    assert b.client._tx.waiting == 4
     b.client.check_msg()  # there is room for the third message
     finish(b)
     assert b.broker.payloads() == [b"0", b"1", b"2"]

@@ -1,0 +1,117 @@
+"""The core of the asyncio face: umqtt_min.MQTTClient whose calls do not wait.
+
+Knows: the insides of client and session. Never knows: tasks.
+"""
+
+from micropython import const
+
+from .client import MQTTClient
+from .session import Session
+from .wire import pack
+
+_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
+
+
+class AioSession(Session):
+    """A session that says what was acknowledged."""
+
+    def _end(self, i):
+        seq = self._seqs[i]
+        super()._end(i)
+        self._client.ended(seq)
+
+    def _room(self, seq):
+        # A packet under way is not waited for: the pump sends the rest, then this one.
+        return not self._client._tx.waiting and super()._room(seq)
+
+
+class Core(MQTTClient):
+    """The core, as the pump of a loop wants it: one message per call, none without room."""
+
+    clean = None  # what connect() was asked for, for the connections that follow
+    _granted = b""  # the codes of the last SUBACK
+
+    def __init__(self, store, window, room, ended, arguments, options):
+        super().__init__(*arguments, timer=False, **options)
+        self._rx.single = True
+        self.room = room
+        self.ended = ended
+        self.store = self._inbox = store
+        self._session = AioSession(self, store, window)
+
+    def connect(self, clean_session=None, timeout=None):
+        """As the core's; None is what it was the last time."""
+        if clean_session is not None:
+            self.clean = clean_session
+        return super().connect(self.clean, timeout)
+
+    def check_msg(self):
+        """As the core's, but it stops before a message that there is no room for and
+        never waits for a packet to get out."""
+        for _ in range(16):
+            if self._tx.waiting or not self.room():
+                return self._briefly(self._hold)
+            big = self._rx.big
+            # large.py takes no `sleep = False` for the application's own call.
+            op = super().check_msg() if big else self._briefly(super().check_msg)
+            if not op and self._rx.big is big:
+                return
+
+    def _briefly(self, f, *args):
+        # f(*args); what the network does not take now stays for the pump.
+        self._tx.sleep = False
+        try:
+            return f(*args)
+        finally:
+            self._tx.sleep = True
+
+    def _hold(self):
+        # All but messages: acknowledgements, the keep-alive, what is to be sent.
+        self._enter()
+        try:
+            self._pump(True)
+            if not self._tx.waiting:
+                self._session.pump()
+        except BaseException:
+            self._lost()
+            raise
+        self._busy = 0
+
+    def send(self, *message):
+        """As publish(), without waiting."""
+        return self._briefly(self.publish, *message)
+
+    def _send_large(self, op, topic, msg):
+        # As large.py's, but as one packet, copied: nothing waits between its parts, and a task
+        # that is cancelled has its buffer back.
+        try:
+            if len(msg) > _MOST:
+                raise ValueError("message of %d bytes" % len(msg))
+            packet = bytearray(9 + len(topic) + len(msg))
+        except BaseException:
+            self._busy &= 2  # a message in the store ends the connection, and comes with the next
+            raise
+        n = 7 + len(topic)
+        packet[5] = len(topic) >> 8
+        packet[6] = len(topic) & 255
+        packet[7:n] = topic
+        if op & 6:
+            packet[n] = self._tx.pid >> 8
+            packet[n + 1] = self._tx.pid & 255
+            n += 2
+        packet[n : n + len(msg)] = msg
+        n += len(msg)
+        i = pack(packet, op, n - 5)
+        self._tx.send(packet, i, n - i)
+
+    def ask(self, op, wanted, codes):
+        """Send SUBSCRIBE or UNSUBSCRIBE; its answer is then waited for."""
+        from .subscribe import send
+
+        self._enter()
+        try:
+            self._rx.waiting = self._briefly(send, self, op, wanted, codes)
+        except BaseException:
+            self._lost()
+            raise
+        self._busy = 0
