@@ -200,6 +200,7 @@ class MQTTClient:
         Raises OSError (network), MQTTException (refused, no CONNACK, broken
         protocol), ValueError (empty client id with a session [MQTT-3.1.3-7]).
         """
+        bytearray(128)  # an import with a heap that is full to the last would end the program
         from .connect import connect
 
         return connect(self, clean_session, timeout)

@@ -67,25 +67,28 @@ def login(client, clean_session, end):
         tx.sock = stream(client, end)
     client.sock = tx.sock
     client.connected = True
-    rx.start = rx.end = tx.count = 0
+    # What is an attribute already takes nothing from a heap that may be full when it is needed.
+    rx.start = rx.end = rx.code = rx.timeout = tx.count = tx.pid = 0
+    tx.topic = None
+    rx.errno = 107
     rx.time = ticks_ms()
     try:
         tx.poll = select.poll()
         tx.poll.register(tx.sock, 1)
     except (OSError, TypeError, ValueError, AttributeError):
         tx.poll = None  # an injected stream that the port cannot poll
-    send(client, clean_session)
     # CONNACK is the first packet of a broker, of four bytes.
     n = 1
-    while n > 0 and rx.end < 4 and rx.buf[: min(rx.end, 2)] == b"\x20\x02"[: rx.end]:
-        n = ticks_diff(end, ticks_ms())
-        try:
+    try:
+        send(client, clean_session)
+        while n > 0 and rx.end < 4 and rx.buf[: min(rx.end, 2)] == b"\x20\x02"[: rx.end]:
+            n = ticks_diff(end, ticks_ms())
             if not rx.fill():
                 tx.wait(1, min(max(n, 0), 500))
-        except OSError as e:
-            from .special import hung_up
+    except Exception as e:
+        from .special import hung_up
 
-            raise hung_up(client, e)
+        raise hung_up(client, e)
     rx.start = 4
     head = rx.buf[: min(rx.end, 4)]
     client.session_present = head == b"\x20\x02\x01\x00"

@@ -28,6 +28,7 @@ class MQTTException(Exception):
 
     def __str__(self):
         try:
+            bytearray(128)  # see lazy.load()
             from .reasons import text
 
             return text(self)

@@ -67,6 +67,9 @@ def _named(name):
 
 def load(name):
     """Load the methods that are in this module."""
+    # MicroPython falls over the next import of a module for which there was not even the room
+    # for its object: better MemoryError now.
+    bytearray(128)
     module = __import__("umqtt_min." + name, None, None, (name,))
     for method in _WHERE[name]:
         setattr(MQTTClient, method, getattr(module, method))

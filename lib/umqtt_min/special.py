@@ -20,6 +20,8 @@ _BUSY = const(21)
 _CLOSED = const(22)
 _LAST_ERROR = const(13)
 
+_REFUSED = const(5)  # the last return code of CONNACK that means something
+
 
 def check(client, clean_session, timeout):
     """The arguments of connect(): until when it may take. Raises ValueError, MQTTException."""
@@ -48,9 +50,12 @@ def extend(client, fields):
 
 
 def hung_up(client, e):
-    """The exception for OSError `e` while CONNACK was awaited."""
+    """The exception for `e` while CONNECT went out or CONNACK was awaited."""
     _give_back()
-    if e.args and e.args[0] in (104, 32, 103):
+    if client.ssl and isinstance(e, ValueError):
+        # MicroPython's word for a certificate that mbedtls refuses; CPython has an OSError, too.
+        return OSError(str(e).strip())
+    if isinstance(e, OSError) and e.args and e.args[0] in (104, 32, 103):
         from .reasons import hint
 
         # Some brokers answer what they do not like by hanging up without a word.
@@ -74,6 +79,8 @@ def judge(client, clean_session, head):
         client.session_present = bool(flags)
         if flags and (clean_session or code):
             raise MQTTException(_PROTOCOL, "session present [MQTT-3.2.2-%d]" % (4 if code else 1))
+    if code > _REFUSED:
+        raise MQTTException(_PROTOCOL, "CONNACK return code %d" % code)
     if code:
         raise MQTTException(code)
 

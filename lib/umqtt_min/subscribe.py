@@ -123,11 +123,12 @@ def on_suback(client, t):
     pid = buf[p] << 8 | buf[p + 1]
     if not pid:
         client._bad("packet identifier 0 [MQTT-2.3.1-1]")
-    if pid != client._rx.waiting:
+    codes = getattr(client, "_codes", -1)  # none: nobody ever asked
+    if pid != client._rx.waiting or codes < 0:
         client._n[8] += 1  # unexpected
         return
     if t == 9:
-        if n - 2 != client._codes:
+        if n - 2 != codes:
             client._bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
         client._granted = bytes(_code(client, buf[p + 2 + i]) for i in range(n - 2))
     client._rx.code = t << 4

@@ -7,9 +7,10 @@ Knows: MicroPython's heap.  Must not know: how large messages are received.
 # heap: 256K
 
 import gc
+import sys
 
 from harness import raises
-from umqtt_min import MQTTClient, MQTTException
+from umqtt_min import MQTTClient, MQTTException, lazy
 
 CONNACK = b"\x20\x02\x00\x00"
 
@@ -57,10 +58,10 @@ class Long:
         return n or None
 
 
-def connected():
+def connected(**options):
     """(client, stream, what was received)"""
     stream = Long()
-    client = MQTTClient(b"d", "b", timer=False, connector=stream.connect)
+    client = MQTTClient(b"d", "b", timer=False, connector=stream.connect, **options)
     got = []
     client.set_callback(lambda topic, msg: got.append((topic, len(msg))))
     client.connect()
@@ -114,3 +115,64 @@ def test_a_payload_that_fits_once_and_not_twice():
     assert (got, drained, stream.acks) == ([], [20000], 1)
     works(client, stream, got)
     assert ballast
+
+
+def unloaded():
+    """As in a program that has just begun: what is loaded at its first use is not there."""
+    for module in lazy._WHERE:
+        if module in ("subscribe", "large", "views", "publisher", "rare", "receive", "timer"):
+            sys.modules.pop("umqtt_min." + module, None)
+            for name in lazy._WHERE[module]:
+                if name in dir(MQTTClient):
+                    delattr(MQTTClient, name)
+
+
+def exhausted(f, client, free):
+    """f(client) with so many free blocks of 32 bytes and nothing else; what it raised."""
+    error = None
+    chain = None
+    room = bytearray(32 * free)
+    gc.collect()
+    try:
+        while True:
+            chain = [chain]
+    except MemoryError:
+        pass
+    del room
+    gc.collect()
+    try:
+        f(client)
+    except Exception as e:
+        error = e
+    finally:
+        chain = None
+        gc.collect()
+    return error
+
+
+def test_a_heap_that_is_full_for_one_moment_leaves_nobody_waiting():
+    calls = (
+        lambda c: c.check_msg(),
+        lambda c: c.tick(),
+        lambda c: c.publish(b"t", b"x"),
+        lambda c: c.publish(b"t", b"x", qos=1),
+        lambda c: c.publish(b"t", b"x" * 300),
+        lambda c: c.subscribe(b"t", 1),
+        lambda c: c.ping(),
+    )
+    failed = 0
+    for arrives in (b"", b"\x30\x05\x00\x01tok", b"\x50\x02\x00\x07", b"\xf0\x01x"):
+        for call in calls:
+            for free in (0, 1, 2, 3, 5, 8, 12, 20, 40):
+                client, stream, _ = connected(keepalive=60, timeout=0.05)
+                unloaded()
+                gc.collect()
+                stream.play(arrives, 0)
+                failed += isinstance(exhausted(call, client, free), MemoryError)
+                if client.connected:  # nobody has the stream
+                    client.publish(b"t", b"after")
+                else:
+                    assert raises(OSError, client.check_msg).args[0] in (104, 107)
+                client.connect()
+                client.publish(b"t", b"x")
+    assert failed > 50

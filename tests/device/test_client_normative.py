@@ -184,6 +184,24 @@ def test_2_3_1_7_suback_and_unsuback_of_another_id_answer_nothing():
 # 3.1, 3.2: CONNECT and CONNACK
 
 
+def test_a_return_code_that_means_nothing_is_not_one_of_our_reasons():
+    # [MQTT-3.2.2-6] names five of them; 6 to 255 are reserved (3.2.2.3).
+    for code in (6, 16, 20, 21, 128, 255):
+        b = Bench()
+        b.broker.when(CONNECT, bytes((0x20, 2, 0, code)))
+        e = raises(MQTTException, b.connect)
+        assert e.reason == PROTOCOL and "return code %d" % code in str(e)
+        b.connect()
+
+
+def test_suback_for_what_is_no_subscribe_is_passed_over():
+    b = Bench()
+    b.connect()
+    b.broker.when(PUBLISH, lambda answer: b"\x90\x03" + answer[2:] + b"\x00" + answer)
+    b.client.publish(b"t", b"x", qos=1)
+    assert b.client.counters.unexpected == 1 and b.client.connected
+
+
 def test_3_1_0_1_connect_is_the_first_packet():
     """[MQTT-3.1.0-1] [MQTT-3.1.0-2]"""
     b = Bench()

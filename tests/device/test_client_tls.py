@@ -11,6 +11,7 @@ import time
 
 from harness import raises
 from umqtt_min import MQTTClient, MQTTException
+from umqtt_min.reconnect import Reconnect
 
 PORT = int(os.getenv("BROKER_PORT"))
 MUTUAL = int(os.getenv("BROKER_MUTUAL_PORT"))
@@ -42,10 +43,11 @@ def works(c):
     c.disconnect()
 
 
-def refused(c):
+def refused(c, kind=OSError):
     """connect() must fail, and leave nothing open."""
-    raises((OSError, ValueError), c.connect)
+    e = raises(kind, c.connect)
     assert not c.connected
+    return e
 
 
 def test_the_authority_as_bytes_text_and_file():
@@ -63,7 +65,23 @@ def test_several_authorities_in_one_pem():
 
 
 def test_an_unknown_authority_is_refused():
-    refused(client(PORT, cadata=read("other.der")))
+    e = refused(client(PORT, cadata=read("other.der")))
+    assert "ertificate" in str(e) or "CERTIFICATE" in str(e), e
+
+
+def test_a_certificate_that_is_refused_does_not_end_who_stays_connected():
+    c = client(PORT, cadata=read("other.der"))
+    link = Reconnect(c, first=0)
+    for _ in range(3):
+        assert link.step() is False
+        assert type(link.error) is not ValueError and isinstance(link.error, OSError)
+    c.ssl_params["cadata"] = read("ca.der")
+    for _ in range(100):
+        if link.step():
+            break
+        time.sleep_ms(50)
+    assert c.connected
+    c.disconnect()
 
 
 def test_a_wrong_host_name_is_refused():
@@ -78,7 +96,7 @@ def test_a_wrong_host_name_is_refused():
 
 def test_broken_certificates_are_refused_before_anything_is_sent():
     for data in (b"", b"nonsense", read("ca.der")[:-9], read("ca.pem")[:-40]):
-        refused(client(PORT, cadata=data))
+        refused(client(PORT, cadata=data), (OSError, ValueError))
 
 
 def test_a_client_certificate_in_pem_or_by_name():
