@@ -2,6 +2,7 @@
 
 import click
 import pytest
+from click.testing import CliRunner
 from pipeline_kit import fill, publish, run, senml
 from umqtt_pipeline import cli
 
@@ -9,8 +10,8 @@ from umqtt_pipeline import cli
 @pytest.mark.parametrize("command,words", [
     (("ingest", "--spool", "a-file", "--tables", "t", "--once"), "a-file is not a spool"),
     (("ingest", "--spool", "spool", "--tables", "/proc/none/t", "--once"), "/proc/none"),
-    (("ingest", "--spool", "spool", "--tables", "t", "--memory", "lots"), "such as 512m"),
-    (("bridge", "--broker", "h:1", "--spool", "s", "--metrics", "none/x"), "none/x: its folder"),
+    (("ingest", "--spool", "spool", "--tables", "t", "--once", "--conf", "spark.master=none"),
+     "Spark does not start with this --memory and --conf"),
     (("compact", "--tables", "empty"), "empty has no tables: run"),
     (("replay", "--tables", "empty"), "empty has no tables: run"),
     (("report", "--tables", "gold", "--out", "/proc/none/r.html"), "/proc/none"),
@@ -38,6 +39,53 @@ def _gold(root):
     (root / "gold_device").mkdir(parents=True)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in gold.DEVICES.items()])
     pq.write_table(schema.empty_table(), root / "gold_device" / "x.parquet")
+
+
+BRIDGE = ("bridge", "--broker", "h:1", "--spool", "s")
+INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
+
+
+@pytest.mark.parametrize("command,words", [
+    ((*BRIDGE, "--metrics", "none/x"), "none/x: its folder"),
+    (("report", "--tables", ".", "--out", "none/x.html"), "none/x.html: its folder"),
+    ((*INGEST, "--memory", "lots"), "such as 512m"), ((*INGEST, "--memory", "1k"), "least 512m"),
+    ((*INGEST, "--memory", "\u0661g"), "such as 512m"), ((*INGEST, "--conf", "a=b"), "spark.KEY"),
+    ((*INGEST, "--conf", "spark.=b"), "spark.KEY"), ((*INGEST, "--conf", "spark.a"), "spark.KEY"),
+    *(((*INGEST, "--interval", v), "--interval") for v in ("nan", "inf", "-inf", "0", "-1", "x")),
+    *(((*BRIDGE, "--mark-interval", v), "--mark-interval") for v in ("nan", "inf", "0", "-1")),
+    ((*BRIDGE, "--segment-bytes", "40000", "--max-spool-bytes", "20000"), "quarter"),
+    (("bridge", "--broker", "h:\u0661", "--spool", "s"), "HOST:PORT"),
+])  # fmt: skip
+def test_an_argument_that_cannot_be(tmp_path, monkeypatch, command, words):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.main, command)
+    assert done.exit_code == 2 and words in done.output, done.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", [
+    "qos = true", "qos = 1.5", 'qos = "1"', "qos = [1]", "mark-interval = true", "tls = 1",
+    'mark-interval = "1"', "mark-interval = nan", "tls = \"yes\"", "client-id = 5",
+    'topic = "a/b"', "topic = [1]", "peer = [[]]", "spool = []", "broker = 1883", "broker = {}",
+    "metrics = 1979-05-27", "segment-bytes = -1", "spool = nothing", "speed = 1",
+])  # fmt: skip
+def test_a_value_of_the_wrong_kind_in_the_file_of_options(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.toml").write_text(f"[bridge]\n{text}\n")
+    done = CliRunner().invoke(cli.main, ["--config", "x.toml", *BRIDGE])
+    assert done.exit_code == 2 and text.partition(" ")[0] in done.output, done.output
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("text,said", [
+    ("An error occurred while calling o1.get.\n: org.apache.X: Error while instantiating 'a':\n"
+     "\tat b\nCaused by: org.apache.spark.SparkIllegalArgumentException: [INVALID] is wrong\n",
+     "[INVALID] is wrong"),
+    ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "Java has said why above"),
+    ("something\nelse", "something"),
+])  # fmt: skip
+def test_what_spark_says_as_a_sentence(text, said):
+    assert cli._sentence(ValueError(text)) == said
 
 
 @pytest.mark.parametrize("text,status,words", [

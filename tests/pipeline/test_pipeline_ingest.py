@@ -29,6 +29,7 @@ from umqtt_pipeline import compact, consumers
 from umqtt_pipeline import ingest as ingest_module
 from umqtt_pipeline.ingest import Ingest, InUse, Lock
 from umqtt_pipeline.schema import ALL
+from umqtt_pipeline.spool import SpoolError
 from umqtt_pipeline.spool_writer import SpoolWriter
 from umqtt_pipeline.tables import Tables
 
@@ -92,6 +93,20 @@ def test_the_number_of_buckets_may_change(spark, told, tmp_path, monkeypatch):
         Ingest(spark, tmp_path)(frame.where(f"offset >= {begin} and offset < {stop}"), batch)
         held = {p.stem for p in (tmp_path / "_state" / f"{batch:012d}").glob("seen/*")}
         assert held and all(name.endswith(f"-of-{buckets:04d}") for name in held)
+    assert tables(tmp_path) == tables(told / "tables")
+
+
+def test_a_batch_that_loses_packets_is_not_committed(spark, told, tmp_path, monkeypatch):
+    """Buckets that no task works on: whatever the reason, rows must not vanish."""
+    (tmp_path / "_checkpoint").mkdir()
+    (tmp_path / "_checkpoint" / "metadata").write_text(json.dumps({"id": "q"}))
+    frame = spark.read.format("mqtt").load(str(told / "spool"))
+    monkeypatch.setattr(Ingest, "_buckets", lambda self: -2)
+    with pytest.raises(SpoolError, match="have a place"):
+        Ingest(spark, tmp_path)(frame, 0)
+    assert not any(tables(tmp_path).values()) and not list((tmp_path / "_staging").iterdir())
+    monkeypatch.undo()
+    Ingest(spark, tmp_path)(frame, 0)
     assert tables(tmp_path) == tables(told / "tables")
 
 

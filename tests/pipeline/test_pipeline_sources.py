@@ -125,6 +125,7 @@ def test_a_bad_file_of_options(tmp_path, text, words):
 
 
 def test_one_of_spool_and_kafka(tmp_path):
-    for more in ((), ("--spool", "x", "--kafka", "subscribe=y")):
+    both = ("--spool", "x", "--kafka", "subscribe=y")
+    for more, said in (((), "one of --spool and --kafka is needed"), (both, "leave out one")):
         done = run("ingest", "--tables", tmp_path, *more)
-        assert done.returncode == 2 and "one of --spool and --kafka" in done.stderr
+        assert done.returncode == 2 and said in done.stderr, done.stderr

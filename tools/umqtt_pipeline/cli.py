@@ -5,12 +5,15 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
-import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
+
+from . import arguments
+from .arguments import OutputFile, Seconds
 
 
 class Problem(click.ClickException):
@@ -29,24 +32,18 @@ class Commands(click.Group):
             if error.filename is None:
                 raise
             raise Problem(f"{error.filename}: {error.strerror}")
+        except Exception as error:
+            if not _of_spark(error):
+                raise
+            raise click.ClickException(f"Spark has failed: {_sentence(error)}")
 
 
-def _address(_, __, value):
-    host, _, port = value.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example localhost:1883")
-    return host, int(port)
-
-
-def _filter(_, __, value):
-    for topic in value:
-        levels = topic.split("/")
-        bad_hash = any("#" in level and (level != "#" or i != len(levels) - 1)
-                       for i, level in enumerate(levels))  # fmt: skip
-        if not topic or bad_hash or any("+" in level and level != "+" for level in levels):
-            raise click.BadParameter(f"{topic!r} is not a topic filter")
-    return value
+def _of_spark(error):
+    """Whether an exception is Spark's own; to know that it need not be loaded."""
+    known = [(name, kind) for name, kind in (("pyspark.errors", "PySparkException"),
+                                             ("py4j.protocol", "Py4JError"))
+             if name in sys.modules]  # fmt: skip
+    return any(isinstance(error, getattr(sys.modules[name], kind)) for name, kind in known)
 
 
 def _log_to_stderr():
@@ -61,29 +58,10 @@ def _stop_on_signals(stop):
         signal.signal(number, lambda *_: stop())
 
 
-def _configured(context, _, value):
-    """Defaults of all commands from a TOML file: a table for each command, a key an option."""
-    if value is None:
-        return
-    try:
-        told = tomllib.loads(Path(value).read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise click.BadParameter(f"{value}: {error}")
-    context.default_map = {}
-    for name, options in told.items():
-        command = main.commands.get(name)
-        if command is None or not isinstance(options, dict):
-            raise click.BadParameter(f"{value}: [{name}] is no command")
-        known = {p.opts[-1].lstrip("-"): p.name for p in command.params}
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise click.BadParameter(f"{value}: [{name}] has no option {', '.join(unknown)}")
-        context.default_map[name] = {known[key]: given for key, given in options.items()}
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
                                              "show_default": True})  # fmt: skip
-@click.option("--config", callback=_configured, expose_value=False, metavar="FILE.toml",
+@click.option("--config", callback=arguments.configured(lambda: main), expose_value=False,
+              metavar="FILE.toml",
               help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
 def main():
     """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
@@ -92,10 +70,11 @@ def main():
 
 
 @main.command()
-@click.option("--broker", required=True, callback=_address, metavar="HOST:PORT")
+@click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT")
 @click.option("--spool", required=True, type=click.Path(file_okay=False), help="its folder")
 @click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
-              callback=_filter, help="topic filter; may be given several times")  # fmt: skip
+              callback=arguments.topic_filters,
+              help="topic filter; may be given several times")  # fmt: skip
 @click.option("--client-id", default="umqtt-bridge", help="fixed: it names the session")
 @click.option("--qos", type=click.IntRange(0, 2), default=1)
 @click.option("--keepalive", type=click.IntRange(2, 65_535), default=30, help="seconds")
@@ -109,24 +88,27 @@ def main():
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), help="and its key")
 @click.option("--peer", "peers", multiple=True, type=click.Path(file_okay=False),
               help="spool of another bridge on the same $share subscription; several times")
-@click.option("--metrics", type=click.Path(dir_okay=False), help="JSON file, written each second")
-@click.option("--segment-bytes", type=click.IntRange(4096), default=64 << 20)
+@click.option("--metrics", type=OutputFile(), help="JSON file, written each second")
+@click.option("--segment-bytes", type=click.IntRange(4096), show_default="64 MiB",
+              help="a segment is closed at this length; at most a quarter of --max-spool-bytes")
 @click.option("--max-spool-bytes", type=click.IntRange(4096),
               help="take no more than that; what does not fit stays unacknowledged")  # fmt: skip
-@click.option("--mark-interval", type=click.FloatRange(0.01, 3600), default=0.25,
+@click.option("--mark-interval", type=Seconds(0.01, 3600), default=0.25,
               help="seconds between two marks for a device")  # fmt: skip
 def bridge(broker, **options):
     """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
     from .bridge import Bridge, Refused, Settings
     from .spool import SpoolError
 
+    quarter = (options["max_spool_bytes"] or 1 << 60) // 4
+    if (options["segment_bytes"] or 0) > quarter:
+        raise Problem(f"--segment-bytes: at most a quarter of --max-spool-bytes, {quarter}")
+    options["segment_bytes"] = options["segment_bytes"] or Settings.segment_bytes
     settings = Settings(host=broker[0], port=broker[1], **options)
     if settings.password is not None and settings.username is None:
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
     if settings.key is not None and settings.cert is None:
         raise Problem("--key needs --cert")
-    if settings.metrics and not Path(settings.metrics).absolute().parent.is_dir():
-        raise Problem(f"--metrics {settings.metrics}: its folder does not exist")
     try:
         running = Bridge(settings)
     except SpoolError as error:
@@ -141,40 +123,37 @@ def bridge(broker, **options):
 
 
 def _spark(memory, extra):
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from .java import NoJava
     from .session import session
 
     try:
-        return session(memory=memory, extra=extra)
+        spark = session(memory=memory, extra=extra)
+        spark.conf.get("spark.sql.session.timeZone")  # what is wrong in spark.sql is found now
+        return spark
     except NoJava as error:
         raise Problem(str(error))
+    except (PySparkException, Py4JError, ValueError) as error:
+        raise Problem(f"Spark does not start with this --memory and --conf: {_sentence(error)}")
 
 
-def _pairs(_, __, value):
-    pairs = [item.partition("=") for item in value]
-    for (key, equals, _rest), item in zip(pairs, value):
-        if not key or not equals:
-            raise click.BadParameter(f"{item!r} is not KEY=VALUE")
-    return {key: rest for key, _equals, rest in pairs}
-
-
-def _conf(_, __, value):
-    pairs = [item.partition("=") for item in value]
-    for (key, equals, _rest), item in zip(pairs, value):
-        if not key.startswith("spark.") or not equals:
-            raise click.BadParameter(f"{item!r} is not spark.KEY=VALUE")
-    return {key: rest for key, _equals, rest in pairs}
-
-
-def _size(_, __, value):
-    if not re.fullmatch(r"[1-9]\d*[kmgt]", value, re.IGNORECASE):
-        raise click.BadParameter(f"{value!r} is not a size such as 512m or 2g")
-    return value
+def _sentence(error):
+    """What an exception of Spark or of the JVM says, without the way through both."""
+    text = str(error)
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Java has said why above"
+    text = re.sub(r"\AAn error occurred while calling .*?: ", "", text, flags=re.DOTALL)
+    causes = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)", text, re.MULTILINE)
+    causes = [said for said in causes if "instantiating" not in said]
+    return (causes or [text.strip().partition("\n")[0]])[0][:500]
 
 
 _spark_options = [
-    click.option("--memory", default="1g", callback=_size, help="heap of the Java side"),
-    click.option("--conf", multiple=True, callback=_conf, metavar="spark.KEY=VALUE",
+    click.option("--memory", default="1g", callback=arguments.memory,
+                 help="heap of the Java side"),
+    click.option("--conf", multiple=True, callback=arguments.spark_conf, metavar="spark.KEY=VALUE",
                  help="more configuration of Spark; may be given several times"),
 ]  # fmt: skip
 
@@ -186,20 +165,10 @@ def _with_spark(command):
     return command
 
 
-def _decoders(_, __, value):
-    from . import silver
-
-    for name in value:
-        try:
-            silver.register(silver.load(name))
-        except (ImportError, AttributeError, TypeError, ValueError) as error:
-            raise click.BadParameter(f"{name!r}: {error}")
-
-
 def _with_decoders(command):
     """Add the option of every command that decodes."""
     return click.option(
-        "--decoder", multiple=True, callback=_decoders, expose_value=False,
+        "--decoder", multiple=True, callback=arguments.decoders, expose_value=False,
         metavar="MODULE:NAME", help="a silver.Decoder for payloads of your own; several times",
     )(command)  # fmt: skip
 
@@ -225,11 +194,11 @@ def _wait_for_spool(folders, once):
 
 @main.command()
 @click.option("--spool", help="its folder (several: separated by commas)")
-@click.option("--kafka", multiple=True, callback=_pairs, metavar="KEY=VALUE",
+@click.option("--kafka", multiple=True, callback=arguments.pairs, metavar="KEY=VALUE",
               help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
 @click.option("--tables", required=True, type=click.Path(file_okay=False), help="their folder")
 @click.option("--once", is_flag=True, help="take what is there and end")
-@click.option("--interval", type=click.FloatRange(0.1, 86_400), default=10.0,
+@click.option("--interval", type=Seconds(0.1, 86_400), default=10.0,
               help="seconds between two batches, without --once")  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(1), default=200_000, help="of one batch")
 @click.option("--consumer", default="ingest", help="name under which the spool is released")
@@ -248,7 +217,9 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
 
     if not consumers.NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
-    if bool(spool) == bool(kafka):
+    if spool and kafka:
+        raise Problem("--spool and --kafka: an ingest has one source; leave out one of them")
+    if not spool and not kafka:
         raise Problem("one of --spool and --kafka is needed")
     if spool:
         _wait_for_spool(spool, once)
@@ -359,7 +330,7 @@ def gold(tables, memory, conf):
 
 @main.command()
 @click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="FILE.html")
+@click.option("--out", required=True, type=OutputFile(), help="FILE.html")
 def report(tables, out):
     """Write an HTML report on the gold tables."""
     from . import report as making

@@ -2,22 +2,29 @@
 CBOR and JSON, flat JSON) the fields that give a reading its identity. Pure functions over bytes.
 Must not know topics, Spark or the spool.
 
-CBOR labels of RFC 8428 section 6, table 4: bn -2, n 0, u 1, v 2. The labels ep, sq, bo, up, ms
-and lo are this project's own (text labels; RFC 8428 section 4.4 has readers ignore what they do
-not know). JSON is read by json_columns.py inside the JVM; `identity` serves the bridge, and the
-tests hold the two against each other.
+CBOR labels are those of RFC 8428 section 6, table 4. The labels ep, sq, bo, up, ms and lo are this
+project's own (text labels; RFC 8428 section 4.4 has readers ignore what they do not know). Fields
+that would change what a reading says (a base value, a time of its own) are not taken: it is in
+quarantine rather than in silver with another value. JSON is read by json_columns.py inside the
+JVM; `identity` serves the bridge, and the tests hold the two against each other.
 """
 
 import io
 import json
 import math
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import cbor2
 
 LIMIT = 1 << 53  # integers beyond it are not exact in every JSON reader
-CBOR_LABELS = {-2: "bn", 0: "n", 1: "u", 2: "v"}
+CBOR_LABELS = {-1: "bver", -2: "bn", -3: "bt", -4: "bu", -5: "bv", -6: "bs", 0: "n", 1: "u",
+               2: "v", 3: "vs", 4: "vb", 5: "s", 6: "t", 7: "ut", 8: "vd"}  # fmt: skip
+NOT_TAKEN = ("bt", "bu", "bv", "bs", "vs", "vb", "vd", "s", "t")
+MUST_BE_KNOWN = "_"  #: ends a label that may not be ignored [RFC 8428 section 4.4]
+SENML_VERSION = 10
+TWICE = "a field comes twice"
+SEVERAL = "more than one reading in a pack"
 OWN_LABELS = ("ep", "sq", "bo", "up", "ms", "lo")
 FLAT = {
     "device": "device", "epoch": "ep", "sequence": "sq", "boot": "bo", "up": "up", "ms": "ms",
@@ -43,7 +50,8 @@ class Reading:
 
 
 def _uint(fields, key, low=0, high=LIMIT, default=None):
-    value = fields.get(key, default)
+    value = fields.get(key)
+    value = default if value is None else value
     if value is None:
         raise Malformed(f"{key} is missing")
     if type(value) is not int or not low <= value < high:
@@ -102,13 +110,14 @@ def _senml(pack):
     if not isinstance(pack, list) or not pack or not all(isinstance(r, dict) for r in pack):
         raise Malformed("not an array of SenML records")
     first = pack[0]
+    _refuse(pack)
     device = first.get("bn")
     if not isinstance(device, str) or not device.endswith("/") or len(device) < 2:
         raise Malformed("bn is not DEVICE/")
     measurements = []
     for record in pack:
         name, unit = record.get("n"), record.get("u")
-        if record is first and name is None and "v" not in record:
+        if record is first and name is None and record.get("v") is None:
             continue  # base fields in a record of their own
         if not isinstance(name, str) or not name:
             raise Malformed("a measurement has no name")
@@ -118,13 +127,35 @@ def _senml(pack):
     return _reading(device[:-1], first, measurements)
 
 
+def _refuse(pack):
+    """Raises Malformed where a pack says more than is taken from it here."""
+    first = pack[0]
+    for record in pack:
+        if record.get("bver", SENML_VERSION) not in (SENML_VERSION, None):
+            raise Malformed(f"bver is not {SENML_VERSION}")
+        for key, value in record.items():
+            if value is not None and isinstance(key, str) and (
+                    key in NOT_TAKEN or key.endswith(MUST_BE_KNOWN)):  # fmt: skip
+                raise Malformed(f"the field {key} of SenML is not taken")
+        if record is not first and (not record.keys().isdisjoint(OWN_LABELS)
+                                    or record.get("bn") not in (first.get("bn"), None)):
+            raise Malformed(SEVERAL)  # it would be taken for measurements of the first
+
+
+_BROKEN = (cbor2.CBORError, ValueError, ArithmeticError, TypeError, RecursionError)
+
+
 def _cbor(payload):
-    """The first CBOR item of a payload, and how many bytes it takes. Raises Malformed."""
+    """The first CBOR item of a payload, and how many bytes it takes. Raises Malformed.
+
+    A map that has a key twice is not valid [RFC 8949 section 5.6]: which is meant is open.
+    """
     source = io.BytesIO(payload)
     try:
-        return cbor2.CBORDecoder(source).decode(), source.tell()
-    except (cbor2.CBORError, ValueError, OverflowError, TypeError, RecursionError,
-            InvalidOperation) as error:  # fmt: skip
+        return cbor2.CBORDecoder(source, allow_duplicate_keys=False).decode(), source.tell()
+    except _BROKEN as error:
+        if "Duplicate map key" in str(error):
+            raise Malformed(TWICE)
         raise Malformed(f"not CBOR: {type(error).__name__}")
 
 
@@ -134,13 +165,16 @@ def senml_cbor(payload):
     if size != len(payload):
         raise Malformed("bytes behind the end of the CBOR item")
     if isinstance(pack, list):
-        pack = [
-            {CBOR_LABELS.get(k, k) if type(k) is int else k: v for k, v in record.items()}
-            if isinstance(record, dict)
-            else record
-            for record in pack
-        ]
+        pack = [_labelled(record) if isinstance(record, dict) else record for record in pack]
     return _senml(pack)
+
+
+def _labelled(record):
+    """A record of SenML CBOR with JSON's labels. Raises Malformed."""
+    named = {CBOR_LABELS.get(k, k) if type(k) is int else k: v for k, v in record.items()}
+    if len(named) < len(record):
+        raise Malformed(TWICE)  # once as a number, once as text
+    return named
 
 
 def encoding(payload):

@@ -84,6 +84,14 @@ class Batch:
             stage = stages.Settle(self.folder, self.buckets, number, found, state)
             self.run(self.spark.range(0, self.buckets, 1, tasks), stage)
 
+    def check(self, number):
+        """Raises SpoolError unless every packet has its place: before anything is in a table."""
+        counts = self.counts()
+        placed = sum(counts[fate] for fate in ("new", "duplicate", "quarantine", "other"))
+        if placed != counts["rows"]:
+            raise SpoolError(f"batch {number}: of {counts['rows']} packets {placed} have a place: "
+                             "nothing of it is in the tables")  # fmt: skip
+
     def counts(self):
         told = {name: self.rows(kind) for name, kind in (
             ("new", stages.NEW), ("duplicate", stages.COPIES), ("quarantine", "quarantine"),
@@ -164,6 +172,7 @@ class Ingest:
         try:
             batch.receive(rows, before_end is None)
             batch.settle(number, state)
+            batch.check(number)
             self._correct(batch)
             self._put(batch, number, before_end is None)
             if before_end is not None:
@@ -176,7 +185,7 @@ class Ingest:
         return batch.counts()
 
     def _buckets(self):
-        return self.spark.sparkContext.defaultParallelism
+        return max(1, self.spark.sparkContext.defaultParallelism)  # it may be set to anything
 
     def _put(self, batch, number, whole):
         """Put the files of a batch into the tables. whole: all of them are the batch's own."""

@@ -3,9 +3,6 @@
 Knows JSON and what makes a reading good. Must not know topics or files.
 """
 
-from functools import reduce
-from operator import or_
-
 from pyspark.sql import functions as F
 
 from . import decoders
@@ -21,11 +18,13 @@ def first_error(*checks):
     return chain
 
 
-def _checked(device, fields, measurements, first_checks, names):
-    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}; names: what the payload
-    calls them, in the same order."""
+def _checked(device, fields, given, measurements, first_checks, names):
+    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}; given: of those that may
+    be missing, as text; names: what the payload calls them, in the order of fields."""
     ep, sq, bo, up, ms_, lo = names
     ms = F.coalesce(fields["ms"], F.lit(0))
+    integers = [(given[key].isNull() | fields[key].isNotNull(), f"{name} is not an integer")
+                for key, name in (("ms", ms_), ("lo", lo))]  # fmt: skip
     finite = F.forall(
         measurements,
         lambda m: F.coalesce(
@@ -35,6 +34,7 @@ def _checked(device, fields, measurements, first_checks, names):
     limit = decoders.LIMIT
     error = first_error(
         *first_checks,
+        *integers,
         (fields["ep"].rlike("^[0-9A-Fa-f]{16}$"), f"{ep} is not 8 bytes (16 hex digits)"),
         (fields["sq"].between(1, limit - 1), f"{sq} is missing or out of range"),
         (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), f"{lo} is above {sq}"),
@@ -69,7 +69,6 @@ def _integer(text):
 
 # What Spark would take beyond RFC 8259.
 STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-TWICE = "a field of the identity comes twice"
 SENML = (
     "array<struct<bn:string,ep:string,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
     "n:string,u:string,v:double>>"
@@ -90,18 +89,31 @@ def _alone(text, schema, array):
     return F.when(F.size(found) == 1, value)
 
 
+def _not_taken(name, value):
+    """Whether a field of SenML says what is not taken from it here (decoders.NOT_TAKEN)."""
+    ours = name.isin(*decoders.NOT_TAKEN) | name.endswith(decoders.MUST_BE_KNOWN)
+    return ours & value.isNotNull()
+
+
 def senml_json(text):
     """Column of SenML JSON text -> column DECODED."""
     pack = _alone(text, SENML, array=True)
     first = F.get(pack, 0)
-    names = F.map_keys(F.get(F.from_json(text, "array<map<string,string>>", STRICT), 0))
+    raw = F.from_json(text, "array<map<string,string>>", STRICT)
+    given = F.get(raw, 0)
+    once = F.forall(raw, lambda r: F.size(F.map_keys(r)) == F.size(
+        F.array_distinct(F.map_keys(r))))  # fmt: skip
     # Another reading in the same pack would be taken for measurements of the first.
-    later = F.exists(F.slice(pack, 2, F.greatest(F.size(pack), F.lit(1))), lambda r: reduce(
-        or_, [r[name].isNotNull() for name in decoders.OWN_LABELS],
-        r["bn"].isNotNull() & (r["bn"] != first["bn"])))  # fmt: skip
-    records = F.filter(
-        pack, lambda r, i: (i > 0) | r["n"].isNotNull() | r["v"].isNotNull()
-    )
+    own = F.array(*map(F.lit, decoders.OWN_LABELS))
+    later = F.exists(F.slice(raw, 2, F.greatest(F.size(raw), F.lit(1))), lambda r: F.coalesce(
+        F.arrays_overlap(F.map_keys(r), own), F.lit(False)) | F.coalesce(
+        F.try_element_at(r, F.lit("bn")) != first["bn"], F.lit(False)))  # fmt: skip
+    foreign = F.get(F.flatten(F.transform(raw, lambda r: F.coalesce(
+        F.map_keys(F.map_filter(r, _not_taken)), F.array().cast("array<string>")))), 0)
+    version = F.exists(raw, lambda r: F.coalesce(F.try_element_at(r, F.lit("bver")) != F.lit(
+        str(decoders.SENML_VERSION)), F.lit(False)))  # fmt: skip
+    valued = F.try_element_at(given, F.lit("v")).isNotNull()  # a number or not
+    records = F.filter(pack, lambda r, i: (i > 0) | r["n"].isNotNull() | valued)
     values = F.transform(
         records,
         lambda r: F.struct(r["n"].alias("name"), r["u"].alias("unit"), r["v"].alias("value")),
@@ -110,12 +122,16 @@ def senml_json(text):
     checks = (
         (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
          "not an array of SenML records"),
-        (_once(names, ("bn", *fields)), TWICE),
-        (~later, "more than one reading in a pack"),
+        (once, decoders.TWICE),
+        (~version, f"bver is not {decoders.SENML_VERSION}"),
+        (foreign.isNull(),
+         F.concat(F.lit("the field "), foreign, F.lit(" of SenML is not taken"))),
+        (~later, decoders.SEVERAL),
         (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
     )  # fmt: skip
     device = F.regexp_replace(first["bn"], "/$", "")
-    return _checked(device, fields, values, checks, decoders.OWN_LABELS)
+    text_of = {key: F.try_element_at(given, F.lit(key)) for key in ("ms", "lo")}
+    return _checked(device, fields, text_of, values, checks, decoders.OWN_LABELS)
 
 
 def flat_json(text):
@@ -135,7 +151,7 @@ def flat_json(text):
     )  # fmt: skip
     checks = (
         (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
-        (_once(F.map_keys(data), decoders.FLAT), TWICE),
+        (_once(F.map_keys(data), decoders.FLAT), decoders.TWICE),
         (F.length(device) > 0, "device is missing"),
     )
-    return _checked(device, numbers, values, checks, tuple(decoders.FLAT)[1:])
+    return _checked(device, numbers, fields, values, checks, tuple(decoders.FLAT)[1:])

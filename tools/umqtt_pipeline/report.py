@@ -255,5 +255,4 @@ def build(root, out):
         drawn=_drawn(root, shown, dataset) if dataset else [],
         plotted=sum(d["readings"] > 0 for d in devices),
     )  # fmt: skip
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
     Path(out).write_text(text)

@@ -1,0 +1,151 @@
+"""What the command line is given: types of options that say what is wrong; the file of options.
+
+Knows click and the shapes of values. Must not know what a command does with them.
+"""
+
+import math
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+
+#: Spark itself refuses less than 450 MiB, of which the collector takes a part
+LEAST_MEMORY = 512 << 20
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds in a range: "nan", which is in every range for click, is none."""
+
+    def convert(self, value, param, ctx):
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+class OutputFile(click.Path):
+    """A file to be written: it is in a folder that exists, which a typing error is not."""
+
+    def __init__(self):
+        super().__init__(dir_okay=False)
+
+    def convert(self, value, param, ctx):
+        if not Path(value).absolute().parent.is_dir():
+            self.fail(f"{value}: its folder does not exist", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def address(_, __, value):
+    """Callback: HOST:PORT -> (host, port)."""
+    host, _, port = value.rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example localhost:1883")
+    return host, int(port)
+
+
+def topic_filters(_, __, value):
+    """Callback: topic filters [MQTT 3.1.1, 4.7]."""
+    for topic in value:
+        levels = topic.split("/")
+        bad_hash = any("#" in level and (level != "#" or i != len(levels) - 1)
+                       for i, level in enumerate(levels))  # fmt: skip
+        if not topic or bad_hash or any("+" in level and level != "+" for level in levels):
+            raise click.BadParameter(f"{topic!r} is not a topic filter")
+    return value
+
+
+def _paired(value, prefix, shape):
+    pairs = [item.partition("=") for item in value]
+    for (key, equals, _rest), item in zip(pairs, value):
+        if not key.startswith(prefix) or key == prefix or not equals:
+            raise click.BadParameter(f"{item!r} is not {shape}")
+    return {key: rest for key, _equals, rest in pairs}
+
+
+def pairs(_, __, value):
+    """Callback: KEY=VALUE, several times -> dict."""
+    return _paired(value, "", "KEY=VALUE")
+
+
+def spark_conf(_, __, value):
+    """Callback: spark.KEY=VALUE, several times -> dict."""
+    return _paired(value, "spark.", "spark.KEY=VALUE")
+
+
+def memory(_, __, value):
+    """Callback: a size as Java writes it, of at least LEAST_MEMORY."""
+    if not re.fullmatch(r"[1-9][0-9]*[kmgt]", value, re.IGNORECASE):
+        raise click.BadParameter(f"{value!r} is not a size such as 512m or 2g")
+    if int(value[:-1]) * _UNITS[value[-1].lower()] < LEAST_MEMORY:
+        raise click.BadParameter(f"{value!r}: Spark needs at least {LEAST_MEMORY >> 20}m")
+    return value
+
+
+def decoders(_, __, value):
+    """Callback: MODULE:NAME of silver.Decoders, which are registered; modules are looked for in
+    the current folder, too."""
+    from . import silver
+
+    if value and "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    for name in value:
+        try:
+            silver.register(silver.load(name))
+        except Exception as error:  # a module of the user's own may raise anything
+            raise click.BadParameter(f"{name!r}: {type(error).__name__}: {error}")
+
+
+def configured(main):
+    """Callback for --config FILE.toml: defaults of all commands of the group that `main()` gives:
+    a table for each command, a key for an option."""
+
+    def callback(context, _, value):
+        if value is None:
+            return
+        try:
+            told = tomllib.loads(Path(value).read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise click.BadParameter(f"{value}: {error}")
+        context.default_map = {}
+        for name, options in told.items():
+            command = main().commands.get(name)
+            if command is None or not isinstance(options, dict):
+                raise click.BadParameter(f"{value}: [{name}] is no command")
+            context.default_map[name] = _defaults(f"{value}: [{name}]", command, options)
+
+    return callback
+
+
+def _defaults(where, command, options):
+    """{parameter: value} of a command's table, each value of the kind that its option takes."""
+    known = {p.opts[-1].lstrip("-"): p for p in command.params}
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise click.BadParameter(f"{where} has no option {', '.join(unknown)}")
+    for key, given in options.items():
+        kind, many = _kind(known[key]), known[key].multiple or known[key].nargs == -1
+        values = given if many and isinstance(given, list) else [given]
+        if many and not isinstance(given, list) or not all(_is(kind, one) for one in values):
+            wanted = f"a list, each {kind}" if many else kind
+            raise click.BadParameter(f"{where} {key} = {given!r} is not {wanted}")
+    return {known[key].name: given for key, given in options.items()}
+
+
+KINDS = {"true or false": bool, "an integer": int, "a number": (int, float), "a text": str}
+
+
+def _kind(option):
+    """Which of KINDS an option takes."""
+    if getattr(option, "is_flag", False):
+        return "true or false"
+    if isinstance(option.type, click.types.IntParamType):
+        return "an integer"
+    return "a number" if isinstance(option.type, click.types.FloatParamType) else "a text"
+
+
+def _is(kind, value):
+    return isinstance(value, KINDS[kind]) and isinstance(value, bool) == (KINDS[kind] is bool)
