@@ -67,7 +67,7 @@ def test_an_argument_that_cannot_be(tmp_path, monkeypatch, command, words):
     "qos = true", "qos = 1.5", 'qos = "1"', "qos = [1]", "mark-interval = true", "tls = 1",
     'mark-interval = "1"', "mark-interval = nan", "tls = \"yes\"", "client-id = 5",
     'topic = "a/b"', "topic = [1]", "peer = [[]]", "spool = []", "broker = 1883", "broker = {}",
-    "metrics = 1979-05-27", "segment-bytes = -1", "spool = nothing", "speed = 1",
+    "metrics = 1979-05-27", "segment-bytes = -1", "speed = 1",
 ])  # fmt: skip
 def test_a_value_of_the_wrong_kind_in_the_file_of_options(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
