@@ -73,6 +73,10 @@ class Reconnect:
             if e.reason == BUSY:
                 raise
             self._ended(e)
+        except BaseException as e:
+            if not self._ready:  # no memory to connect: with a pause, too
+                self._ended(e)
+            raise
         return self._ready
 
     def _lasted(self):

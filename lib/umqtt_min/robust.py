@@ -36,6 +36,7 @@ class MQTTClient(_Client):
     DEBUG = False
     PATIENCE = 600
     _inside = False
+    _made = None  # when the last connection of ours was made
 
     def delay(self, i):
         """Wait before attempt number i + 1, i from 1."""
@@ -67,6 +68,8 @@ class MQTTClient(_Client):
                 self._excuse(e)
                 if getattr(e, "stored", False):
                     return self._see_through(e, end)
+                if time.ticks_diff(end, time.ticks_ms()) <= 0:
+                    raise
             self._reconnect(end)
 
     def wait_msg(self):
@@ -116,9 +119,15 @@ class MQTTClient(_Client):
 
     def _reconnect(self, end):
         i = 0
+        if self._made is not None:
+            if time.ticks_diff(time.ticks_ms(), self._made) < self.DELAY * 1000:
+                i = 1
+                self.delay(i)  # a broker that lets everybody in and throws them out
         while True:
             try:
-                return super().connect(False)
+                present = super().connect(False)
+                self._made = time.ticks_ms()
+                return present
             except (OSError, MQTTException) as e:
                 if isinstance(e, MQTTException) and e.reason not in _CURABLE:
                     raise
@@ -139,5 +148,5 @@ class MQTTClient(_Client):
                     self._reconnect(end)
                 if self.flush(left / 1000):
                     return e.pid
-            except OSError as error:
-                self.log(False, error)
+            except (OSError, MQTTException) as error:
+                self._excuse(error)

@@ -139,6 +139,26 @@ def test_a_refused_login_is_kept_as_the_reason():
     assert not b.client.connected
 
 
+def test_no_memory_to_connect_passes_on_and_makes_a_pause():
+    def short(host, port, timeout_ms):
+        tries.append(time.ticks_ms())
+        raise MemoryError
+
+    b = bench(first=16, most=16)
+    b.client.connector = short
+    tries = []
+    start = time.ticks_ms()
+    while time.ticks_diff(time.ticks_ms(), start) < 200000:
+        due = len(tries)
+        try:
+            b.link.step()
+        except MemoryError as e:
+            assert b.link.error is e
+        assert len(tries) - due < 2
+        time.sleep_ms(100)
+    assert 10 < len(tries) < 70, len(tries)  # 8 s on average
+
+
 def test_what_the_callback_raises_passes_on():
     b = bench()
     b.link.step()

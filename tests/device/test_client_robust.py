@@ -8,7 +8,7 @@ import time
 
 import harness
 from harness import raises
-from strict_broker import DROP
+from strict_broker import CLOSE, DROP
 from strict_wire import CONNECT, PUBLISH
 from umqtt_min import MQTTException, RAMStore
 from umqtt_min.robust import MQTTClient
@@ -109,6 +109,26 @@ def test_patience_has_an_end():
     raises(OSError, b.client.check_msg)
     raises(OSError, b.client.wait_msg)
     raises(OSError, b.client.reconnect, 1)
+
+
+def test_a_broker_that_throws_everybody_out_is_not_stormed_and_has_an_end():
+    b = connected()
+    b.client.PATIENCE = 60
+    b.broker.when(PUBLISH, CLOSE, nth=0)
+    start = time.ticks_ms()
+    raises(OSError, b.client.publish, b"t", b"x", False, 1)
+    assert 60000 <= time.ticks_diff(time.ticks_ms(), start) < 70000
+    assert 25 < b.broker.count(CONNECT) < 35
+
+
+def test_a_broker_that_breaks_the_protocol_does_not_end_what_is_stored():
+    b = connected(store=RAMStore())
+    b.broker.when(PUBLISH, CLOSE)
+    b.broker.when(PUBLISH, b"\x00\x00")
+    assert b.client.publish(b"t", b"x", qos=1)
+    assert b.client.inflight == 0
+    assert b.client.logged == [(False, MQTTException)] * 2
+    assert b.broker.count(PUBLISH) == 3
 
 
 def test_patience_ends_with_the_message_stored():
