@@ -5,8 +5,8 @@ Must not know: packets; flash and the journal, whose interface this is (STORE.md
 
 Messages lie in the block one behind the other, each in one piece; behind the end of the block
 comes its beginning. Gaps between live ones are closed when the room is needed. From open() on
-nothing is allocated, but for the code of ram_seldom.py and room for `inbound` identifiers when
-they are needed for the first time, and for more identifiers than that at once.
+nothing is allocated, but for the code of ram_seldom.py and ram_room.py and room for `inbound`
+identifiers when they are needed for the first time, and for more identifiers than that at once.
 """
 
 import io
@@ -29,8 +29,6 @@ _RELEASED = const(0x08)
 _HELD = const(0x10)
 _AGAIN = const(0x18)
 
-_CHUNK = const(32)  # bytes that are moved at once
-
 
 class RAMStore:
     """Messages in RAM until they are acknowledged: redelivery over reconnects.
@@ -38,7 +36,7 @@ class RAMStore:
     size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
-    window: most messages, 1 at least; 11 to 19 bytes each. 0 for one per 96 bytes of size, 32
+    window: most messages, 1 at least; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
         first one on; more of them take from the heap.
@@ -55,8 +53,8 @@ class RAMStore:
 
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
-        seldom = __import__("umqtt_min.ram_seldom", None, None, (name,))
-        setattr(RAMStore, name, getattr(seldom, name))
+        place = "umqtt_min.ram_room" if name == "_close_up" else "umqtt_min.ram_seldom"
+        setattr(RAMStore, name, getattr(__import__(place, None, None, (name,)), name))
         return getattr(self, name)
 
     def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
@@ -78,7 +76,6 @@ class RAMStore:
         self._block.write(b"\0")
         self._two = bytearray(2)
         self._one = bytearray(1)
-        self._chunk = bytearray(_CHUNK)
         self._table(window or min(1024, max(32, size // 96)))
         self.seq = self.low = self._first = 1
         self.last_pid = self.sent = self.live = self.held = self.confirmed = 0
@@ -106,11 +103,6 @@ class RAMStore:
         if not self.boot:
             self.boot = 1
             self.epoch = os.urandom(8)
-
-    def close(self):
-        """What was stored stays until the object is collected."""
-        self._opened = False
-        self._stop = 0
 
     @property
     def free(self):
@@ -306,7 +298,11 @@ class RAMStore:
             return True
         if self.live == self._slots or self._used + n > self._size:
             return False
-        return self._close_up() and self._place(n)
+        start = self._places[self._head]
+        if self._count == self.live and not 0 < start < self._end:
+            return False  # there are no gaps
+        self._close_up()
+        return self._place(n)
 
     def _place(self, n):
         """Whether n bytes in one piece are free behind the newest message: from _end on."""
@@ -320,51 +316,3 @@ class RAMStore:
             self._end = 0
             self._stop = start
         return self._end + n <= self._stop
-
-    def _close_up(self):
-        """Move the messages together, oldest first; False if that gives nothing."""
-        i = self._head
-        start = self._places[i]
-        n = self._count
-        if start < self._end:  # in one row: to the beginning of the block
-            if not start and n == self.live:
-                return False
-            start = 0
-        elif n == self.live:
-            return False
-        self._end = start
-        self._count = 0
-        while n:
-            n -= 1
-            if self._states[i]:
-                self._keep(i)
-            i = (i + 1) % self._slots
-        return True
-
-    def _keep(self, i):
-        """Move a message, and what its slot says, behind those that were moved before."""
-        n = self._lengths[i]
-        if self._end + n > self._size:
-            self._end = 0
-        self._move(self._places[i], self._end, n)
-        n = (self._head + self._count) % self._slots
-        self._seqs[n] = self._seqs[i]
-        self._states[n] = self._states[i]
-        self._lengths[n] = self._lengths[i]
-        self._places[n] = self._end
-        if self._born:
-            self._born[n] = self._born[i]
-        self._end += self._lengths[i]
-        self._count += 1
-
-    def _move(self, place, to, n):
-        """Copy n bytes within the block, downwards or to where nothing is."""
-        while n and place != to:
-            part = self._chunk if n >= _CHUNK else self._one
-            self._block.seek(place)
-            self._block.readinto(part)
-            self._block.seek(to)
-            self._block.write(part)
-            place += len(part)
-            to += len(part)
-            n -= len(part)

@@ -1,5 +1,5 @@
-"""What few programs ask of a RAMStore: the age of messages, the latest only, holding them for a
-confirmation, incoming QoS 2. Plain functions, whose first argument is the store.
+"""What few programs ask of a RAMStore: closing it, the age of messages, the latest only, holding
+them for a confirmation, incoming QoS 2. Plain functions, whose first argument is the store.
 
 Knows: the slots of ram.py.  Must not know: packets.
 Loaded by the store when one of them is first called.
@@ -14,6 +14,12 @@ _LIVE = const(0x80)
 _STATE = const(0x18)
 _HELD = const(0x10)
 _AGAIN = const(0x18)
+
+
+def close(self):
+    """What was stored stays until the object is collected."""
+    self._opened = False
+    self._stop = 0
 
 
 def expire(self):

@@ -10,17 +10,24 @@ import sys
 from micropython import const
 
 _LOST_SESSIONS = const(11)  # as in counters.py
+_HOPELESS = const(3)  # connections in a row
 
 
 def begin(client, clean_session, end, login):
     """The part of connect() that a session has; login(): see connect.py."""
+    if sys.implementation.name == "micropython":
+        del sys.modules[__name__], sys.modules["umqtt_min"].resume
     session = client._session
-    if not clean_session and session.hopeless():
+    # Some brokers close on a PUBREL whose message they have completed, instead of answering
+    # it [MQTT-4.3.3-2], and would do so for ever.
+    if not clean_session and session._vain + session._owed >= _HOPELESS:
         login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
         client.disconnect()
         client._busy = 1
-        session.forget()
-    session.resume(login(client, clean_session, end))
+        session._owed = False
+        session._vain = -1  # all is sent as new after CONNACK
+    resume(session, client, login(client, clean_session, end))
+    session.pump()
 
 
 def session_key(client):
@@ -30,10 +37,9 @@ def session_key(client):
     return h.digest()[:8]
 
 
-def resume(session, client, store, fresh):
-    """See Session.resume."""
-    if sys.implementation.name == "micropython" and sys.modules.pop("umqtt_min.resume", None):
-        delattr(sys.modules["umqtt_min"], "resume")
+def resume(session, client, fresh):
+    """CONNACK is in. fresh: the broker has no session, or must not have one."""
+    store = session._store
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
         if store.live:

@@ -32,7 +32,6 @@ _LITTLE = const(4)  # as in client.py
 _HELD = const(2)  # as in store.py
 _CALLBACK = const(2)  # as in client.py
 _BODY = const(5)  # as in wire.py
-_HOPELESS = const(3)  # connections in a row
 
 
 def _begin_session(self, window):
@@ -79,26 +78,6 @@ class Session:
         backlog = __import__("umqtt_min.backlog", None, None, (name,))
         setattr(Session, name, getattr(backlog, name))
         return getattr(self, name)
-
-    def resume(self, fresh):
-        """CONNACK is in. fresh: the broker has no session, or must not have one."""
-        from .resume import resume
-
-        resume(self, self._client, self._store, fresh)
-        self.pump()
-
-    def hopeless(self):
-        """True if the broker will not take this session up again.
-
-        Some close on a PUBREL whose message they have completed, instead of answering
-        it [MQTT-4.3.3-2], and would do so for ever.
-        """
-        return self._vain + self._owed >= _HOPELESS
-
-    def forget(self):
-        """The broker was made to forget the session: all is sent as new after CONNACK."""
-        self._owed = False
-        self._vain = -1
 
     # Sending
 
