@@ -187,12 +187,30 @@ def test_spark_reads_the_tables(spark, audited):
 
 
 def test_an_audit_is_replaced_by_the_next(spark, tmp_path):
+    """The second one is of a client with a long id and of a broker's bytes that are missing."""
     from umqtt_pipeline.audit import run
 
-    for name in ("one", "two"):
-        talk = kit.Talk().open().client(kit.connect(name))
+    for name in ("one", "y" * 300):
+        talk = kit.Talk().open().client(kit.connect(name)).broker(kit.connack())
+        talk.seq[1] += 7
+        talk.broker(kit.publish("a", b"1")).wait(2).client(kit.PINGREQ)
         run.build(spark, [kit.pcap(tmp_path / "t.pcap", talk.wrapped())], tmp_path / "out")
-        assert [r["client_id"] for r in rows(tmp_path / "out", "packets")] == [name]
+        assert [r["client_id"] for r in rows(tmp_path / "out", "packets")][0] == name
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "y … y" in text and "(300 characters)" in text and "y" * 99 not in text
+    assert text.count('<td class="bad">7</td>') == 2  # of the broker and of the device
+
+
+def test_a_capture_is_counted_once(tmp_path):
+    from umqtt_pipeline.audit import run
+
+    path = kit.pcap(tmp_path / "t.pcap", kit.Talk().open().wrapped())
+    (tmp_path / "link.pcap").symlink_to(path)
+    other = kit.pcap(tmp_path / "other.pcap", kit.Talk().open().wrapped())
+    for again, said in ((path, "given twice"), (tmp_path / "link.pcap", f"same file as {path}")):
+        with pytest.raises(run.Refused, match=said):
+            run.check([path, tmp_path / "none", other, again], tmp_path / "out")
+    run.check([path, tmp_path / "none", other], tmp_path / "out")
 
 
 def test_bad_input_is_said_with_status_2(tmp_path):

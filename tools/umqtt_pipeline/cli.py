@@ -351,8 +351,11 @@ def report(tables, out):
 @click.option("--cores", default=None, type=click.IntRange(1), help="without: all there are")
 @_with_spark
 def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
-    """Decode captured traffic (pcap and pcapng, also packed as .gz): packets, exchanges,
-    violations, a report."""
+    """Decode captured traffic: tables of packets, exchanges and violations, and a report.
+
+    CAPTURES are files of pcap or pcapng, each of them also packed by gzip (.gz). One that cannot
+    be read is said and left out; if none can, one is given twice, or OUT holds other things, the
+    exit status is 2."""
     from .audit import run
 
     try:

@@ -29,7 +29,8 @@ PAGE = """<!doctype html>
  th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
  th:first-child, td:first-child, .l { text-align: left } .bad { color: #b00; font-weight: 600 }
  td { white-space: nowrap }
- td.l { white-space: normal; overflow-wrap: anywhere } img { max-width: 100% }
+ td.l { white-space: normal; overflow-wrap: anywhere; min-width: 9em; unicode-bidi: isolate }
+ th.k, td.k { text-align: left } img { max-width: 100% }
 </style>
 <h1>Wire audit</h1>
 <p>Files: {{ files|length }}. {{ "{:,}".format(frames) }} frames,
@@ -44,10 +45,13 @@ PAGE = """<!doctype html>
 <td class="{{ kind }}">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>{% endif %}{% endfor %}
 <h2>Files</h2><table><tr><th>file</th><th>frames</th><th>TCP segments</th><th>first (UTC)</th>
 <th>seconds</th></tr>
-{% for f in files %}<tr><td>{{ f.file }}</td><td>{{ "{:,}".format(f.frames) }}</td>
+{% for f in files %}<tr><td class="l">{{ f.file }}</td><td>{{ "{:,}".format(f.frames) }}</td>
 <td>{{ "{:,}".format(f.segments) }}</td><td>{{ f.start }}</td><td>{{ f.seconds }}</td></tr>
 {% endfor %}</table>
 """
+_NAMES = ("client_id", "file")
+_TEXTS = (*_NAMES, "what", "what_min")  #: lines of them are broken anywhere
+LONG = 80  #: characters of a name that are shown
 _BAD = ("unacknowledged", "reused", "violations", "lost", "refused")
 
 
@@ -76,7 +80,10 @@ def _plain(axis):
 
 def _power(value, _):
     """A tick of a scale of powers of ten."""
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
 
 
 def _log(axis):
@@ -163,20 +170,29 @@ def _cell(value):
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _short(name):
+    """A name as far as there is room for it: its beginning and its end."""
+    if len(name) <= LONG:
+        return name
+    return f"{name[: LONG - 20]} … {name[-12:]} ({len(name)} characters)"
+
+
 def _list(title, table, columns, order):
-    """(title, heads, rows), each cell with its class: l for text, bad for a bad sign; the worst
-    rows first."""
-    left = {f.name for f in table.schema if pa.types.is_string(f.type)}
+    """(title, heads, rows), each cell with its class: l for a text, k for a word, bad for a bad
+    sign; the worst rows first."""
+    left = {f.name: "l" if f.name in _TEXTS else "k"
+            for f in table.schema if pa.types.is_string(f.type)}  # fmt: skip
     if order:
         table = table.sort_by([(n, "descending") for n in order])
     if table.num_rows > SHOWN:
         title += f" ({SHOWN} of {table.num_rows:,})"
     rows = [
-        [(_cell(row[n]), "l" if n in left else "bad" if row[n] and n.endswith(_BAD) else "")
+        [(_short(_cell(row[n])) if n in _NAMES else _cell(row[n]),
+          left.get(n, "bad" if row[n] and n.endswith(_BAD) else ""))
          for n in columns]  # fmt: skip
         for row in table.slice(0, SHOWN).select(list(columns)).to_pylist()
     ]
-    return title, [(h, "l" if n in left else "") for n, h in columns.items()], rows
+    return title, [(h, left.get(n, "")) for n, h in columns.items()], rows
 
 
 def _counted(table, *by):
@@ -185,20 +201,26 @@ def _counted(table, *by):
     return table.group_by(list(by)).aggregate([([], "count_all"), *said])
 
 
+def _with_lost(table):
+    """A summary with the bytes lost of both sides."""
+    both = (pc.fill_null(table[f"{side}_lost"], 0) for side in ("client", "broker"))
+    return table.append_column("lost", pc.add(*both))
+
+
 _SUMMARY = {
     "connections": "connections", "client_packets": "packets from clients",
     "broker_packets": "to clients", "client_acknowledged": "acknowledged",
     "client_unacknowledged": "never", "client_retransmissions": "sent again",
     "client_latency_p50_ms": "latency p50 ms", "client_latency_p99_ms": "p99",
     "keep_alive_violations": "keep alive broken", "protocol_violations": "other violations",
-    "client_lost": "bytes lost",
+    "lost": "bytes lost",
 }  # fmt: skip
 
 
 def _lists(root):
     violations = _read(root, "violations", ["statement", "what", "sender", "client_id"])
     problems = _read(root, "problems", ["problem", "file", "frame", "client_id", "what"])
-    devices, brokers = _read(root, "devices"), _read(root, "brokers")
+    devices, brokers = (_with_lost(_read(root, name)) for name in ("devices", "brokers"))
     worst = ["protocol_violations", "keep_alive_violations", "client_unacknowledged",
              "client_packets"]  # fmt: skip
     return [
@@ -221,12 +243,12 @@ def _lists(root):
 
 def _files(facts):
     for f in facts["files"]:
+        f["file"] = _short(Path(f["file"]).name)
         if f["first"] is None:
             f["start"], f["seconds"] = "", ""
             continue
         f["start"] = datetime.fromtimestamp(f["first"] / 1e9, timezone.utc).strftime("%F %T")
         f["seconds"] = f"{(f['last'] - f['first']) / 1e9:,.1f}"
-        f["file"] = Path(f["file"]).name
     return facts["files"]
 
 
@@ -234,8 +256,7 @@ def _rows(root, name):
     return ds.dataset(Path(root, name)).count_rows()
 
 
-#: Figures of the report: from the folder of the tables to a PNG in base64. For one thread at a
-#: time, as matplotlib is.
+#: Figures of the report: from the folder of the tables to a PNG in base64.
 FIGURES = {"over_time": over_time, "latency": latency}
 
 

@@ -46,11 +46,24 @@ def readable(paths):
     return good, bad
 
 
+def _twice(paths):
+    """Raise Refused if two of the paths lead to one file, which would be counted twice."""
+    known = {}
+    for path in paths:
+        found = os.stat(path)
+        first = known.get((found.st_dev, found.st_ino))
+        if first:
+            said = "is given twice" if path == first else f"is the same file as {first}"
+            raise Refused(f"{path}: {said}; name each capture once")
+        known[found.st_dev, found.st_ino] = path
+
+
 def check(paths, out):
-    """Raise Refused if no capture can be read or OUT is not to be written."""
+    """Raise Refused if no capture can be read, one is given twice, or OUT is not to be written."""
     good, bad = readable(paths)
     if not good:
         raise Refused("\n".join(why for _, why in bad))
+    _twice([str(p) for p in paths if os.path.exists(p)])
     out = Path(out)
     try:
         if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
@@ -221,14 +234,13 @@ class Audit:
         """Exchanges across connections, summaries, figures; then all is moved into place."""
         from . import report
 
-        # A figure is drawn here while Spark's workers make the summaries.
+        # The figures take longest: one is drawn here, the other one beside the summaries.
         with ThreadPoolExecutor(1) as pool:
-            figures = {"over_time": pool.submit(report.over_time, self.tables)}
+            over_time = pool.submit(report.over_time, self.tables)
             if self.rows.get("_pieces"):
                 self._join()
-            figures["latency"] = pool.submit(report.latency, self.tables)
-            self._summarise()
-            self.figures = {name: figure.result() for name, figure in figures.items()}
+            latency = self._summarise()
+            self.figures = {"over_time": over_time.result(), "latency": latency}
         self._place()
 
     def _join(self):
@@ -238,11 +250,15 @@ class Audit:
         joined.unpersist()
 
     def _summarise(self):
+        """Make the summaries; returns the figure of the latencies."""
+        from . import report
+
         counted = sum(self.rows.get(t, 0) for t in summaries.TABLES)
-        parts = -(-counted // SUMMED) or 1
+        parts, tables = -(-counted // SUMMED) or 1, str(self.tables)
         todo = [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
-        tables = str(self.tables)
-        _tasks(self.spark, len(todo), lambda k: work.summarise(*todo[k], tables))
+        figure, *_ = _tasks(self.spark, 1 + len(todo), lambda k: (
+            work.summarise(*todo[k - 1], tables) if k else report.latency(tables)))  # fmt: skip
+        return figure
 
     def _write(self, frame, table):
         frame.write.mode("append").parquet(str(self.tables / table))
