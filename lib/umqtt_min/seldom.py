@@ -85,7 +85,7 @@ def _forget_held(self):
     count = 0
     seq = self.low
     while seq <= self.confirmed:
-        if self._states[seq % self._span] & _STATE == _HELD:
+        if self._states[seq % self._span] & _HELD:  # asked for again or not
             self._set(seq, 0)
             count += 1
         seq += 1
