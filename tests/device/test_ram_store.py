@@ -1,4 +1,4 @@
-"""RAMStore: what only a store in RAM does; what all stores do is in test_journal.py, too.
+"""RAMStore: what only a store in RAM does; what all stores do is in test_stores.py.
 
 Knows: the Store interface, the model of journal_model.py.  Must not know: slots and places.
 """
@@ -9,33 +9,17 @@ import journal_model as jm
 from harness import raises
 from nor import Random
 from quiet_flash import Flash
+from store_kit import body, full
 from umqtt_min.full import DROP_OLDEST, LATEST, RAISE, JournalFull
 from umqtt_min.ram import RAMStore
 
-QUEUED, RELEASED, HELD, AGAIN = 0, 1, 2, 3
+QUEUED = 0
 
 
 def opened(*args, **options):
     store = RAMStore(*args, **options)
     store.open()
     return store
-
-
-def body(store, seq):
-    n = store.find(seq)
-    buf = bytearray(n)
-    store.read(0, buf, n)
-    return bytes(buf)
-
-
-def fill(store, payload=bytes(20)):
-    """Put until it is refused; how many went in."""
-    for n in range(10000):
-        try:
-            store.put(n + 1, 2, b"t", payload)
-        except JournalFull:
-            return n
-    raise AssertionError("it is never full")
 
 
 def compare(store, model):
@@ -126,10 +110,10 @@ def test_all_of_the_block_can_be_used():
 
 def test_what_is_acknowledged_in_the_middle_makes_room():
     store = opened(1000)
-    n = fill(store)
+    n = full(store, bytes(20))
     for seq in range(2, n + 1):
         store.done(seq)
-    assert fill(store) >= n - 2
+    assert full(store, bytes(20)) >= n - 2
     assert body(store, 1) == b"\x00\x01t\x00\x01" + bytes(20)
     assert jm.walk(store)[0] == 1 and len(jm.walk(store)) == store.live
 
@@ -143,15 +127,6 @@ def test_latest_of_each_topic_though_one_is_never_sent_again():
     assert store.live == 3 and store.dropped == 998
     assert [body(store, seq)[2:] for seq in jm.walk(store)] == [
         b"rare\x00\x01once", b"b\x00\x02499", b"longer\x00\x03499"]
-
-
-def test_latest_leaves_alone_what_may_have_been_sent():
-    store = opened(policy=LATEST)
-    for i in range(3):
-        store.mark(store.put(i + 1, 2, b"a", b""))
-    store.put(4, 2, b"a", b"")
-    store.put(5, 2, b"a", b"")
-    assert jm.walk(store) == [1, 2, 3, 5] and store.dropped == 1
 
 
 def test_messages_that_are_too_old_are_dropped_and_counted():
@@ -172,43 +147,11 @@ def test_messages_that_are_too_old_are_dropped_and_counted():
     assert store.live == 0 and store.seq == 16
 
 
-def test_held_messages_are_asked_for_again():
-    store = opened(hold=True)
-    for i in range(4):
-        store.put(10 + i, 2, b"t", b"")
-        store.done(i + 1)
-    assert store.next(0) == 0 and store.held == 4
-    assert store.again(2, 3) == 2 and store.held == 2
-    assert jm.walk(store) == [2, 3]
-    store.find(2)
-    assert store.state == AGAIN
-    store.sending(2)
-    store.find(2)
-    assert store.state == QUEUED
-    store.done(2)
-    assert store.held == 3
-    assert store.confirm(3) == 3 and store.low == 4, "asked for again or not"
-    assert store.confirm(3) == 0
-
-
-def test_a_new_session_queues_what_is_not_held():
-    store = opened(hold=True)
-    for i in range(3):
-        store.put(10 + i, 4, b"t", b"")
-    store.mark(3)
-    store.rec(2)
-    store.done(1)
-    store.in_add(5)
-    store.session(b"other")
-    assert [store.find(seq) and store.state for seq in (1, 2, 3)] == [HELD, QUEUED, QUEUED]
-    assert store.sent == 0 and not store.in_has(5) and store.key == b"other"
-
-
 def test_the_window_limits_how_many_messages():
     store = opened(16384, window=16)
-    assert fill(store, b"") == 16
+    assert full(store, b"") == 16
     store.done(5)
-    assert fill(store, b"") == 1
+    assert full(store, b"") == 1
 
 
 def test_a_message_that_cannot_be_written_changes_nothing():
@@ -219,29 +162,12 @@ def test_a_message_that_cannot_be_written_changes_nothing():
     assert store.put(2, 2, b"t", b"y") == 2 and body(store, 1)[5:] == b"x"
 
 
-def test_closed_it_refuses_and_opened_again_has_all():
-    store = RAMStore()
-    raises(OSError, store.put, 1, 2, b"t", b"x")
-    store.open()
-    epoch = store.epoch
-    store.put(1, 2, b"t", b"x")
-    store.close()
-    raises(OSError, store.put, 2, 2, b"t", b"y")
-    store.open()
-    assert (store.live, store.seq, store.boot, store.epoch) == (1, 2, 1, epoch)
-    assert len(epoch) == 8 and opened().epoch != epoch
-
-
 def test_bad_arguments_are_refused_with_reasons():
     for options, text in (
         ({"size": 63}, "size"),
         ({"window": -1}, "window"),
-        ({"inbound": 0}, "inbound"),
-        ({"policy": 3}, "policy"),
-        ({"max_age": 5}, "clock"),
     ):
         assert text in str(raises(ValueError, RAMStore, **options))
-    assert "32" in str(raises(ValueError, opened().session, bytes(33)))
 
 
 def loaded_by(name, *arguments):
