@@ -155,15 +155,8 @@ def _original(m, seg, place):
     j._filled += j._up(m._length + 4)
     if j._state(seq) and j._places[seq % j._span] >> j._shift != seg:
         m._copies.append((seq % j._span, j._places[seq % j._span]))
-    elif not _is_copy(m, seq % j._span):
+    elif seq % j._span not in [index for index, _ in m._copies]:
         m._redundant = False
-
-
-def _is_copy(m, index):
-    for known, _ in m._copies:
-        if known == index:
-            return True
-    return False
 
 
 def _snapshot(m):
@@ -258,20 +251,16 @@ def _apply(j, place):
     if kind >= _PUT:
         _apply_put(j, place)
     elif kind == _SESSION:
-        _apply_session(j, place)
+        key = bytearray(min(j._word(place + 1), _MAX_KEY))
+        j._read_window(place + 3, key, len(key))
+        j.key = bytes(key)
+        j._renew()
     elif kind == _SETTLE:
         j.boot = max(j.boot, get4(j._back, i + 9))
         if j._word(place + 1) > _SETTLED - _LONG + 4:
             _apply(j, place + _SETTLED)
     else:
         _apply_short(j, kind, get4(j._back, i + 1))
-
-
-def _apply_session(j, place):
-    key = bytearray(min(j._word(place + 1), _MAX_KEY))
-    j._read_window(place + 3, key, len(key))
-    j.key = bytes(key)
-    j._renew()
 
 
 def _apply_put(j, place):
@@ -287,16 +276,11 @@ def _apply_put(j, place):
     if seq == j.seq - 1:
         i = place + 9 + j._word(place + 7)
         j.last_pid = j._word(i)
-    _add(j, seq, _LIVE | kind)
-
-
-def _add(j, seq, state):
-    if state & _STATE == _HELD and seq <= j.confirmed:
+    if kind & _STATE == _HELD and seq <= j.confirmed:
         return
-    j._states[seq % j._span] = state
+    j._states[seq % j._span] = _LIVE | kind
     j.live += 1
-    j.held += state & _STATE == _HELD
-    place = j._places[seq % j._span]
+    j.held += kind & _STATE == _HELD
     j._count_in(place, j._word(place + 1) + _LONG)
     j.low = min(j.low, seq)
     j._first = j.low

@@ -85,7 +85,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     _buffers(j)
     j._span = window or min(1024, max(32, size * count // 96))
     # Of each record: two bytes are enough for a region of 64 KiB.
-    j._places = array("I" if size * count > 65536 else "H", [0] * j._span)
+    j._places = array("I" if size * count > 65536 else "H", range(j._span))  # from no list
     j._states = bytearray(j._span)
     j._born = array("I", bytes(4 * j._span)) if max_age else None
     j._inbound = bytearray(2 * inbound)

@@ -66,9 +66,13 @@ def load():
     _names["copy"] = copy
 
 
-def connect(host, port, name):
-    # There is a journal, as on any board but a new one: its replay is loaded, too.
+def _make():
     store = plain._names["store"](_names["flash"])
     store.open()
     store.close()
+
+
+def connect(host, port, name):
+    # There is a journal, as on any board but a new one: its replay is loaded, too.
+    _make()
     return plain.connect(host, port, name, plain._names["store"](_names["flash"]), buffer_size=512)
