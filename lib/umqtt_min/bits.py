@@ -65,8 +65,7 @@ else:
         b"\x61\xcb\xb0\xc2\x64\x9b\xd4\xd2\xd3\x86\x78\xe2\x0a\xa0\x1c\xf2\xbd\xbd"))  # fmt: skip
     _scope: dict = {"micropython": micropython, "_TABLE": _table}
     try:
-        for function in _SOURCE.split("\n\n"):  # less to be parsed at once
-            exec(function, _scope)
+        exec(_SOURCE, _scope)
         crc, copy, same = _scope["crc"], _scope["copy"], _scope["same"]
     except SyntaxError:  # no native code emitter in this port
         from .bits_plain import copy, crc, same

@@ -247,7 +247,7 @@ class Journal(Log):
                 self._first = seq
             return
         self.live -= 1
-        self._capacity = self._limit_live
+        self._capacity = self._most
         state = self._places[seq % self._span]
         seq = -_LONG - self._word(state + 1)
         self._count_in(state, seq)

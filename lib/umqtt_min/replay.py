@@ -7,6 +7,7 @@ Must not know: which segments are in the log (scan.py), what is written after a 
 
 from micropython import const
 
+from .log import copy
 from .scan import get4
 
 _NOWHERE = const(0x3FFFFFFF)  # as in log.py
@@ -40,7 +41,7 @@ def replay(m, seg):
     order = []
     while not order or order[-1] != seg:
         order.append(seg)
-        _collect(m, seg)
+        collect(m, seg)
         seg = j._oldest(j._serials[seg]) if j._serials[seg] < max(j._serials) else seg
     _next_jump(m, 0)
     for seg in order:
@@ -56,10 +57,10 @@ def replay(m, seg):
 
 def _segment(m, seg):
     j = m.j
-    off = m._load(seg)
+    off = m.load(seg)
     start = _position(m, j._serials[seg], 0)
-    if start + off < m._resume:
-        off = m._resume - start
+    if start + off < m.resume:
+        off = m.resume - start
         if off >= j.medium.size:
             m._void.append(seg)
             return
@@ -74,7 +75,7 @@ def _segment(m, seg):
     before = m._now
     while off < j.medium.size:
         off = _step(m, seg, start, off)
-    if m._now == before and m._resume >= start + j.medium.size:
+    if m._now == before and m.resume >= start + j.medium.size:
         m._void.append(seg)
 
 
@@ -85,20 +86,20 @@ def _step(m, seg, start, off):
         return _leap(m, seg, start)
     n = m._valid(seg, off)
     if n > 0:
-        _accept(m, seg, off, n)
+        accept(m, seg, off, n)
         return j._up(off + n)
     m._end = off
     limit = min(j._end, m._from - start)
     to = m._resync(seg, off + 1, limit)
-    _count_skipped(m, seg, off, to)
+    _skip(m, seg, off, to)
     return j.medium.size if to >= j._end else to
 
 
 def _leap(m, seg, start):
     j = m.j
-    m._resume = m._to
-    _next_jump(m, m._to)
-    off = m._resume - start
+    m.resume = m.to
+    _next_jump(m, m.to)
+    off = m.resume - start
     if off >= j.medium.size:
         return off
     return _after_mark(m, seg, off)
@@ -113,33 +114,33 @@ def _after_mark(m, seg, off):
     return off
 
 
-def _count_skipped(m, seg, off, to):
+def _skip(m, seg, off, to):
     j = m.j
     while off < to and not j.medium.opaque:
         j.skipped += m._byte(seg, off) != 255
         off += 1
 
 
-def _accept(m, seg, off, n):
+def accept(m, seg, off, n):
     j = m.j
-    place = m._place = (seg << j._shift) + off
+    place = m.place = (seg << j._shift) + off
     i = j._window(place)
     settle = j._back[i] == _SETTLE
     if settle:
         m._serial = get4(j._back, i + 3)
         m._off = j._back[i + 7] << 8 | j._back[i + 8]
-        m._place += _SETTLED
-        m._length = n - _SETTLED - 4
+        m.place += _SETTLED
+        m.size = n - _SETTLED - 4
     else:
         m._serial = j._serials[seg]
         m._off = off
-        m._length = n - 4
+        m.size = n - 4
     m._end = j._up(off + n)
     m._now = _position(m, j._serials[seg], off)
     if settle and (off == m._first or m._before[:2] == (m._serial, m._off)):
-        m._before = (m._serial, m._off, m._place, m._length)
-    elif m._length:
-        _original(m, seg, m._place)
+        m._before = (m._serial, m._off, m.place, m.size)
+    elif m.size:
+        _original(m, seg, m.place)
     _apply(j, place)
 
 
@@ -152,7 +153,7 @@ def _original(m, seg, place):
         m._redundant = False
         return
     seq = get4(j._back, i + 3)
-    j._filled += j._up(m._length + 4)
+    j._filled += j._up(m.size + 4)
     if j._state(seq) and j._places[seq % j._span] >> j._shift != seg:
         m._copies.append((seq % j._span, j._places[seq % j._span]))
     elif seq % j._span not in [index for index, _ in m._copies]:
@@ -163,17 +164,14 @@ def _snapshot(m):
     """Take over what the header just loaded says."""
     j = m.j
     back = j._back
-    j.boot = max(j.boot, get4(back, 24))
-    seq = get4(back, 28)
-    j.sent = get4(back, 32)
+    _, tail, boot, seq, j.sent, confirmed = m._state
+    j.boot = max(j.boot, boot)
     j.last_pid = back[40] << 8 | back[41]
     j.key = bytes(back[_HEADER : _HEADER + back[42]])
-    j.confirmed = max(j.confirmed, get4(back, 36))
-    j._count = 0
-    at = _HEADER + back[42]
-    for i in range(back[43]):
-        j._in_add(back[at + 2 * i] << 8 | back[at + 2 * i + 1])
-    j._tail = max(j._tail, get4(back, 20))
+    j.confirmed = max(j.confirmed, confirmed)
+    j._count = min(back[43], len(j._inbound) // 2)
+    copy(j._inbound, 0, back, _HEADER + back[42], 2 * j._count)
+    j._tail = max(j._tail, tail)
     _raise_seq(j, seq)
     if j.held:
         j._forget_held()
@@ -197,18 +195,18 @@ def _candidate(m, seg, off):
     j = m.j
     off = (off // j._page + 1) * j._page
     while off < j._end:
-        if m._byte(seg, off) == _MARK and m._is_settle(seg, off + j._up(1)):
+        if m._byte(seg, off) == _MARK and m._settles(seg, off + j._up(1)):
             return off
         off += j._page
     return 0
 
 
-def _collect(m, seg):
+def collect(m, seg):
     """Note the SETTLE records of a segment whose header was just loaded."""
     j = m.j
-    off = m._load(seg)
+    off = m.load(seg)
     serial = j._serials[seg]
-    if m._is_settle(seg, off):
+    if m._settles(seg, off):
         _jump(m, seg, off, _position(m, serial, off))
     off = _candidate(m, seg, off)
     while off:
@@ -232,13 +230,13 @@ def _position(m, serial, off):
 
 
 def _next_jump(m, at):
-    m._from = m._to = _NOWHERE
+    m._from = m.to = _NOWHERE
     jumps = m._jumps
     for i in range(0, len(jumps), 2):
         if jumps[i + 1] > at:
-            if jumps[i] < m._from or jumps[i] == m._from and jumps[i + 1] > m._to:
+            if jumps[i] < m._from or jumps[i] == m._from and jumps[i + 1] > m.to:
                 m._from = jumps[i]
-                m._to = jumps[i + 1]
+                m.to = jumps[i + 1]
 
 
 # What a record says, applied to the index.

@@ -8,7 +8,7 @@ A mount begins here. Its parts are loaded one after the other, not to be there a
 import gc
 import sys
 from array import array
-from struct import pack_into
+from struct import pack_into, unpack_from
 
 from micropython import const
 
@@ -31,20 +31,19 @@ _LONG = const(7)
 
 def mount(j):
     """Replay the medium, settle it, leave the journal ready to append; closed if that fails."""
-    mounted = False
     try:
-        if hasattr(j.medium, "open"):
-            j.medium.open()
-        _part("setup", "clear", j)
         _mount(j)
-        mounted = True
+    except BaseException:
+        j._head = -1
+        raise
     finally:
-        if not mounted:
-            j._head = -1
         _unload("scan")
 
 
 def _mount(j):
+    if hasattr(j.medium, "open"):
+        j.medium.open()
+    _part("setup", "clear", j)
     if j.hold or j._born or j._policy == _LATEST:
         from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
     m = Scan(j)
@@ -95,7 +94,7 @@ class Scan:
         self._base = 0  # serial of the log's first segment
         # The last accepted record: its position, and what of it must be carried over.
         self._serial = self._off = 0
-        self._place = self._length = 0
+        self.place = self.size = 0
         # Segments that count no more, and whether that is so of the newest one: it holds
         # nothing but copies, which a reclaim was making of messages in older segments.
         self._void = []
@@ -104,11 +103,12 @@ class Scan:
         self._bytes = None  # what to carry over, if the medium will not have it any more
         self._before = None  # what to carry over if the newest segment does not count
         self._jumps = array("I")  # pairs: from where, to where
-        self._from = self._to = _NOWHERE  # the next jump
-        self._resume = 0
+        self._from = self.to = _NOWHERE  # the next jump
+        self.resume = 0
         self._landing = 0  # position of the SETTLE record last jumped to
         self._now = 0  # position of the last accepted record
         self._first = 0  # offset of a segment's first record
+        self._state: tuple = ()  # numbers of the header last loaded
 
     def _at(self, seg, off):
         """As the journal's _window."""
@@ -120,7 +120,7 @@ class Scan:
 
     # Records.
 
-    def _load(self, seg):
+    def load(self, seg):
         """Read a header into _back and its check value into _seed; offset of the first
         record, 0 if this is no header of this kind of journal."""
         j = self.j
@@ -136,9 +136,10 @@ class Scan:
         crc(j._crc, back, 0, n)
         if not same(j._crc, 0, back, n, 4):
             return 0
-        for i in range(16, 40, 4):
-            if get4(back, i) < 0:
-                return 0
+        # Serial, tail, boot, next sequence number, sent, confirmed.
+        self._state = unpack_from(">6I", back, 16)
+        if max(self._state) >> 30:
+            return 0
         j._seed(back, n)
         return j._up(n + 4)
 
@@ -178,7 +179,7 @@ class Scan:
     def _resync(self, seg, off, limit):
         """The next place from off on where a valid record begins, limit if there is none."""
         j = self.j
-        last = self._last_byte(seg)
+        last = self._last(seg)
         off = j._up(off)
         while off < limit and off < last:
             if self._valid(seg, off) > 0:
@@ -186,7 +187,7 @@ class Scan:
             off += j._align
         return limit
 
-    def _last_byte(self, seg):
+    def _last(self, seg):
         """Offset behind the last byte that is not blank."""
         j = self.j
         off = j.medium.size
@@ -202,7 +203,7 @@ class Scan:
             i -= 1
         return off
 
-    def _is_settle(self, seg, off):
+    def _settles(self, seg, off):
         j = self.j
         if off >= j._end or self._byte(seg, off) != _SETTLE:
             return False
@@ -222,8 +223,8 @@ class Scan:
                 self._husk = max(self._husk, -serial)
             elif serial > newest:
                 newest = serial
-                j.epoch = bytes(j._back[8:16]) if self._load(seg) else b""
-        tail = self._drop_strangers()
+                j.epoch = bytes(j._back[8:16]) if self.load(seg) else b""
+        tail = self._strangers()
         for seg in range(j.medium.count):
             if j._serials[seg] < tail:
                 j._serials[seg] = 0
@@ -234,11 +235,11 @@ class Scan:
         """Serial of a segment; negative if nothing valid is behind its header, 0 if none."""
         j = self.j
         try:
-            off = self._load(seg)
-            serial = get4(j._back, 16)
+            off = self.load(seg)
             if not off:
                 j.skipped += self._litter(seg)
                 return 0
+            serial = self._state[0]
             if self._valid(seg, off) > 0 or self._resync(seg, off, j._end) < j._end:
                 j._serials[seg] = serial
                 return serial
@@ -247,15 +248,15 @@ class Scan:
             return 0
         return -serial
 
-    def _drop_strangers(self):
+    def _strangers(self):
         """Forget segments of another epoch; the highest tail that a header names."""
         j = self.j
         tail = 0
         for seg in range(j.medium.count):
             if j._serials[seg]:
-                self._load(seg)
+                self.load(seg)
                 if bytes(j._back[8:16]) == j.epoch:
-                    tail = max(tail, get4(j._back, 20))
+                    tail = max(tail, self._state[1])
                 else:
                     j._serials[seg] = 0
         return tail

@@ -40,19 +40,19 @@ def _make_free(j):
             break
 
 
-def _give_up_copies(m):
+def _give_up(m):
     """The newest segment holds nothing but copies: go back to the originals. If no other
     segment is free it is erased at once. Where it settles something in an older segment
     that is the last resort: a cut in the erase leaves that to be settled again."""
     j = m.j
     m._void.append(j._head)
-    m._serial, m._off, m._place, m._length = m._before
+    m._serial, m._off, m.place, m.size = m._before
     for index, place in m._copies:
         j._moved(index, place, j._up(j._word(place + 1) + _LONG))
     if not j._free():
-        m._bytes = bytearray(m._length)
-        j._body = m._place
-        j.read(0, m._bytes, m._length)
+        m._bytes = bytearray(m.size)
+        j._body = m.place
+        j.read(0, m._bytes, m.size)
         j._serials[j._head] = 0
 
 
@@ -63,7 +63,7 @@ def _format(m):
     j._tail = 0
     m._serial = m._off = 0
     j.boot = 1
-    _recover_in_new(m)
+    _in_new(m)
     j._tail = j._serial
 
 
@@ -77,16 +77,16 @@ def _settle(m):
     # Which pages are untouched cannot be told for sure: where none may be programmed twice
     # there is no going on in this segment.
     at = 0 if j.medium.once or m._husk or crowded else _fresh_page(m)
-    size = j._up(1) + _SETTLED + m._length + 4
+    size = j._up(1) + _SETTLED + m.size + 4
     if not at or at + size > j._end:
-        _recover_in_new(m)
+        _in_new(m)
         return
-    m._load(j._head)
+    m.load(j._head)
     if _mark_up_to(m, at):
         j._off = at + j._up(1)
         if _write_settle(m):
             return
-    _recover_in_new(m)
+    _in_new(m)
 
 
 def _fresh_page(m):
@@ -96,7 +96,7 @@ def _fresh_page(m):
     the log ends; what a visible record claims to fill may be torn further on."""
     j = m.j
     seg = j._head
-    last = max(m._end, m._last_byte(seg))
+    last = max(m._end, m._last(seg))
     last = max(last, m._end + m._extent(seg, m._end))
     off = j._page
     while off < j._end:
@@ -136,15 +136,15 @@ def _mark(m, at):
 
 def _write_settle(m):
     j = m.j
-    n = m._length
+    n = m.size
     if n and m._bytes is None:
-        kind = j._back[j._window(m._place)]
+        kind = j._back[j._window(m.place)]
     else:
         kind = m._bytes[0] if n else 0
     to = (j._head << j._shift) + j._off + _SETTLED
     j._void(m._serial, m._off, n)
     if m._bytes is None:
-        j._carry(m._place, n)
+        j._carry(m.place, n)
     else:
         j._emit(m._bytes, 0, n)
     if not j._finish(_SETTLED + n + 4):
@@ -162,16 +162,16 @@ def _relocate(m, to, n):
     j = m.j
     j._filled += n
     for i in range(j._span):
-        if j._states[i] and j._places[i] == m._place:
+        if j._states[i] and j._places[i] == m.place:
             j._moved(i, to, n)
 
 
-def _recover_in_new(m):
+def _in_new(m):
     """Settle in a new segment. If the one before held nothing but copies it is given up:
     however often a recovery is cut, it does not run out of segments."""
     j = m.j
     if m._redundant and j._oldest(0) != j._head:
-        _give_up_copies(m)
+        _give_up(m)
     while j._open_next():
         if _write_settle(m):
             return

@@ -81,7 +81,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     j._area = j._end - j._up(_FULL_HEADER + 2 * inbound) - j._up(_SHORT) - j._up(_SETTLED + 4)
     # Acknowledgements must find room also when messages fill the rest; where each takes a
     # page of its own, a segment is set aside for them.
-    j._limit_live = (count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
+    j._most = (count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
     _buffers(j)
     j._span = window or min(1024, max(32, size * count // 96))
     # Of each record: two bytes are enough for a region of 64 KiB.
@@ -116,7 +116,7 @@ def clear(j):
     j.pid = j.flags = j.state = 0
     j._count = 0  # incoming identifiers
     j._used = 0  # bytes of live records, as they fill segments
-    j._capacity = j._limit_live
+    j._capacity = j._most
     j._serial = j._tail = j._off = 0
     j._head = -1
     j._seen = 0x3FFFFFFF  # the place of the first byte of _back
