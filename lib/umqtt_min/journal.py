@@ -51,8 +51,9 @@ class Journal(Log):
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
         The age of messages found at a mount begins there: flash knows no time.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
-    window: most numbers from the oldest live message to the newest, 16 to 65535; 5 bytes of
-        RAM each. 0 for one per 96 bytes of the medium, 1024 at most.
+    window: most numbers from the oldest live message to the newest, 16 to 65535; 3 bytes of
+        RAM each, 5 where the medium is larger than 64 KiB. 0 for one per 96 bytes of the
+        medium, 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that are remembered over a
         reboot, 1 to 64; what a broker keeps open beyond that is remembered until then.
     page: bytes that one program never crosses, so that a torn one spoils no more; a multiple of

@@ -156,7 +156,7 @@ def _original(m, seg, place):
     j._filled += j._up(m.size + 4)
     if j._state(seq) and j._places[seq % j._span] >> j._shift != seg:
         m._copies.append((seq % j._span, j._places[seq % j._span]))
-    elif seq % j._span not in [index for index, _ in m._copies]:
+    elif m._redundant and seq % j._span not in [index for index, _ in m._copies]:
         m._redundant = False
 
 
@@ -164,14 +164,15 @@ def _snapshot(m):
     """Take over what the header just loaded says."""
     j = m.j
     back = j._back
-    _, tail, boot, seq, j.sent, confirmed = m._state
-    j.boot = max(j.boot, boot)
+    j.boot = max(j.boot, get4(back, 24))
+    seq = get4(back, 28)
+    j.sent = get4(back, 32)
     j.last_pid = back[40] << 8 | back[41]
     j.key = bytes(back[_HEADER : _HEADER + back[42]])
-    j.confirmed = max(j.confirmed, confirmed)
+    j.confirmed = max(j.confirmed, get4(back, 36))
     j._count = min(back[43], len(j._inbound) // 2)
     copy(j._inbound, 0, back, _HEADER + back[42], 2 * j._count)
-    j._tail = max(j._tail, tail)
+    j._tail = max(j._tail, get4(back, 20))
     _raise_seq(j, seq)
     if j.held:
         j._forget_held()

@@ -8,7 +8,7 @@ A mount begins here. Its parts are loaded one after the other, not to be there a
 import gc
 import sys
 from array import array
-from struct import pack_into, unpack_from
+from struct import pack_into
 
 from micropython import const
 
@@ -108,7 +108,6 @@ class Scan:
         self._landing = 0  # position of the SETTLE record last jumped to
         self._now = 0  # position of the last accepted record
         self._first = 0  # offset of a segment's first record
-        self._state: tuple = ()  # numbers of the header last loaded
 
     def _at(self, seg, off):
         """As the journal's _window."""
@@ -136,10 +135,9 @@ class Scan:
         crc(j._crc, back, 0, n)
         if not same(j._crc, 0, back, n, 4):
             return 0
-        # Serial, tail, boot, next sequence number, sent, confirmed.
-        self._state = unpack_from(">6I", back, 16)
-        if max(self._state) >> 30:
-            return 0
+        for i in range(16, 40, 4):
+            if get4(back, i) < 0:
+                return 0
         j._seed(back, n)
         return j._up(n + 4)
 
@@ -239,7 +237,7 @@ class Scan:
             if not off:
                 j.skipped += self._litter(seg)
                 return 0
-            serial = self._state[0]
+            serial = get4(j._back, 16)
             if self._valid(seg, off) > 0 or self._resync(seg, off, j._end) < j._end:
                 j._serials[seg] = serial
                 return serial
@@ -256,7 +254,7 @@ class Scan:
             if j._serials[seg]:
                 self.load(seg)
                 if bytes(j._back[8:16]) == j.epoch:
-                    tail = max(tail, self._state[1])
+                    tail = max(tail, get4(j._back, 20))
                 else:
                     j._serials[seg] = 0
         return tail
