@@ -172,13 +172,10 @@ class Journal(Log):
         pos += self._body
         if (pos & self.medium.size - 1) + len(buf) <= self.medium.size:
             self.medium.read(pos >> self._shift, pos & self.medium.size - 1, buf)
-        else:
-            self._read_window(pos, buf, n)
-
-    def _read_window(self, place, buf, n):
+            return
         while n:
             n -= 1
-            buf[n] = self._back[self._window(place + n)]
+            buf[n] = self._back[self._window(pos + n)]
 
     def mark(self, seq):
         """Durable: messages up to seq may have been sent."""
@@ -273,23 +270,18 @@ class Journal(Log):
         """Make sure that a message of n bytes may be stored, by the policy."""
         if self._up(n + _SETTLED + 4) > self._area:
             self._too_large(n)
-        while not self._fits(n):
+        charge = self._area // max(1, self._area // self._up(n))
+        while True:
+            if self._used + charge <= self._capacity and (
+                    not self.live or self.seq - self.low < self._span):
+                if self._make_room(n, n):
+                    return
+                self._capacity = self._used  # no use in trying again before something is gone
             # LATEST takes little room, but one that nobody replaces holds the numbers behind it.
             if (not self.live or not self._policy
                     or self._policy == _LATEST and self.seq - self.low < self._span):
                 raise JournalFull()
             self._drop(self.low)
-
-    def _fits(self, n):
-        charge = self._area // max(1, self._area // self._up(n))
-        if self._used + charge > self._capacity:
-            return False
-        if self.seq - self.low >= self._span and self.live:
-            return False
-        if self._make_room(n, n):
-            return True
-        self._capacity = self._used  # no use in trying again before something is gone
-        return False
 
     def _drop(self, seq):
         self._note(_DONE, seq)

@@ -26,6 +26,7 @@ _SETTLE = const(0x21)
 _PUT = const(0x40)
 _MARK = const(0x2A)  # one byte, first of a page where a recovery began
 _LONG = const(7)
+_BLANK = const(255)
 _SETTLED = const(13)  # offset of the carried record in a SETTLE record
 # As in journal.py
 _LIVE = const(0x80)
@@ -91,7 +92,9 @@ def _step(m, seg, start, off):
     m._end = off
     limit = min(j._end, m._from - start)
     to = m._resync(seg, off + 1, limit)
-    _skip(m, seg, off, to)
+    while off < to and not j.medium.opaque:
+        j.skipped += m._byte(seg, off) != _BLANK
+        off += 1
     return j.medium.size if to >= j._end else to
 
 
@@ -112,13 +115,6 @@ def _after_mark(m, seg, off):
         off += j._up(1)
     m._landing = _position(m, j._serials[seg], off)
     return off
-
-
-def _skip(m, seg, off, to):
-    j = m.j
-    while off < to and not j.medium.opaque:
-        j.skipped += m._byte(seg, off) != 255
-        off += 1
 
 
 def accept(m, seg, off, n):
@@ -251,7 +247,8 @@ def _apply(j, place):
         _apply_put(j, place)
     elif kind == _SESSION:
         key = bytearray(min(j._word(place + 1), _MAX_KEY))
-        j._read_window(place + 3, key, len(key))
+        j._body = place + 3
+        j.read(0, key, len(key))
         j.key = bytes(key)
         j._renew()
     elif kind == _SETTLE:

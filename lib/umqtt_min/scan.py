@@ -73,10 +73,6 @@ def _unload(module):
         gc.collect()
 
 
-def _is_blank(buf):
-    return buf[0] == 255 and same(buf, 0, buf, 1, len(buf) - 1)
-
-
 def get4(buf, off):
     """Four bytes as a number; -1 if it is not below 2**30 (a 32-bit port would allocate)."""
     if buf[off] & 0xC0:
@@ -192,11 +188,11 @@ class Scan:
         while off > 0:
             j._seen = _NOWHERE
             self._at(seg, off - _WINDOW)
-            if not _is_blank(j._back):
+            if j._back[0] != _BLANK or not same(j._back, 0, j._back, 1, _WINDOW - 1):
                 break
             off -= _WINDOW
         i = _WINDOW
-        while off > 0 and j._back[i - 1] == 255:
+        while off > 0 and j._back[i - 1] == _BLANK:
             off -= 1
             i -= 1
         return off
@@ -269,5 +265,5 @@ class Scan:
             j._seen = _NOWHERE
             self._at(seg, off)
             for byte in j._back:
-                count += byte != 255
+                count += byte != _BLANK
         return count

@@ -26,12 +26,9 @@ def settle(m, seg):
         _format(m)
     else:
         _settle(m)
-    _make_free(m.j)
-
-
-def _make_free(j):
-    """Have as many segments free as there should be. If it was cut again and again in a
-    full journal there may be fewer: acknowledgements will make room."""
+    # As many segments are to be free as there should be. If it was cut again and again in a
+    # full journal there may be fewer: acknowledgements will make room.
+    j = m.j
     j._short = j._free() <= j.medium.spare
     for _ in range(2 * j.medium.count):
         if j._short:
@@ -149,21 +146,16 @@ def _write_settle(m):
         j._emit(m._bytes, 0, n)
     if not j._finish(_SETTLED + n + 4):
         return False
-    if kind >= _PUT:
-        _relocate(m, to, j._up(n + 4))
+    if kind >= _PUT:  # the index follows a message that was carried over
+        n = j._up(n + 4)
+        j._filled += n
+        for i in range(j._span):
+            if j._states[i] and j._places[i] == m.place:
+                j._moved(i, to, n)
     for seg in m._void:
         if seg != j._head:
             j._serials[seg] = 0
     return True
-
-
-def _relocate(m, to, n):
-    """The index follows a message that was carried over."""
-    j = m.j
-    j._filled += n
-    for i in range(j._span):
-        if j._states[i] and j._places[i] == m.place:
-            j._moved(i, to, n)
 
 
 def _in_new(m):
