@@ -8,7 +8,7 @@ ENOSPC = 28
 # What happens to a message that finds no room.
 RAISE = 0
 DROP_OLDEST = 1
-LATEST = 2  # and, full or not: a message replaces unsent ones of the same topic
+LATEST = 2  # a message replaces unsent ones of the same topic; if it is full the oldest goes
 
 
 class JournalFull(OSError):

@@ -47,7 +47,7 @@ class Journal(Log):
 
     medium: FlashMedium or FileMedium.
     hold: True keeps an acknowledged message until confirm() covers it.
-    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST.
+    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
         The age of messages found at a mount begins there: flash knows no time.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
@@ -277,9 +277,8 @@ class Journal(Log):
                 if self._make_room(n, n):
                     return
                 self._capacity = self._used  # no use in trying again before something is gone
-            # LATEST takes little room, but one that nobody replaces holds the numbers behind it.
-            if (not self.live or not self._policy
-                    or self._policy == _LATEST and self.seq - self.low < self._span):
+            # LATEST, too: one that nobody replaces holds the numbers behind it.
+            if not (self.live and self._policy):
                 raise JournalFull()
             self._drop(self.low)
 

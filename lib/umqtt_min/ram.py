@@ -286,7 +286,7 @@ class RAMStore:
         if self._born:
             self.expire()
         while not self._fits(n):
-            if self._policy != _DROP_OLDEST:
+            if not self._policy:
                 raise JournalFull()
             self._drop(self._head)
         if self._born:

@@ -166,6 +166,17 @@ def test_latest_is_not_full_when_one_topic_is_seldom_heard_of():
     assert store.dropped == 300
 
 
+def test_latest_gives_up_the_oldest_when_too_many_topics_fill_it():
+    flash = NOR(6, 1024)
+    store = flash_store(flash, policy=LATEST)
+    for i in range(100):
+        store.put(i + 1, 2, b"%02d" % i, bytes(50))
+    for view in (store, flash_store(flash, policy=LATEST)):
+        seqs = jm.walk(view)
+        assert seqs == list(range(101 - view.live, 101)) and view.live > 20
+    assert store.dropped == 100 - store.live
+
+
 def test_messages_are_young_again_after_a_reboot():
     now = [100]
     flash = NOR(6, 1024)

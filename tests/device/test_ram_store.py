@@ -129,6 +129,18 @@ def test_latest_of_each_topic_though_one_is_never_sent_again():
         b"rare\x00\x01once", b"b\x00\x02499", b"longer\x00\x03499"]
 
 
+def test_latest_gives_up_the_oldest_when_all_may_have_been_sent():
+    for size, options in ((4096, {"window": 8}), (400, {})):
+        store = opened(size, policy=LATEST, **options)
+        for i in range(100):
+            # As a client with a window of 16 marks what may have been sent.
+            store.mark(store.put(i + 1, 2, b"a", b"%050d" % i) + 15)
+        assert store.dropped == 100 - store.live > 80
+        store.session(b"")  # unsent again: the latest is enough
+        store.put(1, 2, b"a", b"latest")
+        assert store.live == 1 and body(store, store.low)[-6:] == b"latest"
+
+
 def test_messages_that_are_too_old_are_dropped_and_counted():
     now = [100]
     store = opened(200, max_age=60, clock=lambda: now[0])
