@@ -32,6 +32,7 @@ _WHERE = {
     "session": ("_begin_session",),
     "backlog": ("flush", "confirm", "republish"),
     "publisher": ("publisher",),
+    "discard": ("discard", "stuck"),
 }  # fmt: skip
 
 
@@ -79,5 +80,5 @@ def complete():
     """Load what a subclass may call by super(), which asks no __getattr__()."""
     for name in ("subscribe", "arguments", "receive", "views", "session", "backlog", "publisher"):
         load(name)
-    for name in ("rare", "timer"):
+    for name in ("rare", "timer", "discard"):
         load(name)

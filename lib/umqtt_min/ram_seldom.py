@@ -53,6 +53,11 @@ def _same(self, place, topic):
     return True
 
 
+def drop(self, seq):
+    """A message is given up; it is in `dropped`, too."""
+    self._drop(self._slot(seq))
+
+
 def confirm(self, seq):
     """The pipeline has everything up to seq. Held messages up to it are gone, others go
     when they are done. Returns how many went."""

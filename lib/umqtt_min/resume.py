@@ -40,9 +40,14 @@ def session_key(client):
 def resume(session, client, fresh):
     """CONNACK is in. fresh: the broker has no session, or must not have one."""
     store = session._store
+    vain = 0
+    if session._count:  # the last connection left something undone
+        from .discard import ended
+
+        vain = ended(session)
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
-        if store.live:
+        if store.live and store.key:
             client._n[_LOST_SESSIONS] += 1
         store.session(key)
         session._sent = 0
@@ -56,3 +61,7 @@ def resume(session, client, fresh):
     session._vain = session._vain + 1 if session._owed else 0
     session._owed = False
     client._tx.push()  # none of them may wait for another's TCP ACK
+    if vain > 1:
+        from .discard import alone
+
+        alone(session)

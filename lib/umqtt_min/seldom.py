@@ -70,6 +70,11 @@ def _too_large(self, n):
         "once, or give the store a larger segment=" % (n, most, self.medium.size))
 
 
+def drop(self, seq):
+    """Durable: a message is given up; it is in `dropped`, too."""
+    self._drop(seq)
+
+
 def confirm(self, seq):
     """Durable: the pipeline has everything up to seq. Held messages up to it are gone,
     others go when they are done. Returns how many went."""

@@ -45,6 +45,8 @@ class Session:
     window: messages in flight at most, 1 to 255.
     """
 
+    _tried = _vainly = 0  # the oldest message, and so many connections with it in vain: discard.py
+
     def __init__(self, client, store, window):
         if not 0 < window < 256 or isinstance(store, type) or not hasattr(store, "put"):
             from .backlog import refuse

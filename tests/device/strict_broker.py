@@ -265,6 +265,9 @@ class Connection:
             p.topic, p.payload, p.qos, p.retain, p.dup, p.pid, self.session.client_id
         )
         self.broker.publishes.append(message)
+        if p.topic in self.broker.forbidden:
+            self.open = False
+            return
         if not p.qos:
             self.broker._received(message)
             return
@@ -559,6 +562,7 @@ class StrictBroker:
         self.resent_after_ack = []  # PUBLISH re-sent though its acknowledgement had been read
         self.refuse = 0  # CONNACK return code
         self.refused_filters = []
+        self.forbidden = []  # topics: a PUBLISH to one of them ends the connection
         self.held = []  # answers kept back by HOLD
         self.resume_required = True  # unacknowledged publications must be re-sent, in order
         self.unread_acks = False  # what the client has read is unknown (real sockets)

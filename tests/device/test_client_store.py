@@ -361,6 +361,13 @@ def test_a_lost_session_publishes_anew_with_dup_0_and_counts():
     assert b.client.counters.lost_sessions == 1
 
 
+def test_the_first_connection_of_a_device_has_lost_no_session():
+    b = Stored()
+    b.client.publish(b"t", b"0", qos=1, wait=False)
+    finish(b)
+    assert b.client.counters.lost_sessions == 0
+
+
 def test_an_explicit_clean_session_publishes_anew():
     """[MQTT-3.1.2-6]"""
     b = Stored()
