@@ -26,13 +26,6 @@ _RELEASED = const(1)
 _AGAIN = const(3)
 
 
-def refuse(store, window):
-    """Raise ValueError for what a session cannot be made with."""
-    if not 0 < window < 256:
-        raise ValueError("window=%r: 1 to 255" % (window,))
-    raise ValueError("store=%r: FileStore(), FlashStore() or RAMStore()" % (store,))
-
-
 def flush(client, timeout=None):
     """Wait until all publishes are acknowledged.
 
@@ -40,9 +33,9 @@ def flush(client, timeout=None):
     too short. Raises OSError when the connection ends, or is not there although
     something waits for it.
     """
+    end = time.ticks_add(time.ticks_ms(), milliseconds(client, timeout))
     if not client._session:
         return True
-    end = time.ticks_add(time.ticks_ms(), milliseconds(client, timeout))
     while True:
         if client.sock or client.inflight:  # else nothing is left to be waited for
             client.check_msg()
@@ -57,13 +50,23 @@ def flush(client, timeout=None):
 def confirm(client, seq):
     """The pipeline has made all up to sequence number `seq` durable: readings
     held for that are released. Returns how many."""
+    _check(client, seq)
     return _guarded(client, client.store.confirm, seq)
 
 
 def republish(client, first, last):
     """Send the held readings `first` to `last` once more, as new deliveries.
     Returns how many."""
+    _check(client, first, last)
     return _guarded(client, client._session._again, first, last)
+
+
+def _check(c, *numbers):
+    for n in numbers:
+        if not c._session or not isinstance(n, int):
+            from .refuse import seqs
+
+            seqs(c, n)
 
 
 def _guarded(c, f, *args):

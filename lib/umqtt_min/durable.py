@@ -29,12 +29,15 @@ class DurableInbox:
     `buffer_size`, is handled as without it: callback, identifier, PUBREC; nothing is lost.
     Messages that were stored and wait for PUBREL when the broker loses the session, or when
     connect(True) gives it up, are given to the callback: nobody sends them again.
-    Raises ValueError for the client's own store; OSError of the store.
+    Raises ValueError for a client that is connected, or its own store; OSError of the store.
     """
 
     def __init__(self, client, store):
-        if store is client.store:
-            raise ValueError("store: another one than the client's, which it would publish")
+        odd = not hasattr(client, "check_msg") or client.sock or store is client.store
+        if odd or isinstance(store, type) or not hasattr(store, "put"):
+            from .refuse import inbox
+
+            inbox(client, store)
         store.open()
         self._client = client
         self._store = store

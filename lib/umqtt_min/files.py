@@ -279,7 +279,13 @@ def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
 
     size, segment, chunk, small: see FileMedium. options: see Journal.
     """
-    if not isinstance(folder, str) or not folder:
-        raise ValueError("folder=%r: its path" % (folder,))
+    try:  # a bit is left where one is negative
+        odd = not "" < folder or (size | segment | chunk) < 0
+    except TypeError:
+        odd = True
+    if odd:
+        from .sizes import refuse_folder
+
+        refuse_folder(folder, size, segment, chunk)
     medium = FileMedium(folder, size, segment, chunk, small)
     return Journal(medium, page=getattr(medium, "chunk", 256), **options)

@@ -51,7 +51,7 @@ class Journal(Log):
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
         The age of messages found at a mount begins there: flash knows no time.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
-    window: most numbers from the oldest live message to the newest, 16 to 65535; 3 bytes of
+    window: most numbers from the oldest live message to the newest, 1 to 65535; 3 bytes of
         RAM each, 5 where the medium is larger than 64 KiB. 0 for one per 96 bytes of the
         medium, 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that are remembered over a

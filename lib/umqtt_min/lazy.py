@@ -11,6 +11,9 @@ _NAMES = {
     "FileStore": "files",
     "FlashStore": "flash",
     "RAMStore": "ram",
+    "RAISE": "full",
+    "DROP_OLDEST": "full",
+    "LATEST": "full",
     "MQTT_3_1": "legacy",
     "MQIPDP_2": "legacy",
 }

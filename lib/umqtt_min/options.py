@@ -26,7 +26,8 @@ def _string(name, s):
             raise ValueError("%s: %s" % (name, e))
 
 
-def _whole(name, value, least, most):
+def whole(name, value, least, most):
+    """Raise ValueError if that argument is no int in its range."""
     if not isinstance(value, int) or not least <= value <= most:
         raise ValueError("%s=%r: a whole number, %d to %d" % (name, value, least, most))
 
@@ -36,11 +37,11 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
     del sys.modules[__name__], sys.modules["umqtt_min"].options
     if not isinstance(self.server, (str, bytes)) or not self.server:
         raise ValueError("server=%r: a host name or an address" % (self.server,))
-    _whole("port", self.port, 1, 65535)  # 0 has become 1883 or 8883
-    _whole("keepalive", self.keepalive, 0, 65535)
-    _whole("window", window, 1, 255)
-    _whole("buffer_size", buffer_size, 64, _LARGEST)
-    _whole("max_message", self.max_message, 0, _LARGEST)
+    whole("port", self.port, 1, 65535)  # 0 has become 1883 or 8883
+    whole("keepalive", self.keepalive, 0, 65535)
+    whole("window", window, 1, 255)
+    whole("buffer_size", buffer_size, 64, _LARGEST)
+    whole("max_message", self.max_message, 0, _LARGEST)
     # Half of what ticks_diff() can tell; below a millisecond is no time at all.
     if not isinstance(timeout, (int, float)) or not 0.001 <= timeout <= 268435:
         raise ValueError("timeout=%r: seconds, more than 0 and at most 268435" % (timeout,))

@@ -17,8 +17,7 @@ from micropython import const
 
 from .full import JournalFull
 
-_DROP_OLDEST = const(1)  # as in full.py
-_LATEST = const(2)
+_LATEST = const(2)  # as in full.py
 _EIO = const(5)
 _MAX_KEY = const(32)
 
@@ -36,7 +35,7 @@ class RAMStore:
     size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
-    window: most messages, 1 at least; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
+    window: most messages, 1 to 65535; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
         first one on; more of them take from the heap.
@@ -59,12 +58,15 @@ class RAMStore:
 
     def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
                  clock=None):
-        if size < 64 or window < 0 or inbound < 1:
-            raise ValueError("size: 64 bytes at least; window and inbound: 1 at least")
-        if policy not in (0, _DROP_OLDEST, _LATEST):
-            raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
-        if max_age and not clock:
-            raise ValueError("max_age needs a clock: a function that gives seconds")
+        try:  # a bit is left where one is negative or too large
+            odd = size - 64 | inbound - 1 | window | 65535 - window | policy | _LATEST - policy
+            odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and not callable(clock)
+        except TypeError:
+            odd = True
+        if odd:
+            from .sizes import refuse_ram
+
+            refuse_ram(size, policy, window, inbound, max_age, clock)
         self._inbound = inbound
         self.hold = hold
         self._size = size

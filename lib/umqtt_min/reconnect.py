@@ -28,6 +28,10 @@ class Reconnect:
     """
 
     def __init__(self, client, subscriptions=(), first=1, most=60, stable=30, attempt=5):
+        if not hasattr(client, "check_msg"):
+            from .refuse import link
+
+            link(client)
         self.client = client
         self.subscriptions = _checked(client, subscriptions) if subscriptions else []
         names = ("first", "most", "stable", "attempt")

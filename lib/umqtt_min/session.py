@@ -49,9 +49,9 @@ class Session:
 
     def __init__(self, client, store, window):
         if not 0 < window < 256 or isinstance(store, type) or not hasattr(store, "put"):
-            from .backlog import refuse
+            from .refuse import session
 
-            refuse(store, window)
+            session(store, window)
         self._client = client
         self._store = store
         self._size = window

@@ -22,16 +22,20 @@ _SHORT = const(9)
 
 def region(m, device, segment, blocks, page):
     """The fields of m, a FlashMedium, whose others are set."""
-    if not hasattr(device, "writeblocks"):
-        from .sizes import refuse_medium
-
-        refuse_medium(device)
     first = m._first
+    try:  # a bit is left where one is negative
+        odd = (segment | first | blocks | page) < 0 or not hasattr(device, "writeblocks")
+    except TypeError:
+        odd = True
+    if odd:
+        from .sizes import refuse_device
+
+        refuse_device(device, segment, first, blocks, page)
     block = device.ioctl(5, 0)
     total = device.ioctl(4, 0)
     blocks = blocks or total - first
     m.size = segment or block
-    if first < 0 or blocks < 1 or first + blocks > total or m.size % block:
+    if blocks < 1 or first + blocks > total or m.size % block:
         from .sizes import refuse_region
 
         refuse_region(total, first, blocks, block)
@@ -48,6 +52,15 @@ def region(m, device, segment, blocks, page):
 def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max_age=0,
             clock=None):
     """The fields of j; see Journal."""
+    try:  # a bit is left where one is negative or too large
+        odd = window | 65535 - window | inbound - 1 | 64 - inbound | policy | 2 - policy | page
+        odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and not callable(clock)
+    except TypeError:
+        odd = True
+    if odd:
+        from .sizes import refuse_options
+
+        refuse_options(policy, window, inbound, page, max_age, clock)
     j.medium = medium
     j.hold = hold
     j._policy = policy
@@ -64,12 +77,10 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     while 1 << j._shift < size:
         j._shift += 1
     if (1 << j._shift != size or size > 65536 or 1 << kind != medium.page
-            or count < 3 + medium.spare or not 0 < inbound < 65
-            or page not in range(64, _WINDOW + 1, _GUARD)
-            or j._policy not in (0, 1, 2) or max_age and not clock):
+            or count < 3 + medium.spare or page not in range(64, _WINDOW + 1, _GUARD)):
         from .sizes import refuse
 
-        refuse(j, inbound, max_age and not clock)
+        refuse(j)
     j._end = size - (_GUARD if medium.page == 1 else 0)
     j._grain = max(medium.page, _GUARD)
     j._align = medium.page if medium.once else 1

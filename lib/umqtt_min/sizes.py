@@ -1,40 +1,76 @@
-"""What is wrong with the arguments of a journal, in words. Loaded when something is.
+"""What is wrong with the arguments of a store, in words. Loaded when something is.
 
-Knows: the limits that setup.py and flash.py keep to.  Must not know: records.
+Knows: the limits that ram.py, files.py and setup.py keep to.  Must not know: records.
 """
 
+from .options import whole
 
-def refuse(j, inbound, timeless):
-    """Raise ValueError for the first argument of a journal that is out of range."""
+_MOST = 0x3FFFFFFF  # what small ints hold on every port
+
+
+def refuse_ram(size, policy, window, inbound, max_age, clock):
+    """Raise ValueError for the first argument of a RAMStore that is wrong."""
+    whole("size", size, 64, _MOST)
+    whole("inbound", inbound, 1, 65535)
+    _common(policy, window, max_age, clock)
+
+
+def refuse_options(policy, window, inbound, page, max_age, clock):
+    """Raise ValueError for the first option of a journal that is wrong."""
+    whole("inbound", inbound, 1, 64)
+    whole("page", page, 0, 256)
+    _common(policy, window, max_age, clock)
+
+
+def _common(policy, window, max_age, clock):
+    whole("window", window, 0, 65535)
+    if policy not in (0, 1, 2):
+        raise ValueError("policy=%r: RAISE, DROP_OLDEST or LATEST" % (policy,))
+    if not isinstance(max_age, (int, float)) or max_age < 0:
+        raise ValueError("max_age=%r: seconds, 0 for never" % (max_age,))
+    if (max_age or clock is not None) and not callable(clock):
+        raise ValueError("clock=%r: a function that gives seconds; max_age= needs it" % (clock,))
+
+
+def refuse_folder(folder, size, segment, chunk):
+    """Raise ValueError for the first argument of a FileStore that is wrong."""
+    if not isinstance(folder, str) or not folder:
+        raise ValueError("folder=%r: its path" % (folder,))
+    whole("size", size, 0, _MOST)
+    whole("segment", segment, 0, 65536)
+    whole("chunk", chunk, 0, 240)
+
+
+def refuse(j):
+    """Raise ValueError for what is wrong with the medium of a journal."""
     medium = j.medium
-    if j._policy not in (0, 1, 2):
-        raise ValueError("policy must be RAISE, DROP_OLDEST or LATEST")
-    if timeless:
-        raise ValueError("max_age needs a clock: a function that gives seconds")
-    if not 1 <= inbound <= 64:
-        raise ValueError("inbound must be 1 to 64")
-    _power(medium.size, "the segment size", 256)
-    _power(medium.page, "the page", 1)
+    _power(medium.size, "segment", 256)
+    _power(medium.page, "page", 1)
     if medium.count < 3 + medium.spare:
         n = 3 + medium.spare
-        raise ValueError("a journal needs %d segments of %d, %d bytes; here are %d segments"
+        raise ValueError("size: a journal needs %d segments of %d, %d bytes; here are %d segments"
                          % (n, medium.size, n * medium.size, medium.count))
-    raise ValueError("the page must be a multiple of 16 from 64 to 256, not %d" % j._page)
+    raise ValueError("page=%d (chunk= of a FileStore): a multiple of 16, 64 to 256" % j._page)
 
 
-def _power(n, what, least):
+def _power(n, name, least):
     if n & n - 1 or n < least or n > 65536:
-        raise ValueError("%s must be a power of two from %d to 65536, not %d" % (what, least, n))
+        raise ValueError("%s=%d: bytes, a power of two from %d to 65536" % (name, n, least))
 
 
 def refuse_region(total, first, blocks, block):
     """Raise ValueError for blocks that the device does not have, or segments not of whole ones."""
-    if first < 0 or blocks < 1 or first + blocks > total:
-        raise ValueError("the device has %d blocks; %d from block %d on were asked for"
+    if blocks < 1 or first + blocks > total:
+        raise ValueError("the device has %d blocks; %d from first=%d on were asked for"
                          % (total, blocks, first))
-    raise ValueError("a segment is a multiple of the block size, %d" % block)
+    raise ValueError("segment: a multiple of the block size, %d" % block)
 
 
-def refuse_medium(device):
-    """Raise ValueError for what is no block device."""
-    raise ValueError("device=%r: a block device, as esp32.Partition is" % (device,))
+def refuse_device(device, segment, first, blocks, page):
+    """Raise ValueError for what is no block device, and for the first number that is wrong."""
+    if not hasattr(device, "writeblocks"):
+        raise ValueError("device=%r: a block device, as esp32.Partition is" % (device,))
+    whole("segment", segment, 0, 65536)
+    whole("first", first, 0, _MOST)
+    whole("blocks", blocks, 0, _MOST)
+    whole("page", page, 0, 256)

@@ -6,9 +6,12 @@ Knows: the client's API.  Must not know: where what is checked.
 
 from array import array
 
+import umqtt_min
 from harness import Bench, raises
+from nor import NOR
 from strict_wire import PUBACK
 from umqtt_min import MQTT_3_1, FileStore, FlashStore, MQTTClient, RAMStore
+from umqtt_min.durable import DurableInbox
 from umqtt_min.errors import ENOTCONN
 from umqtt_min.reconnect import Reconnect
 from umqtt_min.tls import context
@@ -39,6 +42,82 @@ def test_every_argument_of_the_client():
                 text = words(MQTTClient, "dev", **options)
                 assert name in text and allowed in text, (name, value, text)
                 assert repr(value) in text, (name, value, text)
+
+
+NUMBERS = (-1, "64k", None, 1.5)
+OPTIONS = (
+    ("size", NUMBERS, "whole number"),
+    ("window", NUMBERS + (65536,), "0 to 65535"),
+    ("inbound", NUMBERS + (0,), "1 to"),
+    ("policy", (3, -1, "x", None), "LATEST"),
+    ("max_age", (-1, "x", None), "seconds"),
+    ("clock", (5, "x"), "function"),
+)
+
+
+def test_every_option_of_the_stores():
+    def files(**options):
+        return FileStore("no such folder", **options)
+
+    def flash(**options):
+        return FlashStore(NOR(8, 4096), **options)
+
+    makers = ((RAMStore, ()), (files, ("segment", "chunk")),
+              (flash, ("segment", "first", "blocks", "page")))  # fmt: skip
+    for make, more in makers:
+        for name, values, allowed in OPTIONS + tuple((n, NUMBERS, "whole number") for n in more):
+            if make is flash and name == "size":
+                continue
+            for value in values:
+                text = words(make, **{name: value})
+                assert name in text and allowed in text, (make, name, value, text)
+                assert repr(value) in text, (make, name, value, text)
+        assert "clock" in words(make, max_age=5)
+    for folder in ("", None, 5, b"/mqtt"):
+        assert "folder=" in words(FileStore, folder)
+    for device in (None, 5, "mqtt"):
+        assert "device=" in words(FlashStore, device)
+    for chunk in (10, 72):
+        assert "chunk" in words(files, small=True, chunk=chunk)
+    assert "first=4" in words(flash, first=4, blocks=5)
+    assert "segment" in words(flash, segment=100)
+    assert "size" in words(files, size=4096)
+
+
+def test_the_policies_are_names_of_the_package():
+    store = RAMStore(64, policy=umqtt_min.DROP_OLDEST)
+    store.open()
+    for i in range(9):
+        store.put(1, 2, b"a", b"%059d" % i)
+    assert store.dropped == 8
+    assert (umqtt_min.RAISE, umqtt_min.DROP_OLDEST, umqtt_min.LATEST) == (0, 1, 2)
+
+
+def test_helpers_for_what_is_no_client():
+    for wrong in (None, 5, "client"):
+        assert "client=%r" % (wrong,) in words(Reconnect, wrong)
+        assert "client=%r" % (wrong,) in words(DurableInbox, wrong, RAMStore())
+    for wrong in (None, 5, "/inbox", RAMStore):
+        assert "store=" in words(DurableInbox, Bench().client, wrong)
+    own = RAMStore()
+    assert "another one" in words(DurableInbox, Bench(store=own).client, own)
+    b = Bench()
+    b.connect()
+    assert "before connect()" in words(DurableInbox, b.client, RAMStore())
+
+
+def test_what_needs_a_store_and_what_needs_a_number():
+    c = Bench().client
+    assert "store" in words(c.confirm, 1) and "store" in words(c.republish, 1, 2)
+    c = Bench(store=RAMStore(hold=True)).client
+    for wrong in ("x", None, 1.5):
+        for call, arguments in ((c.confirm, (wrong,)), (c.republish, (1, wrong))):
+            assert repr(wrong) in words(call, *arguments)
+    assert c.confirm(1) == 0
+    for store in (None, RAMStore()):
+        for wrong in ("x", -1):
+            text = words(Bench(store=store).client.flush, wrong)
+            assert "timeout=%r" % (wrong,) in text
 
 
 def test_a_store_that_is_none():

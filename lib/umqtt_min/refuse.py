@@ -1,0 +1,38 @@
+"""What is wrong with a store for a client, or a client for a helper, in words. Loaded when
+something is.
+
+Knows: what they need of each other.  Must not know: how they do it.
+"""
+
+_STORES = "FileStore(), FlashStore() or RAMStore()"
+
+
+def session(store, window):
+    """Raise ValueError for what a session cannot be made with."""
+    if not 0 < window < 256:
+        raise ValueError("window=%r: 1 to 255" % (window,))
+    raise ValueError("store=%r: %s" % (store, _STORES))
+
+
+def seqs(client, n):
+    """Raise ValueError for a client without a store, or for what is no sequence number."""
+    if not client._session:
+        raise ValueError("store=None: confirm() and republish() are for a client with a store,"
+                         " such as FileStore(folder, hold=True)")
+    raise ValueError("seq=%r: a sequence number, a whole number" % (n,))
+
+
+def inbox(client, store):
+    """Raise ValueError for what a DurableInbox cannot be made with."""
+    if not hasattr(client, "check_msg"):
+        raise ValueError("client=%r: an MQTTClient" % (client,))
+    if client.sock:
+        raise ValueError("client: it is connected; make the DurableInbox before connect()")
+    if store and store is client.store:
+        raise ValueError("store: another one than the client's, which it would publish")
+    raise ValueError("store=%r: %s" % (store, _STORES))
+
+
+def link(client):
+    """Raise ValueError for what is no client."""
+    raise ValueError("client=%r: an MQTTClient" % (client,))
