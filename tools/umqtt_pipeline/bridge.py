@@ -18,7 +18,8 @@ from pathlib import Path
 
 from . import consumers, wire
 from . import spool as spooling
-from .connection import READ_SIZE, Link, Refused, Settings
+from .connection import READ_SIZE, Link, Settings
+from .faults import Faults, Refused
 from .marks import Marks
 from .peers import Peers
 from .reserve import Reserve
@@ -34,7 +35,6 @@ MARK_SHARE = 20  #: under load there is one mark for so many messages received, 
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
-REBUFFS = 6  #: connections closed without CONNACK before any was accepted: a refusal
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
 
 
@@ -68,7 +68,8 @@ class Bridge:
         self._full = False
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
-        self._rebuffs = 0
+        where = f"{settings.host}:{settings.port}"
+        self._faults = Faults(where, settings.client_id, settings.secured, settings.wait)
 
     # -- opening ------------------------------------------------------------------------------
 
@@ -131,14 +132,7 @@ class Bridge:
             self._finish()
 
     def _lost(self, error):
-        s = self.settings
-        unheard = self._unheard and isinstance(error, wire.Closed)
-        self._rebuffs = self._rebuffs + 1 if unheard else 0
-        if self._rebuffs == REBUFFS and not self.counts["connects"]:
-            raise Refused(f"{s.host}:{s.port} closes the connection {REBUFFS} times without "
-                          "CONNACK: it refuses this login or does not speak MQTT 3.1.1")
-        what = "connection lost" if self._ready else "cannot use"
-        self._last_error = f"{what}: {s.host}:{s.port}: {error}"
+        self._last_error = self._faults.lost(error, self._unheard)
         log.warning("%s; trying again", self._last_error)
 
     def _pause(self, seconds):
@@ -281,6 +275,7 @@ class Bridge:
         if refused:
             raise Refused(f"the broker refuses the subscription to {', '.join(refused)}")
         self._ready = True
+        self._faults.ready()
         self._last_error = None
         log.info("subscribed to %s at QoS %s", ", ".join(self.settings.topics),
                  "/".join(str(c) for c in body[2:]))  # fmt: skip

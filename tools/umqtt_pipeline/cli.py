@@ -88,6 +88,7 @@ def main():
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), help="and its key")
 @click.option("--peer", "peers", multiple=True, type=click.Path(file_okay=False),
               help="spool of another bridge on the same $share subscription; several times")
+@click.option("--wait", is_flag=True, help="go on trying when the broker's name is not known yet")
 @click.option("--metrics", type=OutputFile(), help="JSON file, written each second")
 @click.option("--segment-bytes", type=click.IntRange(4096), show_default="64 MiB",
               help="a segment is closed at this length; at most a quarter of --max-spool-bytes")

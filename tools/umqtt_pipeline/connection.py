@@ -10,12 +10,9 @@ import time
 from dataclasses import dataclass
 
 from . import wire
+from .faults import Refused, Untrusted
 
 READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block
-
-
-class Refused(Exception):
-    """The broker answered and does not want this client; trying again would not help."""
 
 
 @dataclass
@@ -42,6 +39,12 @@ class Settings:
     mark_interval: float = 0.25
     backoff_max: float = 15.0
     connect_timeout: float = 10.0
+    wait: bool = False  #: go on trying also when the broker's name is not known
+
+    @property
+    def secured(self):
+        """Whether it speaks TLS."""
+        return bool(self.tls or self.ca or self.cert)
 
 
 def _secured(sock, settings):
@@ -64,6 +67,8 @@ def _secured(sock, settings):
             f"{where} is not trusted: {error.verify_message}; --ca FILE names the CA that signed "
             "its certificate, and --broker its name as the certificate has it"
         )
+    except (ssl.SSLError, ConnectionError) as error:
+        raise Untrusted(f"no TLS handshake ({error}): if the port has no TLS: no --tls, --ca")
 
 
 class Link:
@@ -74,7 +79,7 @@ class Link:
         self.sock = socket.create_connection(where, timeout=settings.connect_timeout)
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if settings.tls or settings.ca or settings.cert:
+            if settings.secured:
                 self.sock = _secured(self.sock, settings)
             self.sock.setblocking(False)
         except BaseException:

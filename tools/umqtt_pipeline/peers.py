@@ -25,6 +25,7 @@ class Peers:
         self.name = name
         self.positions = {}  #: {spool id: position up to which the marks know it}
         self.unsaved = 0  #: bytes read since the last `release`
+        self._missing = set()
 
     def _open(self):
         """(folder, id, position) of each peer that has been started once."""
@@ -32,8 +33,15 @@ class Peers:
             try:
                 key = spooling.spool_id(folder)
                 listed = spooling.segments(folder)
-            except (SpoolError, OSError):
-                continue  # not started yet
+            except (SpoolError, OSError) as error:
+                if folder not in self._missing:
+                    log.warning("peer %s: %s. Until it is there, marks do not know what it "
+                                "receives", folder, error)  # fmt: skip
+                self._missing.add(folder)
+                continue  # not started yet, or no peer at all
+            if folder in self._missing:
+                log.info("peer %s is there", folder)
+                self._missing.discard(folder)
             yield folder, key, self.positions.get(key, listed[0].base if listed else 0)
 
     def register(self):

@@ -1,0 +1,87 @@
+"""How a connection of the bridge ends, and what an operator is told: what passes is waited for, what
+only a human can mend is said and ends it."""
+
+import socket
+import ssl
+
+import pytest
+from pipeline_kit import run, spawn, wait_for
+from umqtt_pipeline import wire
+from umqtt_pipeline.faults import Faults, Refused, Untrusted
+
+
+def test_two_bridges_with_one_client_id_say_so(broker, tmp_path):
+    logs = [tmp_path / name for name in ("a.log", "b.log")]
+    for log in logs:
+        spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", log.with_suffix(".s"),
+              log=log)  # fmt: skip
+    wait_for(lambda: any("another client seems to use the client id 'umqtt-bridge'"
+                         in log.read_text() for log in logs), 60, "the reason")  # fmt: skip
+
+
+def test_a_port_without_tls_and_a_peer_that_is_not_there(broker, tmp_path):
+    done = run("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", tmp_path / "s",
+               "--tls", "--peer", "nosuch", timeout=90)  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "if the port has no TLS" in done.stderr and "peer nosuch: nosuch is not" in done.stderr
+
+
+def ends(faults, *errors, unheard=True):
+    """What is said of the last of some connections that were lost before they were in use."""
+    for error in errors:
+        said = faults.lost(error, unheard)
+    return said
+
+
+def alert():
+    error = ssl.SSLError(1, "alert")
+    error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    return error
+
+
+UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+LATER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+
+@pytest.mark.parametrize("error,times,words", [
+    (UNKNOWN, 1, "no such name; --wait"), (alert(), 1, "certificate.*--cert"),
+    (wire.ProtocolError("x"), 1, "does not speak MQTT 3.1.1: x; if it is the port for TLS"),
+    (wire.Closed("gone"), 6, "6 times without CONNACK.*or it wants TLS"),
+    (Untrusted("no TLS handshake"), 6, "h:1: no TLS handshake, 6 times"),
+])  # fmt: skip
+def test_what_another_try_does_not_mend_ends_a_bridge_that_was_never_connected(
+        error, times, words):
+    faults = Faults("h:1", "me", False)
+    if times > 1:
+        ends(faults, *[error] * (times - 1))
+        assert "h:1" in ends(faults, ConnectionRefusedError("down"))  # it counts from there
+        ends(faults, *[error] * (times - 1))
+    with pytest.raises(Refused, match=words):
+        ends(faults, error)
+    faults = Faults("h:1", "me", False)
+    faults.ready()
+    assert "connection lost" in faults.lost(wire.Closed("bye"), False)
+    assert "h:1" in ends(faults, *[error] * 10)  # it worked once: it may again
+
+
+def test_what_may_pass_is_waited_for():
+    faults = Faults("h:1", "me", True, wait=True)
+    for error in (LATER, UNKNOWN, ConnectionRefusedError("down"), TimeoutError("slow")):
+        assert str(error) in ends(faults, *[error] * 20, unheard=False)
+
+
+def test_a_client_id_that_another_uses_is_seen_by_the_third_brief_connection(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("umqtt_pipeline.faults.time.monotonic", lambda: now[0])
+    faults = Faults("h:1", "me", False)
+
+    def lived(seconds, error=None):
+        faults.ready()
+        now[0] += seconds
+        return "another client" in faults.lost(error or wire.Closed("bye"), False)
+
+    assert [lived(s) for s in (1, 1, 60, 1, 1)] == [False] * 5
+    assert lived(1) and lived(1) and not lived(1, TimeoutError("silent"))
+    assert [lived(1), lived(1)] == [False] * 2
+    ends(faults, ConnectionRefusedError("the broker is down"))
+    assert not lived(1)
