@@ -1,5 +1,5 @@
-"""How a connection of the bridge ends, and what an operator is told: what passes is waited for, what
-only a human can mend is said and ends it."""
+"""How a connection of the bridge ends, and what an operator is told: what passes is waited for,
+what only a human can mend is said and ends it."""
 
 import socket
 import ssl

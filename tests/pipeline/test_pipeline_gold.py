@@ -138,9 +138,10 @@ def test_a_plot_shows_little_more_time_than_there_is(seconds, monkeypatch):
 def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
     """Its length does not grow with the fleet; the newest events are the ones that it shows."""
     last, old = at(0), at(-7200)
-    devices = [{**dict.fromkeys(gold.DEVICES, 0), "group": "g", "device": f"d{n:04}",
-                "readings": 10, "last_received": old if n == 7 else last, "battery": 3.7,
-                "missing": 5 if n == 2999 else 0, "first_time": None, "last_time": None}
+    devices = [{**dict.fromkeys(gold.DEVICES, 0), "group": "g",
+                "device": "long" * 9000 if n == 2998 else f"d{n:04}", "readings": 10,
+                "last_received": old if n == 7 else last, "battery": 3.7,
+                "missing": {2999: 5, 2998: 4}.get(n, 0), "first_time": None, "last_time": None}
                for n in range(3000)]  # fmt: skip
     gaps = [{"group": "g", "device": "d2999", "epoch": "e", "first": n, "last": n, "missing": 1,
              "first_received": at(n)} for n in range(1000)]  # fmt: skip
@@ -152,11 +153,12 @@ def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
     report.build(tmp_path, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     head, _, rest = text.partition("<h2>Devices")
-    assert "<b>3,000</b>devices" in head and "<b>5</b>missing" in head
+    assert "<b>3,000</b>devices" in head and "<b>9</b>missing" in head
     assert "<b>1</b>silent" in head
     listed = rest.partition("<h2>Gaps")[0].split('<td class="l">')[1:]
     assert len(listed) == report.LISTED and listed[0].startswith("g/d2999")
-    assert listed[1].startswith("g/d0007") and "3.7" in listed[1]
+    assert listed[1].startswith("g/longlong") and "\u2026" in listed[1]
+    assert listed[2].startswith("g/d0007") and "3.7" in listed[2]
     assert rest.count("<td>999</td>") == 2 and "<td>969</td>" not in rest
     assert "The last 30 of\n1,000" in rest and len(text) < 40_000
 

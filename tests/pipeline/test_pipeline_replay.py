@@ -2,15 +2,17 @@
 
 import random
 import shutil
+import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml
+from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml, topic
 from pipeline_tables import Killed, ingest, numbers, table, tables
 from pyspark.sql import functions as F
-from umqtt_pipeline import replay, silver
+from umqtt_pipeline import arguments, bronze, replay, silver
 from umqtt_pipeline.ingest import COLUMNS, State
-from umqtt_pipeline.tables import Tables
+from umqtt_pipeline.tables import Tables, ddl
 
 
 def _csv(topic, payload):
@@ -104,6 +106,30 @@ def test_ingest_waits_for_an_interrupted_replay(spark, copy):
     fill(copy / "spool", [line(9)])
     with pytest.raises(Exception, match="umqtt-pipeline replay"):
         ingest(spark, copy / "spool", copy / "tables")
+
+
+def test_the_example_of_a_decoder(spark, tmp_path, monkeypatch):
+    """The README's, as a module in the current folder."""
+    text = (Path(silver.__file__).parent / "README.md").read_text()
+    code = next(part for part in text.split("```")[1::2] if "silver.Decoder" in part)
+    (tmp_path / "lines.py").write_text(code.removeprefix("python\n"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    arguments.decoders(None, None, ("lines:LINES",))
+    try:
+        given = [(topic("dev9"), line, 1, False, False, 1, None, n, None)
+                 for n, line in enumerate((b"7;3;12500;21.5", b"8;3;12600;", b"x;1", b"9;3"))]
+        rows = spark.createDataFrame(given, ddl(bronze.COLUMNS))
+        found = silver.decode(rows).orderBy("offset").collect()
+    finally:
+        silver.forget(sys.modules.pop("lines").LINES)
+    one, *others = found
+    assert (one.device, one.epoch, one.sequence, one.boot, one.uptime_ms, one.reason) == (
+        "dev9", "00000000000000aa", 7, 3, 12500, None)  # fmt: skip
+    assert [tuple(m) for m in one.measurements] == [("temperature", "Cel", 21.5)]
+    assert [row.reason for row in others] == [
+        "a line without a temperature", "unknown encoding", "a line without a temperature"]
 
 
 @pytest.mark.parametrize("name,words", [

@@ -4,6 +4,7 @@ Knows click and the shapes of values. Must not know what a command does with the
 """
 
 import math
+import os
 import re
 import sys
 import tomllib
@@ -87,11 +88,14 @@ def memory(_, __, value):
 
 def decoders(_, __, value):
     """Callback: MODULE:NAME of silver.Decoders, which are registered; modules are looked for in
-    the current folder, too."""
+    the current folder, too, also by Spark's Python workers."""
     from . import silver
 
-    if value and "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    here = str(Path.cwd())
+    if value and here not in sys.path:
+        sys.path.insert(0, here)
+        told = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, told)))
     for name in value:
         try:
             silver.register(silver.load(name))

@@ -32,6 +32,11 @@ def _png(figure):
     return base64.b64encode(out.getvalue()).decode()
 
 
+def _cut(text, form="{}"):
+    """A text for beside an axis of the height of one plot."""
+    return text and form.format(text if len(text) <= 20 else text[:19] + "\u2026")
+
+
 def _plain(axis):
     axis.grid(alpha=0.3)
     for side in ("top", "right"):
@@ -109,8 +114,8 @@ def device(rows):
         axis.vlines(minutes, low, high, alpha=0.3, color=COLOUR)
         axis.plot(minutes, part["mean"].to_pylist(), marker=".", markersize=4, linewidth=1,
                   color=COLOUR)  # fmt: skip
-        unit = part["unit"][0].as_py()
-        axis.set_ylabel(f"{measurement}\n[{unit}]" if unit else measurement, parse_math=False)
+        label = "\n".join(filter(None, (_cut(measurement), _cut(part["unit"][0].as_py(), "[{}]"))))
+        axis.set_ylabel(label, parse_math=False)
         axis.ticklabel_format(axis="y", useOffset=False)
         _plain(axis)
     _times(axes[-1, 0], rows["minute"])

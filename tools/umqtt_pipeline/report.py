@@ -19,6 +19,7 @@ from . import plots
 
 PLOTS = 12  #: devices that get a plot
 LISTED = 50  #: devices in the list
+LONGEST = 80  #: letters of a device's name
 SHOWN = 30  #: events of a kind
 DAYS = 7  #: in the plots
 SILENT = timedelta(hours=1)  #: behind the last of the fleet
@@ -37,6 +38,7 @@ PAGE = """<!doctype html>
  th { border-bottom: 2px solid #888; vertical-align: bottom; white-space: normal }
  td { border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }
  .l { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 15em }
+ h3 { overflow-wrap: anywhere }
  .bad { color: #b00; font-weight: 600 } .note { color: #666; margin: .2em 0 .6em }
  img { width: 100% } .wide { overflow-x: auto }
 </style>
@@ -54,7 +56,7 @@ table gold_device.</p>{% endif %}
 <th>missing</th><th>duplicates removed</th><th>restarts</th><th>quarantined</th>
 <th>median s to receipt</th><th>to table</th>{% if health %}<th>battery</th><th>rssi</th>{% endif %}
 <th>last received</th></tr>
-{% for d in devices %}<tr><td class="l">{{ d.group }}/{{ d.device }}</td>
+{% for d in devices %}<tr><td class="l">{{ (d.group ~ "/" ~ d.device)|short }}</td>
 <td>{{ d.readings|number }}</td>
 <td>{% if d.last_sequence is none %}none{% else -%}
 {{ d.first_sequence }}&ndash;{{ d.last_sequence }}{% endif %}</td>
@@ -70,7 +72,7 @@ table gold_device.</p>{% endif %}
 <p class="note">{{ note }}{% if total > rows|length %} The last {{ rows|length }} of
 {{ total|number }}.{% endif %}</p>
 <div class="wide"><table><tr><th class="l">device</th>{% for h in head %}<th>{{ h }}</th>{% endfor %}</tr>
-{% for row in rows %}<tr><td class="l">{{ row[0] }}</td>{% for cell in row[1:] %}
+{% for row in rows %}<tr><td class="l">{{ row[0]|short }}</td>{% for cell in row[1:] %}
 <td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table></div>{% endif %}{% endfor %}
 {% if reasons %}<h2>Quarantine</h2><table><tr><th class="l">reason</th><th>messages</th></tr>
 {% for reason, count in reasons %}<tr><td class="l">{{ reason }}</td><td>{{ count|number }}</td></tr>
@@ -81,10 +83,10 @@ table gold_device.</p>{% endif %}
 {% if drawn %}<h2>Measurements</h2><p class="note">Mean of each minute, and from the lowest to the
 highest; the last {{ days }} days with readings at most.
 {% if drawn|length < plotted %}The first {{ drawn|length }} devices of the list.{% endif %}</p>
-{% for name, image, unclocked in drawn %}<h3>{{ name }}</h3>
+{% for name, image, unclocked in drawn %}<h3>{{ name|short }}</h3>
 {% if unclocked %}<p class="note">{{ unclocked|number }} of the readings are of a boot without a
 clock: they stand at the time of their receipt.</p>{% endif %}
-<img alt="measurements of {{ name }} over time" src="data:image/png;base64,{{ image }}">
+<img alt="measurements of {{ name|short }} over time" src="data:image/png;base64,{{ image }}">
 {% endfor %}{% endif %}
 </html>
 """  # noqa: E501
@@ -111,6 +113,11 @@ def _value(number):
 
 def _seconds(number):
     return "" if number is None else f"{number:.3g}"
+
+
+def _short(name):
+    """A name of a sensible length: a topic may hold one of 65,000 letters."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 20]}\u2026{name[-19:]}"
 
 
 def _label(row):
@@ -244,7 +251,8 @@ def build(root, out):
     devices, last = _devices(table)
     shown, reasons, dataset = devices[:LISTED], _reasons(root), _minutes(root)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True)
-    environment.filters.update(number="{:,}".format, time=_time, value=_value, seconds=_seconds)
+    environment.filters.update(number="{:,}".format, time=_time, value=_value, seconds=_seconds,
+                               short=_short)
     text = environment.from_string(PAGE).render(
         devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons,
         tiles=_tiles(table, devices, reasons), batches=_batches(root), days=DAYS,
