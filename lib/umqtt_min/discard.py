@@ -11,19 +11,24 @@ from micropython import const
 from .exception import MQTTException
 
 _BUSY = const(21)  # as in errors.py
+_CLOSED = const(1)  # as in counters.py
 _RELEASED = const(1)  # as in store.py
 _PUBCOMP = const(7)
 
 
 def stuck(client):
-    """How many connections in a row sent the oldest message and ended without its acknowledgement.
+    """How many connections in a row sent the oldest message and ended without its acknowledgement,
+    those that disconnect() ended not counted.
 
     From the third on it is sent alone: so it is this one that the broker does not take.
     0 without a store, and after a reboot.
     """
     if client._busy & 1:
         raise MQTTException(_BUSY)
-    return _count(client._session, not client.sock) if client._session else 0
+    session = client._session
+    if not session:
+        return 0
+    return _count(session, not client.sock and session._ends != client._n[_CLOSED])
 
 
 def discard(client):

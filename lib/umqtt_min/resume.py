@@ -9,7 +9,8 @@ import sys
 
 from micropython import const
 
-_LOST_SESSIONS = const(11)  # as in counters.py
+_CLOSED = const(1)  # as in counters.py
+_LOST_SESSIONS = const(11)
 _HOPELESS = const(3)  # connections in a row
 
 
@@ -41,10 +42,11 @@ def resume(session, client, fresh):
     """CONNACK is in. fresh: the broker has no session, or must not have one."""
     store = session._store
     vain = 0
-    if session._count:  # the last connection left something undone
+    if session._count and session._ends != client._n[_CLOSED]:  # what was sent came to nothing
         from .discard import ended
 
         vain = ended(session)
+    session._ends = client._n[_CLOSED]
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
         if store.live and store.key:

@@ -45,7 +45,9 @@ class Session:
     window: messages in flight at most, 1 to 255.
     """
 
-    _tried = _vainly = 0  # the oldest message, and so many connections with it in vain: discard.py
+    # For discard.py: the oldest message, how many connections were in vain for it, and the count
+    # of those that ended without disconnect() when the latest began.
+    _tried = _vainly = _ends = 0
 
     def __init__(self, client, store, window):
         if not 0 < window < 256 or isinstance(store, type) or not hasattr(store, "put"):

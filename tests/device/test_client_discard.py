@@ -11,7 +11,7 @@ import time
 from harness import Bench, raises, reason
 from nor import NOR
 from strict_broker import CLOSE, DROP, HOLD
-from strict_wire import CONNECT, PUBLISH, PUBREL
+from strict_wire import CONNECT, DISCONNECT, PUBLISH, PUBREL
 from umqtt_min import FlashStore, MQTTException, RAMStore
 from umqtt_min.errors import BUSY
 from umqtt_min.reconnect import Reconnect
@@ -105,6 +105,18 @@ def test_a_refused_connection_is_not_the_messages_fault():
     b.broker.refuse = 0
     b.fail()
     assert b.client.stuck() == 2
+
+
+def test_a_connection_that_the_application_ends_was_not_in_vain():
+    b = Bench(store=RAMStore())
+    for n in range(1, 6):
+        b.client.publish(b"a", b"%d" % n, qos=1, wait=False)
+        b.connect()
+        b.client.disconnect()  # before any acknowledgement was read
+        assert b.client.stuck() == 0
+        assert b.conn.received[-1].type == DISCONNECT and len(b.conn.received) == n + 2
+    b.connect()
+    assert b.client.flush(60)
 
 
 def test_after_two_connections_in_vain_it_goes_out_alone():

@@ -68,7 +68,8 @@ def constants(module):
 def lazy_methods():
     """(module, name) of the public functions that become methods of MQTTClient."""
     client = attributes(found("client", "MQTTClient"))
-    for module in ("subscribe", "arguments", "receive", "rare", "timer", "views", "publisher"):
+    for module in ("subscribe", "arguments", "receive", "rare", "timer", "views", "publisher",
+                   "backlog", "discard"):
         for node in tree(module).body:
             if isinstance(node, ast.FunctionDef) and node.name in client:
                 yield module, node.name
@@ -84,6 +85,9 @@ NAMES = {
     "robust": attributes(found("robust", "MQTTClient")),
     "aio": attributes(found("aio", "MQTTClient")) | parameters(init(found("aio", "MQTTClient"))),
     "stores": STORES,
+    "options": parameters(init(found("ram", "RAMStore"))) | parameters(found("files", "FileStore"))
+    | parameters(found("flash", "FlashStore")) | parameters(found("setup", "prepare"))
+    - {"j", "medium"},
     "durable": {"DurableInbox"} | parameters(init(found("durable", "DurableInbox"))),
     "counters": set(ast.literal_eval(next(
         n.value for n in tree("counters").body
