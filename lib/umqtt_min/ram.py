@@ -45,10 +45,16 @@ class RAMStore:
     """
 
     programs = programmed = erases = skipped = 0  # a journal counts these
-    boot = 0
+    boot = 1
+    confirmed = 0
     epoch = key = b""
     _opened = False
     _inbox = None  # identifiers of incoming QoS 2 messages
+    # What most stores leave as it is; it also keeps the attributes of one few enough for a hash
+    # table with room: in a full one each method is looked for at 37 places.
+    _inbound = 16
+    _max_age = 0
+    _clock = _born = None
 
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
@@ -67,20 +73,21 @@ class RAMStore:
             from .sizes import refuse_ram
 
             refuse_ram(size, policy, window, inbound, max_age, clock)
-        self._inbound = inbound
+        if inbound != 16:
+            self._inbound = inbound
         self.hold = hold
         self._size = size
         self._policy = policy
-        self._max_age = max_age
-        self._clock = clock
+        if max_age:
+            self._max_age = max_age
+            self._clock = clock
         self._block = io.BytesIO()  # it copies at an offset without a slice
         self._block.seek(size - 1)
         self._block.write(b"\0")
         self._two = bytearray(2)
-        self._one = bytearray(1)
         self._table(window or min(1024, max(32, size // 96)))
         self.seq = self.low = self._first = 1
-        self.last_pid = self.sent = self.live = self.held = self.confirmed = 0
+        self.last_pid = self.sent = self.live = self.held = 0
         self.pid = self.flags = self.state = self.dropped = 0
         self._found = 0  # place of the message last found
         self._used = 0  # bytes of live messages
@@ -95,15 +102,15 @@ class RAMStore:
         self._places = array(wide, zeros)
         self._lengths = array(wide, zeros)
         self._states = bytearray(count)  # 0: it is gone
-        self._born = array("I", zeros) if self._max_age else None
+        if self._max_age:
+            self._born = array("I", zeros)
         self._slots = count
         self._head = self._count = 0
 
     def open(self):
         """Be ready; an epoch is drawn the first time."""
         self._opened = True
-        if not self.boot:
-            self.boot = 1
+        if not self.epoch:
             self.epoch = os.urandom(8)
 
     @property

@@ -9,6 +9,7 @@ from micropython import const
 
 _CHUNK = const(32)  # bytes that are moved at once
 _chunk = bytearray(_CHUNK)
+_one = bytearray(1)
 
 
 def _close_up(self):
@@ -45,7 +46,7 @@ def _keep(self, i):
 def _move(self, place, to, n):
     """Copy n bytes within the block, downwards or to where nothing is."""
     while n and place != to:
-        part = _chunk if n >= _CHUNK else self._one
+        part = _chunk if n >= _CHUNK else _one
         self._block.seek(place)
         self._block.readinto(part)
         self._block.seek(to)

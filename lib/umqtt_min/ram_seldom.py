@@ -15,6 +15,8 @@ _STATE = const(0x18)
 _HELD = const(0x10)
 _AGAIN = const(0x18)
 
+_one = bytearray(1)
+
 
 def close(self):
     """What was stored stays until the object is collected."""
@@ -47,8 +49,8 @@ def _same(self, place, topic):
     if len(topic) != self._two[0] << 8 | self._two[1]:
         return False
     for c in topic:
-        self._block.readinto(self._one)
-        if c != self._one[0]:
+        self._block.readinto(_one)
+        if c != _one[0]:
             return False
     return True
 

@@ -215,3 +215,11 @@ def test_a_journal_loads_nothing_of_it():
     assert "umqtt_min.journal" in loaded
     for name in ("store", "ram", "files", "seldom", "inbox", "backlog"):
         assert "umqtt_min." + name not in loaded
+
+
+def test_its_attributes_leave_room_in_their_hash_table():
+    """MicroPython's tables have 29, 37, 47 places: in a full one each method is looked for at all
+    of them, and a publish took a third longer."""
+    store = opened()
+    store.session(b"key")
+    assert 23 < len(store.__dict__) <= 31
