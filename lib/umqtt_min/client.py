@@ -357,9 +357,7 @@ class MQTTClient:
     def _idle(self, timeout):
         # Until something may be read, and not longer than the keep-alive allows.
         if timeout > 0 and not self._rx.peek():
-            if self.keepalive:
-                timeout = min(timeout, self.keepalive * 125)
-            self._tx.wait(1, min(timeout, 1000))
+            self._tx.wait(1, min(timeout, 1000, self.keepalive * 125 or 1000))
 
     def _pump(self, tick):
         # All that has arrived; in a tick it stops before a PUBLISH.

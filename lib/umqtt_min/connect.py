@@ -20,6 +20,9 @@ from .wire import pack
 
 _CONNECTS = const(0)  # as in counters.py
 
+# Functions here, and what is loaded from elsewhere, have names that MicroPython has in flash:
+# any other would stay in the heap.
+
 
 def connect(client, clean_session, timeout):
     """See MQTTClient.connect."""
@@ -30,17 +33,18 @@ def connect(client, clean_session, timeout):
         clean_session = not session
     end = ticks_add(ticks_ms(), client._tmo)
     if timeout is not None or client._busy > 1 or not (clean_session or client.client_id):
-        from .special import check
+        from .special import clock
 
-        end = check(client, clean_session, timeout)
+        end = clock(client, clean_session, timeout)
     client._close()
+    client.session_present = None
     client._busy = 1
     try:
         if session:
-            from .resume import begin
+            from .resume import start
 
-            begin(client, clean_session, end, login)
-        elif login(client, clean_session, end) and client._inbox:
+            start(client, clean_session, end, auth)
+        elif auth(client, clean_session, end) and client._inbox:
             client._inbox.in_clear()
         client._n[_CONNECTS] += 1
         if client.keepalive and client.timer is not False:
@@ -48,16 +52,19 @@ def connect(client, clean_session, timeout):
 
             start(client)
     except BaseException as e:
-        client._lost(104)  # first of all, for want of memory
-        from .special import blame
+        client._lost(104)
+        try:
+            from .special import count
 
-        blame(client, e)
-        raise
+            count(client, e)
+        except MemoryError:
+            pass  # it is closed; what this would note is the number of the error
+        raise e
     client._busy = 0
     return bool(client.session_present)
 
 
-def login(client, clean_session, end):
+def auth(client, clean_session, end):
     """A new stream, CONNECT, and CONNACK without an error; True if the session is a new one."""
     tx = client._tx
     rx = client._rx
@@ -86,9 +93,9 @@ def login(client, clean_session, end):
             if not rx.fill():
                 tx.wait(1, min(max(n, 0), 500))
     except Exception as e:
-        from .special import hung_up
+        from .special import reason
 
-        raise hung_up(client, e)
+        raise reason(client, e)
     rx.start = 4
     head = rx.buf[: min(rx.end, 4)]
     client.session_present = head == b"\x20\x02\x01\x00"
@@ -97,9 +104,9 @@ def login(client, clean_session, end):
         and (clean_session or not client.session_present)
         or client.protocol is not MQTT_3_1_1
     ):
-        from .special import judge
+        from .special import accept
 
-        judge(client, clean_session, head)
+        accept(client, clean_session, head)
     # None: the version cannot tell; what we hold is resumed.
     return clean_session or client.session_present is False
 
@@ -109,9 +116,9 @@ def stream(client, end):
     # cannot be bounded.
     wrap = None
     if client.ssl or client.ssl_params:
-        from .tls import prepare
+        from .tls import load
 
-        wrap = prepare(client)
+        wrap = load(client)
     info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]
     sock = socket.socket(info[0], info[1], info[2])
     try:
@@ -140,7 +147,7 @@ def stream(client, end):
 
 
 def send(client, clean_session):
-    # CONNECT. (Without an underscore it is a name that MicroPython has in flash.)
+    # CONNECT.
     flags = 2 if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None or client.user is not None:

@@ -14,20 +14,20 @@ _LOST_SESSIONS = const(11)
 _HOPELESS = const(3)  # connections in a row
 
 
-def begin(client, clean_session, end, login):
-    """The part of connect() that a session has; login(): see connect.py."""
-    if sys.implementation.name == "micropython":
-        del sys.modules[__name__], sys.modules["umqtt_min"].resume
+def start(client, clean_session, end, auth):
+    """The part of connect() that a session has; auth(): see connect.py."""
+    if sys.modules.pop(__name__, None):
+        del sys.modules["umqtt_min"].resume
     session = client._session
     # Some brokers close on a PUBREL whose message they have completed, instead of answering
     # it [MQTT-4.3.3-2], and would do so for ever.
     if not clean_session and session._vain + session._owed >= _HOPELESS:
-        login(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
+        auth(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
         client.disconnect()
         client._busy = 1
         session._owed = False
         session._vain = -1  # all is sent as new after CONNACK
-    resume(session, client, login(client, clean_session, end))
+    resume(session, client, auth(client, clean_session, end))
     session.pump()
 
 

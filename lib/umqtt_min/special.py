@@ -9,25 +9,25 @@ from time import ticks_add, ticks_ms
 
 from micropython import const
 
-from .exception import MQTTException
-from .protocol import SESSION, STRICT
-from .timeouts import milliseconds
-
-# As in errors.py and counters.py
+# As in errors.py, protocol.py and counters.py
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
 _BUSY = const(21)
 _CLOSED = const(22)
+_SESSION = const(5)
+_STRICT = const(6)
 _LAST_ERROR = const(13)
 
 _REFUSED = const(5)  # the last return code of CONNACK that means something
 
 
-def check(client, clean_session, timeout):
+def clock(client, clean_session, timeout):
     """The arguments of connect(): until when it may take. Raises ValueError, MQTTException."""
     _give_back()
+    from .timeouts import milliseconds
+
     if client._busy > 1:
-        raise MQTTException(_BUSY)
+        client._raise(_BUSY)
     if not (clean_session or client.client_id):
         raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
     return ticks_add(ticks_ms(), milliseconds(client, timeout))
@@ -49,13 +49,14 @@ def extend(client, fields):
     return flags
 
 
-def hung_up(client, e):
+def reason(client, e):
     """The exception for `e` while CONNECT went out or CONNACK was awaited."""
     _give_back()
     if client.ssl and isinstance(e, ValueError):
         # MicroPython's word for a certificate that mbedtls refuses; CPython has an OSError, too.
         return OSError(str(e).strip())
     if isinstance(e, OSError) and e.args and e.args[0] in (104, 32, 103):
+        from .exception import MQTTException
         from .reasons import hint
 
         # Some brokers answer what they do not like by hanging up without a word.
@@ -63,19 +64,21 @@ def hung_up(client, e):
     return e
 
 
-def judge(client, clean_session, head):
+def accept(client, clean_session, head):
     """CONNACK of an older version, or one that does not accept, or what came of it, `head`."""
     _give_back()
+    from .exception import MQTTException
+
     if len(head) > 1 and head[1] != 2 or head and head[0] >> 4 != 2:
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     if len(head) < 4:
         raise MQTTException(_TIMEOUT, "no CONNACK")
     flags = head[2]
     code = head[3]
-    if client.protocol[STRICT] and (head[0] & 15 or flags & 0xFE):
+    if client.protocol[_STRICT] and (head[0] & 15 or flags & 0xFE):
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     client.session_present = None  # 3.1 and the draft cannot tell
-    if client.protocol[SESSION]:
+    if client.protocol[_SESSION]:
         client.session_present = bool(flags)
         if flags and (clean_session or code):
             raise MQTTException(_PROTOCOL, "session present [MQTT-3.2.2-%d]" % (4 if code else 1))
@@ -85,14 +88,15 @@ def judge(client, clean_session, head):
         raise MQTTException(code)
 
 
-def blame(client, e):
+def count(client, e):
     """Count `e`, which ended connect(), as the last error."""
     _give_back()
     code = 104
-    if isinstance(e, MQTTException):
+    if isinstance(e, OSError):
+        if e.args and isinstance(e.args[0], int):
+            code = client._n[_LAST_ERROR] = e.args[0]
+    elif hasattr(e, "reason"):  # MQTTException
         client._n[_LAST_ERROR] = 1000 + e.reason
-    elif isinstance(e, OSError) and e.args and isinstance(e.args[0], int):
-        code = client._n[_LAST_ERROR] = e.args[0]
     client._rx.errno = code
 
 

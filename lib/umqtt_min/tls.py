@@ -7,7 +7,7 @@ import ssl
 from binascii import a2b_base64
 
 
-def prepare(client):
+def load(client):
     """f(sock), which makes the connected socket the TLS stream that `client` asks for."""
     made = client.ssl if hasattr(client.ssl, "wrap_socket") else None
     ctx, name = context(client.ssl_params or {}, client.server, made)

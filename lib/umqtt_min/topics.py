@@ -1,6 +1,6 @@
 """Checks of topic names and topic filters before anything is sent.
 
-Knows: MQTT 3.1.1, sections 1.5.3 and 4.7. Never does: I/O, allocation.
+Knows: MQTT 3.1.1, sections 1.5.3 and 4.7. Never does: I/O.
 """
 
 
@@ -40,11 +40,11 @@ def check_name(s, limit):
     """Raise ValueError unless `s` is a topic name to publish to: 1 to `limit`
     bytes, no wildcards [MQTT-3.3.2-2, MQTT-4.7.3-1, -3]."""
     if not 0 < len(s) <= limit:
-        raise ValueError("topic of %d bytes: 1 to %d" % (len(s), limit))
+        raise ValueError("topic %s of %d bytes: 1 to %d" % (_shown(s), len(s), limit))
     for b in s:
         if b == 35 or b == 43:
-            raise ValueError("wildcard in a topic name")
-    check_utf8(s)
+            raise ValueError("topic %s: wildcard in a topic name" % _shown(s))
+    _check_text(s)
 
 
 def check_filter(s, limit):
@@ -52,10 +52,22 @@ def check_filter(s, limit):
     level, `+` alone in its level [MQTT-4.7.1-2, -3]."""
     n = len(s)
     if not 0 < n <= limit:
-        raise ValueError("topic filter of %d bytes: 1 to %d" % (n, limit))
+        raise ValueError("topic filter %s of %d bytes: 1 to %d" % (_shown(s), n, limit))
     for i in range(n):
         b = s[i]
         if b == 35 or b == 43:
             if i and s[i - 1] != 47 or i + 1 < n and (b == 35 or s[i + 1] != 47):
-                raise ValueError("wildcard out of place in a topic filter")
-    check_utf8(s)
+                raise ValueError("topic filter %s: wildcard out of place" % _shown(s))
+    _check_text(s)
+
+
+def _check_text(s):
+    try:
+        check_utf8(s)
+    except ValueError as e:
+        raise ValueError("topic %s: %s" % (_shown(s), e))
+
+
+def _shown(s):
+    # A long one would need as much memory again.
+    return repr(bytes(s[:64])) + ("..." if len(s) > 64 else "")

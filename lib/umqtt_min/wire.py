@@ -46,12 +46,12 @@ class Sender:
     """
 
     sock: "Any" = None
-    poll: "Any" = None  # of the same stream; None where the port cannot poll it
+    poll: "Any"  # of the same stream; None where the port cannot poll it
     waiting = 0  # bytes of the packet under way that are not out yet
     sleep = True  # False in a timer's callback: what does not go out now stays
     topic = None  # the topic that lies in the buffer already
     count = 0  # so many messages of QoS 0 until Nagle's algorithm is on again; 0: it is
-    pid = 0
+    pid: int  # of the next message of QoS 1 and 2, as on the wire
     stop: "Any" = None  # what stops the timer of the keep-alive, while it runs
 
     def __init__(self, client, buffer_size):
@@ -202,23 +202,28 @@ class Receiver:
         """
         p = self.start + 1
         n = shift = 0
-        b = 128
-        while b > 127:
+        while True:
             if p >= self.end or self.big:
                 return 0
             b = self.buf[p]
             p += 1
             n |= (b & 127) << shift
             shift += 7
+            if b < 128:
+                break
             if shift == 28 or self.buf[self.start] < 16:
+                b = 0  # as a byte too many is
                 break
         self.pos = p
         self.n = n
         self.next = p = p + n
-        n = p - self.start > _RUNGS * self.step and p > self.end
-        if n or b > 127 or not b and shift > 7 or self.buf[self.start] < 16:
-            return self.client._rare(0)  # it is malformed, or is received apart
-        return self.buf[self.start] if p <= self.end else 0
+        if not b and shift > 7 or self.buf[self.start] < 16:
+            return self.client._rare(0)  # it is malformed
+        if p <= self.end:
+            return self.buf[self.start]
+        if p - self.start > _RUNGS * self.step:
+            self.client._rare(0)  # it is received apart, if it is a PUBLISH
+        return 0
 
     def fill(self):
         """Read what is there behind what is left; returns 0 if nothing came. OSError."""

@@ -25,6 +25,8 @@ WRONG = (
     ("max_message", (-1, "x", None, 1 << 28), "0 to"),
     ("protocol", (9, 4, None, (), "MQTT"), "MQTT_3_1_1"),
     ("server", ("", None, 5), "host name"),
+    ("timer", (5, "x", True), "machine.Timer"),
+    ("connector", (5, "x", True), "f(host, port, timeout_ms)"),
 )
 
 
@@ -202,6 +204,30 @@ def test_subscribe_and_unsubscribe():
     b.client.unsubscribe(("t", b"u"))
     b.client.unsubscribe(memoryview(b"v"))
     assert not b.conn.session.subscriptions
+
+
+def test_publish_and_connect():
+    for store in (None, RAMStore()):
+        b = Bench(store=store)
+        for timeout in ("x", -1, float("inf"), float("nan"), 1 << 20, (), b""):
+            text = "timeout=%r: seconds, 0 to 268435" % (timeout,)
+            assert text in words(b.client.connect, None, timeout)
+            if store:
+                assert text in words(b.client.flush, timeout)
+        b.connect()
+        for qos in (3, -1, "1", 0.5, [1]):
+            assert "qos=%r: 0, 1 or 2" % (qos,) in words(b.client.publish, b"t", b"x", qos=qos)
+        for topic in ("a/+/b", "#", "a\0b", b"\xff/x", "", "caf\xe9#"):
+            text = words(b.client.publish, topic, b"x")
+            assert repr(topic if isinstance(topic, bytes) else topic.encode()) in text, text
+            assert repr(topic if isinstance(topic, bytes) else topic.encode()) in words(
+                b.client.set_last_will, topic, b"x"
+            )
+        assert b.broker.messages == [] and b.client.connected
+        b.client.publish(b"t", b"x", qos=1.0)
+        b.client.publish(b"t", b"x", qos=True)
+        assert len(b.broker.messages) == 2
+        assert "'a/#/b'" in words(b.client.subscribe, "a/#/b")
 
 
 def test_a_will_and_a_publisher_that_are_refused_leave_nothing_behind():

@@ -141,6 +141,28 @@ def test_connect_has_its_own_timeout():
     recovers(b)
 
 
+def test_ctrl_c_while_a_write_stands_still_ends_the_connection():
+    def pressed(mask):
+        raise KeyboardInterrupt
+
+    for call in (
+        lambda client: client.publish(b"t", b"x"),
+        lambda client: client.publish(b"t", b"x", qos=1),
+        lambda client: client.publish(b"t", b"x" * 500),
+        lambda client: client.subscribe(b"t"),
+        lambda client: client.ping(),
+    ):
+        b = Bench()
+        b.connect()
+        b.net.write_stalls = 9
+        b.net.stream.ready = pressed
+        raises(KeyboardInterrupt, call, b.client)
+        assert not b.client.connected
+        assert raises(OSError, b.client.check_msg).args[0] == 104
+        b.net.write_stalls = 0
+        recovers(b)
+
+
 def test_connack_one_byte_at_a_time():
     b = Bench()
     b.net.max_read = 1

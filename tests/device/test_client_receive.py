@@ -209,3 +209,42 @@ def test_malformed_publish():
         assert reason(b.client.check_msg) == PROTOCOL, data
         assert b.got == []
         assert b.net.stream.closed
+
+
+class Copies:
+    """A buffer that counts what is copied inside it."""
+
+    def __init__(self, buf):
+        self.buf = buf
+        self.count = 0
+
+    def __len__(self):
+        return len(self.buf)
+
+    def __getitem__(self, i):
+        return self.buf[i]
+
+    def __setitem__(self, i, value):
+        self.buf[i] = value
+        self.count += 1
+
+
+def test_half_a_packet_is_not_copied_when_nothing_comes_behind_it():
+    b = Bench().subscribe()
+    rx = b.client._rx
+    rx.buf = Copies(rx.buf)
+
+    def few():
+        b.net.read_stalls = 4
+        return 5
+
+    b.net.max_read = few
+    b.broker.publish(b"t", b"x" * 20)
+    b.pump(1)
+    assert b.net.read_stalls and not b.got
+    before = rx.buf.count
+    b.pump(2)
+    assert rx.buf.count == before
+    b.net.read_stalls = 0
+    b.pump()
+    assert b.got == [(b"t", b"x" * 20)] and rx.buf.count > before
