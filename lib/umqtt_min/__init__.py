@@ -12,6 +12,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
+    if name == "MQTTException":  # what most programs name is worth a line here
+        from .exception import MQTTException
+
+        return MQTTException
     from .lazy import find
 
     return find(None, name)

@@ -3,8 +3,11 @@
 Knows: what the protocol allows in topic names and in a will. Loaded by the first of them.
 """
 
-from .protocol import TOPIC_MAX
+from micropython import const
+
 from .topics import check_name
+
+_TOPIC_MAX = const(2)  # as in protocol.py
 
 
 def field(name, s):
@@ -21,7 +24,7 @@ def set_last_will(self, topic, msg, retain=False, qos=0):
     topic = self._bytes(topic)
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
-    check_name(topic, self.protocol[TOPIC_MAX])
+    check_name(topic, self.protocol[_TOPIC_MAX])
     msg = self._bytes(msg)
     field("last will", msg)
     self.lw_topic = topic

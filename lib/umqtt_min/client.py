@@ -27,6 +27,7 @@ _CALLBACK = const(2)  # the application's callback runs: the receive buffer is i
 
 # As in errors.py and counters.py
 _TIMEOUT = const(17)
+_BUSY = const(21)
 _CLOSED = const(1)
 _SENT = const(2)
 _ACKED = const(3)
@@ -167,7 +168,6 @@ class MQTTClient:
         def _begin_session(self, window): ...
         def _odd(self, what, kind=0): ...
         def _send_large(self, op, topic, msg): ...
-        def _raise(self, reason=0, pid=0): ...
         def _enter(self): ...
         def _bad(self, detail): ...
         def _pid(self, p): ...
@@ -246,6 +246,14 @@ class MQTTClient:
             self._close()
         self._busy = 0
         return code
+
+    def _raise(self, reason=_BUSY, pid=0):
+        # The exception of that reason; _BUSY: why the stream cannot be had.
+        if self.sock is None and reason == _BUSY and not self._busy & 1:
+            raise OSError(self._rx.errno)
+        from .exception import MQTTException
+
+        raise MQTTException(reason, None, pid)
 
     # Sending
 

@@ -26,8 +26,9 @@ _CONNECTS = const(0)  # as in counters.py
 
 def connect(client, clean_session, timeout):
     """See MQTTClient.connect."""
-    # Nothing but the functions that run keep the module from now on.
-    del sys.modules[__name__], sys.modules["umqtt_min"].connect
+    if sys.modules.pop(__name__, None):
+        # Nothing but the functions that run keep the module from now on.
+        del sys.modules["umqtt_min"].connect
     session = client._session
     if clean_session is None:
         clean_session = not session
@@ -41,9 +42,9 @@ def connect(client, clean_session, timeout):
     client._busy = 1
     try:
         if session:
-            from .resume import start
+            from .resume import run
 
-            start(client, clean_session, end, auth)
+            run(client, clean_session, end, auth)
         elif auth(client, clean_session, end) and client._inbox:
             client._inbox.in_clear()
         client._n[_CONNECTS] += 1

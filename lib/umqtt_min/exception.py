@@ -1,12 +1,8 @@
-"""The one exception of the library, and what raises it in the client.
+"""The one exception of the library.
 
-Knows: who holds the stream. Never knows: the words of a reason. Loaded when there is the first
-error that is not the network's, or by who names the exception.
+Never knows: the words of a reason. Loaded with the first error that is not the network's, or by
+who names the exception.
 """
-
-# As in errors.py
-_PROTOCOL = 16
-_BUSY = 21
 
 
 class MQTTException(Exception):
@@ -37,26 +33,3 @@ class MQTTException(Exception):
 
     def __repr__(self):  # MicroPython prints it under a traceback
         return "MQTTException: " + str(self)
-
-
-# Methods of MQTTClient
-
-
-def _raise(self, reason=0, pid=0):
-    # The exception of that reason; 0: why the stream cannot be had.
-    if not reason and self.sock is None and not self._busy & 1:
-        raise OSError(self._rx.errno)
-    raise MQTTException(reason or _BUSY, None, pid)
-
-
-def _enter(self):
-    # Take the stream for a packet; `_busy &= 2` gives it back.
-    if self._busy & 1 or self.sock is None:  # a timer of the application came in between
-        self._raise()
-    self._busy |= 1
-
-
-def _bad(self, detail):
-    # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
-    self._lost(1000 + _PROTOCOL)
-    raise MQTTException(_PROTOCOL, detail)

@@ -25,11 +25,14 @@ def _send_large(self, op, topic, msg):
         self._busy &= 2
         raise ValueError("message of %d bytes" % len(msg))
     _begin(tx, op, len(topic), len(msg) + 2 if op & 6 else len(msg))
+    tx.drain()
     tx.send(topic, 0, len(topic))
+    tx.drain()
     if op & 6:
         tx.buf[0] = tx.pid >> 8
         tx.buf[1] = tx.pid & 255
         tx.send(tx.buf, 0, 2)
+        tx.drain()
     tx.send(msg, 0, len(msg))
 
 

@@ -7,7 +7,6 @@ there, whose first argument is the client; the rest are what attributes are at f
 from .client import MQTTClient
 
 _NAMES = {
-    "MQTTException": "exception",
     "FileStore": "files",
     "FlashStore": "flash",
     "RAMStore": "ram",
@@ -19,7 +18,6 @@ _NAMES = {
 }
 
 _WHERE = {
-    "exception": ("_raise", "_enter", "_bad"),
     "timer": ("tick",),
     "odd": ("_odd", "_narrow"),
     "subscribe": ("subscribe", "unsubscribe"),
@@ -28,7 +26,7 @@ _WHERE = {
         ("set_callback", "wait_msg", "_on_publish")
         + ("cb", "_heard", "_views", "on_oversize", "session_present")
     ),
-    "rare": ("_rare", "ping", "_pid"),
+    "rare": ("_rare", "ping", "_enter", "_bad", "_pid"),
     "inbox": ("_seen", "_known"),
     "large": ("_send_large",),
     "views": ("set_view_callback", "_hand", "piece"),

@@ -9,10 +9,11 @@ import sys
 from micropython import const
 
 from .arguments import field
-from .client import MQTTClient
-from .protocol import ID_MAX, LOGIN, MQTT_3_1_1
+from .client import MQTT_3_1_1, MQTTClient
 from .topics import check_utf8
 
+_ID_MAX = const(1)  # as in protocol.py
+_LOGIN = const(7)
 _LARGEST = const(268435455)  # what a Remaining Length can say
 
 
@@ -34,7 +35,8 @@ def whole(name, value, least, most):
 
 def complete(self, user, password, connector, timeout, window, buffer_size):
     """Check what the constructor of `self` was given, and complete it. Raises ValueError."""
-    del sys.modules[__name__], sys.modules["umqtt_min"].options
+    if sys.modules.pop(__name__, None):
+        del sys.modules["umqtt_min"].options
     if not isinstance(self.server, (str, bytes)) or not self.server:
         raise ValueError("server=%r: a host name or an address" % (self.server,))
     whole("port", self.port, 1, 65535)  # 0 has become 1883 or 8883
@@ -60,10 +62,10 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
 
 
 def _check_login(self, user, password):
-    most = self.protocol[ID_MAX]
+    most = self.protocol[_ID_MAX]
     if password is not None and user is None:
         raise ValueError("password without user [MQTT-3.1.2-22]")
-    if user is not None and not self.protocol[LOGIN]:
+    if user is not None and not self.protocol[_LOGIN]:
         raise ValueError("this protocol version has no user name")
     self.user = None if user is None else self._bytes(user)
     self.pswd = None if password is None else self._bytes(password)

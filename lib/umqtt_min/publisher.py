@@ -89,7 +89,7 @@ class Publisher:
     def _rest(self, n):
         # The stream did not take the last n bytes of the packet: the same ones go on.
         tx = self._tx
-        tx.src = self._buf
+        tx.data = self._buf
         tx.pos = self._buf[1] + _FIXED - n
         tx.waiting = n
         tx.drain()

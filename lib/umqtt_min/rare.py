@@ -4,10 +4,28 @@ Knows: which of them the broker may send. Loaded with the first of them. What is
 is session.py's where there is a store.
 """
 
-from .protocol import STRICT
+from micropython import const
 
-_UNEXPECTED = 8  # as in counters.py
-_PINGS = 10
+# As in errors.py, protocol.py and counters.py
+_PROTOCOL = const(16)
+_STRICT = const(6)
+_UNEXPECTED = const(8)
+_PINGS = const(10)
+
+
+def _enter(self):
+    # Take the stream for a packet; `_busy &= 2` gives it back.
+    if self._busy & 1 or self.sock is None:  # a timer of the application came in between
+        self._raise()
+    self._busy |= 1
+
+
+def _bad(self, detail):
+    # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
+    self._lost(1000 + _PROTOCOL)
+    from .exception import MQTTException
+
+    raise MQTTException(_PROTOCOL, detail)
 
 
 def ping(self):
@@ -24,7 +42,7 @@ def _rare(self, op):
     t = op >> 4
     if not t:
         return _head(self, self._rx)
-    if op & 15 != (2 if t == 6 else 0) and self.protocol[STRICT]:
+    if op & 15 != (2 if t == 6 else 0) and self.protocol[_STRICT]:
         self._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
     elif 4 <= t <= 7:
         if self._rx.n != 2:

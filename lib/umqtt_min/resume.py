@@ -14,7 +14,7 @@ _LOST_SESSIONS = const(11)
 _HOPELESS = const(3)  # connections in a row
 
 
-def start(client, clean_session, end, auth):
+def run(client, clean_session, end, auth):
     """The part of connect() that a session has; auth(): see connect.py."""
     if sys.modules.pop(__name__, None):
         del sys.modules["umqtt_min"].resume

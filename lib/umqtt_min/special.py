@@ -95,7 +95,7 @@ def count(client, e):
     if isinstance(e, OSError):
         if e.args and isinstance(e.args[0], int):
             code = client._n[_LAST_ERROR] = e.args[0]
-    elif hasattr(e, "reason"):  # MQTTException
+    elif isinstance(getattr(e, "reason", None), int):  # MQTTException
         client._n[_LAST_ERROR] = 1000 + e.reason
     client._rx.errno = code
 

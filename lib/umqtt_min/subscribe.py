@@ -6,11 +6,17 @@ it allocates its packet, which the steady state does not need.
 
 from time import ticks_add, ticks_ms
 
-from .errors import BUSY, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
-from .protocol import SESSION, TOPIC_MAX
+from micropython import const
+
 from .timeouts import milliseconds
 from .topics import check_filter
 from .wire import pack
+
+# As in errors.py and protocol.py
+_TIMEOUT = const(17)
+_SUBSCRIBE_REFUSED = const(128)
+_TOPIC_MAX = const(2)
+_SESSION = const(5)
 
 _ONE = (str, bytes, bytearray, memoryview)
 
@@ -28,7 +34,7 @@ def filters(client, topics, qos):
         t = client._bytes(t)
         if q not in (0, 1, 2):
             raise ValueError("qos=%r: 0, 1 or 2" % (q,))
-        check_filter(t, client.protocol[TOPIC_MAX])
+        check_filter(t, client.protocol[_TOPIC_MAX])
         out.append((bytes(t), int(q)))
     if not out:
         raise ValueError("no topic filter [MQTT-3.8.3-3]")
@@ -58,6 +64,7 @@ def send(client, op, wanted, codes):
             body.append(q)
     i = pack(body, op, len(body) - 5)
     client._codes = len(wanted) if codes else 0
+    client._tx.drain()
     client._tx.send(body, i, len(body) - i)
     return pid
 
@@ -66,7 +73,7 @@ def _request(client, op, wanted, codes, timeout):
     # Send the packet and wait for its answer.
     ms = milliseconds(client, timeout)
     if client._busy > 1:
-        raise MQTTException(BUSY)
+        client._raise()
     client._enter()
     try:
         client._rx.waiting = send(client, op, wanted, codes)
@@ -76,9 +83,10 @@ def _request(client, op, wanted, codes, timeout):
     client._rx.timeout = ticks_add(ticks_ms(), ms)
     try:
         client._await(0x90 if codes else 0xB0)
-    except MQTTException as e:
-        if e.reason == TIMEOUT:
-            raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
+    except Exception as e:
+        if getattr(e, "reason", 0) == _TIMEOUT:  # MQTTException
+            e.detail = "no SUBACK" if codes else "no UNSUBACK"  # type: ignore[attr-defined]
+            e.pid = 0  # type: ignore[attr-defined]
         raise
 
 
@@ -87,7 +95,9 @@ def granted(client, wanted, topic):
     codes = client._granted
     for i in range(len(wanted)):
         if codes[i] == 0x80:
-            raise MQTTException(SUBSCRIBE_REFUSED, wanted[i][0])
+            from .exception import MQTTException
+
+            raise MQTTException(_SUBSCRIBE_REFUSED, wanted[i][0])
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 
@@ -136,7 +146,7 @@ def on_suback(client, t):
 
 def _code(client, code):
     # 0, 1, 2 or 0x80 [MQTT-3.9.3-2]; before 3.1.1 the low two bits are the QoS.
-    if not client.protocol[SESSION]:
+    if not client.protocol[_SESSION]:
         code &= 3
     if code > 2 and code != 0x80:
         client._bad("SUBACK code %d [MQTT-3.9.3-2]" % code)

@@ -4,8 +4,7 @@ Knows: machine.Timer of esp32 and rp2. Never does: write in the middle of a pack
 connect() of a client with a keep-alive, unless it was given timer=False.
 """
 
-_BUSY = 1  # as in client.py
-_CALLBACK = 2
+from .client import MQTTClient
 
 
 def tick(self, timer=None):
@@ -39,5 +38,6 @@ def start(client):
         except (ImportError, AttributeError):
             client.timer = False  # a port without timers: the application's calls do it
             return
+    MQTTClient.tick = tick  # type: ignore[method-assign]  # found without lazy.py from now on
     client.timer.init(period=max(client.keepalive * 125, 50), callback=client.tick)
     client._tx.stop = client.timer.deinit

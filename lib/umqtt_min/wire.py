@@ -114,10 +114,9 @@ class Sender:
         self.send(c, 0, c[1] + 2)
 
     def send(self, buf, off, n):
-        """Send buf[off:off + n], all of it, or raise OSError."""
-        if self.waiting:
-            self.drain()
-        self.src = buf
+        """Send buf[off:off + n], all of it, or raise OSError. What waits must be out before:
+        see drain()."""
+        self.data = buf
         self.pos = off
         self.waiting = n
         if self.write() and self.sleep:
@@ -127,7 +126,7 @@ class Sender:
         """One attempt; returns how many bytes are left. After a short write the
         next one is of the same remaining bytes: TLS insists on that."""
         try:
-            n = self.sock.write(self.src, self.pos, self.waiting)
+            n = self.sock.write(self.data, self.pos, self.waiting)
         except BaseException:
             self.client._lost()
             raise
