@@ -248,8 +248,8 @@ class MQTTClient:
         return code
 
     def _raise(self, reason=_BUSY, pid=0):
-        # The exception of that reason; _BUSY: why the stream cannot be had.
-        if self.sock is None and reason == _BUSY and not self._busy & 1:
+        # The exception of that reason; _BUSY: nobody has the stream, or somebody else.
+        if reason == _BUSY and not self._busy:
             raise OSError(self._rx.errno)
         from .exception import MQTTException
 
