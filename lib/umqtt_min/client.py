@@ -251,6 +251,7 @@ class MQTTClient:
         # The exception of that reason; _BUSY: nobody has the stream, or somebody else.
         if reason == _BUSY and not self._busy:
             raise OSError(self._rx.errno)
+        bytearray(128)  # see lazy.load()
         from .exception import MQTTException
 
         raise MQTTException(reason, None, pid)

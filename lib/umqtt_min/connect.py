@@ -55,6 +55,7 @@ def connect(client, clean_session, timeout):
     except BaseException as e:
         client._lost(104)
         try:
+            bytearray(128)  # see lazy.load()
             from .special import count
 
             count(client, e)
@@ -94,6 +95,7 @@ def auth(client, clean_session, end):
             if not rx.fill():
                 tx.wait(1, min(max(n, 0), 500))
     except Exception as e:
+        bytearray(128)
         from .special import reason
 
         raise reason(client, e)

@@ -23,6 +23,7 @@ def _enter(self):
 def _bad(self, detail):
     # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
     self._lost(1000 + _PROTOCOL)
+    bytearray(128)  # see lazy.load()
     from .exception import MQTTException
 
     raise MQTTException(_PROTOCOL, detail)

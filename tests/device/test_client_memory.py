@@ -10,7 +10,8 @@ import gc
 import sys
 
 from harness import raises
-from umqtt_min import MQTTClient, MQTTException, lazy
+from umqtt_min import MQTTClient, MQTTException
+from umqtt_min.lazy import _WHERE
 
 CONNACK = b"\x20\x02\x00\x00"
 
@@ -119,10 +120,10 @@ def test_a_payload_that_fits_once_and_not_twice():
 
 def unloaded():
     """As in a program that has just begun: what is loaded at its first use is not there."""
-    for module in lazy._WHERE:
+    for module in _WHERE:
         if module in ("subscribe", "large", "views", "publisher", "rare", "receive", "timer"):
             sys.modules.pop("umqtt_min." + module, None)
-            for name in lazy._WHERE[module]:
+            for name in _WHERE[module]:
                 if name in dir(MQTTClient):
                     delattr(MQTTClient, name)
 
