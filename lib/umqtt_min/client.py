@@ -223,7 +223,9 @@ class MQTTClient:
         tx = self._tx
         sock = self.sock
         self.connected = False
-        self.sock = tx.sock = self._rx.big = None
+        self.sock = tx.sock = None
+        if self._rx.big:  # else it is no entry in the receiver's table, which has holes then
+            self._rx.big = None
         self._busy = tx.waiting = self._rx.waiting = 0
         if tx.stop:
             tx.stop()
