@@ -162,7 +162,7 @@ class MQTTClient:
             while self.core._tx.waiting and self.core.sock is sock:
                 await self._clear(end)
             if self.core.sock is not sock:
-                raise OSError(self.core._rx.errno)
+                raise OSError(self.core._tx.errno)
             return None
         while True:
             while self.connected and self.core._tx.waiting:
@@ -286,7 +286,7 @@ class MQTTClient:
             try:
                 while core._rx.code != ack:
                     if core.sock is not sock:
-                        raise OSError(core._rx.errno)
+                        raise OSError(core._tx.errno)
                     if _left(end) <= 0:
                         raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
                     await _sleep(_POLL)
@@ -366,7 +366,7 @@ class MQTTClient:
             self._reader = asyncio.create_task(self._read(self._sock))
             return
         if not self.error:
-            self.error = OSError(self.core._rx.errno)
+            self.error = OSError(self.core._tx.errno)
         if not self._link:
             self._give_up()
 

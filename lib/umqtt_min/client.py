@@ -244,7 +244,7 @@ class MQTTClient:
             code = code or 104
         if code:
             self._n[_LAST_ERROR] = code
-            self._rx.errno = code if code < 1000 else 104
+            self._tx.errno = code if code < 1000 else 104
             self._close()
         self._busy = 0
         return code
@@ -252,7 +252,7 @@ class MQTTClient:
     def _raise(self, reason=_BUSY, pid=0):
         # The exception of that reason; _BUSY: nobody has the stream, or somebody else.
         if reason == _BUSY and not self._busy:
-            raise OSError(self._rx.errno)
+            raise OSError(self._tx.errno)
         bytearray(128)  # see lazy.load()
         from .exception import MQTTException
 
@@ -308,7 +308,7 @@ class MQTTClient:
         self._tx.publish(0x30 | flags, self._name, msg)
         self._n[_SENT] += 1
         self._rx.waiting = self._tx.pid
-        self._rx.timeout = ticks_add(ticks_ms(), self._tmo)
+        self._tx.timeout = ticks_add(ticks_ms(), self._tmo)
         self._await(0x40 if flags & 2 else 0x70)
         self._n[_FORGOTTEN] -= 1
         self._n[_ACKED] += 1
@@ -319,8 +319,8 @@ class MQTTClient:
         # time; gives the stream back.
         self._rx.code = 0
         try:
-            while self._rx.code != op and ticks_diff(self._rx.timeout, ticks_ms()) > 0:
-                self._idle(ticks_diff(self._rx.timeout, ticks_ms()))
+            while self._rx.code != op and ticks_diff(self._tx.timeout, ticks_ms()) > 0:
+                self._idle(ticks_diff(self._tx.timeout, ticks_ms()))
                 self._pump(False)
         except OSError:
             self._lost()

@@ -77,9 +77,9 @@ def auth(client, clean_session, end):
     client.sock = tx.sock
     client.connected = True
     # What is an attribute already takes nothing from a heap that may be full when it is needed.
-    rx.start = rx.end = rx.code = rx.timeout = tx.count = tx.pid = 0
+    rx.start = rx.end = rx.code = tx.timeout = tx.count = tx.pid = 0
     tx.topic = None
-    rx.errno = 107
+    tx.errno = 107
     rx.time = ticks_ms()
     try:
         tx.poll = select.poll()

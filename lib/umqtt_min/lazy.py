@@ -62,9 +62,14 @@ def _named(name):
     if name == "__all__":  # MicroPython asks for it: from umqtt_min import *
         return ("MQTTClient", "MQTTException")
     module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError("umqtt_min has no %s" % name)
-    return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
+    if module:
+        return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
+    try:  # MicroPython asks here before it looks for a module of that name
+        if name[0] != "_":
+            return __import__("umqtt_min." + name, None, None, (name,))
+    except ImportError:
+        pass
+    raise AttributeError("umqtt_min has no %s" % name)
 
 
 def load(name):

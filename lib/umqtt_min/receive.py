@@ -104,7 +104,7 @@ def hear(self, topic):
 def called(self):
     """The callback has returned; it may have closed the connection."""
     if self.sock is None:
-        raise OSError(self._rx.errno)
+        raise OSError(self._tx.errno)
     self._busy = _MAIN
 
 

@@ -97,7 +97,7 @@ def count(client, e):
             code = client._n[_LAST_ERROR] = e.args[0]
     elif isinstance(getattr(e, "reason", None), int):  # MQTTException
         client._n[_LAST_ERROR] = 1000 + e.reason
-    client._rx.errno = code
+    client._tx.errno = code
 
 
 def _give_back():

@@ -80,7 +80,7 @@ def _request(client, op, wanted, codes, timeout):
     except BaseException:
         client._lost()  # no memory for the packet
         raise
-    client._rx.timeout = ticks_add(ticks_ms(), ms)
+    client._tx.timeout = ticks_add(ticks_ms(), ms)
     try:
         client._await(0x90 if codes else 0xB0)
     except Exception as e:

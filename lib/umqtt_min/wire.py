@@ -52,6 +52,8 @@ class Sender:
     topic = None  # the topic that lies in the buffer already
     count = 0  # so many messages of QoS 0 until Nagle's algorithm is on again; 0: it is
     pid: int  # of the next message of QoS 1 and 2, as on the wire
+    timeout: "Any"  # when the answer that is waited for is too late
+    errno = 107  # what ended the connection; ENOTCONN
     stop: "Any" = None  # what stops the timer of the keep-alive, while it runs
 
     def __init__(self, client, buffer_size):
@@ -179,10 +181,8 @@ class Receiver:
     request: "Any" = None  # when the PINGREQ was sent since which nothing came
     waiting = 0  # packet id, as on the wire, whose acknowledgement somebody waits for
     code: int  # first byte of that when it has come
-    timeout: "Any"  # when it is too late
     message: int  # first byte of the last PUBLISH delivered
     single = False  # wait_msg(): stop after one message
-    errno = 107  # what ended the connection; ENOTCONN
 
     def __init__(self, client, buffer_size):
         self.client = client

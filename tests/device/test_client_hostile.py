@@ -5,6 +5,7 @@ Each ends with a client that is closed or as it was, and connect() works.
 """
 # heap: 4M
 
+import umqtt_min
 import umqtt_min.lazy as lazy
 from harness import Bench, raises, reason
 from strict_broker import publish
@@ -96,6 +97,15 @@ def test_import_everything_as_scripts_for_umqtt_simple_do():
     names = {}
     exec("from umqtt_min import *", names)
     assert names["MQTTClient"] is MQTTClient and "MQTTException" in names
+
+
+def test_a_module_by_from_umqtt_min_import():
+    scope = {}
+    exec("from umqtt_min import errors, durable, reconnect", scope)
+    assert scope["errors"].BUSY == 21 and scope["reconnect"].Reconnect
+    assert scope["durable"].DurableInbox
+    raises((ImportError, AttributeError), exec, "from umqtt_min import nothing_of_that_name", {})
+    raises(AttributeError, getattr, umqtt_min, "nothing_of_that_name")
 
 
 def test_connect_twice_and_disconnect_twice():
