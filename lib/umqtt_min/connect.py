@@ -76,9 +76,12 @@ def auth(client, clean_session, end):
         tx.sock = stream(client, end)
     client.sock = tx.sock
     client.connected = True
-    # What is an attribute already takes nothing from a heap that may be full when it is needed.
+    # What is an attribute already takes nothing from a heap that may be full, or locked in a
+    # timer's callback, when it is needed.
     rx.start = rx.end = rx.code = tx.timeout = tx.count = tx.pid = 0
-    tx.topic = None
+    rx.message = rx.pos = rx.n = rx.next = 0
+    tx.topic = rx.request = None
+    tx.sleep = True
     tx.errno = 107
     rx.time = ticks_ms()
     try:

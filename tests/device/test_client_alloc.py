@@ -151,6 +151,20 @@ def test_ping_and_idle_check():
     assert echo.pings - pings == TIMES + 2
 
 
+def test_the_first_ticks_of_a_connection():
+    # A timer's callback may be the first to meet anything.
+    for _ in range(3):
+        timer = machine.Timer(-1)
+        client, echo = connected(timer=timer)
+        locked(timer.fire)
+        softtimer.jump(31000)
+        locked(timer.fire)
+        locked(timer.fire)
+        assert client.connected and echo.pings == 1
+        client.check_msg()
+        client.disconnect()
+
+
 def test_acknowledgements_and_releases_of_what_is_received():
     client, echo = connected()
     client.set_callback(None)
