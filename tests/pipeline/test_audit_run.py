@@ -154,6 +154,32 @@ def test_a_gzip_file_that_ends_early_gives_what_is_there(tmp_path):
     assert target.read_bytes() == sound[: target.stat().st_size] and target.stat().st_size > 1000
 
 
+def test_a_damaged_gzip_file_is_a_row_and_the_rest_is_audited(spark, tmp_path):
+    """Its beginning too. And the timeline, which several tasks have counted, has each row once."""
+    from umqtt_pipeline.audit import run
+
+    made = kit.Talk().open().client(kit.connect("torn")).broker(kit.connack())
+    for k in range(1, 300):
+        made.client(kit.publish("a", random.Random(k).randbytes(200), 1, k)).broker(kit.ack(4, k))
+    sound = kit.pcap(tmp_path / "torn.pcap", made.wrapped())
+    raw = bytearray(gzip.compress(sound.read_bytes()))
+    raw[len(raw) // 2 : len(raw) // 2 + 4] = b"\xff\xff\xff\xff"  # cuts a frame in two
+    torn = tmp_path / "torn.pcap.gz"
+    torn.write_bytes(raw)
+    talks = [kit.Talk(("10.0.1.1", 40_000 + k), start=made.now) for k in range(8)]
+    for k, talk in enumerate(talks):
+        talk.open().client(kit.connect(f"d{k}")).broker(kit.connack())
+    whole = kit.pcap(tmp_path / "whole.pcap", [f for t in talks for f in t.wrapped()])
+    run.build(spark, [torn, whole], tmp_path / "out")
+    problems = rows(tmp_path / "out", "problems")
+    assert [p["file"] for p in problems if p["problem"] == "gzip"] == [str(torn)]
+    files = [r["file"] for r in rows(tmp_path / "out", "packets")]
+    assert files.count(str(whole)) == 16 and files.count(str(torn)) > 100
+    counted = rows(tmp_path / "out", "timeline")
+    assert len({(r["time"], r["sender"], r["type"]) for r in counted}) == len(counted)
+    assert sum(r["packets"] for r in counted) == len(files)
+
+
 def test_summaries(audited):
     devices = {d["client_id"]: d for d in rows(audited, "devices")}
     assert devices["back"]["connections"] == 2 and devices["back"]["reset"] == 1

@@ -4,6 +4,7 @@ Knows: magic numbers, file sizes, gzip. Must not know: frames' content, Spark.
 """
 
 import gzip
+import io
 import mmap
 import os
 import zlib
@@ -75,8 +76,9 @@ def unpack(path, target):
     Raises OSError (disk full)."""
     with gzip.open(path) as file, open(target, "wb") as out:
         try:
-            # read1 gives what there is before it says that there is no more.
-            while piece := file.read1(1 << 20):
+            # read1 gives what there is before it says that there is no more; what it has of a
+            # damaged piece is lost, so small ones (magic() has read the first of them).
+            while piece := file.read1(io.DEFAULT_BUFFER_SIZE):
                 out.write(piece)
         except _BROKEN as error:
             return str(error)

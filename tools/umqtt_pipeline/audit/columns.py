@@ -229,7 +229,7 @@ def violations(rows, whose, file):
 
 
 def problems(rows, file, whose=None):
-    """The table of problems."""
+    """The table of problems, as files() has it: both may end in one Parquet file."""
     n = len(rows)
     side = np.where(rows["conn"] < 0, 0, rows["from_server"])
     sender = pa.array(side, pa.int8(), mask=rows["conn"] < 0)
@@ -244,7 +244,7 @@ def problems(rows, file, whose=None):
                           for k, c in zip(rows["kind"], rows["count"])], pa.string()),
         "count": numbers(rows["count"], pa.int64()),
         **columns,
-    })  # fmt: skip
+    }).cast(PROBLEMS)  # fmt: skip
 
 
 def files(found):

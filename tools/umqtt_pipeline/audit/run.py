@@ -234,6 +234,7 @@ class Audit:
         """Exchanges across connections, summaries, figures; then all is moved into place."""
         from . import report
 
+        work.sum_timeline(self.tables)
         # The figures take longest: one is drawn here, the other one beside the summaries.
         with ThreadPoolExecutor(1) as pool:
             over_time = pool.submit(report.over_time, self.tables)

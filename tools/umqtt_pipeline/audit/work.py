@@ -200,6 +200,24 @@ def note(files, split, out):
     tables.close()
 
 
+def sum_timeline(out):
+    """Make one file of the timeline, with one row for what several tasks counted of a kind of
+    packet in the same time; in order of sender, type, time."""
+    files = sorted(Path(out, "timeline").glob("*.parquet"))
+    if not files:
+        return
+    same = ["sender", "type", "time"]
+    every = pa.concat_tables([pq.read_table(f).cast(columns.TIMELINE) for f in files])
+    found = every.group_by(same, use_threads=False).aggregate([("packets", "sum")])
+    found = found.rename_columns({"packets_sum": "packets"}).sort_by(
+        [(name, "ascending") for name in same])  # fmt: skip
+    for file in files:
+        file.unlink()
+    tables = Tables(out, "all")
+    tables.add("timeline", found.select(columns.TIMELINE.names))
+    tables.close()
+
+
 def _share(folder, name, part, parts, clients):
     """The rows of a table that summaries are made from, as far as they are of a part."""
     schema = summaries.TABLES[name]
