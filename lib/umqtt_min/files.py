@@ -279,8 +279,8 @@ def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
 
     size, segment, chunk, small: see FileMedium. options: see Journal.
     """
-    try:  # a bit is left where one is negative
-        odd = not "" < folder or (size | segment | chunk) < 0
+    try:  # a bit is left where one is negative or too large
+        odd = not "" < folder or (size | segment | chunk) >> 30
     except TypeError:
         odd = True
     if odd:

@@ -20,6 +20,7 @@ from .full import JournalFull
 _LATEST = const(2)  # as in full.py
 _EIO = const(5)
 _MAX_KEY = const(32)
+_MOST = const(0x3FFFFFFF)  # bytes of room: what small ints hold on every port
 
 # The state byte of a message: LIVE | state << 3 | qos << 1 | retain.
 _LIVE = const(0x80)
@@ -65,7 +66,8 @@ class RAMStore:
     def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
                  clock=None):
         try:  # a bit is left where one is negative or too large
-            odd = size - 64 | inbound - 1 | window | 65535 - window | policy | _LATEST - policy
+            odd = size - 64 | _MOST - size | inbound - 1 | window | 65535 - window
+            odd |= policy | _LATEST - policy
             odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and not callable(clock)
         except TypeError:
             odd = True

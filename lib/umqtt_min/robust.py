@@ -21,6 +21,7 @@ from .errors import (
     MQTTException,
 )
 
+_LONGEST = 268435  # seconds that ticks_ms reckons with
 _CURABLE = (CLOSED, LOST, NOT_CONNECTED, PROTOCOL, REFUSED_UNAVAILABLE, TIMEOUT)
 
 
@@ -53,7 +54,7 @@ class MQTTClient(_Client):
     def reconnect(self, patience=None):
         """Connect, again and again for `patience` seconds, None: PATIENCE.
 
-        Returns what connect(False) returns. Raises its last OSError or MQTTException.
+        Returns what connect(False) returns. Raises its last OSError or MQTTException, ValueError.
         """
         return self._reconnect(self._until(patience))
 
@@ -108,7 +109,10 @@ class MQTTClient(_Client):
             self._inside = inside
 
     def _until(self, patience):
-        patience = self.PATIENCE if patience is None else patience
+        if patience is None:
+            patience = self.PATIENCE
+        if not isinstance(patience, (int, float)) or not 0 <= patience <= _LONGEST:
+            raise ValueError("patience=%r: seconds, 0 to %d" % (patience, _LONGEST))
         return time.ticks_add(time.ticks_ms(), int(patience * 1000))
 
     def _excuse(self, e):

@@ -48,7 +48,7 @@ def test_every_argument_of_the_client():
 
 NUMBERS = (-1, "64k", None, 1.5)
 OPTIONS = (
-    ("size", NUMBERS, "whole number"),
+    ("size", NUMBERS + (1 << 32,), "whole number"),
     ("window", NUMBERS + (65536,), "0 to 65535"),
     ("inbound", NUMBERS + (0,), "1 to"),
     ("policy", (3, -1, "x", None), "LATEST"),

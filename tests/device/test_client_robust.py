@@ -54,6 +54,14 @@ def test_names_and_defaults_of_umqtt_robust():
         assert hasattr(MQTTClient, name), name
 
 
+def test_patience_is_seconds():
+    b = Bench()
+    for wrong in (-1, "x", float("inf"), 1e30):
+        assert "patience=" in str(raises(ValueError, b.client.reconnect, wrong))
+    b.client.reconnect(5)
+    assert b.client.connected
+
+
 def test_publish_goes_on_over_a_lost_connection():
     for qos in (0, 1, 2):
         b = connected()
