@@ -1,6 +1,8 @@
 """Gold's functions, the gold command's tables, and the report."""
 
 import datetime
+import shutil
+import sys
 from decimal import Decimal
 
 import pyarrow as pa
@@ -47,6 +49,20 @@ def test_minutes(rows):
              for r in made.collect()}  # fmt: skip
     assert found == {("d", at(0), "t"): (2, 1, 2, 3), ("d", at(0), "h"): (1, 5, 5, 5),
                      ("d", at(60), "t"): (1, 8, 8, 8), ("d2", at(0), "t"): (1, 100, 100, 100)}
+
+
+HUGE = 1.7e308
+
+
+@pytest.mark.parametrize("values,mean", [
+    ([HUGE, HUGE, -HUGE], HUGE / 3), ([-HUGE] * 3, -HUGE), ([sys.float_info.max] * 7,
+     sys.float_info.max), ([5e-324] * 3, 5e-324), ([0.1] * 3, 0.1),
+])  # fmt: skip
+def test_a_mean_is_within_its_range(rows, values, mean):
+    """A sum of finite numbers may be infinite, or, of many, not a number."""
+    (found,) = gold.minute(rows(*(("d", "e", n, 1, 0, [("t", value)])
+                                  for n, value in enumerate(values)))).collect()  # fmt: skip
+    assert found.mean == pytest.approx(mean) and found.min <= found.mean <= found.max
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +149,31 @@ def test_a_plot_shows_little_more_time_than_there_is(seconds, monkeypatch):
     first, last = num2date(drawn[0].axes[0].get_xlim())
     assert first < times[0] and times[-1] < last
     assert last - first <= max(datetime.timedelta(minutes=10), 1.05 * (times[-1] - times[0]))
+
+
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize("triples,beyond", [
+    ([(-HUGE, INFINITE, HUGE)], 1), ([(20.0, 20.0, 20.0), (-HUGE, 5e307, HUGE)], 1),
+    ([(0.0, float("nan"), 1.0), (0.0, INFINITE, INFINITE), (1.0, 1.0, 1.0)], 2),
+    ([(-plots.LARGEST, 0.0, plots.LARGEST), (5e-324, 5e-324, 1e-323)], 0), ([(5e-324,) * 3], 0),
+])  # fmt: skip
+def test_the_report_leaves_out_what_no_plot_can_show(made, tmp_path, triples, beyond):
+    """One device with a few absurd numbers took the report of the whole fleet away."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    held = pq.read_table(next((made / "gold_minute").glob("date=2026*/*.parquet")))
+    (odd,) = held.slice(0, 1).to_pylist()
+    rows = [{**odd, "name": "odd", "min": low, "mean": mean, "max": high}
+            for low, mean, high in triples]  # fmt: skip
+    folder = tmp_path / "gold_minute" / "date=2026-01-01"
+    pq.write_table(pa.Table.from_pylist(rows, held.schema), folder / "odd.parquet")
+    report.build(tmp_path, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "measurements of g/dev1" in text
+    assert (f"{beyond} of its minutes are not drawn" in text) == bool(beyond)
+    shown = plots.drawable(pa.Table.from_pylist(rows, held.schema))
+    assert shown.num_rows == len(triples) - beyond
 
 
 def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):

@@ -44,6 +44,7 @@ TABLES = {
     **events.TABLES,
 }
 HEALTH = ("battery", "rssi")  #: measurements of these names are shown per device
+SCALE = 2.0**-64  #: so many of the greatest doubles still have a finite sum
 
 
 def minute(silver):
@@ -52,10 +53,19 @@ def minute(silver):
     values = silver.select(*DEVICE, of, F.explode("measurements").alias("m"))
     values = values.select(*DEVICE, "minute", "m.name", "m.unit", "m.value")
     found = values.groupBy(*DEVICE, "minute", "name", "unit").agg(
-        F.count("*").alias("count"), F.min("value").alias("min"), F.mean("value").alias("mean"),
-        F.max("value").alias("max"),
+        F.count("*").alias("count"), F.min("value").alias("min"),
+        _mean(F.col("value")).alias("mean"), F.max("value").alias("max"),
     )  # fmt: skip
     return found.withColumn("date", F.to_date("minute")).select(*MINUTE)
+
+
+def _mean(value):
+    """The mean of finite doubles, finite and within their range, though their sum may be neither:
+    then it is the mean of the values scaled down, by a power of two."""
+    plain = F.mean(value)
+    finite = F.abs(plain) < F.lit(float("inf"))
+    mean = F.when(finite, plain).otherwise(F.mean(value * SCALE) / SCALE)
+    return F.least(F.greatest(mean, F.min(value)), F.max(value))
 
 
 def boots(silver, clock):

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 SHORTEST = datetime.timedelta(minutes=10)  #: that a time axis shows
 MEASUREMENTS = 6  #: of one device
+LARGEST = 1e100  #: magnitude that is drawn: the range of an axis must not overflow
 COLOUR = "#1f77b4"
 
 
@@ -100,8 +101,16 @@ def fleet(minutes, devices):
     return _png(figure)
 
 
+def drawable(rows):
+    """The rows of gold_minute that a plot can show: finite, and not beyond LARGEST."""
+    for name in ("min", "mean", "max"):  # NaN is not less than anything
+        rows = rows.filter(pc.less_equal(pc.abs(rows[name]), LARGEST))
+    return rows
+
+
 def device(rows):
-    """The measurements of one device, an axis for each; rows: arrow table of gold_minute."""
+    """The measurements of one device, an axis for each; rows: arrow table of gold_minute with at
+    least one row, all of them drawable."""
     plt = _pyplot()
     names = sorted(pc.unique(rows["name"]).to_pylist())[:MEASUREMENTS]
     figure, axes = plt.subplots(len(names), 1, figsize=(11, 0.6 + 1.3 * len(names)), sharex=True,

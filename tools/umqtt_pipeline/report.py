@@ -83,10 +83,13 @@ table gold_device.</p>{% endif %}
 {% if drawn %}<h2>Measurements</h2><p class="note">Mean of each minute, and from the lowest to the
 highest; the last {{ days }} days with readings at most.
 {% if drawn|length < plotted %}The first {{ drawn|length }} devices of the list.{% endif %}</p>
-{% for name, image, unclocked in drawn %}<h3>{{ name|short }}</h3>
+{% for name, image, unclocked, beyond in drawn %}<h3>{{ name|short }}</h3>
 {% if unclocked %}<p class="note">{{ unclocked|number }} of the readings are of a boot without a
 clock: they stand at the time of their receipt.</p>{% endif %}
-<img alt="measurements of {{ name|short }} over time" src="data:image/png;base64,{{ image }}">
+{% if beyond %}<p class="note">{{ beyond|number }} of its minutes are not drawn: they have values
+beyond &plusmn;{{ largest }}, which no axis can show. gold_minute has them.</p>{% endif %}
+{% if image %}<img alt="measurements of {{ name|short }} over time"
+ src="data:image/png;base64,{{ image }}">{% endif %}
 {% endfor %}{% endif %}
 </html>
 """  # noqa: E501
@@ -191,7 +194,8 @@ def _heard(dataset):
 
 
 def _drawn(root, devices, dataset):
-    """[(label, PNG, readings of boots without a clock)] of the first devices of the list."""
+    """[(label, PNG or None, readings of boots without a clock, rows of gold_minute that no plot
+    can show)] of the first devices of the list."""
     boots = _read(root, "gold_boot")
     blind = {}
     if boots is not None:
@@ -203,7 +207,10 @@ def _drawn(root, devices, dataset):
         mine = (ds.field("group") == d["group"]) & (ds.field("device") == d["device"])
         rows = dataset.to_table(filter=mine)
         if rows.num_rows:
-            out.append((_label(d), plots.device(rows), blind.get((d["group"], d["device"]))))
+            shown = plots.drawable(rows)
+            image = plots.device(shown) if shown.num_rows else None
+            out.append((_label(d), image, blind.get((d["group"], d["device"])),
+                        rows.num_rows - shown.num_rows))  # fmt: skip
     return out
 
 
@@ -256,6 +263,7 @@ def build(root, out):
     text = environment.from_string(PAGE).render(
         devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons,
         tiles=_tiles(table, devices, reasons), batches=_batches(root), days=DAYS,
+        largest=f"{plots.LARGEST:g}",
         events=[(title, total, note, head, rows)
                 for title, rows, total, note, head in _events(root)],
         health=any(d["battery"] is not None or d["rssi"] is not None for d in shown),
