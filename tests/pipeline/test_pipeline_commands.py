@@ -42,6 +42,9 @@ def _gold(root):
 
 
 BRIDGE = ("bridge", "--broker", "h:1", "--spool", "s")
+NAMES = ("--client-id", "--topic", "--username", "--password")
+STRINGS = (("x" * 70_000, "70000 bytes"), ("\u00e9" * 32_768, "65536 bytes"),
+           ("a\udcff", "not UTF-8"), ("a\0", "U+0000"))  # fmt: skip
 INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
 
 
@@ -55,6 +58,9 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
     *(((*BRIDGE, "--mark-interval", v), "--mark-interval") for v in ("nan", "inf", "0", "-1")),
     ((*BRIDGE, "--segment-bytes", "40000", "--max-spool-bytes", "20000"), "quarter"),
     (("bridge", "--broker", "h:\u0661", "--spool", "s"), "HOST:PORT"),
+    *(((*BRIDGE, option, value), words) for option in NAMES for value, words in STRINGS),
+    *((("bridge", "--broker", host + ":1883", "--spool", "s"), "no host of that name")
+      for host in ("a..b", "x" * 300, "a\udcff")),
 ])  # fmt: skip
 def test_an_argument_that_cannot_be(tmp_path, monkeypatch, command, words):
     monkeypatch.chdir(tmp_path)

@@ -43,14 +43,35 @@ def address(_, __, value):
     """Callback: HOST:PORT -> (host, port)."""
     host, _, port = value.rpartition(":")
     host = host.strip("[]")
+    try:
+        host.encode("idna")
+    except UnicodeError:  # an empty label, one of more than 63 letters, bytes that are no text
+        raise click.BadParameter(f"{value[:80]!r}: there can be no host of that name")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
         raise click.BadParameter(f"{value!r} is not HOST:PORT, for example localhost:1883")
     return host, int(port)
 
 
+def mqtt_string(_, __, value):
+    """Callback: what CONNECT can say [MQTT 3.1.1, 1.5.3]; the message does not show it, since it
+    may be a password, and may be long."""
+    if value is None:
+        return None
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise click.BadParameter("it is not UTF-8 [MQTT-1.5.3-1]")
+    if size > 65_535:
+        raise click.BadParameter(f"it has {size} bytes; MQTT takes 65,535 [section 1.5.3]")
+    if "\0" in value:
+        raise click.BadParameter("it has the character U+0000 [MQTT-1.5.3-2]")
+    return value
+
+
 def topic_filters(_, __, value):
     """Callback: topic filters [MQTT 3.1.1, 4.7]."""
     for topic in value:
+        mqtt_string(_, __, topic)
         levels = topic.split("/")
         bad_hash = any("#" in level and (level != "#" or i != len(levels) - 1)
                        for i, level in enumerate(levels))  # fmt: skip

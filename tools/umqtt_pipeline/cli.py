@@ -75,11 +75,13 @@ def main():
 @click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
               callback=arguments.topic_filters,
               help="topic filter; may be given several times")  # fmt: skip
-@click.option("--client-id", default="umqtt-bridge", help="fixed: it names the session")
+@click.option("--client-id", default="umqtt-bridge", callback=arguments.mqtt_string,
+              help="fixed: it names the session")  # fmt: skip
 @click.option("--qos", type=click.IntRange(0, 2), default=1)
 @click.option("--keepalive", type=click.IntRange(2, 65_535), default=30, help="seconds")
-@click.option("--username", envvar="UMQTT_USERNAME")
+@click.option("--username", envvar="UMQTT_USERNAME", callback=arguments.mqtt_string)
 @click.option("--password", envvar="UMQTT_PASSWORD", show_default=False,
+              callback=arguments.mqtt_string,
               help="better in the environment: UMQTT_PASSWORD")  # fmt: skip
 @click.option("--tls", is_flag=True, help="TLS; the broker's certificate is verified")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA file; implies --tls")
