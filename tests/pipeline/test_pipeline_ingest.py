@@ -27,7 +27,7 @@ from pipeline_kit import (
 from pipeline_tables import Killed, ingest, numbers, story, table, tables
 from umqtt_pipeline import compact, consumers
 from umqtt_pipeline import ingest as ingest_module
-from umqtt_pipeline.ingest import Ingest, InUse, Lock
+from umqtt_pipeline.ingest import Ingest, InUse, Lock, Runner
 from umqtt_pipeline.schema import ALL
 from umqtt_pipeline.spool import SpoolError
 from umqtt_pipeline.spool_writer import SpoolWriter
@@ -242,6 +242,24 @@ def test_from_the_broker_to_silver(broker, tmp_path):
     assert numbers(root) == list(range(1, 23)) and numbers(root, "duplicates") == [11, 12]
     assert end(ingesting, seconds=90) == 0 and end(bridging) == 0
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_stopped_with_a_backlog(spark, tmp_path, once):
+    """The batch that runs is the last; all that is behind it comes with the next run."""
+    folder, root, done = tmp_path / "spool", tmp_path / "tables", []
+    fill(folder, [publish(senml(n)) for n in range(1, 9)], per_block=1)
+
+    def told(counts):
+        done.append(counts["rows"])
+        runner.stop()
+
+    runner = Runner(spark, str(folder), str(root), once, interval=0.1, rows=2, on_batch=told,
+                    patience=1)  # fmt: skip
+    runner.run()
+    assert done == [2] and numbers(root) == [1, 2]
+    ingest(spark, folder, root)
+    assert numbers(root) == list(range(1, 9)) and not table(root, "duplicates")
 
 
 def test_a_lost_state_is_an_error_not_a_table_of_duplicates(spark, tmp_path):

@@ -38,6 +38,8 @@ __all__ = ["COLUMNS", "InUse", "Ingest", "Lock", "Runner", "State", "check"]
 
 log = logging.getLogger("umqtt.ingest")
 
+END_S = 600  #: how long a batch, with a compaction, may take to end when ingest is stopped
+END_KAFKA_S = 60  #: the same with Kafka, which does not know that its batch is to be the last
 FEW_ROWS = 25_000  #: readings for which one task, and one file of a table, will do
 
 
@@ -287,6 +289,9 @@ class Runner:
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer}
         self.ingest = Ingest(spark, root, self._batch, compact_files)
         self.ingest.tables.clean()
+        self._last = self.ingest.state.root / "stop"
+        self._last.unlink(missing_ok=True)  # of one that was killed when it had been told to end
+        self.options["stopFile"] = str(self._last)
         self._told, self._left, self.patience = on_batch, patience, patience
         self._stopping = False
 
@@ -296,8 +301,12 @@ class Runner:
             self._told(counts)
 
     def stop(self):
-        """End soon, after the batch that runs; may be called from a signal handler."""
+        """End after the batch that runs; may be called from a signal handler, and by on_batch."""
         self._stopping = True
+        try:
+            self._last.touch()
+        except OSError as error:
+            log.warning("%s: %s: further batches may be begun", self._last, error)
 
     def _release(self):
         """Have the spools freed of what is in the tables for good; while no query runs."""
@@ -328,6 +337,7 @@ class Runner:
             self._release()
         finally:
             self.spark.streams.removeListener(listener)
+            self._last.unlink(missing_ok=True)
 
     def _run(self):
         while not self._stopping:
@@ -346,9 +356,9 @@ class Runner:
                 log.warning("the query failed and is started again: %s", str(error)[:400])
                 time.sleep(1)
 
-    @staticmethod
-    def _end(query):
-        end = time.monotonic() + 60
-        while query.status["isTriggerActive"] and time.monotonic() < end:
+    def _end(self, query):
+        """Let the batch that runs come to its end: stopped in the middle it would be run again."""
+        end = time.monotonic() + (END_KAFKA_S if self.kafka else END_S)
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
             time.sleep(0.1)
         query.stop()

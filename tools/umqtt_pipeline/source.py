@@ -10,6 +10,8 @@ Options
                      digits, - and _); without it nothing is ever deleted on its account
     broker           HOST:PORT: run the bridge inside the source (embedded.py), with path as its
                      spool, for a laptop; topics: its topic filters, separated by commas
+    stopFile         while there is a file of this name a stream has nothing new: the batch that
+                     runs is its last, whatever waits in the spool
     skipDamaged      true: leave out blocks that fail their check instead of failing the query
 
 An offset is {spool id: [position of a block, packets of it to skip]}; the id makes a spool that
@@ -20,6 +22,7 @@ driver, workers), so no constructor opens anything.
 import difflib
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from pyspark.sql.datasource import (
@@ -50,7 +53,7 @@ BATCH_BYTES = 32 << 20  #: so many bytes
 PART_ROWS = 10_000  #: fewer are not worth a task of their own
 DEFAULT_ROWS = 200_000
 OPTIONS = ("path", "maxRowsPerBatch", "numPartitions", "consumer", "broker", "topics",
-           "skipDamaged")  # fmt: skip
+           "stopFile", "skipDamaged")  # fmt: skip
 
 
 @dataclass
@@ -80,6 +83,7 @@ class Options:
         self.consumer = given.get("consumer")
         if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
             raise ValueError(f"option consumer={self.consumer!r}: letters, digits, - and _ only")
+        self.stop_file = given.get("stopFile")
         skip = (given.get("skipDamaged") or "false").lower()
         if skip not in ("true", "false"):
             raise ValueError(f"option skipDamaged={skip!r}: true or false")
@@ -302,6 +306,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ends()
 
     def latestOffset(self, start, limit):  # noqa: N802
+        if self.options.stop_file and Path(self.options.stop_file).exists():
+            return start
         spools = self._spools()
         ends = self._target or self._ends()
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
