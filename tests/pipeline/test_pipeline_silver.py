@@ -98,7 +98,7 @@ MALFORMED = [
 
 # Not as it should be, and yet readings.
 TOLERATED = [
-    flat(1, x=1).replace(b'"x"', b'"\xff"'), flat(1, low="1", x=1),
+    flat(1, low="1", x=1),
     flat(1, x=1).replace(b'"sequence": 1', b'"sequence": "1"'), flat(1, x="1"),
     flat(1, x=1).replace(b'"%s"' % EPOCH.hex().encode(), b"1234567890123456"),
     senml_text(1).replace(b'"v"', b'"zz": {"sq": 2}, "v"'),
@@ -110,6 +110,29 @@ def test_what_is_no_reading_has_a_reason(rows):
     assert [MALFORMED[n] for n, r in enumerate(found) if not r.reason] == []
     assert "dev2" in found[MALFORMED.index(senml(1, device="dev2"))].reason
     assert "topic" in found[-1].reason
+
+
+NAMES = [  # of a measurement, as JSON writes it; what silver says of it
+    (b"\xff", "not UTF-8"), (b"\xed\xa0\x80", "not UTF-8"), (b"\xc3", "not UTF-8"),
+    (rb"\ud800", "half of"), (rb"\uD83D", "half of"), (rb"\udf21", "half of"),
+    (rb"\udf21\ud83c", "half of"), (rb"\ud83c\\udf21", "half of"), (rb"\\\ud800", "half of"),
+    ("\u00fc\U0001f321\ufffd".encode(), None), (rb"\ud83c\udf21", None), (rb"\\ud800", None),
+    (rb"\ufffd\u00fc?", None), (rb"\\\\udc00", None),
+]  # fmt: skip
+
+
+def test_a_name_that_is_not_utf8_is_never_another_name(rows):
+    """from_json() replaces what it cannot read: two sensors could become one."""
+    payloads = [one.replace(b"NAME", name) for name, _ in NAMES
+                for one in (flat(1, NAME=1), senml_text(1, [("NAME", None, 1)]),
+                            senml_text(1, [("a", "NAME", 1)]))]  # fmt: skip
+    found = silver.decode(rows(*payloads)).orderBy("offset").collect()
+    for n, row in enumerate(found):
+        name, said = NAMES[n // 3]
+        assert (row.reason or "").startswith(said or "") and bool(row.reason) == bool(said), name
+        if not said:
+            (m,) = row.measurements
+            assert (m.unit if n % 3 == 2 else m.name) == json.loads(b'"%s"' % name)
 
 
 def test_no_reading_for_the_bridge_is_none_for_silver(rows):

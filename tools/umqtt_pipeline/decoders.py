@@ -205,8 +205,8 @@ _json = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_float=str
 
 
 def _first_of_json(payload):
-    """The first JSON value of a payload, as forgiving as silver's from_json: bytes that are no
-    UTF-8 become U+FFFD, what follows the value is not looked at. Raises Malformed."""
+    """The first JSON value of a payload, for its identity alone: bytes that are no UTF-8, which
+    silver does not take, become U+FFFD; what follows is not looked at. Raises Malformed."""
     try:
         return _json.raw_decode(payload.decode(errors="replace").lstrip(" \t\r\n"))[0]
     except (ValueError, RecursionError):

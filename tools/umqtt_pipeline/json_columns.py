@@ -89,6 +89,18 @@ def _alone(text, schema, array):
     return F.when(F.size(found) == 1, value)
 
 
+NOT_UTF8, HALF = "not UTF-8", "half of a surrogate pair: not UTF-8"
+
+
+def _utf8(text):
+    """Checks that all of a text is kept as it is: from_json() makes U+FFFD of bytes that are no
+    UTF-8, and a question mark of an escape for half of a UTF-16 pair [RFC 8259 section 8.2]."""
+    whole = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rest = F.regexp_replace(text, whole, "_")  # without escaped backslashes and whole pairs
+    half = F.contains(text, F.lit("\\u")) & rest.rlike(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+    return (F.is_valid_utf8(text), NOT_UTF8), (~half, HALF)
+
+
 def _not_taken(name, value):
     """Whether a field of SenML says what is not taken from it here (decoders.NOT_TAKEN)."""
     ours = name.isin(*decoders.NOT_TAKEN) | name.endswith(decoders.MUST_BE_KNOWN)
@@ -120,6 +132,7 @@ def senml_json(text):
     )
     fields = {name: first[name] for name in decoders.OWN_LABELS}
     checks = (
+        *_utf8(text),
         (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
          "not an array of SenML records"),
         (once, decoders.TWICE),
@@ -150,6 +163,7 @@ def flat_json(text):
         ),
     )  # fmt: skip
     checks = (
+        *_utf8(text),
         (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
         (_once(F.map_keys(data), decoders.FLAT), decoders.TWICE),
         (F.length(device) > 0, "device is missing"),
