@@ -93,7 +93,9 @@ def auth(client, clean_session, end):
     n = 1
     try:
         send(client, clean_session)
-        while n > 0 and rx.end < 4 and rx.buf[: min(rx.end, 2)] == b"\x20\x02"[: rx.end]:
+        while n > 0 and rx.end < 4:
+            if rx.end and (rx.buf[0] >> 4 != 2 or rx.end > 1 and rx.buf[1] != 2):
+                break
             n = ticks_diff(end, ticks_ms())
             if not rx.fill():
                 tx.wait(1, min(max(n, 0), 500))

@@ -230,3 +230,16 @@ def test_3_1_1_is_strict_where_3_1_is_not():
     assert reason(b.client.check_msg) == PROTOCOL
     assert issubclass(MQTTException, Exception)
     assert PUBREL == 6
+
+
+def test_flags_that_connack_does_not_use_byte_by_byte():
+    # 3.1, section 3.2, and the draft: "not used" in CONNACK. 3.1.1 reserves them [MQTT-2.2.2-2].
+    for level in (2, 3, 4):
+        b = bench(level) if level < 4 else Bench()
+        b.net.max_read = 1
+        b.broker.when(CONNECT, b"\x24\x02\x00\x00")
+        if level == 4:
+            assert reason(b.connect) == PROTOCOL
+        else:
+            b.connect()
+            assert b.client.connected
