@@ -150,6 +150,43 @@ def test_silence_up_to_the_end_and_a_ping_that_nobody_answered(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("after,silent,said", [
+    ([(0, kit.RST)], 3.3, "cb"),
+    ([(0, kit.FIN | kit.ACK), (1, kit.FIN | kit.ACK)], 3.3, "cb"),
+    ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 3.3, "cb"),
+    ([(1, kit.RST)], 3.3, "cb"),
+    ([(1, kit.FIN | kit.ACK), None, (0, kit.RST)], 1.7, "c"),
+    ([(0, kit.FIN | kit.ACK), None, (1, kit.RST)], 0.9, ""),
+], ids="rst fin broker-fin broker-rst broker-in-time client-in-time".split())  # fmt: skip
+def test_silence_up_to_the_close_counts(after, silent, said, tmp_path):
+    """Up to the first FIN or RST: the broker has to close, the other side may take its time."""
+    made = talk(keep_alive=1).wait(silent)
+    for step in after:
+        made = made.segment(step[0], flags=step[1]) if step else made.wait(30)
+    tables = found(made, tmp_path)
+    both = [("MQTT-3.1.2-23", "client"), ("MQTT-3.1.2-24", "broker")]
+    assert broken(tables) == both[: len(said)]
+    assert tables["connections"][0]["longest_silence_s"] == pytest.approx(silent, abs=0.01)
+
+
+def test_a_client_in_the_middle_of_a_packet_is_not_silent(tmp_path):
+    made = talk(keep_alive=1)
+    for k in range(4):
+        made.wait(1).client(kit.publish("a", bytes(90))[20 * k : 20 * k + 20])
+    assert broken(found(made.segment(0, flags=kit.RST), tmp_path)) == []
+
+
+@pytest.mark.parametrize("longer,said", [(7, 0), (9, 2)])
+def test_what_is_still_open_is_followed_to_the_end_of_its_file(longer, said, tmp_path):
+    """Not to that of the next file; and one and a half times the keep alive must be over."""
+    idle = talk(keep_alive=5)
+    other = kit.Talk(("10.0.0.9", 9), start=idle.now).wait(longer).open()
+    later = kit.Talk(("10.0.0.9", 9), start=other.now).wait(3600).open()
+    paths = [kit.pcap(tmp_path / "1.pcap", idle.wrapped() + other.wrapped()),
+             kit.pcap(tmp_path / "2.pcap", later.wrapped())]  # fmt: skip
+    assert len(broken(kit.read(paths, tmp_path))) == said
+
+
 def test_retransmissions_and_what_is_never_acknowledged(tmp_path):
     made = talk().client(PUB1).client(PUB1_DUP).client(PUB1_DUP).broker(kit.ack(4, 7))
     made.client(kit.publish("a/c", b"", 1, 9)).client(kit.publish("a/d", b"", 2, 10))

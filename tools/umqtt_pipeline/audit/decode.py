@@ -28,10 +28,11 @@ _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets":
 
 class Decoder:
     """sink(table, pyarrow.Table) takes what is ready. ports: of brokers; servers: further
-    brokers as (16 bytes of address, port); span: ns at which the whole capture begins and ends."""
+    brokers as (16 bytes of address, port); span: ns at which the whole capture begins and ends;
+    ends: at which each file ends."""
 
-    def __init__(self, sink, ports, servers, span):
-        self.ports, self.servers, self.end = set(ports), servers, span[1]
+    def __init__(self, sink, ports, servers, span, ends=()):
+        self.ports, self.servers, self.ends = set(ports), servers, ends
         self.arrays = Arrays()
         self.rows = Rows(self.arrays, sink, span)
         self._data = np.zeros(0, np.uint8)
@@ -156,6 +157,6 @@ class Decoder:
         self._close_all()
         self.drain()
         self._sweep(True)
-        self.rows.late(*ending.last_words(self.arrays, self.end))
+        self.rows.late(*ending.last_words(self.arrays, self.ends))
         self.rows.emit()
         self.rows.close()

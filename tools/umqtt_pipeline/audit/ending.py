@@ -8,9 +8,7 @@ import numpy as np
 
 from .layout import (
     DISCONNECT,
-    END_FIN_CLIENT,
     END_OPEN,
-    END_RST_CLIENT,
     FRESH,
     N_UNLISTED,
     P_MORE,
@@ -25,26 +23,41 @@ from .mqtt import GRACE, SECOND
 
 
 def _watched(conns, ways):
-    """Connections whose keep alive was to be kept up to the end."""
+    """Connections whose keep alive was to be kept up to the end. One whose client was in the
+    middle of a packet was not silent."""
     return (
         (conns["connected"] > 0) & (conns["disconnected"] == 0) & (conns["keep_alive"] > 0)
-        & (conns["end"] != END_FIN_CLIENT) & (conns["end"] != END_RST_CLIENT)
-        & (ways["gaps"][:, 0] == 0) & (conns["level"] != 5) & (conns["opaque"] == 0)
-        & (conns["code"] == 0)
+        & (ways["stage"][:, 0] == FRESH) & (ways["gaps"][:, 0] == 0) & (conns["level"] != 5)
+        & (conns["opaque"] == 0) & (conns["code"] == 0)
     )  # fmt: skip
 
 
-def _violations(conns, ways, end):
+def _until(conns, ends):
+    """When the time of each connection was over: at the first FIN or RST of either side, which is
+    all that the broker owes a silent client. One without is followed to the end of the file that
+    it was last seen in and no further, as nobody knows what was left out between two files: to
+    the first end of a file after it, which is never too late."""
+    ends = np.sort(np.asarray(ends, np.int64))
+    if not len(ends):
+        return conns["last"]
+    after = ends[np.minimum(np.searchsorted(ends, conns["last"]), len(ends) - 1)]
+    followed = np.where(conns["end"] == END_OPEN, np.maximum(after, conns["last"]), conns["last"])
+    return np.where(conns["closed"] > 0, conns["closed"], followed)
+
+
+def _violations(conns, ways, ends):
     """Rows of layout.VIOLATION; notes the longest silence."""
-    last = np.where(conns["end"] == END_OPEN, max(end, 0), conns["last"])
+    last = _until(conns, ends)
+    open_ = (conns["end"] == END_OPEN) & (conns["closed"] == 0)
     watched = _watched(conns, ways)
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
     silent, waited = last - conns["last_client"], last - conns["ping_at"]
+    over = silent > allowed * 3 // 2 + GRACE
     conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
     out = []
     for code, sender, kind, length, broken in (
-        (10, 0, DISCONNECT, silent, silent > allowed + GRACE),
-        (11, 1, DISCONNECT, silent, silent > allowed * 3 // 2 + GRACE),
+        (10, 0, DISCONNECT, silent, np.where(open_, over, silent > allowed + GRACE)),
+        (11, 1, DISCONNECT, silent, over),
         (47, 1, PINGREQ, waited, (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
     ):
         found = np.flatnonzero(watched & broken)
@@ -72,7 +85,7 @@ def _problems(conns, ways, unlisted):
     return rows
 
 
-def last_words(arrays, end):
-    """(violations, problems) of a capture that ends at `end` (ns)."""
+def last_words(arrays, ends):
+    """(violations, problems) of a capture; ends: when each of its files ends (ns)."""
     conns, ways = arrays.conns, arrays.ways
-    return _violations(conns, ways, end), _problems(conns, ways, int(arrays.n[N_UNLISTED]))
+    return _violations(conns, ways, ends), _problems(conns, ways, int(arrays.n[N_UNLISTED]))

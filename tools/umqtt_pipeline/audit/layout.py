@@ -31,10 +31,11 @@ PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4
 #: A pair of endpoints in the second pass: cur is the index of its connection now, or -1.
 PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
-#: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown.
+#: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
+#: first FIN or RST was seen, 0: none.
 CONN = _rows(
-    "pair:i8 id:i8 first:i8 last:i8 last_client:i8 ping_at:i8 server:u1 begun:u1 level:u1 "
-    "clean:u1 end:u1 opaque:u1 connected:u1 acked:u1 disconnected:u1 code:u1 present:u1 "
+    "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 server:u1 begun:u1 "
+    "level:u1 clean:u1 end:u1 opaque:u1 connected:u1 acked:u1 disconnected:u1 code:u1 present:u1 "
     "login:u1 late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)

@@ -201,6 +201,8 @@ def _syn(st, s, other, seg):
 @kernel
 def _ends(c, s, other, seg, sender):
     """FIN and RST."""
+    if seg["flags"] & (FIN | RST) and not c["closed"]:
+        c["closed"] = seg["time"]
     if seg["flags"] & RST and c["end"] == END_OPEN:
         c["end"] = END_RST_CLIENT + sender
     elif seg["flags"] & FIN:

@@ -163,10 +163,10 @@ def _bunches(path):
 
 def decode(bucket, buckets, plan, scratch, out):
     """Second pass of one bucket. plan: files [(number, path, name, parts)] in the order of
-    time, ports, brokers, span. Returns {table: rows}."""
+    time, ports, brokers, span, ends. Returns {table: rows}."""
     tables = Tables(out, f"bucket-{bucket:05d}")
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
-    decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"])
+    decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["ends"])
     for order, (number, path, name, parts) in enumerate(plan["files"]):
         data = content(path)
         for place in range(parts):
@@ -186,6 +186,7 @@ def plan(split, paths, names, ports):
     files = [(s["number"], paths[s["number"]], names[s["number"]], s["parts"]) for s in split]
     return {"files": files,
             "ports": list(ports), "span": (min(times, default=0), max(times, default=0)),
+            "ends": [s["last"] for s in split if s["first"] is not None],
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 
