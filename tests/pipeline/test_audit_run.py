@@ -6,6 +6,9 @@ Knows: the command and the tables. Must not know: how packets are found.
 import gzip
 import os
 import random
+import socket
+import tempfile
+import uuid
 
 import audit_kit as kit
 import numpy as np
@@ -225,6 +228,22 @@ def test_an_audit_is_replaced_by_the_next(spark, tmp_path):
     text = (tmp_path / "out" / "report.html").read_text()
     assert "y … y" in text and "(300 characters)" in text and "y" * 99 not in text
     assert text.count('<td class="bad">7</td>') == 2  # of the broker and of the device
+
+
+def test_sockets_of_the_session_have_a_short_path_or_are_not_used(tmp_path, monkeypatch):
+    """A path of more bytes than fit is refused by the system; so it is tried with Spark's name."""
+    from umqtt_pipeline.audit import run
+
+    for folder in ("/tmp", str(tmp_path / ("t" * 90))):
+        os.makedirs(folder, exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        with run.sockets() as settings:
+            where = settings.get("spark.python.unix.domain.socket.dir")
+            assert bool(where) == (folder == "/tmp")
+            if where:
+                with socket.socket(socket.AF_UNIX) as made:
+                    made.bind(f"{where}/.{uuid.uuid4()}.sock")
+        assert os.listdir(folder) == [] if not where else not os.path.exists(where)
 
 
 def test_a_capture_is_counted_once(tmp_path):

@@ -182,13 +182,14 @@ def rounds(cores, inputs, sample, folder, n):
     started = time.perf_counter()
     run.warm()
     loaded = time.perf_counter() - started
-    spark = session("bench-audit", cores=cores, extra=run.SETTINGS)
-    for _ in range(2):  # Java compiles what has run a few times
-        audited(spark, [sample], folder / "out")
-    print(f"{cores} core(s): start-up {time.perf_counter() - started:.1f} s "
-          f"(compiled loops {loaded:.1f} s)", flush=True)  # fmt: skip
-    found = [[audited(spark, paths, folder / "out") for paths in inputs] for _ in range(n)]
-    spark.stop()
+    with run.sockets() as settings:
+        spark = session("bench-audit", cores=cores, extra=settings)
+        for _ in range(2):  # Java compiles what has run a few times
+            audited(spark, [sample], folder / "out")
+        print(f"{cores} core(s): start-up {time.perf_counter() - started:.1f} s "
+              f"(compiled loops {loaded:.1f} s)", flush=True)  # fmt: skip
+        found = [[audited(spark, paths, folder / "out") for paths in inputs] for _ in range(n)]
+        spark.stop()
     return np.min(found, axis=0)
 
 

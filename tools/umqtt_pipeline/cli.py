@@ -365,11 +365,12 @@ def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
         run.check(captures, out)
         cores = str(cores or os.cpu_count())
         conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
-                "spark.sql.shuffle.partitions": cores, **run.SETTINGS, **conf}  # fmt: skip
-        spark = _spark(memory, conf)
-        try:
-            run.build(spark, captures, out, ports)
-        finally:
-            spark.stop()
+                "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip
+        with run.sockets() as settings:
+            spark = _spark(memory, {**settings, **conf})
+            try:
+                run.build(spark, captures, out, ports)
+            finally:
+                spark.stop()
     except run.Refused as error:
         raise Problem(str(error))

@@ -10,17 +10,20 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import joining, summaries, work
 from .captures import NotACapture, content, magic, packed
 from .columns import FLOWS, PIECES, TABLES
 
-#: Of a session made for an audit: over TCP each task's small packets wait 40 ms for one another.
-SETTINGS = {"spark.python.unix.domain.socket.enabled": "true"}
+#: Bytes of a folder's name with which its sockets' paths still fit on every system (104 on macOS):
+#: Spark names them "/.", 36 characters, ".sock".
+SOCKET_FOLDER = 60
 MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
 BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
 MAX_BUCKETS = 1024
@@ -32,6 +35,22 @@ MADE = tuple(summaries.GROUPS)
 
 class Refused(Exception):
     """The audit cannot be made; the text says why and what to do."""
+
+
+@contextmanager
+def sockets():
+    """Settings of a session made for an audit: Unix sockets between Spark and its workers, for
+    over TCP each task's small packets wait 40 ms for one another. They lie in a folder of their
+    own, which is removed at the end: Java's folder may have a name too long for a socket. No
+    settings, which means TCP, if the system's temporary folder has one as well, or under
+    spark-submit, where workers may be on other computers."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="umqtt-", ignore_cleanup_errors=True) as folder:
+        short = len(os.fsencode(folder)) <= SOCKET_FOLDER
+        yield {"spark.python.unix.domain.socket.enabled": "true",
+               "spark.python.unix.domain.socket.dir": folder} if short else {}  # fmt: skip
 
 
 def readable(paths):
