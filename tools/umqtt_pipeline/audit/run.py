@@ -221,7 +221,7 @@ class Audit:
         for made in _tasks(self.spark, len(todo), lambda k: work.unpack(
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
-                what = f"only the beginning could be unpacked: {made['wrong']}"
+                what = f"damaged, what could be unpacked is read: {made['wrong']}"
                 self._wrong.append((paths[made["number"]], "gzip", what))
             paths[made["number"]] = made["path"]
         return paths
