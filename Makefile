@@ -24,6 +24,8 @@ YES ?=
 BACKUP ?=
 # test: arguments for pytest, for instance TESTS="tests/device -k keepalive"
 TESTS ?=
+# ... and how many files of tests run at once: auto (one for each core, four at most), a number, 0
+JOBS ?= auto
 
 # fuzz: SEED=, and how many spoiled streams on each interpreter
 MUTATIONS ?=
@@ -43,7 +45,7 @@ KILLS ?=
 
 # A name that is written wrong would go unnoticed, and another board be flashed than was meant.
 KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
-  DRIVE YES BACKUP TESTS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS
+  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS
 # What the programs below take from the environment may be given, too.
 PASSED := BROKER_USER BROKER_PASSWORD UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
@@ -84,9 +86,9 @@ demo: $(VENV)/.ready ## sensors lose power and network, no reading is lost: BOAR
 	@$(BIN)/python -m umqtt_demo --boards "$(BOARDS)" --readings "$(READINGS)" $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(BROKER),--broker "$(BROKER)") --out "$(OUT)"
 
-test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, boards, firmware, pipeline
+test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, boards, firmware, pipeline: TESTS= JOBS=
 	@echo "== Testing (device tests run on MicroPython and on CPython)"
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest --numprocesses "$(JOBS)" --maxprocesses 4 --dist loadfile $(TESTS)
 
 flash: $(VENV)/.ready ## MicroPython, library, firmware, settings onto a board: BOARD= PORT= SETTINGS= FIRMWARE=
 	@$(BIN)/python -m umqtt_board flash --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(SETTINGS),--settings "$(SETTINGS)") \
