@@ -88,7 +88,7 @@ demo: $(VENV)/.ready ## sensors lose power and network, no reading is lost: BOAR
 
 test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, boards, firmware, pipeline: TESTS= JOBS=
 	@echo "== Testing (device tests run on MicroPython and on CPython)"
-	@$(BIN)/python -m pytest --numprocesses "$(JOBS)" --maxprocesses 4 --dist loadfile $(TESTS)
+	@$(BIN)/python -m pytest --numprocesses "$(JOBS)" --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 flash: $(VENV)/.ready ## MicroPython, library, firmware, settings onto a board: BOARD= PORT= SETTINGS= FIRMWARE=
 	@$(BIN)/python -m umqtt_board flash --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(SETTINGS),--settings "$(SETTINGS)") \
