@@ -20,6 +20,7 @@ import stores
 import watchdog
 from backoff import Backoff
 from confirm import Confirm
+from console import log, log_rarely, stopped
 from link import Link, make_client, why
 from remote import Remote
 from telemetry import Packer
@@ -33,17 +34,6 @@ BUSY_MS = 4
 FULL_MS = 250
 # A program that has run for so long does not crash at its start: the row of crashes is over.
 LASTED_S = 600
-
-
-def log(text):
-    """Print one line; whoever flashes the board follows these."""
-    print("umqtt:", text)
-
-
-def log_rarely(text, times):
-    """Print the 1st, 2nd, 4th, 8th ... of a line that may come again and again."""
-    if times & times - 1 == 0:
-        log("%s (%d times)" % (text, times))
 
 
 def device_name(settings):
@@ -352,13 +342,6 @@ class App:
         self._due = ticks_ms()
         log("interval %d ms by command" % ms)
         self._report()
-
-
-def stopped(dog):
-    """Somebody is at the console: leave time, and do not take the reset after it for a crash."""
-    dog.console()
-    resets.asked("console")
-    log("stopped at the console")
 
 
 def main():

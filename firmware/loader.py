@@ -125,8 +125,8 @@ def exists(path):
     return True
 
 
-def run():
-    """Start the program and start it again when it crashes; from main.py.
+def run(program):
+    """Start `program()` and start it again when it crashes; from main.py.
 
     Returns only to leave the board at its prompt: settings that cannot be used, the console.
     """
@@ -136,9 +136,7 @@ def run():
     try:
         resets.began(resets.cause())
         trial = on_trial(try_once())
-        import app
-
-        app.main()
+        program()
         if not trial:
             return
         resets.asked("trial")

@@ -2,4 +2,12 @@
 
 import loader
 
-loader.run()
+
+def program():
+    """Import what the set in force has, only now: a crash of the import is one of that set."""
+    import app
+
+    app.main()
+
+
+loader.run(program)

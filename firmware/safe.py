@@ -11,7 +11,7 @@ from time import sleep_ms, ticks_diff, ticks_ms
 import resets
 import status
 import watchdog
-from app import log, stopped
+from console import log, stopped
 from link import Link, make_client
 from remote import Remote
 from umqtt_min import __version__

@@ -12,7 +12,7 @@ import json
 from time import sleep_ms, ticks_diff, ticks_ms
 
 import resets
-from app import log
+from console import log
 
 # What the broker has kept for this board while it slept comes right after the connection.
 LINGER_MS = 700

@@ -5,6 +5,7 @@ strict broker, a store in RAM that outlives a restart. Must not know what is tes
 """
 
 import app
+import console
 import resets
 import settings
 import softtimer
@@ -58,7 +59,7 @@ class Board:
     def __init__(self, store=None, broker=None, **changes):
         softtimer.set_virtual(True)
         self.machine = Machine()
-        self._saved = stores.make, app.sensors.make, app.log, watchdog.machine, resets.PATH
+        self._saved = stores.make, app.sensors.make, watchdog.machine, resets.PATH
         resets.PATH = "fw_board_resets.json"
         resets._data = {}
         resets.began("pwron")
@@ -66,7 +67,7 @@ class Board:
         self.lines = []
         stores.make = lambda *args: store or RAMStore(16384, hold=args[1])
         app.sensors.make = lambda flat: Steady()
-        app.log = self.lines.append
+        console.print = lambda _, text: self.lines.append(text)
         flat = {"device": "oven", "broker.host": "broker", "interval_ms": 1000, "connect_s": 30,
                 "watchdog_s": 60, "keepalive": 300, "report_s": 5, "readings": 60}
         flat.update(changes)
@@ -79,7 +80,8 @@ class Board:
         return self
 
     def __exit__(self, *args):
-        stores.make, app.sensors.make, app.log, watchdog.machine, resets.PATH = self._saved
+        stores.make, app.sensors.make, watchdog.machine, resets.PATH = self._saved
+        del console.print
         resets._data = {}
         watchdog._dog = None
 

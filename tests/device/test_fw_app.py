@@ -9,6 +9,7 @@ import os
 import time
 
 import app
+import console
 import settings
 import state
 import stores
@@ -42,14 +43,14 @@ def make(name, store=None, sensor=None, port=PORT, **changes):
             "retry.first_ms": 20, "retry.max_ms": 50}
     flat.update(changes)
     lines = []
-    saved = stores.make, app.log, app.sensors.make, state.PATH
+    saved = stores.make, app.sensors.make, state.PATH
     stores.make = lambda *args: store or RAMStore(16384, hold=args[1])
     app.sensors.make = lambda flat: sensor or Steady()
-    app.log = lines.append
+    console.print = lambda _, text: lines.append(text)
     try:
         made = app.App(settings.complete(flat))
     finally:
-        stores.make, _, app.sensors.make, _ = saved
+        stores.make, app.sensors.make, _ = saved
     made.lines = lines
     return made
 

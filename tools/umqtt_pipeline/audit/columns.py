@@ -68,6 +68,7 @@ LATENCIES = _schema(
 )
 #: How many packets there were, 200 rows of time for each kind of packet that there is.
 TIMELINE = _schema("time:t sender:s type:s packets:i8")
+MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
 TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "latencies": LATENCIES,
           "timeline": TIMELINE, "violations": VIOLATIONS, "problems": PROBLEMS}  # fmt: skip
 

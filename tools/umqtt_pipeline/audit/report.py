@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from .columns import TABLES
-from .run import MARK
+from .columns import MARK, TABLES
 
 SHOWN = 50  #: rows of a list; the tables have all
 PAGE = """<!doctype html>

@@ -19,12 +19,11 @@ from pathlib import Path
 
 from . import joining, summaries, work
 from .captures import NotACapture, content, magic, packed
-from .columns import FLOWS, PIECES, TABLES
+from .columns import FLOWS, MARK, PIECES, TABLES
 
 #: Bytes of a folder's name with which its sockets' paths still fit on every system (104 on macOS):
 #: Spark names them "/.", 36 characters, ".sock".
 SOCKET_FOLDER = 60
-MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
 BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
 MAX_BUCKETS = 1024
 TASKS = 4  #: of the first pass, per core

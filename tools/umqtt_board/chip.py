@@ -1,0 +1,98 @@
+"""The chip of the virtual board: one run of the interpreter after the other.
+
+Knows how the interpreter is started, what it finds in its environment and which of its channels
+is which. Must not know power, resets nor the serial line: supervisor.py.
+"""
+
+import ctypes
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from umqtt_board.console import Console
+
+PROJECT = Path(__file__).resolve().parents[2]
+DEVICE_SIDE = PROJECT / "boards" / "unix"
+
+
+def interpreter():
+    """Path of the micropython that belongs to this Python's environment."""
+    beside = Path(sys.executable).with_name("micropython")
+    return str(beside) if beside.exists() else "micropython"
+
+
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+
+def _die_with_parent():
+    if _prctl is not None:
+        _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Interpreter:
+    """One run of the interpreter: its process, its two channels, what is known of its state."""
+
+    def __init__(self, folder, config, cause, raw, main):
+        self.console = Console(raw)
+        self.up = False
+        self.last_interrupt = -1.0
+        ours, theirs = socket.socketpair()
+        read_end, write_end = os.pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [interpreter(), "-X", f"heapsize={config['heap']}", "-i",
+                 str(DEVICE_SIDE / "start.py")],
+                stdin=theirs, stdout=theirs, stderr=theirs, pass_fds=(write_end,),
+                cwd=folder, start_new_session=True, preexec_fn=_die_with_parent,
+                env=_environment(folder, config, cause, main, write_end),
+            )  # fmt: skip
+        os.close(write_end)
+        ours.setblocking(False)
+        os.set_blocking(read_end, False)
+        self.line = ours
+        self.requests = read_end
+        self.partial = b""
+
+    def takes_interrupts(self):
+        """Whether a program runs: it catches SIGINT, while the prompt would die of it."""
+        try:
+            with open(f"/proc/{self.process.pid}/status") as status:
+                caught = next(line for line in status if line.startswith("SigCgt:"))
+        except (OSError, StopIteration):
+            return False
+        return bool(int(caught.split()[1], 16) & (1 << (signal.SIGINT - 1)))
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+
+    def close(self):
+        """Reap the process; returns its exit status as subprocess gives it."""
+        self.line.close()
+        os.close(self.requests)
+        return self.process.wait()
+
+
+def _environment(folder, config, cause, main, control):
+    from_config = {
+        "VBOARD_NAME": config["name"],
+        "VBOARD_SEED": str(config["seed"]),
+        "VBOARD_UID": hashlib.sha256(
+            f"{config['name']}/{config['seed']}".encode()).hexdigest()[:12],
+        "VBOARD_FS_SECTORS": str(config["filesystem"] // 4096),
+        "VBOARD_JOURNAL_SECTORS": str(config["journal"] // 4096),
+    }  # fmt: skip
+    # No HOME: the unix port would keep a history file there.
+    return from_config | {
+        "PATH": os.environ.get("PATH", ""),
+        "VBOARD_FLASH": str(folder / "flash.img"),
+        "VBOARD_SENSOR_LOG": str(folder / "sensor.log"),
+        "VBOARD_SHIM": str(DEVICE_SIDE / "shim"),
+        "VBOARD_CONTROL": str(control),
+        "VBOARD_CUT_AFTER": str(folder / "cut_after"),
+        "VBOARD_CAUSE": str(cause),
+        "VBOARD_MAIN": "1" if main else "0",
+    }
