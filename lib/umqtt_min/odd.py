@@ -7,7 +7,7 @@ Knows: which of it can be sent. Loaded with the first of it.
 _TOPIC = 1
 _QOS = 2
 
-_narrow = None  # an attribute of MQTTClient: the last view whose items were found to be bytes
+_narrow = None  # an attribute of MQTTClient: the last long view whose items were found to be bytes
 
 
 def _odd(self, what, kind=0):
@@ -15,17 +15,49 @@ def _odd(self, what, kind=0):
     if kind:
         return _refuse(self, what, kind)
     if isinstance(what, memoryview):
-        n = getattr(what, "itemsize", 0)
-        if n == 1 or what is self._narrow:
-            return what
-        if not n and len(bytes(what[:1])) < 2:  # a port that does not tell
-            self._narrow = what
-            return what
-        return bytes(what)
+        return what if _of_bytes(self, what) else bytes(what)
+    return _copy(what)
+
+
+def _copy(what):
     try:
         return bytes(memoryview(what))  # what else is a buffer, an array of any type
     except TypeError:
         raise ValueError("%r: str or bytes-like is wanted; a number needs str()" % (what,))
+
+
+def _of_bytes(self, view):
+    # Many ports do not tell how wide a view's items are. A bytearray takes items of its own size
+    # only: the view is tried, without a copy from the heap, behind the last topic in the send
+    # buffer, which is nobody's while there is no packet under way.
+    at = getattr(view, "itemsize", 0)
+    if at:
+        return at == 1
+    tx = getattr(self, "_tx", None)  # None: in the constructor
+    at = len(tx.buf) - len(view) if tx else 0
+    if not tx or self._busy & 1 or tx.waiting or at < 7 + len(tx.topic or b""):
+        return _look(self, view)
+    self._busy |= 1  # no tick may lay down a packet meanwhile
+    tx.pos = at
+    at = _takes(tx, view)
+    self._busy &= 2
+    return at
+
+
+def _takes(tx, view):
+    # In a function of its own, and with two arguments: a larger frame would be on the heap.
+    try:
+        tx.buf[tx.pos :] = view
+    except ValueError:
+        return False
+    return True
+
+
+def _look(self, view):
+    if view is not self._narrow and len(bytes(view[:1])) > 1:
+        return False
+    self._narrow = view
+    return True
 
 
 def _refuse(self, what, kind):

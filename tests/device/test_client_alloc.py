@@ -91,6 +91,20 @@ def test_the_stream_itself_allocates_nothing():
     nothing(go)
 
 
+def test_publish_of_views_in_turn():
+    # As firmware does that keeps a view for each length of a record.
+    client, echo = connected()
+    record = memoryview(bytearray(80))
+    views = [record[:n] for n in (78, 79, 80)]
+
+    def go():
+        for view in views:
+            client.publish(b"a/topic", view)
+        client.publish(b"another/topic", views[0], False, 1)
+
+    nothing(go)
+
+
 def test_publish():
     client, echo = connected()
     args = (b"a/topic", b"x" * 50)

@@ -10,7 +10,7 @@ import softtimer
 from harness import Bench, raises, reason
 from strict_broker import ANSWER_CLOSE, CLOSE, DROP, publish
 from strict_wire import CONNECT, PINGREQ, PUBACK, PUBLISH, PUBREL, SUBSCRIBE
-from umqtt_min import MQTTException, RAMStore
+from umqtt_min import MQTTClient, MQTTException, RAMStore
 from umqtt_min.errors import BUSY, TIMEOUT
 
 
@@ -56,6 +56,15 @@ def test_a_view_of_wide_items_goes_out_whole():
     b.client.publish(b"t", memoryview(wide)[1:], qos=1)
     b.client.publish(b"t", memoryview(b"narrow")[2:])
     assert b.broker.payloads() == [bytes(wide), bytes(wide)[2:], b"rrow"]
+    wide = memoryview(array("H", [0x4142] * 300))
+    for n in (0, 1, 120, 124, 125, 126, 127, 128, 246, 247, 248, 249, 250, 254, 256, 300):
+        b.client.publish(b"topic", wide[:n])
+        b.client.publish(b"topic", memoryview(bytes(300))[:n], qos=1)
+        assert b.broker.payloads()[-2:] == [b"BA" * n, bytes(n)], n
+
+
+def test_a_client_id_may_be_a_view():
+    assert MQTTClient(memoryview(b"xdev")[1:], "broker").client_id == b"dev"
 
 
 def test_a_topic_buffer_that_changes_is_checked_each_time():
