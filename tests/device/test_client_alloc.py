@@ -91,16 +91,18 @@ def test_the_stream_itself_allocates_nothing():
     nothing(go)
 
 
-def test_publish_of_views_in_turn():
-    # As firmware does that keeps a view for each length of a record.
+def test_whatever_is_published_in_turn():
+    # As firmware does that keeps a view for each length of a record, and more than one topic.
     client, echo = connected()
-    record = memoryview(bytearray(80))
-    views = [record[:n] for n in (78, 79, 80)]
+    record = memoryview(bytearray(120))
+    messages = [record[:n] for n in (0, 78, 79, 80)] + [b"x" * 50, bytearray(90), b"", b"y"]
+    topics = (b"a/topic", memoryview(b"another/topic"), bytearray(b"b"), b"t" * 90)
 
     def go():
-        for view in views:
-            client.publish(b"a/topic", view)
-        client.publish(b"another/topic", views[0], False, 1)
+        for topic in topics:
+            for message in messages:
+                for qos in (0, 1, 2):
+                    client.publish(topic, message, False, qos)
 
     nothing(go)
 
