@@ -98,11 +98,14 @@ def test_whatever_is_published_in_turn():
     messages = [record[:n] for n in (0, 78, 79, 80)] + [b"x" * 50, bytearray(90), b"", b"y"]
     topics = (b"a/topic", memoryview(b"another/topic"), bytearray(b"b"), b"t" * 90)
 
+    every = [(t, m, qos) for t in topics for m in messages for qos in (0, 1, 2)]
+
+    def send(one):
+        client.publish(one[0], one[1], False, one[2])
+
     def go():
-        for topic in topics:
-            for message in messages:
-                for qos in (0, 1, 2):
-                    client.publish(topic, message, False, qos)
+        for one in every:
+            send(one)
 
     nothing(go)
 
