@@ -25,6 +25,9 @@ from .timeouts import milliseconds
 _core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
 _PAUSE = 100  # ms between two looks at the clock
 _POLL = 5  # ms between two looks at a stream that cannot be waited for
+# So many times more messages are taken in while an acknowledgement is awaited: brokers send 20 and
+# more before they wait for PUBACK, and with `queue` as it is all of them find room.
+_AHEAD = 8
 
 
 def _sleep(ms):
@@ -53,9 +56,9 @@ class MQTTClient:
     lose belongs into a FlashStore or FileStore;
     queue: messages received and not taken, 1 or more. When they are that many, nothing
     more is read, and the broker waits: no message is ever dropped here. While a
-    task awaits an acknowledgement, which may stand behind other messages, twice as
-    many are taken in, so that the body of `async for` may publish. Whoever
-    subscribes must also take the messages;
+    task awaits an acknowledgement, which may stand behind other messages, eight times
+    as many are taken in, so that the body of `async for` may publish. Whoever
+    subscribes must also take the messages, best in a task that is begun before;
     reconnect: True makes a lost connection again, with pauses as reconnect.Reconnect
     has them, and subscribes anew if the broker lost the session; a dict gives its
     arguments (`attempt`: seconds, 5, that a connect() of it may block the loop);
@@ -288,16 +291,24 @@ class MQTTClient:
                     if core.sock is not sock:
                         raise OSError(core._tx.errno)
                     if _left(end) <= 0:
-                        raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
+                        raise MQTTException(TIMEOUT, self._unanswered(codes))
                     await _sleep(_POLL)
             finally:
                 core._rx.waiting = 0
 
+    def _unanswered(self, codes):
+        what = "no SUBACK" if codes else "no UNSUBACK"
+        if self._room():
+            return what
+        return what + ": %d messages stand before it, and nobody takes them" % len(self._queue)
+
     # What the core calls
 
     def _room(self):
-        n = len(self._queue)
-        return n < self._most or n < 2 * self._most and (self._waiters or self.core._rx.waiting)
+        most = self._most
+        if self._waiters or self.core._rx.waiting:
+            most *= _AHEAD
+        return len(self._queue) < most
 
     def _received(self, topic, msg):
         self._queue.append((topic, msg))

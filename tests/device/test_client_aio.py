@@ -172,7 +172,41 @@ def test_the_body_of_the_loop_may_publish():
                 break
         assert b.broker.payloads() == [b"%d" % i for i in range(20)]
 
-    run(test, queue=12)
+    run(test, queue=3)
+
+
+def waiting(b, n):
+    """Subscribe, and leave while n messages come: they are the session's."""
+
+    async def test():
+        await b.client.connect(False)
+        await b.client.subscribe("t", 1)
+        await b.client.disconnect()
+        for i in range(n):
+            b.broker.publish(b"t", b"%d" % i, 1)
+        await b.client.connect(False)
+
+    return test()
+
+
+def test_a_subscription_is_answered_behind_what_has_waited():
+    async def test(b):
+        await waiting(b, 20)
+        await b.client.subscribe("t", 1)
+        assert await take(b.client, 20) == [b"%d" % i for i in range(20)]
+
+    run(test, queue=3)
+
+
+def test_a_subscription_that_messages_hide_says_so_and_nothing_is_lost():
+    async def test(b):
+        await waiting(b, 20)
+        e = await error(b.client.subscribe("t", 1, 0.5), MQTTException)
+        assert e.reason == TIMEOUT and "16 messages" in str(e), e
+        assert await take(b.client, 20) == [b"%d" % i for i in range(20)]
+        await b.client.subscribe("t", 1)
+
+    run(test, queue=2)
 
 
 def test_a_long_message():

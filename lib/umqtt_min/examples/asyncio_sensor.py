@@ -26,8 +26,6 @@ class Sensor:
             await asyncio.sleep(self.pause)
 
     async def obey(self):
-        await self.client.subscribe("commands/sensor", 1)
-        print("listening")
         async for _, msg in self.client:
             if msg == b"stop":
                 return
@@ -39,9 +37,13 @@ async def run(server, port, pause):
     client = MQTTClient("asyncio-sensor", server, port, keepalive=60, reconnect={"attempt": 3})
     async with client:
         sensor = Sensor(client, pause)
-        task = asyncio.create_task(sensor.publish())
-        await sensor.obey()
-        task.cancel()
+        # Begun first: what has waited at the broker comes before it answers subscribe().
+        obeying = asyncio.create_task(sensor.obey())
+        await client.subscribe("commands/sensor", 1)
+        print("listening")
+        publishing = asyncio.create_task(sensor.publish())
+        await obeying
+        publishing.cancel()
 
 
 def main(server=SERVER, port=1883, pause=10):
