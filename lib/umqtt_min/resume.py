@@ -6,12 +6,14 @@ Loaded for each connection and given back after it, like connect.py.
 
 import hashlib
 import sys
+from time import ticks_ms
 
 from micropython import const
 
 _CLOSED = const(1)  # as in counters.py
 _LOST_SESSIONS = const(11)
-_HOPELESS = const(3)  # connections in a row
+_HOPELESS = const(4)  # connections in a row
+_RESET = const(104)  # the other side has ended it
 
 
 def run(client, clean_session, end, auth):
@@ -20,7 +22,9 @@ def run(client, clean_session, end, auth):
         del sys.modules["umqtt_min"].resume
     session = client._session
     # Some brokers close on a PUBREL whose message they have completed, instead of answering
-    # it [MQTT-4.3.3-2], and would do so for ever.
+    # it [MQTT-4.3.3-2], and would do so for ever. A link that went silent says nothing of them.
+    if client._tx.errno != _RESET:
+        session._owed = False
     if not clean_session and session._vain + session._owed >= _HOPELESS:
         auth(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
         client.disconnect()
@@ -28,7 +32,24 @@ def run(client, clean_session, end, auth):
         session._owed = False
         session._vain = -1  # all is sent as new after CONNACK
     resume(session, client, auth(client, clean_session, end))
-    session.pump()
+    if session._vain > 0:
+        wait(session, client)
+    else:
+        session.pump()
+
+
+def wait(session, client):
+    """PUBREL was not answered on the connection before: on this one nothing goes out until
+    PINGRESP, or another packet, has shown that the link carries both ways."""
+
+    def pump():
+        if client._rx.request is None:
+            del session.pump  # the class has the real one
+            session.pump()
+
+    session.pump = pump
+    client._tx.put(0xC0)
+    client._rx.request = ticks_ms()
 
 
 def session_key(client):

@@ -586,6 +586,10 @@ class StrictBroker:
         """
         self._script.append([kind, nth, action])
 
+    def behave(self, kind=None):
+        """Take back what when() said of packets of that kind, None: of all."""
+        self._script[:] = [one for one in self._script if kind not in (None, one[0])]
+
     def release(self):
         """Send what HOLD kept back."""
         held, self.held = self.held, []

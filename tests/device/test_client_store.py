@@ -11,9 +11,9 @@ import softtimer
 from harness import Bench, raises, reason
 from model_store import Disk, ModelStore
 from store_scenarios import play
-from strict_broker import CLOSE, DROP, HOLD, StrictBroker, publish
+from strict_broker import DROP, HOLD, StrictBroker, publish
 from strict_wire import CONNECT, PUBACK, PUBLISH, PUBREC, PUBREL
-from umqtt_min import MQIPDP_2, MQTT_3_1, MQTT_3_1_1, MQTTException
+from umqtt_min import MQIPDP_2, MQTT_3_1, MQTTException
 from umqtt_min.errors import LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT
 
 
@@ -581,54 +581,3 @@ def test_qos_0_does_not_touch_the_store():
     b.client.publish(b"t", b"x")
     assert b.client.store.programs == before
     assert b.broker.count(PUBACK) == 0
-
-
-def completed(b):
-    """A QoS 2 message that the broker has to the end, and whose PUBCOMP was lost."""
-    b.connect()
-    b.broker.when(PUBREL, DROP)
-    b.client.publish(b"t", b"once", qos=2, wait=False)
-    b.pump()
-    b.net.stream.end()
-    raises(OSError, b.pump)
-
-
-def closes_on_pubrel(b):
-    """Connect; the broker answers PUBREL by closing instead of PUBCOMP."""
-    b.broker.when(PUBREL, CLOSE)
-    b.connect()
-    raises(OSError, b.pump)
-
-
-def test_a_broker_that_closes_on_pubrel_is_made_to_forget_the_session():
-    for protocol in (MQTT_3_1_1, MQTT_3_1):
-        b = Stored(protocol=protocol)
-        completed(b)
-        for _ in range(3):
-            closes_on_pubrel(b)
-        assert b.client.counters.lost_sessions == 0
-        del b.broker.packets[:]
-        assert b.connect() is False
-        connects = [p for p in b.broker.packets if p.type == CONNECT]
-        assert [p.clean for p in connects] == [True, False]
-        assert b.client.counters.lost_sessions == 1
-        finish(b)
-        assert b.broker.payloads() == [b"once", b"once"]  # at least once, and not for ever held
-
-
-def test_an_answer_in_between_and_the_session_stays():
-    b = Stored()
-    completed(b)
-    for _ in range(2):
-        closes_on_pubrel(b)
-    # Another message is acknowledged before the third close.
-    b.broker.when(PUBREL, DROP)
-    b.connect()
-    b.client.publish(b"t", b"next", qos=1)
-    b.net.stream.end()
-    raises(OSError, b.pump)
-    for _ in range(2):
-        closes_on_pubrel(b)
-    finish(b)
-    assert b.client.counters.lost_sessions == 0
-    assert b.broker.payloads() == [b"once", b"next"]
