@@ -19,6 +19,7 @@ import asyncio
 from time import ticks_add, ticks_diff, ticks_ms
 
 from .aio_core import Core
+from .aio_inbox import Inbox
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
 from .timeouts import milliseconds
 
@@ -74,9 +75,9 @@ class MQTTClient:
             store = RAMStore()
         self.core = Core(store, window, self._room, self._acked, arguments, options)
         self.core.set_callback(self._received)
+        self._inbox = Inbox(self.core)
         self.error = None  # why there is no connection: the last error of network or broker
         self._most = queue
-        self._queue = []
         self._waiters = {}  # sequence number: Event of the task that awaits its end
         self._filters = {}  # topic filter: QoS, to subscribe anew
         self._owed = False  # ... in a session that has not got them yet
@@ -137,6 +138,7 @@ class MQTTClient:
         has disconnected all the same."""
         try:
             await self._stop()
+            self._through()
         finally:
             self._end_all()
 
@@ -209,24 +211,35 @@ class MQTTClient:
         return True
 
     def __aiter__(self):
-        """Messages as (topic, msg), both bytes, in the order in which they came."""
+        """Messages as (topic, msg), both bytes, in the order in which they came. One of QoS 1 or
+        2 is acknowledged when its task comes for the next, returns, or calls disconnect()."""
         return self
 
     async def __anext__(self):
-        while not self._queue:
+        self._through()
+        while not self._inbox:
             if not self._runner:
                 raise StopAsyncIteration
             self._check()
             self._arrived.clear()
             await self._arrived.wait()
         self._taken.set()
-        return self._queue.pop(0)
+        return self._inbox.take(asyncio.current_task())
+
+    def _through(self):
+        # The task at hand has handled what it took.
+        try:
+            self._inbox.handled(asyncio.current_task())
+        except OSError as e:
+            self.error = e
 
     async def __aenter__(self):
         await self.connect()
         return self
 
     async def __aexit__(self, kind, value, trace):
+        if kind:
+            self._inbox.unhandled(asyncio.current_task())
         await self.disconnect()
 
     # Inside
@@ -300,7 +313,7 @@ class MQTTClient:
         what = "no SUBACK" if codes else "no UNSUBACK"
         if self._room():
             return what
-        return what + ": %d messages stand before it, and nobody takes them" % len(self._queue)
+        return what + ": %d messages stand before it, and nobody takes them" % len(self._inbox)
 
     # What the core calls
 
@@ -308,10 +321,10 @@ class MQTTClient:
         most = self._most
         if self._waiters or self.core._rx.waiting:
             most *= _AHEAD
-        return len(self._queue) < most
+        return len(self._inbox) < most
 
     def _received(self, topic, msg):
-        self._queue.append((topic, msg))
+        self._inbox.put(topic, msg)
         self._arrived.set()
 
     def _acked(self, seq):
@@ -329,6 +342,7 @@ class MQTTClient:
                 self.error = self._link.error
             else:
                 self.core.check_msg()
+            self._inbox.acknowledge()
         except Exception as e:
             self.error = e
 

@@ -6,6 +6,7 @@ Knows: the insides of client and session. Never knows: tasks.
 from micropython import const
 
 from .client import MQTTClient
+from .receive import answer
 from .session import Session
 from .wire import pack
 
@@ -72,6 +73,16 @@ class Core(MQTTClient):
             self._pump(True)
             if not self._tx.waiting:
                 self._session.pump()
+        except BaseException:
+            self._lost()
+            raise
+        self._busy = 0
+
+    def answer(self, op, pid):
+        """Acknowledge a message that was received some time ago."""
+        self._enter()
+        try:
+            self._briefly(answer, self, op, pid)
         except BaseException:
             self._lost()
             raise

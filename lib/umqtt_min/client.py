@@ -150,6 +150,7 @@ class MQTTClient:
         session_present: Any
         _views: Any
         _heard: Any
+        _late: Any
 
         def ping(self): ...
         def set_callback(self, f): ...

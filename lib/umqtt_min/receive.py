@@ -19,6 +19,7 @@ cb = None
 on_oversize = None  # f(bytes): a message beyond max_message was drained
 _views = None  # the callback that is given views
 _heard = None  # the last topic that was checked
+_late = None  # f(op, pid): it sees to the acknowledgement, in its own time
 session_present = None
 
 
@@ -109,7 +110,15 @@ def called(self):
 
 
 def acknowledge(self, op, pid):
-    """After the callback has returned; a QoS 2 id is durable before PUBREC."""
+    """After the callback has returned."""
+    if self._late:
+        self._late(op, pid)
+    else:
+        answer(self, op, pid)
+
+
+def answer(self, op, pid):
+    """PUBACK, or PUBREC: a QoS 2 id is durable before it."""
     if not self._tx.count:
         self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
     if op & 4:

@@ -8,67 +8,12 @@ client are arranged.  The clock is real; every wait has a deadline.
 
 import asyncio
 
-from broker_stream import Network
-from strict_broker import CLOSE, DROP, HOLD, StrictBroker
+from aio_bench import SECONDS, Bench, error, eventually, run, take
+from strict_broker import CLOSE, DROP, HOLD
 from strict_wire import CONNECT, PINGREQ, PUBLISH, SUBSCRIBE
 from umqtt_min.aio import MQTTClient
 from umqtt_min.errors import LOST, NOT_CONNECTED, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
 from umqtt_min.store import RAMStore
-
-SECONDS = 15
-FAST = {"first": 0.05, "most": 0.2, "attempt": 2}
-
-
-class Bench:
-    """A broker, a network, a client."""
-
-    def __init__(self, **options):
-        self.broker = StrictBroker()
-        self.net = Network(self.broker)
-        settings = {"keepalive": 60, "timeout": 5, "reconnect": FAST, "connector": self.net}
-        settings.update(options)
-        self.client = MQTTClient("dev", "broker", **settings)
-
-
-async def eventually(condition, what="the condition"):
-    """Wait until condition() is true."""
-    for _ in range(SECONDS * 100):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("%s did not come about in %d s" % (what, SECONDS))
-
-
-async def error(coroutine, kind):
-    """The exception of that kind that awaiting the coroutine must raise."""
-    try:
-        await coroutine
-    except kind as e:
-        return e
-    raise AssertionError("%s was not raised" % kind)
-
-
-async def take(client, n):
-    """The payloads of the next n messages."""
-    got = []
-    async for _, msg in client:
-        got.append(msg)
-        if len(got) == n:
-            return got
-
-
-def run(test, **options):
-    """Run test(bench) with a client, connected; the loop has to end in time."""
-    b = Bench(**options)
-
-    async def main():
-        await b.client.connect()
-        await asyncio.wait_for(test(b), 3 * SECONDS)
-        await b.client.disconnect()
-
-    asyncio.run(main())
-    asyncio.new_event_loop()  # MicroPython keeps the old one's tasks
-    return b
 
 
 def test_publish_returns_when_it_is_acknowledged():

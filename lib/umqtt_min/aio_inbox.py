@@ -1,0 +1,138 @@
+"""Messages that the asyncio face has received and no task has handled yet.
+
+Knows: which of them is handled when, that acknowledgements go out in the order of the messages
+[MQTT-4.6.0-2, -3], what comes again on the next connection. Never knows: packets, who waits.
+
+A message of QoS 1 or 2 stays the broker's until the task that took it comes for the next one:
+what a reset finds here comes again. On a new connection the broker sends again what was not
+acknowledged, and what is still here is not queued twice.
+"""
+
+# As in counters.py
+_CONNECTS = 0
+_RECEIVED = 5
+_DUPLICATES = 6
+_OVERSIZE = 7
+
+
+class Message:
+    """One of them; op: first byte of its PUBLISH, pid: 0 at QoS 0, link: number of the
+    connection on which it came last."""
+
+    op = pid = link = 0
+    handled = False
+
+    def __init__(self, topic, msg):
+        self.topic = topic
+        self.msg = msg
+
+
+class Inbox:
+    """The messages of one `core`, an aio_core.Core."""
+
+    def __init__(self, core):
+        self._core = core
+        self._queue = []  # not taken yet
+        self._taken = []  # (task, message of QoS 1 or 2 that it handles)
+        self._owed = []  # not acknowledged, in the order in which they came on the connection
+        self._link = 0
+        self._oversize = 0  # messages that were too long, when the last one came that was not
+        core._late = self._late
+
+    def __len__(self):
+        return len(self._queue)
+
+    def put(self, topic, msg):
+        """The core's callback."""
+        self._oversize = self._core._n[_OVERSIZE]
+        self._queue.append(Message(topic, msg))
+
+    def take(self, task):
+        """The next message as (topic, msg), for `task`."""
+        message = self._queue.pop(0)
+        if message.pid:
+            self._taken.append((task, message))
+        return message.topic, message.msg
+
+    def handled(self, task):
+        """`task` is through with what it took before, and so is each that has returned.
+        OSError of a store that does not take the identifier of a message of QoS 2."""
+        self._look()
+        for one in self._taken[:]:
+            fate = one[0] is task or _fate(one[0])
+            if fate is not None:
+                self._taken.remove(one)
+                if fate:
+                    self._handled(one[1])
+        self.acknowledge()
+
+    def unhandled(self, task):
+        """What `task` took comes again with the next connection."""
+        self._taken = [one for one in self._taken if one[0] is not task]
+
+    def _handled(self, message):
+        message.handled = True
+        if message.op & 4 and message in self._owed and not self._here(message):
+            # When it comes again it is known, and answered at once.
+            self._core._inbox.in_add(message.pid)
+            self._owed.remove(message)
+
+    def _here(self, message):
+        return self._core.connected and message.link == self._core._n[_CONNECTS]
+
+    def acknowledge(self):
+        """Send the acknowledgements that are due. OSError."""
+        if not self._owed:
+            return
+        self._look()
+        for message in self._owed[:]:
+            if self._here(message):
+                if not message.handled or self._core._tx.waiting:
+                    return
+                self._owed.remove(message)
+                self._core.answer(message.op, message.pid)
+
+    def _look(self):
+        # On another connection identifiers are the broker's still, or those of a lost session.
+        # What was handled and has not come again on the one before will not come.
+        link = self._core._n[_CONNECTS]
+        if link != self._link:
+            lost = self._core.session_present is False
+            self._owed = [
+                m for m in self._owed if not lost and (m.link == self._link or not m.handled)
+            ]
+            self._link = link
+
+    def _late(self, op, pid):
+        # In place of an acknowledgement: put() has just been called, or the message is too long.
+        self._look()
+        if self._oversize == self._core._n[_OVERSIZE]:
+            message = self._queue[-1]
+        else:
+            message = Message(b"", b"")
+            message.handled = True
+        for old in self._owed:
+            if old.pid == pid and old.op & 6 == op & 6:
+                self._owed.remove(old)
+                if old.topic == message.topic and old.msg == message.msg:
+                    self._again(message)
+                    message = old
+                break
+        message.op = op
+        message.pid = pid
+        message.link = self._link
+        self._owed.append(message)
+
+    def _again(self, message):
+        if not message.handled:
+            self._queue.pop()
+            self._core._n[_RECEIVED] -= 1
+            self._core._n[_DUPLICATES] += 1
+
+
+def _fate(task):
+    # None: it runs; True: it has returned; False: cancelled, or ended by an exception.
+    if not task.done():
+        return None
+    end = getattr(task, "data", None)  # MicroPython keeps there what ended it
+    return not task.cancelled() if end is None else isinstance(end, StopIteration)
