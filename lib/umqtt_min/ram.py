@@ -66,8 +66,8 @@ class RAMStore:
     def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
                  clock=None):
         try:  # a bit is left where one is negative or too large
-            odd = size - 64 | _MOST - size | inbound - 1 | window | 65535 - window
-            odd |= policy | _LATEST - policy
+            odd = size - 64 | _MOST - size | inbound - 1 | window
+            odd |= policy | _LATEST - policy | 65535 - window | 65535 - inbound
             odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and not callable(clock)
         except TypeError:
             odd = True
