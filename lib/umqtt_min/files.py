@@ -3,6 +3,9 @@
 Knows: how to make a file durable on littlefs and on other file systems.
 Must not know: records.
 
+A segment is made whole (files_room.py) before it is used: what is written into it later needs
+no room that other files could have taken.
+
 Two layouts. `PlainFiles`: one file per segment, programmed in place and synced: host file
 systems, FAT. `SmallFiles`: for littlefs, where syncing an append costs two erases: a segment
 is cut into files so small that littlefs keeps them inside its directory log, and a program
@@ -18,6 +21,8 @@ from .journal import Journal
 from .log import copy
 
 _ENOENT = const(2)
+_ENOSPC = const(28)
+_RESERVE = const(6)  # blocks: what littlefs needs to copy on write, and to split directories
 _BLANK = b"\xff" * 256
 
 
@@ -38,19 +43,22 @@ def _sync_folder(folder):
             os.close(handle)
 
 
-def _make(folder):
-    """Make a folder and those above it."""
+def _make(medium):
+    """Make a medium's folder and those above it."""
     path = ""
-    for part in folder.split("/"):
+    for part in medium.folder.split("/"):
         path += part
         if part and part != ".":
             try:
                 os.mkdir(path)
                 _sync_folder(path.rsplit("/", 1)[0] or "/" if "/" in path else ".")
-            except OSError:
-                pass  # it is there, or the next step says what is wrong
+            except OSError as e:  # it is there, or the last step says what is wrong
+                if e.errno == _ENOSPC:
+                    from .sizes import refuse_room
+
+                    refuse_room(medium, 3 + medium.spare)
         path += "/"
-    os.listdir(folder)
+    os.listdir(medium.folder)
 
 
 def _fill(view, off, end):
@@ -61,33 +69,64 @@ def _fill(view, off, end):
         off += n
 
 
-class PlainFiles:
-    """One file per segment, overwritten in place."""
+class _Files:
+    """What both layouts have."""
 
     page = 1
     once = False
     opaque = False  # blank reads as 0xFF
+
+    def __init__(self, folder, size, count):
+        self.size = size
+        self.count = count
+        self.made = 0  # segments that have their files: 0 to made - 1
+        self.folder = folder
+
+    def room(self, segments):
+        """How many blocks are free, how many so many segments more and the reserve take, and
+        their size. Where the port cannot say it is all zero."""
+        try:
+            v = os.statvfs(self.folder)
+        except (AttributeError, OSError):
+            return 0, 0, 0
+        # A littlefs that is full counts some blocks twice: then it has more free than there are.
+        free = v[4] if v[4] < v[2] else 0
+        return free, self.bulk * segments // v[1] + _RESERVE, v[1]
+
+
+class PlainFiles(_Files):
+    """One file per segment, overwritten in place."""
+
     spare = 1
     levelled = False
     whole = False
 
     def __init__(self, folder, size, count):
-        self.size = size
-        self.count = count
-        self._folder = folder
+        _Files.__init__(self, folder, size, count)
+        self.bulk = size  # what a segment takes of the file system
         self._file = None
         self._segment = -1
 
     def open(self):
-        """Make the folder if it is not there."""
-        _make(self._folder)
+        """Make the folder if it is not there; see how many segments there are."""
+        _make(self)
+        for segment in range(self.count):
+            try:
+                os.stat(self.name(segment))
+                self.made = segment + 1
+            except OSError:
+                pass  # not made yet
 
     def close(self):
         """Close the file at hand."""
-        if self._file:
-            self._file.close()
+        file = self._file
         self._file = None
         self._segment = -1
+        if file:
+            try:
+                file.close()
+            except OSError:
+                pass  # what it could not write was said then
 
     def read(self, segment, off, buf):
         """Fill buf from the segment; a file that is missing or short reads as blank."""
@@ -104,9 +143,13 @@ class PlainFiles:
     def program(self, segment, off, view):
         """Write a view's bytes, durable when it returns."""
         file = self._at(segment, "r+b")
-        file.seek(off)
-        file.write(view)
-        _sync(file)
+        try:
+            file.seek(off)
+            file.write(view)
+            _sync(file)
+        except OSError:
+            self._segment = -1  # a host's file would try again with every call
+            raise
 
     def erase(self, segment):
         """Make the segment's file, all 0xFF."""
@@ -118,17 +161,21 @@ class PlainFiles:
         for _ in range(self.size // 256):
             file.write(_BLANK)
         _sync(file)
-        _sync_folder(self._folder)
+        _sync_folder(self.folder)
 
     def _at(self, segment, mode):
         if segment != self._segment:
             self.close()
-            self._file = open("%s/%03d.log" % (self._folder, segment), mode)
+            self._file = open(self.name(segment), mode)
             self._segment = segment
         return self._file
 
+    def name(self, segment, number=0):
+        """Path of a segment's file; number: there is one only."""
+        return "%s/%03d.log" % (self.folder, segment)
 
-class SmallFiles:
+
+class SmallFiles(_Files):
     """Segments cut into files of at most `page` bytes behind two bytes of generation.
 
     Erasing only counts a generation up: files of an older one read as blank, and the first
@@ -136,17 +183,13 @@ class SmallFiles:
     content stays until the new header replaces it in one commit.
     """
 
-    page = 1
-    once = False
-    opaque = False  # blank reads as 0xFF
     spare = 0  # a commit of littlefs is whole or absent
     levelled = True  # littlefs spreads the wear; few files are better than all in turn
     whole = True  # a record is not cut in two if it fits into one file
 
     def __init__(self, folder, size, count, chunk):
-        self.size = size
-        self.count = count
-        self._folder = folder
+        _Files.__init__(self, folder, size, count)
+        self.bulk = 5 * size  # pairs of blocks of its directory, about half full
         self.chunk = chunk
         self._buf = bytearray(chunk + 2)
         self._view = memoryview(self._buf)
@@ -156,10 +199,12 @@ class SmallFiles:
 
     def open(self):
         """Make the folder; read the generation of every segment there is."""
-        _make(self._folder)
+        _make(self)
         self._at = -1
         for segment in range(self.count):
             self._generations[segment] = self._load(segment, 0, False)
+            if self._used:
+                self.made = segment + 1
 
     def close(self):
         """Nothing stays open."""
@@ -188,7 +233,7 @@ class SmallFiles:
         copy(self._buf, at + 2, view, 0, n)
         self._used = max(self._used, at + n)
         try:
-            with open(self._name(segment, off // self.chunk), "wb") as file:
+            with open(self.name(segment, off // self.chunk), "wb") as file:
                 file.write(self._view[: self._used + 2])
         except OSError:
             self._at = -1
@@ -199,8 +244,18 @@ class SmallFiles:
         self._generations[segment] = (self._generations[segment] + 1) & 0xFFFF
         self._at = -1
 
-    def _name(self, segment, number):
-        return "%s/%d.%d" % (self._folder, segment, number)
+    def blank(self, segment, number):
+        """Write a file of a new segment, as long as it will ever be."""
+        self._at = -1
+        n = min(self.chunk, self.size - number * self.chunk) + 2
+        _fill(self._buf, 2, n)
+        self._buf[0] = self._buf[1] = 0
+        with open(self.name(segment, number), "wb") as file:
+            file.write(self._view[:n])
+
+    def name(self, segment, number):
+        """Path of the file with that number in a segment."""
+        return "%s/%d.%d" % (self.folder, segment, number)
 
     def _select(self, segment, number):
         """Have a file in _buf, blank if it is of an older generation."""
@@ -221,7 +276,7 @@ class SmallFiles:
         """Read a file; its generation."""
         self._used = 0
         try:
-            with open(self._name(segment, number), "rb") as file:
+            with open(self.name(segment, number), "rb") as file:
                 n = file.readinto(self._buf)
         except OSError as e:
             if e.errno != _ENOENT:

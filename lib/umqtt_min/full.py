@@ -14,5 +14,5 @@ LATEST = 2  # a message replaces unsent ones of the same topic; if it is full th
 class JournalFull(OSError):
     """No room for another message: confirm or deliver some first, or choose a policy."""
 
-    def __init__(self):
-        super().__init__(ENOSPC, "the journal is full")
+    def __init__(self, text="the journal is full"):
+        super().__init__(ENOSPC, text)

@@ -77,7 +77,8 @@ class Journal(Log):
         """Mount: replay, settle what a cut left behind, count the boot. Never fails for what
         is on the medium; what could not be read is in `skipped` (bytes). Again: nothing.
 
-        Raises OSError EIO if no segment can be erased and programmed.
+        Raises OSError EIO if no segment can be erased and programmed, ENOSPC if the file system
+        has no room for a journal.
         """
         if self._head < 0:
             __import__("umqtt_min.scan", None, None, ("mount",)).mount(self)
@@ -277,10 +278,23 @@ class Journal(Log):
                 if self._make_room(n, n):
                     return
                 self._capacity = self._used  # no use in trying again before something is gone
+            if self._made < self.medium.count and self._grow():
+                continue
             # LATEST, too: one that nobody replaces holds the numbers behind it.
             if not (self.live and self._policy):
                 raise JournalFull()
             self._drop(self.low)
+
+    def _grow(self):
+        """Have one segment more, of those that are not made yet, if that is what is missing and
+        there is room for it. Where messages are given up instead: asked once a segment."""
+        if self.seq - self.low >= self._span or self._policy and self._asked == self._serial:
+            return False
+        self._asked = self._serial
+        free, needed, _ = self.medium.room(1)
+        if free < needed:
+            return False
+        return __import__("umqtt_min.files_room", None, None, ("grow",)).grow(self)
 
     def _drop(self, seq):
         self._note(_DONE, seq)

@@ -14,6 +14,7 @@ from struct import pack_into
 from micropython import const
 
 from .bits import copy, crc, same
+from .full import ENOSPC, JournalFull
 
 if sys.implementation.name == "micropython":  # a host has the room
     sys.modules.pop("umqtt_min.bits")
@@ -94,7 +95,9 @@ class Log:
                 self.medium.erase(self._head)
             self.medium.program(self._head, self._base, self._views[k])
             self.medium.read(self._head, self._base, self._backs[k])
-        except OSError:
+        except OSError as e:
+            if e.errno == ENOSPC:  # of a file system: it is no fault of the segment
+                raise JournalFull("the file system is full: remove other files")
             self._failed = True
         k = self._index - self._from
         if not same(self._buf, self._from, self._back, self._from, k):
@@ -171,11 +174,13 @@ class Log:
                 self._serial += 1
                 self._head = seg
                 self._off = 0
-                if self._header(self._tmp):
-                    self._serials[seg] = self._serial
-                    self._filled = 0
-                    self._short |= self.medium.levelled or self._free() <= self.medium.spare
-                    return True
+                try:
+                    if self._header(self._tmp):
+                        return True
+                except JournalFull:
+                    self._head = head
+                    self._off = off
+                    raise
                 self._serials[seg] = _BAD
         self._head = head
         self._off = off
@@ -200,6 +205,9 @@ class Log:
         if not self._finish(_HEADER + n + 2 * self._count + 4):
             return False
         self._seed(tmp, 0)
+        self._serials[self._head] = self._serial
+        self._filled = 0
+        self._short |= self.medium.levelled or self._free() <= self.medium.spare
         return True
 
     def _seed(self, buf, off):

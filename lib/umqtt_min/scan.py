@@ -51,6 +51,8 @@ def _mount(j):
     seg = j._oldest(0) if max(j._serials) else -1
     if seg >= 0:
         _part("replay", "replay", m, seg)
+    if hasattr(j.medium, "made"):
+        _part("files_room", "begin", j)
     _part("settle", "settle", m, seg)
     if j._born:
         for i in range(j._span):

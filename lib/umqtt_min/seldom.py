@@ -10,6 +10,7 @@ from struct import pack_into
 
 from micropython import const
 
+from .full import JournalFull
 from .log import copy
 
 # As in journal.py
@@ -33,8 +34,9 @@ def expire(self):
 
 
 def _free_bytes(self):
-    """Bytes that messages may still fill: an estimate."""
-    return max(0, self._capacity - self._used)
+    """Bytes that messages may still fill: an estimate, as if there were room for all segments."""
+    more = (self.medium.count - self._made) * self._area * 7 // 8
+    return max(0, self._capacity - self._used) + more
 
 
 free = property(_free_bytes)
@@ -42,12 +44,15 @@ free = property(_free_bytes)
 
 def _replace(self):
     # Drop unsent messages that are queued for the topic just put. The new one is durable
-    # already: a cut leaves one too many, never one too few.
+    # already: a cut, or a file system that is full, leaves one too many, never one too few.
     seq = max(self.low, self.sent + 1)
     while seq < self.seq - 1:
         if self._states[seq % self._span] & (_LIVE | _STATE) == _LIVE:
             if self._same_topic(self._places[seq % self._span] + 7):
-                self._drop(seq)
+                try:
+                    self._drop(seq)
+                except JournalFull:
+                    return
         seq += 1
 
 

@@ -94,6 +94,8 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     # page of its own, a segment is set aside for them.
     j._most = (count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
     _buffers(j)
+    j._made = count  # segments there are: files_room.py
+    j._asked = 0  # serial of the head when another one was last asked for
     j._span = window or min(1024, max(32, size * count // 96))
     # Of each record: two bytes are enough for a region of 64 KiB.
     j._places = array("I" if size * count > 65536 else "H", range(j._span))  # from no list

@@ -5,6 +5,7 @@ Knows: the limits that ram.py, files.py and setup.py keep to.  Must not know: re
 
 from .options import whole
 
+_ENOSPC = 28
 _MOST = 0x3FFFFFFF  # what small ints hold on every port
 
 
@@ -39,6 +40,14 @@ def refuse_folder(folder, size, segment, chunk):
     whole("size", size, 0, _MOST)
     whole("segment", segment, 0, 65536)
     whole("chunk", chunk, 0, 240)
+
+
+def refuse_room(medium, segments):
+    """Raise OSError ENOSPC for a file system without room for that many segments."""
+    free, needed, block = medium.room(segments)
+    raise OSError(_ENOSPC, "%s: %d bytes are free, the journal needs %d to begin: remove other"
+                  " files, or give a smaller segment= (now %d)"
+                  % (medium.folder, free * block, needed * block, medium.size))
 
 
 def refuse(j):

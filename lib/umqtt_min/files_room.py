@@ -1,0 +1,91 @@
+"""The segments of a journal in files are made one by one: whole, before they are used, and only
+as long as the file system keeps a reserve.
+
+Knows: how many segments a journal needs, the files of a segment, what a full journal is.
+Must not know: records.
+Loaded for a mount, and when messages fill the segments that there are; given back after it.
+
+A journal with some of its segments made is a smaller journal: where it is full acknowledgements
+still find room, for nothing that is written into a segment that is made needs more of the file
+system.
+"""
+
+import os
+import sys
+
+from micropython import const
+
+_BAD = const(0x3FFFFFFF)  # as in log.py: in place of a serial
+_ENOSPC = const(28)
+_FREE = const(2)  # segments that a mount likes to find free: see settle.py
+
+
+def begin(j):
+    """At a mount: make the segments that no journal can do without, and what it had better have.
+
+    Raises OSError ENOSPC where there is no room for the former.
+    """
+    medium = j.medium
+    for seg in range(medium.made, medium.count):
+        j._serials[seg] = _BAD  # neither free nor in the log
+    least = 3 + medium.spare
+    if medium.made < least and (_missing(medium, least - medium.made) or not _up_to(j, least)):
+        from .sizes import refuse_room
+
+        refuse_room(medium, least - medium.made)
+    _limit(j)
+    while j._free() < _FREE and medium.made < medium.count and not _missing(medium, 1):
+        if not _add(j):
+            break
+
+
+def grow(j):
+    """Make one segment more; False if the file system ran out of room."""
+    if sys.implementation.name == "micropython" and sys.modules.pop(__name__, None):
+        del sys.modules["umqtt_min"].files_room
+    return _add(j)
+
+
+def _missing(medium, segments):
+    free, needed, _ = medium.room(segments)
+    return free < needed
+
+
+def _up_to(j, count):
+    while j.medium.made < count:
+        if not _add(j):
+            return False
+    return True
+
+
+def _add(j):
+    medium = j.medium
+    seg = medium.made
+    chunk = getattr(medium, "chunk", medium.size)
+    files = (medium.size + chunk - 1) // chunk
+    try:
+        if chunk == medium.size:
+            medium.erase(seg)
+        else:
+            for number in range(files - 1, -1, -1):  # the first file, made last, says it is whole
+                medium.blank(seg, number)
+    except OSError as e:
+        if e.errno != _ENOSPC:
+            raise
+        medium.close()
+        for number in range(files):
+            try:
+                os.remove(medium.name(seg, number))
+            except OSError:
+                pass  # it was not made
+        return False
+    medium.made = seg + 1
+    j._serials[seg] = 0
+    _limit(j)
+    return True
+
+
+def _limit(j):
+    """What messages may fill: see setup.py."""
+    j._made = j.medium.made
+    j._most = j._capacity = (j._made - 1 - j.medium.spare) * j._area * 7 // 8
