@@ -17,6 +17,7 @@ import sys
 
 from micropython import const
 
+from .full import JournalFull
 from .journal import Journal
 from .log import copy
 
@@ -59,6 +60,12 @@ def _make(medium):
                     refuse_room(medium, 3 + medium.spare)
         path += "/"
     os.listdir(medium.folder)
+
+
+def _full(e):
+    """Tell a file system that is full from one that is broken."""
+    if e.errno == _ENOSPC:
+        raise JournalFull()
 
 
 def _fill(view, off, end):
@@ -147,8 +154,9 @@ class PlainFiles(_Files):
             file.seek(off)
             file.write(view)
             _sync(file)
-        except OSError:
+        except OSError as e:
             self._segment = -1  # a host's file would try again with every call
+            _full(e)
             raise
 
     def erase(self, segment):
@@ -235,8 +243,9 @@ class SmallFiles(_Files):
         try:
             with open(self.name(segment, off // self.chunk), "wb") as file:
                 file.write(self._view[: self._used + 2])
-        except OSError:
+        except OSError as e:
             self._at = -1
+            _full(e)
             raise
 
     def erase(self, segment):

@@ -14,7 +14,7 @@ from struct import pack_into
 from micropython import const
 
 from .bits import copy, crc, same
-from .full import ENOSPC, JournalFull
+from .full import JournalFull
 
 if sys.implementation.name == "micropython":  # a host has the room
     sys.modules.pop("umqtt_min.bits")
@@ -33,6 +33,7 @@ _NOWHERE = const(0x3FFFFFFF)
 _SEED = const(16)  # in _tmp: a CRC that has begun with the check value of the head's header
 _BAD = const(0x3FFFFFFF)  # in place of a serial: could not be erased or programmed
 _EIO = const(5)
+_FULL = const(2)  # failed for want of room in a file system
 
 
 class Log:
@@ -95,9 +96,10 @@ class Log:
                 self.medium.erase(self._head)
             self.medium.program(self._head, self._base, self._views[k])
             self.medium.read(self._head, self._base, self._backs[k])
-        except OSError as e:
-            if e.errno == ENOSPC:  # of a file system: it is no fault of the segment
-                raise JournalFull("the file system is full: remove other files")
+        except JournalFull:
+            self._failed = _FULL
+            return
+        except OSError:
             self._failed = True
         k = self._index - self._from
         if not same(self._buf, self._from, self._back, self._from, k):
@@ -109,9 +111,16 @@ class Log:
         self._emit(self._tmp, 0, 4)
         self._flush()
         if self._failed:
+            if self._off:  # behind a header: nothing is changed yet
+                self._no_room()
             return False
         self._off = self._up(self._off + n)
         return True
+
+    def _no_room(self):
+        # The file system had no room: that is no fault of the segment.
+        if self._failed == _FULL:
+            raise JournalFull("the file system is full: remove other files")
 
     def _up(self, off):
         return (off + self._align - 1) // self._align * self._align
@@ -174,16 +183,12 @@ class Log:
                 self._serial += 1
                 self._head = seg
                 self._off = 0
-                try:
-                    if self._header(self._tmp):
-                        return True
-                except JournalFull:
-                    self._head = head
-                    self._off = off
-                    raise
+                if self._header(self._tmp):
+                    return True
+                self._head = head
+                self._off = off
+                self._no_room()
                 self._serials[seg] = _BAD
-        self._head = head
-        self._off = off
         return False
 
     def _header(self, tmp):
