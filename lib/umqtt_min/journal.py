@@ -313,7 +313,7 @@ class Journal(Log):
         if self._head < 0:
             raise OSError(_EIO, "the journal is not open")
         n = self._up(n)
-        tries = 2 * self.medium.count
+        tries = 2 * self._made
         while True:
             if self._short > 0:
                 self._tidy()

@@ -30,7 +30,7 @@ def settle(m, seg):
     # full journal there may be fewer: acknowledgements will make room.
     j = m.j
     j._short = j._free() <= j.medium.spare
-    for _ in range(2 * j.medium.count):
+    for _ in range(2 * j._made):
         if j._short:
             j._tidy()
         if not j._short or not j._open_next():
