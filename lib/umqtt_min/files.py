@@ -191,7 +191,7 @@ class SmallFiles(_Files):
     content stays until the new header replaces it in one commit.
     """
 
-    spare = 0  # a commit of littlefs is whole or absent
+    spare = 1  # for acknowledgements: see _make_room()
     levelled = True  # littlefs spreads the wear; few files are better than all in turn
     whole = True  # a record is not cut in two if it fits into one file
 

@@ -322,6 +322,10 @@ class Journal(Log):
             if self._off + n <= self._end and self._filled + message <= self._area:
                 return True
             tries -= 1
+            # Where records are not cut, what a segment holds depends on their sizes: so it is not
+            # bytes alone that keep messages from the last one.
+            if message and self.medium.whole and self._free() <= self.medium.spare:
+                return False
             if tries < 0 or not self._open_next():
                 return False
 
@@ -359,12 +363,10 @@ class Journal(Log):
             return False
         if self._off + seq + self._up(_SHORT) > self._end:
             return False
-        seq = self.low
-        while seq < self.seq:
-            if self._states[seq % self._span]:
-                if self._places[seq % self._span] >> self._shift == seg:
-                    self._move(seq)
-            seq += 1
+        try:
+            self._vacate(seg)
+        except JournalFull:  # where records are not cut it is seen only now what fits
+            return False
         # Where the record does not fit, the next header says it: this segment is erased before
         # any that was reclaimed later.
         self._tail = self._serials[self._oldest(self._serials[seg])]
@@ -372,6 +374,15 @@ class Journal(Log):
             self._note(_TAIL, self._tail)
         self._serials[seg] = 0
         return True
+
+    def _vacate(self, seg):
+        """Move the live messages of a segment to the head."""
+        seq = self.low
+        while seq < self.seq:
+            if self._states[seq % self._span]:
+                if self._places[seq % self._span] >> self._shift == seg:
+                    self._move(seq)
+            seq += 1
 
     def _move(self, seq):
         kind = self._states[seq % self._span]

@@ -33,7 +33,8 @@ def settle(m, seg):
     for _ in range(2 * j._made):
         if j._short:
             j._tidy()
-        if not j._short or not j._open_next():
+        # In small files one is enough, and copying all to and fro would not make it two.
+        if not j._short or j.medium.whole and j._free() or not j._open_next():
             break
 
 

@@ -1,0 +1,292 @@
+"""FileStore on a littlefs that is full, of the journal itself or of other files.
+
+Knows: MicroPython's VfsLfs2, the client, the Store interface.
+Must not know: records, how many files a journal has.
+"""
+# only: micropython
+# heap: 4M
+
+import os
+
+import vfs
+from harness import Bench, raises, reason
+from store_kit import full
+from umqtt_min import DROP_OLDEST, FileStore
+from umqtt_min.errors import STORE_FULL
+from umqtt_min.full import JournalFull
+
+_BLOCK = 4096
+LARGE = bytes(80)
+
+_memory = memoryview(bytearray(40 * _BLOCK))  # once: the disks follow one another
+
+
+class Disk:
+    """A block device in RAM, with a littlefs on it, mounted at /full."""
+
+    def __init__(self, blocks):
+        self._blocks = blocks
+        vfs.VfsLfs2.mkfs(self)
+        self._mounted = False
+        self.boot()
+
+    def ioctl(self, op, arg):
+        if op == 4:
+            return self._blocks
+        if op == 5:
+            return _BLOCK
+        return 0
+
+    def readblocks(self, n, buf, off=0):
+        buf[:] = _memory[n * _BLOCK + off : n * _BLOCK + off + len(buf)]
+
+    def writeblocks(self, n, buf, off=0):
+        _memory[n * _BLOCK + off : n * _BLOCK + off + len(buf)] = buf
+
+    def boot(self):
+        """Mount it, anew."""
+        self.off()
+        vfs.mount(vfs.VfsLfs2(self), "/full")
+        self._mounted = True
+
+    def off(self):
+        """Leave no mount behind."""
+        if self._mounted:
+            vfs.umount("/full")
+        self._mounted = False
+
+    def fill(self, keep=0):
+        """Another file, until no more than that many blocks are free."""
+        try:
+            with open("/full/log.txt", "ab") as file:
+                while not keep or os.statvfs("/full")[4] > keep:
+                    file.write(bytes(_BLOCK))
+                    file.flush()
+        except OSError as e:
+            assert e.errno == 28, repr(e)
+
+
+def on_disk(blocks, test):
+    """Run a test with a disk of so many blocks."""
+    disk = Disk(blocks)
+    try:
+        test(disk)
+    finally:
+        disk.off()
+
+
+def folder(**options):
+    """The store, as after a reboot."""
+    return FileStore("/full/mq", **options)
+
+
+def publish_all(b, refused):
+    """Publish without a connection until that function says that it is refused; what went in."""
+    sent = []
+    while True:
+        payload = b"%d" % len(sent) + LARGE
+        if refused(b, payload):
+            return sent
+        sent.append(payload)
+        assert len(sent) < 2000, "it is never full"
+
+
+def raise_full(b, payload):
+    """Whether publish() raises STORE_FULL; any other error is the test's."""
+    try:
+        b.client.publish("t", payload, qos=1, wait=False)
+    except Exception as e:
+        assert getattr(e, "reason", None) == STORE_FULL, repr(e)
+        assert not e.stored
+        return True
+    return False
+
+
+def bench(**options):
+    """A client whose messages no broker has seen yet."""
+    b = Bench(store=folder(**options), window=8)
+    b.connect()
+    b.client.disconnect()
+    return b
+
+
+def delivered(b, sent):
+    """Connect; all that was accepted arrives, in order, and nothing else."""
+    b.connect()
+    assert b.client.flush(60)
+    assert b.client.inflight == 0
+    assert [m.payload for m in b.broker.messages] == sent
+    b.client.disconnect()
+
+
+def test_a_journal_that_fills_a_small_file_system_is_full_and_no_more():
+    def journal_alone(disk):
+        b = bench()
+        sent = publish_all(b, raise_full)
+        assert len(sent) > 50
+        assert reason(b.client.publish, "t", LARGE, qos=1, wait=False) == STORE_FULL
+        delivered(b, sent)
+        more = publish_all(b, raise_full)  # what was acknowledged gave its room back
+        assert len(more) >= len(sent) * 3 // 4
+        delivered(b, sent + more)
+
+    on_disk(32, journal_alone)
+
+
+def test_a_journal_beside_files_that_left_little_is_full_and_no_more():
+    def little_left(disk):
+        b = bench()
+        disk.fill(18)
+        sent = publish_all(b, raise_full)
+        assert sent
+        delivered(b, sent)
+
+    on_disk(40, little_left)
+
+
+def test_other_files_that_take_all_room_leave_the_journal_its_own():
+    def nothing_left(disk):
+        b = bench()
+        sent = [b"%d" % i + LARGE for i in range(30)]
+        for payload in sent:
+            b.client.publish("t", payload, qos=1, wait=False)
+        disk.fill()
+        sent += publish_all(b, raise_full)
+        delivered(b, sent)
+        again = publish_all(b, raise_full)
+        assert again
+        delivered(b, sent + again)
+
+    on_disk(40, nothing_left)
+
+
+def test_a_reboot_on_a_full_file_system_loses_nothing():
+    def reboot(disk):
+        b = bench()
+        sent = publish_all(b, raise_full)
+        disk.fill()
+        for _ in range(2):
+            disk.boot()
+            b.make(store=folder(), window=8)
+            assert b.client.inflight == len(sent)
+        delivered(b, sent)
+
+    on_disk(28, reboot)
+
+
+def test_publishing_goes_on_when_room_came_back():
+    def room_again(disk):
+        b = bench()
+        disk.fill()
+        sent = publish_all(b, raise_full)
+        os.remove("/full/log.txt")
+        more = [b"%d" % i + LARGE for i in range(100)]
+        for payload in more:
+            b.client.publish("t", payload, qos=1, wait=False)
+        delivered(b, sent + more)
+
+    on_disk(40, room_again)
+
+
+def test_the_oldest_is_given_up_where_the_application_says_so():
+    def oldest(disk):
+        b = bench(policy=DROP_OLDEST)
+        sent = [b"%d" % i + LARGE for i in range(150)]
+        for payload in sent:
+            b.client.publish("t", payload, qos=1, wait=False)
+        dropped = b.client.store.dropped
+        assert 50 < dropped < 130
+        assert os.statvfs("/full")[4] <= os.statvfs("/full")[2] // 4, "it was not full"
+        delivered(b, sent[dropped:])
+
+    on_disk(28, oldest)
+
+
+class Failing:
+    """A medium whose file system has no room for a time."""
+
+    def __init__(self, medium):
+        self._medium = medium
+        self.full = False
+
+    def __getattr__(self, name):
+        return getattr(self._medium, name)
+
+    def program(self, segment, off, view):
+        if self.full:
+            raise JournalFull()
+        self._medium.program(segment, off, view)
+
+
+def test_what_cannot_be_recorded_is_not_taken_for_recorded():
+    def no_room(disk):
+        b = bench()
+        store = b.client.store
+        store.medium = medium = Failing(store.medium)
+        sent = [b"%d" % i + LARGE for i in range(6)]
+        for payload in sent:
+            b.client.publish("t", payload, qos=1, wait=False)
+        medium.full = True
+        assert raise_full(b, LARGE)
+        for _ in range(3):
+            e = raises(OSError, b.connect)
+            assert e.errno == 28 and "file system" in str(e), repr(e)
+            assert not b.client.connected
+            e = raises(OSError, b.client.discard)
+            assert e.errno == 28, repr(e)
+        assert b.client.inflight == 6
+        medium.full = False
+        delivered(b, sent)
+        medium.full = True
+        e = raises(OSError, store.session, b"another")
+        assert e.errno == 28 and store.key != b"another"
+
+    on_disk(30, no_room)
+
+
+def test_no_room_for_the_header_of_a_segment_changes_nothing():
+    def header(disk):
+        store = folder(size=8192)
+        store.open()
+        store.medium = medium = Failing(store.medium)
+        n = full(store, LARGE)
+        for seq in range(1, n + 1):
+            store.done(seq)
+        for _ in range(3 * n):  # each of the places where a segment may end is met
+            medium.full = True
+            raises(OSError, store.put, 7, 2, b"t", LARGE)
+            medium.full = False
+            seq = store.put(7, 2, b"t", LARGE)
+            medium.full = True
+            raises(OSError, store.done, seq)
+            medium.full = False
+            store.done(seq)
+        last = store.put(7, 2, b"t", LARGE)
+        store.close()
+        disk.boot()
+        store = folder(size=8192)
+        store.open()
+        assert (store.live, store.seq - 1, store.skipped) == (1, last, 0)
+
+    on_disk(30, header)
+
+
+def test_a_file_system_without_room_to_begin_says_what_is_missing():
+    def too_small(disk):
+        disk.fill(10)
+        store = folder()
+        e = raises(OSError, store.open)
+        assert e.errno == 28
+        free = "%d bytes are free" % (os.statvfs("/full")[4] * _BLOCK)
+        for word in ("/full/mq", free, "segment="):
+            assert word in str(e), str(e)
+        os.remove("/full/log.txt")
+        store.open()
+        assert full(store) > 50
+        store.close()
+        os.rename("/full/mq", "/full/other")
+        disk.fill()
+        e = raises(OSError, store.open)
+        assert e.errno == 28 and "bytes are free" in str(e), repr(e)
+
+    on_disk(30, too_small)
