@@ -363,9 +363,7 @@ class Journal(Log):
             return False
         if self._off + seq + self._up(_SHORT) > self._end:
             return False
-        try:
-            self._vacate(seg)
-        except JournalFull:  # where records are not cut it is seen only now what fits
+        if not self._vacate(seg):
             return False
         # Where the record does not fit, the next header says it: this segment is erased before
         # any that was reclaimed later.
@@ -376,7 +374,15 @@ class Journal(Log):
         return True
 
     def _vacate(self, seg):
-        """Move the live messages of a segment to the head."""
+        """Move the live messages of a segment to the head. Where records are not cut it is seen
+        only then whether they fit."""
+        try:
+            self._move_all(seg)
+        except JournalFull:
+            return False
+        return True
+
+    def _move_all(self, seg):
         seq = self.low
         while seq < self.seq:
             if self._states[seq % self._span]:

@@ -249,7 +249,7 @@ def test_what_stores_are_made_of():
     assert "device=" in words(FlashStore, 5)
     for size, least in ((100, 16384), (16383, 16384)):
         assert "%d bytes" % least in words(FileStore, "/nowhere", size, small=False)
-    assert "6144 bytes" in words(FileStore, "/nowhere", 6143, small=True)
+    assert "8192 bytes" in words(FileStore, "/nowhere", 8191, small=True)
 
 
 def test_callbacks():
