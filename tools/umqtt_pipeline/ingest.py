@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from . import bronze, compact, consumers, metrics, silver, source, stages
+from . import bronze, checkpoint, compact, consumers, metrics, silver, source, stages
 from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
 from .spool import SpoolError
@@ -316,6 +316,7 @@ class Runner:
             log.warning("the spool is not released now, but with a later batch: %s", error)
 
     def _start(self):
+        checkpoint.tidy(self.ingest.checkpoint)
         self._release()  # what a run that was killed had done
         if self.kafka:
             held = self.spark.readStream.format("kafka").options(**self.kafka).load()
