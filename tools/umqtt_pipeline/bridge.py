@@ -23,6 +23,7 @@ from .faults import Faults, Refused
 from .marks import Marks
 from .peers import Peers
 from .reserve import Reserve
+from .spool import SpoolError
 from .spool_writer import SpoolFull, SpoolWriter
 
 __all__ = ["Bridge", "Refused", "Settings"]
@@ -97,6 +98,9 @@ class Bridge:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
             self.marks = Marks()
+        if start > self.spool.position:
+            raise SpoolError(f"{path} is of position {start}, but the spool ends at "
+                             f"{self.spool.position}: {spooling.GONE}")  # fmt: skip
         self._snapshot_at = start
         self.peers.register()
         count = 0

@@ -207,9 +207,12 @@ def _wait_for_spool(folders, once):
 @click.option("--consumer", default="ingest", help="name under which the spool is released")
 @click.option("--compact-files", type=click.IntRange(2),
               help="join the small files of a table's day when there are so many")  # fmt: skip
+@click.option("--skip-damaged", is_flag=True,
+              help="go on without what is damaged or missing in the spool; it is logged")
 @_with_decoders
 @_with_spark
-def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_files, memory, conf):
+def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_files, skip_damaged,
+           memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     import pyspark
     from pyspark.errors import PySparkException
@@ -236,7 +239,8 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
     spark = _spark(memory, conf)
     lock.holds(spark)
     runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
-                    compact_files=compact_files, kafka=kafka)  # fmt: skip
+                    compact_files=compact_files, kafka=kafka,
+                    skip_damaged=skip_damaged)  # fmt: skip
     _stop_on_signals(runner.stop)
     try:
         runner.run()

@@ -26,6 +26,7 @@ class Peers:
         self.positions = {}  #: {spool id: position up to which the marks know it}
         self.unsaved = 0  #: bytes read since the last `release`
         self._missing = set()
+        self._said = {}  #: {folder: what was wrong with it the last time}
 
     def _open(self):
         """(folder, id, position) of each peer that has been started once."""
@@ -59,12 +60,15 @@ class Peers:
         for folder, key, position in self._open():
             if key not in self.positions:
                 consumers.register(folder, self.name, position)
-            end = spooling.durable(folder)
             try:
+                end = spooling.durable(folder)
                 for block, body in spooling.walk(folder, position, min(end, position + SHARE)):
                     marks.feed(body, heard=False)
                     self.unsaved += block.length
                     position = block.end
+                self._said.pop(folder, None)
             except SpoolError as error:
-                log.warning("peer %s: %s", folder, error)
+                if self._said.get(folder) != str(error):  # it is looked at each second
+                    log.warning("peer %s: %s", folder, error)
+                self._said[folder] = str(error)
             self.positions[key] = position

@@ -12,7 +12,8 @@ Options
                      spool, for a laptop; topics: its topic filters, separated by commas
     stopFile         while there is a file of this name a stream has nothing new: the batch that
                      runs is its last, whatever waits in the spool
-    skipDamaged      true: leave out blocks that fail their check instead of failing the query
+    skipDamaged      true: leave out blocks that fail their check, and what is missing, instead of
+                     failing the query; each is logged
 
 An offset is {spool id: [position of a block, packets of it to skip]}; the id makes a spool that
 was deleted and begun anew a new series. The classes are made in several processes (planner,
@@ -116,20 +117,17 @@ class Options:
 def blocks(folder, position, stop, skip_damaged=False):
     """Yield (SegmentReader, Block) from `position` up to `stop`; the body is not yet checked.
 
-    Raises SpoolError for damage and for positions that were deleted.
+    Raises SpoolError for damage, for what is missing and for positions that were deleted; with
+    skip_damaged the first two are logged and left out.
     """
-    listed = spooling.segments(folder)
-    if listed and position < listed[0].base:
-        raise SpoolError(
-            f"{folder}: position {position} was deleted, the spool begins at {listed[0].base}: "
-            "a query's checkpoint is older than what its reader has released"
-        )
-    for segment in listed:
-        if segment.base >= stop:
-            return
-        if position >= segment.base + segment.size():
-            continue
+    for segment in spooling.covering(folder, position, stop, skip_damaged):
         with SegmentReader(segment) as reader:
+            try:
+                reader.check_header()
+            except SpoolError as error:
+                if not skip_damaged:
+                    raise
+                log.error("%s: what is in the segment is read all the same", error)
             try:
                 for block in reader.headers(max(position, segment.first), stop):
                     yield reader, block
@@ -139,11 +137,11 @@ def blocks(folder, position, stop, skip_damaged=False):
                 log.error("%s: the rest of the segment is left out", error)
 
 
-def advance(folder, start, ceiling, rows):
+def advance(folder, start, ceiling, rows, skip_damaged=False):
     """How far `rows` packets reach from `start`: ([position, skip], packets counted)."""
     position, skip = start
     taken = 0
-    for _, block in blocks(folder, position, ceiling, True):
+    for _, block in blocks(folder, position, ceiling, skip_damaged):
         count = block.count - skip
         if taken + count > rows:
             return [block.position, skip + rows - taken], rows
@@ -152,10 +150,11 @@ def advance(folder, start, ceiling, rows):
     return [max(position, ceiling), 0], taken
 
 
-def split(folder, start, stop, parts):
+def split(folder, start, stop, parts, skip_damaged=False):
     """Cut [start, stop) at block boundaries into at most `parts` SpoolRanges of like size."""
     (position, skip), (end, end_skip) = start, stop
-    listed = [(b.position, b.count) for _, b in blocks(folder, position, end, True)]
+    found = blocks(folder, position, end, skip_damaged)
+    listed = [(b.position, b.count) for _, b in found]
     share = max(PART_ROWS, sum(count for _, count in listed) // parts)
     cuts, held = [], 0
     for at, count in listed:
@@ -256,11 +255,10 @@ class SpoolReader(DataSourceReader):
         found = []
         for folder in self.options.folders:
             spooling.spool_id(folder)  # a clear error where there is no spool
-            listed = spooling.segments(folder)
-            end = spooling.durable(folder)
-            if listed and end > listed[0].first:
-                start = [listed[0].base, 0]
-                found += split(folder, start, [end, 0], self.options.partitions)
+            begin, end = spooling.extent(folder)
+            if end > begin:
+                found += split(folder, [begin, 0], [end, 0], self.options.partitions,
+                               self.options.skip_damaged)  # fmt: skip
         return found
 
     def read(self, partition):
@@ -290,7 +288,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [listed[0].base if listed else 0, 0]
 
     def _ends(self):
-        return {key: spooling.durable(folder) for key, folder in self._spools().items()}
+        return {key: spooling.extent(folder)[1] for key, folder in self._spools().items()}
 
     def initialOffset(self):  # noqa: N802
         start = {key: self._begin(folder) for key, folder in self._spools().items()}
@@ -308,7 +306,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start, limit):  # noqa: N802
         if self.options.stop_file and Path(self.options.stop_file).exists():
             return start
-        spools = self._spools()
+        spools, skip = self._spools(), self.options.skip_damaged
         ends = self._target or self._ends()
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         reached = dict(start)
@@ -316,11 +314,15 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = list(start.get(key) or self._begin(folder))
             end = ends.get(key, 0)
             if end <= at[0]:
+                # After a power cut `durable` may be behind what was read; the segments are not.
+                spooling.covering(folder, end, at[0], skip)
                 reached[key] = at
             elif left is None:
                 reached[key] = [end, 0]
             else:
-                reached[key], taken = advance(folder, at, end, left) if left else (at, 0)
+                reached[key], taken = at, 0
+                if left:
+                    reached[key], taken = advance(folder, at, end, left, skip)
                 left -= taken
         return reached
 
@@ -338,7 +340,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if folder is None:
                 raise SpoolError(f"the spool {key} is gone, but its packets up to position "
                                  f"{stop[0]} are not yet in the tables")  # fmt: skip
-            found += split(folder, begin, stop, self.options.partitions)
+            found += split(folder, begin, stop, self.options.partitions,
+                           self.options.skip_damaged)  # fmt: skip
         return found
 
     def read(self, partition):

@@ -23,11 +23,13 @@ A *position* counts the bytes of all segments ever written, headers included; it
 
 A block is what one read of the socket brought; it is fsynced before its packets are
 acknowledged. Readers stop at `durable`. After a crash the writer keeps every whole block beyond
-`durable` and cuts the torn rest off; below `durable` nothing is ever cut: damage there is
-reported, and a new segment is begun behind it.
+`durable` and cuts the torn rest off. Below `durable` nothing is ever missing: one segment's end is
+the next one's base, only the oldest are deleted, and there are bytes up to `durable`. Whoever
+finds it otherwise, reader or writer, raises SpoolError and passes over nothing.
 """
 
 import json
+import logging
 import os
 import re
 import struct
@@ -43,6 +45,11 @@ BLOCK = struct.Struct("<2sBBIQII")
 DURABLE = struct.Struct("<QI")
 PUBLISH_BLOCK = 1
 SEGMENT_NAME = re.compile(r"\d{20}\.seg")
+GONE = ("put back what was there; if it is gone for good, begin another spool beside this one "
+        "(bridge --spool), and have this one read without it (ingest --skip-damaged, option "
+        "skipDamaged)")  # fmt: skip
+
+log = logging.getLogger("umqtt.spool")
 
 
 class SpoolError(Exception):
@@ -100,29 +107,93 @@ def spool_id(folder):
 
 
 def durable(folder):
-    """The position up to which the writer has fsynced everything; 0 when nothing is."""
+    """The position up to which the writer has fsynced everything; 0 when nothing is.
+
+    Raises SpoolError when that is not known, though there are segments with packets.
+    """
+    position = durable_mark(folder)
+    if position is None and any(s.size() > HEADER.size for s in segments(folder)):
+        position = durable_mark(folder)  # of a spool that was made between the two looks
+        if position is None:
+            raise SpoolError(f"{folder}/durable is missing or damaged, though there are segments: "
+                             "start the bridge on this spool, which makes it again from what they "
+                             "hold")  # fmt: skip
+    return position or 0
+
+
+def durable_mark(folder):
+    """What the file `durable` says; None when there is none, or not a whole one."""
     for _ in range(3):  # a reader may meet the few bytes half written
         try:
             position, check = DURABLE.unpack(Path(folder, "durable").read_bytes())
         except (FileNotFoundError, struct.error):
-            return 0
+            return None
         if zlib.crc32(position.to_bytes(8, "little")) == check:
             return position
         time.sleep(0.001)
-    return 0
+    return None
 
 
-def find(listed, position):
-    """The segment of `listed` that holds `position`, or the first one behind it, or None."""
-    best = None
+def extent(folder):
+    """(first position that is held, position up to which all is durable). Raises SpoolError."""
+    listed = segments(folder)
+    end = durable(folder)
+    if listed and end and end < listed[0].base:
+        raise SpoolError(f"{folder}/durable says {end}, but the spool begins at {listed[0].base}: "
+                         "start the bridge on this spool, which makes it again")  # fmt: skip
+    return listed[0].base if listed else 0, end
+
+
+def covering(folder, start, stop, skip_damaged=False):
+    """The segments that hold the positions from `start` up to and without `stop`.
+
+    Only sizes are looked at. Raises SpoolError for a part that is not there; with skip_damaged
+    that is logged instead.
+    """
+    found, at = [], start  # all up to `at` is there
+    listed = segments(folder) if start < stop else []
+    if listed and start < listed[0].base:
+        raise SpoolError(
+            f"{folder}: position {start} was deleted, the spool begins at {listed[0].base}: "
+            "a query's checkpoint is older than what its reader has released"
+        )
     for segment in listed:
-        if segment.base <= position:
-            best = segment
-        elif best is None:
-            return segment
-        else:
+        if segment.base >= stop:
             break
-    return best
+        if segment.base > at:
+            _missing(folder, at, segment.base, found, skip_damaged)
+        elif found and segment.base < at:
+            _tell(f"{found[-1].path} has {at - segment.base} bytes more than it had: damaged file",
+                  skip_damaged)  # fmt: skip
+        end = segment.base + _size(segment)
+        at = max(at, segment.base)
+        if end > at:
+            found.append(segment)
+            at = end
+    if at < stop:
+        _missing(folder, at, stop, found, skip_damaged)
+    return found
+
+
+def _size(segment):
+    try:
+        return segment.size()
+    except FileNotFoundError:
+        raise SpoolError(f"{segment.path} was deleted while the spool was read")
+
+
+def _missing(folder, first, stop, found, skip):
+    """Say that positions are missing behind the segments found so far."""
+    where = f"segment {first:020d}.seg"
+    if found:
+        where += f" or the end of {found[-1].path.name}"
+    _tell(f"{folder}: positions {first} to {stop} are missing ({where}): {GONE}", skip)
+
+
+def _tell(text, skip):
+    if not skip:
+        raise SpoolError(text)
+    log.error("%s: left out", text)
 
 
 def replace_file(path, data, sync=True):
@@ -201,6 +272,12 @@ class SegmentReader:
             )
         return body
 
+    def check_header(self):
+        """Raises SpoolError unless the segment's own header is that of this segment."""
+        if not self.valid_header():
+            raise SpoolError(f"{self.segment.path}: its header is damaged, or it is another "
+                             "segment's file")  # fmt: skip
+
     def valid_header(self):
         """Whether the segment's own header is whole and names this base."""
         self._file.seek(0)
@@ -229,13 +306,10 @@ class SegmentReader:
 
 def walk(folder, start, stop):
     """Yield (Block, body) of every block from position `start` (a block's start, or the start
-    of what is left of the spool) up to `stop`, over all segments."""
-    for segment in segments(folder):
-        if segment.base >= stop:
-            return
+    of what is left of the spool) up to `stop`, over all segments. Raises SpoolError."""
+    listed = segments(folder)
+    start = max(start, listed[0].base if listed else 0)
+    for segment in covering(folder, start, stop):
         with SegmentReader(segment) as reader:
-            end = segment.base + segment.size()
-            if start >= end:
-                continue
             for block in reader.headers(max(start, segment.first), stop):
                 yield block, reader.body(block)

@@ -18,13 +18,15 @@ from .spool import (
     BLOCK,
     BLOCK_MAGIC,
     DURABLE,
+    GONE,
     HEADER,
     PUBLISH_BLOCK,
     SEGMENT_MAGIC,
     VERSION,
     SegmentReader,
     SpoolError,
-    durable,
+    covering,
+    durable_mark,
     replace_file,
     segments,
     spool_id,
@@ -55,10 +57,14 @@ class SpoolWriter:
         self.notes = []
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock()
-        self._format()
-        self._durable = os.open(self.folder / "durable", os.O_RDWR | os.O_CREAT, 0o644)
-        self._file = None
-        self._recover()
+        self._durable = self._file = None
+        try:
+            self._format()
+            self._durable = os.open(self.folder / "durable", os.O_RDWR | os.O_CREAT, 0o644)
+            self._recover()
+        except BaseException:
+            self.close()  # the lock with it: the caller may try again
+            raise
 
     def _take_lock(self):
         handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -77,27 +83,39 @@ class SpoolWriter:
         self.id = spool_id(self.folder)
 
     def _recover(self):
-        mark = durable(self.folder)
+        """Go on where the last writer ended. Raises SpoolError if a part of what was durable is
+        not there: going on would hide it."""
         listed = segments(self.folder)
         self._sizes = {s.base: s.size() for s in listed}
+        mark = self._mark(listed)
+        promised = max((mark, *consumers.positions(self.folder).values()))
         if not listed:
-            return self._begin(mark)
+            covering(self.folder, 0, promised)
+            return self._begin(0)
         last = listed[-1]
+        covering(self.folder, listed[0].base, last.base)
         with SegmentReader(last) as reader:
+            if last.size() > HEADER.size:
+                reader.check_header()
             whole = reader.valid_header()
             trusted = mark if last.first <= mark <= last.base + last.size() else last.first
             end = reader.whole_until(trusted) if whole else last.base
-        if end < mark:
-            self.notes.append(
-                f"{last.path}: bytes up to position {mark} were durable, but only those up to "
-                f"{end} are there; going on behind them in a new segment"
-            )
-            return self._begin(mark)
+        if end < promised:
+            raise SpoolError(f"{last.path}: it is whole up to position {end} only, but {promised} "
+                             f"was durable: {GONE}")  # fmt: skip
         if not whole:  # a power cut while the segment was made: nothing in it was acknowledged
-            last.path.unlink()
-            del self._sizes[last.base]
             return self._begin(last.base)
         self._reopen(last, end)
+
+    def _mark(self, listed):
+        """The durable position; 0 for a new spool, and when it has to be made again."""
+        mark = durable_mark(self.folder)
+        if mark is None and any(self._sizes[s.base] > HEADER.size for s in listed):
+            self.notes.append(f"{self.folder}/durable is missing or damaged: it is made again "
+                              "from what the segments hold")  # fmt: skip
+        elif mark is None and not listed and (self.folder / "durable").stat().st_size:
+            raise SpoolError(f"{self.folder} has no segments, and `durable` is damaged: {GONE}")
+        return mark or 0
 
     def _reopen(self, last, end):
         self._file = os.open(last.path, os.O_RDWR)
@@ -131,7 +149,7 @@ class SpoolWriter:
             os.close(self._file)
         self._file, self._base, self.position = handle, base, base + HEADER.size
         self._sizes[base] = HEADER.size
-        self._publish_durable()
+        self._keep_durable()
 
     @staticmethod
     def _write_all(handle, data):
@@ -194,7 +212,16 @@ class SpoolWriter:
     def sync(self):
         """fsync what recovery kept and publish the mark."""
         self._sync_file()
+        self._keep_durable()
+
+    def _keep_durable(self):
+        """Publish the mark and fsync it: after a power cut it may be old, but it is there whenever
+        there are packets."""
         self._publish_durable()
+        try:
+            os.fdatasync(self._durable)
+        except OSError as error:
+            raise self._full(error)
 
     def _publish_durable(self):
         check = zlib.crc32(self.position.to_bytes(8, "little"))
@@ -223,4 +250,5 @@ class SpoolWriter:
     def close(self):
         """Close the files and give the lock back."""
         for handle in (self._file, self._durable, self._lock):
-            os.close(handle)
+            if handle is not None:
+                os.close(handle)
