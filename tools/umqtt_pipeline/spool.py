@@ -28,6 +28,7 @@ the next one's base, only the oldest are deleted, and there are bytes up to `dur
 finds it otherwise, reader or writer, raises SpoolError and passes over nothing.
 """
 
+import bisect
 import json
 import logging
 import os
@@ -157,7 +158,8 @@ def covering(folder, start, stop, skip_damaged=False):
             f"{folder}: position {start} was deleted, the spool begins at {listed[0].base}: "
             "a query's checkpoint is older than what its reader has released"
         )
-    for segment in listed:
+    begin = bisect.bisect([segment.base for segment in listed], start) - 1
+    for segment in listed[max(begin, 0) :]:
         if segment.base >= stop:
             break
         if segment.base > at:
