@@ -6,6 +6,8 @@ Space is taken from the front and never given back singly; when the array is ful
 copies what is still referred to into another one.
 """
 
+import numpy as np
+
 from .jit import entry, kernel
 from .layout import (
     BODY_MAX,
@@ -23,6 +25,7 @@ from .layout import (
     N_UNLISTED,
     N_VIOLATIONS,
     N_WANT,
+    PUBLISH,
     SLACK,
     TOPIC_MAX,
     WANT_ARENA,
@@ -146,3 +149,22 @@ def gather(wire, flows, streams, new):
             row["at"] = _move(old, row["at"], row["have"], new, used)
             used += row["have"]
     return used
+
+
+@entry
+def keep(wire, data):
+    """Copy what packets that are not read yet have in the file `data`: of PUBLISH up to the packet
+    id (and MQTT 5's length of properties). False: the arena is full."""
+    for k in range(wire.n[N_READ], wire.n[N_PACKETS]):
+        row = wire.packets[k]
+        if row["kept"]:
+            continue
+        n, p = min(row["have"], BODY_MAX), row["at"]
+        if row["kind"] == PUBLISH and n >= 2:
+            n = min(n, (np.int64(data[p]) << 8 | np.int64(data[p + 1])) + 8)
+        at = take(wire, n)
+        if at < 0:
+            return False
+        copy(data, p, n, wire.arena, at)
+        row["at"], row["have"], row["kept"] = at, n, 1
+    return True

@@ -114,7 +114,8 @@ def connect(reader, out):
     flags = reader.byte()
     protocol = NAMES.get((bytes(name), level))
     if protocol is None:
-        out.broken.append((4, 0))
+        known = any(name == its for its, _ in NAMES)
+        out.broken.append((52, level) if known else (4, 0))
     values = out.values
     values["protocol"] = protocol or f"{text(name)[:20]} {level}"
     values["protocol_level"] = level

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .layout import KINDS, PUBLISH, TYPES
+from .layout import KINDS, MASK, PUBLISH, TYPES
 from .statements import KEEP_ALIVE, RULES, statement
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -79,11 +79,16 @@ def words(codes, names):
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
 
 
-def same(value, n, kind=None):
-    """A column with one value."""
-    if value is None:
-        return pa.nulls(n, kind or pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int8)), pa.array([value]))
+def places(frame, files):
+    """Columns of layout's frames: file and frame (none: 0). files: {number: name}."""
+    order, number = frame >> 32, frame & MASK
+    if len(order) and order.min() == order.max():  # mostly; unique() would sort
+        found, place = order[:1], np.zeros(len(order), np.int32)
+    else:
+        found, place = np.unique(order, return_inverse=True)
+    names = pa.array([files.get(k) for k in found.tolist()], pa.string())
+    return {"file": pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), names),
+            "frame": numbers(number, pa.int64(), number == 0)}  # fmt: skip
 
 
 def chosen(place, names, missing=None):
@@ -141,14 +146,14 @@ def _bodies(bodies, n):
     return columns
 
 
-def packets(rows, text, ids, file, bodies):
-    """The table of packets. ids: their connections; bodies: {row: values of bodies.Body}."""
+def packets(rows, text, ids, files, bodies):
+    """The table of packets. ids: their connections; files: as places() has it; bodies: {row:
+    values of bodies.Body}."""
     n = len(rows)
     kind, flags = rows["kind"], rows["flags"]
     other = kind != PUBLISH
     return build(PACKETS, {
-        "file": same(file, n),
-        "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
+        **places(rows["frame"], files),
         "time": times(rows["time"]),
         "connection": numbers(ids, pa.int64()),
         "sender": words(rows["from_server"], WAYS),
@@ -210,7 +215,7 @@ def flows(rows, text, whose, conns):
     })  # fmt: skip
 
 
-def violations(rows, whose, file):
+def violations(rows, whose, files):
     """The table of violations, without those of rules that the protocol version does not have."""
     said = [statement(code, level) for code, level in zip(rows["code"], rows["level"])]
     kept = np.array([s is not None for s in said], bool)
@@ -219,8 +224,7 @@ def violations(rows, whose, file):
     return build(VIOLATIONS, {
         **{name: column.filter(pa.array(kept)) for name, column in whose.items()},
         "time": times(rows["time"]),
-        "file": same(file, len(rows)),
-        "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
+        **places(rows["frame"], files),
         "sender": words(rows["from_server"], WAYS),
         "type": words(rows["kind"], TYPES),
         "statement": pa.array([s for s in said if s], pa.string()),
@@ -229,15 +233,14 @@ def violations(rows, whose, file):
     })  # fmt: skip
 
 
-def problems(rows, file, whose=None):
-    """The table of problems, as files() has it: both may end in one Parquet file."""
-    n = len(rows)
+def problems(rows, files, whose=None):
+    """The table of problems, as files() has it: both may end in one Parquet file. The first pass
+    has one file, which is number 0."""
     side = np.where(rows["conn"] < 0, 0, rows["from_server"])
     sender = pa.array(side, pa.int8(), mask=rows["conn"] < 0)
     columns = {**(whose or {}), "sender": pa.DictionaryArray.from_arrays(sender, list(WAYS))}
     return build(PROBLEMS, {
-        "file": same(file, n),
-        "frame": numbers(rows["frame"], pa.int64(), rows["frame"] <= 0),
+        **places(rows["frame"], files),
         "offset": numbers(rows["off"], pa.int64(), rows["off"] < 0),
         "time": times(rows["time"], rows["time"] == 0),
         "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),

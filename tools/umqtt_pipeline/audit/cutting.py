@@ -54,6 +54,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     ahead = (other["acked"] - other["next"] + 0x80000000 & MASK) - 0x80000000
     behind = other["acked_known"] and other["known"] and ahead > 0
     row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind
+    row["late"] = s["late"]
     s["first"] = 1
 
 
@@ -234,7 +235,8 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
 
 @kernel
 def lose(st, s, n, conn, sender, time, frame, kind):
-    """n bytes of the stream will never come."""
+    """n bytes of the stream will never come. time, frame: of those behind them. A packet that
+    ends in what is missing has the frame of the last bytes of it that are there."""
     s["lost"] += n
     s["gaps"] += 1
     problem(st, kind, conn, sender, time, frame, -1, n)
@@ -244,7 +246,7 @@ def lose(st, s, n, conn, sender, time, frame, kind):
             s["got"] += n
             s["need"] = s["buf_len"] = s["buf_len"] if s["buf_len"] == s["need"] else 0
             if s["got"] == s["rem"]:
-                _close_packet(st, s, conn, sender, time, frame)
+                _close_packet(st, s, conn, sender, s["reached_at"], s["reached"])
         else:
             _lose_step(s)
     s["next"] = s["next"] + n & MASK

@@ -6,7 +6,8 @@ of tables.
 
 import numpy as np
 
-from . import ending, exchanges, mqtt, streams
+from . import ending, exchanges, mqtt, ordering, streams
+from .arena import keep
 from .arrays import HELD_MAX, Arrays
 from .layout import (
     KEY,
@@ -73,9 +74,10 @@ class Decoder:
         else:
             arrays.more_arena()
 
-    def _read(self):
-        """Read the packets that were cut out."""
+    def _read(self, everything=False):
+        """Read the packets that were cut out, without those that have to wait (or all)."""
         arrays = self.arrays
+        ordering.arrange(arrays, everything)
         while not mqtt.read(arrays.talk, self._data):
             want = arrays.n[N_WANT]
             if want == WANT_DRAIN:
@@ -96,6 +98,7 @@ class Decoder:
         self._sweep(True)
         self.finish()
         streams.close(self.arrays.wire, 0)
+        keep(self.arrays.wire, self._data)
 
     # The input.
 
@@ -132,7 +135,8 @@ class Decoder:
     def add(self, number, name, data, keys, mine, parts):
         """A file: its number in the order of the capture, its name, its bytes, its keys, which of
         them are this decoder's, and its segments as an iterable of arrays."""
-        self.rows.file, self._data = name, data
+        self._turn_to(data)
+        self.rows.files[number] = name
         self.arrays.n[N_FILE] = number
         pair_of = self._pair_of(keys, mine)
         for segments in parts:
@@ -142,6 +146,17 @@ class Decoder:
                 if at < len(segments):
                     self._make_room()
         self.drain()
+        self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
+
+    def _turn_to(self, data):
+        """The bytes of another file, after those of packets that wait are put aside."""
+        while not keep(self.arrays.wire, self._data):
+            if self.arrays.crowded():
+                self._read(everything=True)
+                self.rows.emit()
+            else:
+                self.arrays.more_arena()
+        self._data = data
 
     # The output.
 
@@ -158,5 +173,6 @@ class Decoder:
         self.drain()
         self._sweep(True)
         self.rows.late(*ending.last_words(self.arrays, self.ends))
+        self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
         self.rows.emit()
         self.rows.close()

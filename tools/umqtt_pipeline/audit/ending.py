@@ -10,6 +10,7 @@ from .layout import (
     DISCONNECT,
     END_OPEN,
     FRESH,
+    N_FILE,
     N_UNLISTED,
     P_MORE,
     P_NO_STEP,
@@ -46,7 +47,8 @@ def _until(conns, ends):
 
 
 def _violations(conns, ways, ends):
-    """Rows of layout.VIOLATION; notes the longest silence."""
+    """Rows of layout.VIOLATION, with the frame in which the silence began; notes the longest
+    silence."""
     last = _until(conns, ends)
     open_ = (conns["end"] == END_OPEN) & (conns["closed"] == 0)
     watched = _watched(conns, ways)
@@ -55,37 +57,47 @@ def _violations(conns, ways, ends):
     over = silent > allowed * 3 // 2 + GRACE
     conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
     out = []
-    for code, sender, kind, length, broken in (
-        (10, 0, DISCONNECT, silent, np.where(open_, over, silent > allowed + GRACE)),
-        (11, 1, DISCONNECT, silent, over),
-        (47, 1, PINGREQ, waited, (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
+    heard, asked = ways["reached"][:, 0], conns["ping_frame"]
+    for code, sender, kind, length, frame, broken in (
+        (10, 0, DISCONNECT, silent, heard, np.where(open_, over, silent > allowed + GRACE)),
+        (11, 1, DISCONNECT, silent, heard, over),
+        (47, 1, PINGREQ, waited, asked, (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)
         rows["time"], rows["conn"], rows["level"] = last[found], found, conns["level"][found]
         rows["value"] = length[found] // 1_000_000
         rows["code"], rows["kind"], rows["from_server"] = code, kind, sender
+        rows["frame"] = frame[found]
         out.append(rows)
     return np.concatenate(out)
 
 
-def _problems(conns, ways, unlisted):
-    """Rows of layout.PROBLEM."""
+def unlisted(arrays):
+    """A row of layout.PROBLEM on those that had no room since last time, or none."""
+    n = arrays.n
+    rows = np.zeros(int(n[N_UNLISTED] > 0), PROBLEM)
+    rows["kind"], rows["conn"], rows["off"], rows["count"] = P_MORE, -1, -1, n[N_UNLISTED]
+    rows["frame"] = n[N_FILE] << 32
+    n[N_UNLISTED] = 0
+    return rows
+
+
+def _problems(conns, ways):
+    """Rows of layout.PROBLEM, with the last frame of the bytes that are meant."""
     lost = (ways["skipped"] > 0) & (ways["sync"] == SEARCHING)
     cut = (ways["stage"] != FRESH) & (conns["end"] == END_OPEN)[:, None]
     conn, way = np.nonzero((lost | cut) & (conns["opaque"] == 0)[:, None])
-    rows = np.zeros(len(conn) + (unlisted > 0), PROBLEM)
+    rows = np.zeros(len(conn), PROBLEM)
     rows["off"] = -1
-    if unlisted:
-        rows[-1]["kind"], rows[-1]["conn"], rows[-1]["count"] = P_MORE, -1, unlisted
-    mine = rows[: len(conn)]
-    mine["conn"], mine["from_server"], mine["time"] = conn, way, conns["last"][conn]
-    mine["kind"] = np.where(lost[conn, way], P_NO_STEP, P_UNFINISHED)
-    mine["count"] = np.where(lost, ways["skipped"], ways["got"])[conn, way]
+    rows["conn"], rows["from_server"] = conn, way
+    rows["time"], rows["frame"] = ways["reached_at"][conn, way], ways["reached"][conn, way]
+    rows["kind"] = np.where(lost[conn, way], P_NO_STEP, P_UNFINISHED)
+    rows["count"] = np.where(lost, ways["skipped"], ways["got"])[conn, way]
     return rows
 
 
 def last_words(arrays, ends):
     """(violations, problems) of a capture; ends: when each of its files ends (ns)."""
     conns, ways = arrays.conns, arrays.ways
-    return _violations(conns, ways, ends), _problems(conns, ways, int(arrays.n[N_UNLISTED]))
+    return _violations(conns, ways, ends), _problems(conns, ways)

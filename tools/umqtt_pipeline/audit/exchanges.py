@@ -114,22 +114,25 @@ def _again(st, f, conn, sender, ident, dup, time, frame):
 
 
 @kernel
-def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_len, time, frame):
-    """A PUBLISH at QoS 1 or 2; topic: its place in d."""
+def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_len, time, frame,
+            late, missing):  # fmt: skip
+    """A PUBLISH at QoS 1 or 2; topic: its place in d. late: captured after TCP's acknowledgement
+    of it, so that its answer may be there already. missing: as in answer()."""
     at = find(st, conn, sender, ident)
     ended = False
     if at >= 0:
         f = st.flows[st.slots[at]]
-        if f["state"] == ACKED_EARLY:
+        if f["state"] == ACKED_EARLY and late:
             ended = True
-        elif f["state"] == RELEASED_ONLY:
+        elif f["state"] != WHOLE:  # of another message, which the capture does not have
             finish(st, at, F_HEADLESS)
             at = find(st, conn, sender, ident)
         elif f["hash"] == digest and f["length"] == length and f["qos"] == qos:
             _again(st, f, conn, sender, ident, dup, time, frame)
             return
         else:
-            violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
+            if not missing:
+                violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
             finish(st, at, F_REUSED)
             at = find(st, conn, sender, ident)
     k = st.slots[at] if at >= 0 else _begin(st, at, conn, sender, ident, time)
@@ -165,12 +168,15 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
     """PUBACK, PUBREC, PUBREL or PUBCOMP. missing: bytes of the other side are not there (yet)."""
     sender = from_server if kind == PUBREL else 1 - from_server
     at = find(st, conn, sender, ident)
+    if at >= 0 and st.flows[st.slots[at]]["state"] == ACKED_EARLY:
+        if kind == PUBREC or kind == PUBREL:
+            return
+        finish(st, at, F_HEADLESS)  # this is the answer to another message
+        at = find(st, conn, sender, ident)
     if at < 0:
         _unknown(st, at, kind, conn, from_server, ident, time, frame, missing)
         return
     f = st.flows[st.slots[at]]
-    if f["state"] == ACKED_EARLY:
-        return
     if kind == PUBACK and f["qos"] == 2:
         violation(st, 34, conn, from_server, kind, time, frame, ident)
     elif (kind == PUBREC or kind == PUBCOMP) and f["qos"] == 1:
@@ -186,12 +192,19 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
         finish(st, at, F_DONE)
 
 
+@kernel
+def _over(st, conn):
+    """Whether a connection has ended and none of its packets is waiting for a hole."""
+    head, other = st.streams[2 * conn]["head"], st.streams[2 * conn + 1]["head"]
+    return st.conns[conn]["end"] and head < 0 and other < 0
+
+
 @entry
 def sweep(st, everything):
     """End the exchanges of connections that are over (or all); False: `done` is full."""
     for k in range(len(st.flows)):
         f = st.flows[k]
-        if f["used"] and (everything or st.conns[f["conn"]]["end"]):
+        if f["used"] and (everything or _over(st, f["conn"])):
             if st.n[N_DONE] >= len(st.done):
                 return False
             if st.n[N_DONE_TEXT] + f["topic_len"] > len(st.done_text):

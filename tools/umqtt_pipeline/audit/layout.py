@@ -25,6 +25,9 @@ FIN, SYN, RST, ACK = 1, 2, 4, 16
 KEY = _rows("a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1")
 V4 = 0xFFFF  #: word 2 of an IPv4 address
 
+# From here on `frame` is the number of the file in the order of the capture, 32 bits, and that of
+# the frame in it: it names a frame of the whole capture, and a greater one is a later one.
+
 #: What is wrong with the input, and where. count: bytes or frames concerned.
 PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4")
 
@@ -32,16 +35,19 @@ PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4
 PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
-#: first FIN or RST was seen, 0: none.
+#: first FIN or RST was seen, 0: none. ping_frame: of the first PINGREQ without an answer.
 CONN = _rows(
-    "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 server:u1 begun:u1 "
-    "level:u1 clean:u1 end:u1 opaque:u1 connected:u1 acked:u1 disconnected:u1 code:u1 present:u1 "
-    "login:u1 late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 server:u1 "
+    "begun:u1 level:u1 clean:u1 end:u1 opaque:u1 connected:u1 acked:u1 disconnected:u1 code:u1 "
+    "present:u1 login:u1 late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
+#: reached, reached_at: the latest frame of those with its bytes up to here, and its time; late:
+#: the other side had acknowledged the bytes before that frame was captured.
 STREAM = _rows(
+    "reached:i8 reached_at:i8 late:u1 "
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
     "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
     "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
@@ -52,14 +58,14 @@ SEARCHING, IN_STEP = 0, 1
 FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 
 #: A segment that came before its turn.
-HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8")
+HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
-    "topic:u1 level:u1"
+    "topic:u1 level:u1 late:u1"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server. topic: a place in the arena.
@@ -82,7 +88,8 @@ Talk = namedtuple(
 
 # Places in `n` of both
 (N_CONNS, N_HELD_FREE, N_ARENA, N_FLOW_FREE, N_FLOWS, N_PACKETS, N_PROBLEMS, N_VIOLATIONS, N_DONE,
- N_TEXT, N_BODIES, N_DONE_TEXT, N_RESUMED, N_WANT, N_TIGHT, N_FILE, N_UNLISTED, N_READ) = range(18)
+ N_TEXT, N_BODIES, N_DONE_TEXT, N_RESUMED, N_WANT, N_TIGHT, N_FILE, N_UNLISTED, N_READ,
+ N_WAITING, N_BACK) = range(20)  # fmt: skip
 MASK = 0xFFFFFFFF
 
 #: What a full table asks of the caller (N_WANT).

@@ -16,6 +16,7 @@ from .layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    N_BACK,
     N_BODIES,
     N_PACKETS,
     N_READ,
@@ -154,7 +155,7 @@ def _publish(st, d, p, have, row, conn, sender, digest):
         violation(st, 28, conn, sender, PUBLISH, time, frame, 0)
     if qos < 3 and not row["damaged"]:
         publish(st, conn, sender, row["id"], qos, flags >> 3 & 1, digest, length, st.text, at,
-                st.n[N_TEXT] - at, time, frame)  # fmt: skip
+                st.n[N_TEXT] - at, time, frame, row["late"], row["missing"])  # fmt: skip
 
 
 @kernel
@@ -260,7 +261,8 @@ def _follow(st, c, d, p, have, row, sender, missing):
             violation(st, 28, conn, sender, kind, row["time"], row["frame"], 0)
     elif kind == PINGREQ:
         c["pings"] += 1
-        c["ping_at"] = c["ping_at"] if c["ping_at"] else row["time"]
+        if not c["ping_at"]:
+            c["ping_at"], c["ping_frame"] = row["time"], row["frame"]
     elif kind == PINGRESP:
         c["ping_at"] = 0
     elif kind == DISCONNECT and sender == 0:
@@ -309,12 +311,14 @@ def _packet(st, d, row):
 
 @entry
 def read(st, data):
-    """Read the packets that were cut out since last time; False: a table is full."""
-    for k in range(st.n[N_READ], st.n[N_PACKETS]):
+    """Read the packets that were cut out since last time, but for the last st.n[N_BACK]; False: a
+    table is full."""
+    end = st.n[N_PACKETS] - st.n[N_BACK]
+    for k in range(st.n[N_READ], end):
         if not talk_room(st):
             st.n[N_READ] = k
             return False
         row = st.packets[k]
         _packet(st, st.arena if row["kept"] else data, row)
-    st.n[N_READ] = st.n[N_PACKETS]
+    st.n[N_READ] = end
     return True

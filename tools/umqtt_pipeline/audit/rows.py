@@ -32,12 +32,13 @@ _EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBL
 
 
 class Rows:
-    """sink(table, pyarrow.Table) takes what is ready. span: as Decoder's. The caller sets `file`
-    (its name) and `pairs` ((address, port) of both ends of each pair of endpoints)."""
+    """sink(table, pyarrow.Table) takes what is ready. span: as Decoder's. The caller sets `files`
+    (name of each by its number) and `pairs` ((address, port) of both ends of each pair of
+    endpoints)."""
 
     def __init__(self, arrays, sink, span):
         self.arrays, self.sink = arrays, sink
-        self.file, self.pairs = "", []
+        self.files, self.pairs = {}, []
         self.tallies = Tallies(*span)
         self._clients = []  # client id of each connection, or None
         self._ends = []  # (client, broker) of each connection, each as host:port
@@ -122,7 +123,7 @@ class Rows:
 
     def late(self, violations, problems):
         """Rows of layout that are handed on next time beside those of the loops."""
-        self._late = violations, problems
+        self._late = tuple(map(np.concatenate, zip(self._late, (violations, problems))))
 
     def _violations(self):
         st, n = self.arrays.talk, self.arrays.n
@@ -155,10 +156,10 @@ class Rows:
             self.tallies.packets(rows)
             ids = self.arrays.conns["id"][rows["conn"]]
             self.sink("packets", columns.packets(
-                rows, st.text[: n[N_TEXT]].copy(), ids, self.file, values))  # fmt: skip
+                rows, st.text[: n[N_TEXT]].copy(), ids, self.files, values))  # fmt: skip
         broken = self._violations()
         if len(broken):
-            made = columns.violations(broken, self._whose(broken["conn"]), self.file)
+            made = columns.violations(broken, self._whose(broken["conn"]), self.files)
             self.sink("violations", made)
         if n[N_DONE]:
             self._emit_flows()
@@ -166,12 +167,12 @@ class Rows:
         if len(wrong):
             none = wrong["conn"] < 0
             whose = self._whose(np.where(none, 0, wrong["conn"]), none) if len(self._ends) else {}
-            self.sink("problems", columns.problems(wrong, self.file, whose))
+            self.sink("problems", columns.problems(wrong, self.files, whose))
         left = int(n[N_PACKETS] - done)
         st.packets[:left] = st.packets[done : done + left].copy()
         n[N_PACKETS] = left
         n[_EMPTIED] = 0
-        self.late(self._late[0][:0], self._late[1][:0])
+        self._late = tuple(rows[:0] for rows in self._late)
 
     def close(self):
         """Hand on what is known when all packets are: connections and the sums of the rest."""

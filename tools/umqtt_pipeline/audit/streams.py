@@ -5,7 +5,8 @@ files, packets.
 
 A segment is taken when it goes on where its stream stopped; one that comes before its turn is
 held until the hole is filled, or until the other side has acknowledged what is missing and some
-time has passed, or too much is held: then the hole is a loss.
+time has passed, or too much is held: then the hole is a loss. Either way its bytes have the frame
+and time at which they were captured, or those at which all before them were, as far as they were.
 """
 
 import numpy as np
@@ -26,6 +27,7 @@ from .layout import (
     N_FILE,
     N_HELD_FREE,
     N_RESUMED,
+    N_WAITING,
     N_WANT,
     P_LOSS,
     P_MEMORY,
@@ -49,9 +51,21 @@ def _diff(a, b):
 
 
 @kernel
-def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, kept):
+def _reach(s, time, frame, late):
+    """Bytes of a frame are taken. Who reads the stream has them when he has all before them."""
+    if frame > s["reached"]:
+        s["reached"], s["reached_at"], s["late"] = frame, time, late
+    elif late:
+        s["late"] = 1
+
+
+@kernel
+def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, late, kept):
     """A segment that goes on where the stream is, or before it; False: a table is full."""
     done = -_diff(seq, s["next"])
+    if done < wire:
+        _reach(s, time, frame, late)
+        time, frame = s["reached_at"], s["reached"]
     if done < cap:
         n = feed(st, d, off + done, cap - done, s, conn, sender, time, frame, kept)
         s["next"] = s["next"] + n & MASK
@@ -67,7 +81,7 @@ def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, kept):
 
 
 @kernel
-def _hold(st, d, seg, k, conn, sender):
+def _hold(st, d, seg, k, conn, sender, frame, late):
     """Keep a segment that came before its turn, in order of sequence numbers."""
     s = st.streams[k]
     prev, at = -1, s["head"]
@@ -80,13 +94,14 @@ def _hold(st, d, seg, k, conn, sender):
         prev, at = at, h["next"]
     place = take(st, seg["cap"])
     if place < 0:
-        problem(st, P_MEMORY, conn, sender, seg["time"], seg["frame"], seg["off"], seg["cap"])
+        problem(st, P_MEMORY, conn, sender, seg["time"], frame, seg["off"], seg["cap"])
         return
     new = st.n[N_HELD_FREE]
     h = st.held[new]
     st.n[N_HELD_FREE] = h["next"]
     h["stream"], h["next"], h["seq"], h["off"] = k, at, seg["seq"], place
-    h["cap"], h["wire"], h["time"], h["frame"] = seg["cap"], seg["wire"], seg["time"], seg["frame"]
+    h["cap"], h["wire"], h["time"], h["frame"] = seg["cap"], seg["wire"], seg["time"], frame
+    h["late"] = late
     size = np.int64(seg["cap"])
     copy(d, seg["off"], size, st.arena, place)
     if prev >= 0:
@@ -97,25 +112,62 @@ def _hold(st, d, seg, k, conn, sender):
             s["gap_since"] = seg["time"]
     if at < 0:
         s["tail"] = new
+    st.n[N_WAITING] += 1
     s["held"] += 1
     s["held_bytes"] += size
     s["disordered"] += 1
 
 
 @kernel
-def _release(st, k, conn, sender, time, frame):
-    """Take what is held as far as it goes on without a hole; False: a table is full. The packets
-    get the time at which the hole was filled, as they could not be read before."""
+def _rival(st, h):
+    """The next held segment that was captured before this one and has some of its bytes (they were
+    sent again, put together otherwise), or -1."""
+    end, at = h["seq"] + h["cap"], h["next"]
+    while at >= 0:
+        other = st.held[at]
+        if _diff(other["seq"], end) >= 0:
+            break
+        if other["frame"] < h["frame"] and other["cap"] == other["wire"]:
+            return at
+        at = other["next"]
+    return -1
+
+
+@kernel
+def _step_back(st, s, h, n, rival):
+    """n bytes of the first held segment are taken; the rest of it waits behind the rival."""
+    at, other = s["head"], st.held[rival]
+    h["seq"] = h["seq"] + n & MASK
+    h["off"] += n
+    h["cap"] -= n
+    h["wire"] -= n
+    s["held_bytes"] -= n
+    s["head"] = h["next"]
+    h["next"], other["next"] = other["next"], at
+    if s["tail"] == rival:
+        s["tail"] = at
+
+
+@kernel
+def _release(st, k, conn, sender, time):
+    """Take what is held as far as it goes on without a hole; False: a table is full."""
     s = st.streams[k]
     while s["head"] >= 0:
         at = s["head"]
         h = st.held[at]
         if _diff(h["seq"], s["next"]) > 0:
             break
-        if not _take(st, st.arena, h["off"], h["seq"], h["cap"], h["wire"], s, conn, sender, time,
-                     frame, True):  # fmt: skip
+        rival = _rival(st, h)
+        n = _diff(st.held[rival]["seq"], h["seq"]) if rival >= 0 else h["cap"]
+        wire = n if rival >= 0 else h["wire"]
+        if not _take(st, st.arena, h["off"], h["seq"], n, wire, s, conn, sender, h["time"],
+                     h["frame"], h["late"], True):  # fmt: skip
             return False
+        if rival >= 0:
+            _step_back(st, s, h, n, rival)
+            continue
         s["head"] = h["next"]
+        st.n[N_WAITING] -= 1
         s["held"] -= 1
         s["held_bytes"] -= h["cap"]
         h["stream"], h["next"] = -1, st.n[N_HELD_FREE]
@@ -125,7 +177,7 @@ def _release(st, k, conn, sender, time, frame):
 
 
 @kernel
-def _mend(st, k, conn, sender, time, frame, final):
+def _mend(st, k, conn, sender, time, final):
     """Give up holes that will not be filled; False: a table is full."""
     s = st.streams[k]
     while s["head"] >= 0:
@@ -139,8 +191,8 @@ def _mend(st, k, conn, sender, time, frame, final):
             return False
         hole = _diff(h["seq"], s["next"])
         if hole > 0:
-            lose(st, s, hole, conn, sender, time, frame, P_LOSS)
-        if not _release(st, k, conn, sender, time, frame):
+            lose(st, s, hole, conn, sender, h["time"], h["frame"], P_LOSS)
+        if not _release(st, k, conn, sender, time):
             return False
     return True
 
@@ -220,19 +272,21 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
     if not s["known"]:
         s["next"], s["known"] = seq, 1
     ahead = _diff(seq, s["next"])
+    frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
+    late = s["acked_known"] > 0 and _diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
     if ahead > 0:
         if not room(st):
             return False
-        _hold(st, d, seg, k, conn, sender)
+        _hold(st, d, seg, k, conn, sender, frame, late)
         return True
     if ahead < 0 and not resumed:
         s["resent"] += 1
     if ahead + seg["wire"] > 0 and not _take(
         st, d, seg["off"], seq, np.int64(seg["cap"]), np.int64(seg["wire"]), s, conn, sender,
-        seg["time"], np.int64(seg["frame"]), False,
+        seg["time"], frame, late, False,
     ):  # fmt: skip
         return False
-    return _release(st, k, conn, sender, seg["time"], np.int64(seg["frame"]))
+    return _release(st, k, conn, sender, seg["time"])
 
 
 @kernel
@@ -256,7 +310,7 @@ def _segment(st, d, seg, conn, resumed):
             return False
     for way in range(2):
         if st.streams[2 * conn + way]["head"] >= 0 and not _mend(
-            st, 2 * conn + way, conn, way, seg["time"], np.int64(seg["frame"]), False
+            st, 2 * conn + way, conn, way, seg["time"], False
         ):
             return False
     _ends(c, s, other, seg, sender)
@@ -287,6 +341,6 @@ def close(st, start):
     which a table was full, or how many there are."""
     for conn in range(start, st.n[N_CONNS]):
         for way in range(2):
-            if not _mend(st, 2 * conn + way, conn, way, st.conns[conn]["last"], 0, True):
+            if not _mend(st, 2 * conn + way, conn, way, st.conns[conn]["last"], True):
                 return conn
     return st.n[N_CONNS]

@@ -79,7 +79,7 @@ def cut(number, path, name, size, out):
 
 def _note_damage(capture, number, name, out):
     tables = Tables(out, f"file-{number:05d}")
-    tables.add("problems", columns.problems(capture.problems, name))
+    tables.add("problems", columns.problems(capture.problems, {0: name}))
     tables.close()
 
 
@@ -197,7 +197,7 @@ def note(files, split, out):
     if files:
         tables.add("problems", columns.files(files))
     for name, found in split:
-        tables.add("problems", columns.problems(found["headers"], name))
+        tables.add("problems", columns.problems(found["headers"], {0: name}))
     tables.close()
 
 
