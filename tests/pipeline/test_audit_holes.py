@@ -165,3 +165,40 @@ def test_what_is_open_at_the_end_names_its_own_file_and_frame(tmp_path):
     assert silent == {(s, at[17][:2]) for s in ("MQTT-3.1.2-23", "MQTT-3.1.2-24", "MQTT-3.12.4-1")}
     files = {r["file"][-6:] for r in found["packets"] if r["connection"] >> 32 == 0}
     assert files == {"0.pcap"}
+
+
+def test_when_too_much_waits_for_a_hole_all_is_read(tmp_path, monkeypatch):
+    """Out of its order, but each packet once, with its own frame and time."""
+    from umqtt_pipeline.audit import ordering
+
+    monkeypatch.setattr(ordering, "ROWS", 8)
+    frames = conversation(30, 1, lambda k: k).wrapped()
+    del frames[frame_of(5, 1)]
+    sizes = (20, 6, 6)  # what waits is looked at at the end of each file
+    found = kit.read(written(frames, tmp_path, sizes), tmp_path)
+    got = [place(r) for r in found["packets"]]
+    assert len(got) == 2 + 59 + 3 and set(got) <= set(expected(frames, sizes))
+    assert len(set(got)) == len(got)
+    assert {f["latency_ms"] for f in found["flows"] if f["topic"]} == {ACK_AFTER * 1000}
+
+
+@pytest.mark.parametrize("size", [4, 7])
+def test_what_waits_at_the_end_of_a_file_is_kept(size, tmp_path):
+    """Every kind of packet, some with a body that is read only in the next file."""
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    made.client(kit.publish("lost")).client(kit.subscribe(1, ("a/#", 1), ("b", 2)))
+    made.broker(kit.suback(1, 1, 2)).broker(kit.publish("a/b", bytes(300), 1, 5))
+    made.client(kit.ack(4, 5)).broker(kit.publish("b", b"y" * 90, 2, 6)).client(kit.ack(5, 6))
+    made.broker(kit.ack(6, 6)).client(kit.ack(7, 6)).wait(2).client(kit.PINGREQ)
+    frames = made.broker(kit.PINGRESP).client(kit.DISCONNECT).close().wrapped()
+    del frames[5]
+    alone = kit.read(written(frames, tmp_path), tmp_path)
+    assert alone["violations"] == [] and len(alone["packets"]) == 13
+    assert [f["latency_ms"] for f in alone["flows"]] == [1, 3]
+    sizes = [size] * (len(frames) // size)
+    parts = kit.read(written(frames, tmp_path, sizes), tmp_path)
+    for tables, cut in ((alone, ()), (parts, sizes)):
+        for row in tables["packets"]:
+            assert place(row) in expected(frames, cut)
+            del row["file"], row["frame"]
+    assert parts["packets"] == alone["packets"] and parts["flows"] == alone["flows"]

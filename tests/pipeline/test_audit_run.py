@@ -258,6 +258,38 @@ def test_a_capture_is_counted_once(tmp_path):
     run.check([path, tmp_path / "none", other], tmp_path / "out")
 
 
+def test_a_capture_that_cannot_be_read_is_left_out(tmp_path, monkeypatch):
+    """One without permission (root has it, so open() is made to refuse) and a pipe that nobody
+    writes into; the command line takes both, as there is one that can be read."""
+    import builtins
+
+    from umqtt_pipeline.audit import run
+    from umqtt_pipeline.cli import main
+
+    good = kit.pcap(tmp_path / "good.pcap", kit.Talk().open().wrapped())
+    locked = kit.pcap(tmp_path / "locked.pcap", kit.Talk().open().wrapped())
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    real_open, real_access = builtins.open, os.access
+
+    def refuse(path, *rest, **more):
+        if path == str(locked):
+            raise PermissionError(13, "Permission denied", path)
+        return real_open(path, *rest, **more)
+
+    monkeypatch.setattr(builtins, "open", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) != str(locked)
+                        and real_access(path, mode))  # fmt: skip
+    given = [str(p) for p in (locked, good, pipe)]
+    with main.commands["audit"].make_context("audit", [*given, "--out", str(tmp_path / "o")]) as c:
+        assert c.params["captures"] == tuple(given)
+    run.check(given, tmp_path / "out")
+    readable, left = run.readable(given)
+    assert readable == [str(good)]
+    assert [(path, why.partition(": ")[2].partition(";")[0]) for path, why in left] == [
+        (str(locked), "Permission denied"), (str(pipe), "is no regular file")]  # fmt: skip
+
+
 def test_bad_input_is_said_with_status_2(tmp_path):
     good = kit.pcap(tmp_path / "good.pcap", kit.Talk().open().wrapped())
     text = tmp_path / "notes.txt"

@@ -350,7 +350,7 @@ def report(tables, out):
 
 
 @main.command()
-@click.argument("captures", nargs=-1, required=True, type=click.Path())
+@click.argument("captures", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option("--out", required=True, type=click.Path(file_okay=False),
               help="folder of tables and report.html; an earlier audit in it is replaced")
 @click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),

@@ -7,6 +7,7 @@ import gzip
 import io
 import mmap
 import os
+import stat
 import zlib
 
 import numpy as np
@@ -42,6 +43,9 @@ def magic(path):
     """What kind of capture a file is: ('pcap', big, ns per unit, link type) or ('pcapng',).
     Raises NotACapture."""
     try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() may wait for ever
+            raise NotACapture(f"{path}: is no regular file; write what comes from it into one")
         with open(path, "rb") as file:
             head = file.read(28)
         if head.startswith(_GZIP):

@@ -122,7 +122,7 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     ended = False
     if at >= 0:
         f = st.flows[st.slots[at]]
-        if f["state"] == ACKED_EARLY and late:
+        if f["state"] == ACKED_EARLY and (late or time <= f["done"]):
             ended = True
         elif f["state"] != WHOLE:  # of another message, which the capture does not have
             finish(st, at, F_HEADLESS)
