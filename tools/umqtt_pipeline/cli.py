@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from . import arguments
+from . import arguments, failures
 from .arguments import OutputFile, Seconds
 
 
@@ -51,6 +51,8 @@ def _log_to_stderr():
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(failures.no_traceback_of_py4j)
 
 
 def _stop_on_signals(stop):
@@ -135,11 +137,30 @@ def _spark(memory, extra):
     try:
         spark = session(memory=memory, extra=extra)
         spark.conf.get("spark.sql.session.timeZone")  # what is wrong in spark.sql is found now
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not spark-submit's
+            failures.hush(spark, (extra or {}).get("spark.log.level", "OFF"))
         return spark
     except NoJava as error:
         raise Problem(str(error))
     except (PySparkException, Py4JError, ValueError) as error:
         raise Problem(f"Spark does not start with this --memory and --conf: {_sentence(error)}")
+
+
+@contextmanager
+def _running(spark):
+    """A session that is stopped at the end; a JVM that was killed meanwhile is a sentence."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield spark
+    except (Py4JError, ConnectionError):
+        try:
+            failures.java_ended(spark)
+        except failures.JavaEnded as ended:
+            raise click.ClickException(str(ended))
+        raise
+    finally:
+        failures.stop(spark)
 
 
 def _sentence(error):
@@ -236,18 +257,16 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
             consumers.claim(folder.strip(), consumer, tables)
     except (InUse, SpoolError) as error:
         raise Problem(str(error))
-    spark = _spark(memory, conf)
-    lock.holds(spark)
-    runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
-                    compact_files=compact_files, kafka=kafka,
-                    skip_damaged=skip_damaged)  # fmt: skip
-    _stop_on_signals(runner.stop)
-    try:
-        runner.run()
-    except PySparkException as error:
-        raise _failed(error, pyspark.__version__)
-    finally:
-        spark.stop()
+    with _running(_spark(memory, conf)) as spark:
+        lock.holds(spark)
+        runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
+                        compact_files=compact_files, kafka=kafka,
+                        skip_damaged=skip_damaged)  # fmt: skip
+        _stop_on_signals(runner.stop)
+        try:
+            runner.run()
+        except PySparkException as error:
+            raise _failed(error, pyspark.__version__)
 
 
 def _failed(error, version):
@@ -257,9 +276,7 @@ def _failed(error, version):
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
         return Problem("this Spark cannot read Kafka: add "
                        f"--conf spark.jars.packages={package}")  # fmt: skip
-    told = re.findall(r"umqtt_pipeline\.\w+\.\w+: (.+)|(\w[^\n]*No space left on device)", text)
-    said = next((one or other for one, other in told), text.partition("\n")[0][:500])
-    return click.ClickException(f"the query failed and was given up: {said}")
+    return click.ClickException(f"the query failed and was given up: {failures.why(text)}")
 
 
 @contextmanager
@@ -273,12 +290,9 @@ def _alone(tables, memory, conf):
         lock = Lock(tables)
     except InUse as error:
         raise Problem(f"{error}; stop it first")
-    spark = _spark(memory, conf)
-    lock.holds(spark)
-    try:
+    with _running(_spark(memory, conf)) as spark:
+        lock.holds(spark)
         yield spark
-    finally:
-        spark.stop()
 
 
 @main.command()
@@ -327,12 +341,9 @@ def gold(tables, memory, conf):
 
     if all(path.name == EMPTY for path in Path(tables, "silver").rglob("*.parquet")):
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
-    spark = _spark(memory, conf)
-    try:
+    with _running(_spark(memory, conf)) as spark:
         for name, rows in making.build(spark, tables).items():
             logging.info("%s: %d rows", name, rows)
-    finally:
-        spark.stop()
 
 
 @main.command()

@@ -27,7 +27,17 @@ import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from . import bronze, checkpoint, compact, consumers, metrics, silver, source, stages
+from . import (
+    bronze,
+    checkpoint,
+    compact,
+    consumers,
+    failures,
+    metrics,
+    silver,
+    source,
+    stages,
+)
 from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
 from .spool import SpoolError
@@ -356,7 +366,8 @@ class Runner:
                 self._left -= 1
                 if self._left <= 0:
                     raise
-                log.warning("the query failed and is started again: %s", str(error)[:400])
+                log.warning("the query failed and is started again: %s",
+                            failures.why(str(error)))
                 time.sleep(1)
 
     def _end(self, query):

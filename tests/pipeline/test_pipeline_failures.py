@@ -1,0 +1,27 @@
+"""Spark fails, or its Java is gone: a sentence each, not the way through the JVM."""
+
+import os
+import signal
+
+from pipeline_kit import QUICK, fill, publish, senml, spawn, wait_for
+from pipeline_tables import numbers
+
+
+def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
+    """The spool's `durable` is away for a moment; then Java is killed as by the OOM killer."""
+    folder, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "log"
+    fill(folder, [publish(senml(n)) for n in (1, 2, 3)])
+    process = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.2, *QUICK,
+                    log=log)  # fmt: skip
+    wait_for(lambda: "batch 0:" in log.read_text(), 120, "a batch")
+    raw = (folder / "durable").read_bytes()
+    (folder / "durable").unlink()
+    wait_for(lambda: "started again" in log.read_text(), 120, "a failure")
+    (folder / "durable").write_bytes(raw)
+    os.kill(int((root / "_state" / "lock").read_text()), signal.SIGKILL)
+    assert process.wait(60) == 1
+    said = log.read_text()
+    assert f"started again: {folder}/durable is missing" in said
+    assert "Error: Spark's Java was ended by SIGKILL" in said.splitlines()[-1]
+    assert "Traceback" not in said and "\tat " not in said, said
+    assert numbers(root) == [1, 2, 3]
