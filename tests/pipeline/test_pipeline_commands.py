@@ -51,6 +51,7 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
 @pytest.mark.parametrize("command,words", [
     ((*BRIDGE, "--metrics", "none/x"), "none/x: its folder"),
     (("report", "--tables", ".", "--out", "none/x.html"), "none/x.html: its folder"),
+    (("ingest", "--spool", "a,./a", "--tables", "t"), "named twice"),
     ((*INGEST, "--memory", "lots"), "such as 512m"), ((*INGEST, "--memory", "1k"), "least 512m"),
     ((*INGEST, "--memory", "\u0661g"), "such as 512m"), ((*INGEST, "--conf", "a=b"), "spark.KEY"),
     ((*INGEST, "--conf", "spark.=b"), "spark.KEY"), ((*INGEST, "--conf", "spark.a"), "spark.KEY"),
@@ -58,6 +59,7 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
     *(((*BRIDGE, "--mark-interval", v), "--mark-interval") for v in ("nan", "inf", "0", "-1")),
     ((*BRIDGE, "--segment-bytes", "40000", "--max-spool-bytes", "20000"), "quarter"),
     (("bridge", "--broker", "h:\u0661", "--spool", "s"), "HOST:PORT"),
+    ((*BRIDGE, "--peer", "other", "--peer", "./s"), "own --spool"),
     *(((*BRIDGE, option, value), words) for option in NAMES for value, words in STRINGS),
     *((("bridge", "--broker", host + ":1883", "--spool", "s"), "no host of that name")
       for host in ("a..b", "x" * 300, "a\udcff")),
@@ -80,6 +82,7 @@ def test_a_value_of_the_wrong_kind_in_the_file_of_options(tmp_path, monkeypatch,
     (tmp_path / "x.toml").write_text(f"[bridge]\n{text}\n")
     done = CliRunner().invoke(cli.main, ["--config", "x.toml", *BRIDGE])
     assert done.exit_code == 2 and text.partition(" ")[0] in done.output, done.output
+    assert text != "topic = [1]" or "[1] is not a list of texts" in done.output
     assert len(list(tmp_path.iterdir())) == 1
 
 

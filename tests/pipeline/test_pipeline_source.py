@@ -3,7 +3,14 @@
 import pytest
 from pipeline_kit import NOON, fill, publish, senml
 from umqtt_pipeline import consumers, source, spool
-from umqtt_pipeline.source import Options, SpoolStreamReader, advance, read_range, split
+from umqtt_pipeline.source import (
+    MqttSource,
+    Options,
+    SpoolStreamReader,
+    advance,
+    read_range,
+    split,
+)
 from umqtt_pipeline.spool_writer import SpoolWriter
 
 
@@ -37,11 +44,20 @@ def test_an_empty_spool_has_no_rows(spark, tmp_path):
     ({}, "path"), ({"path": "x", "maxRowsPerBatch": "-1"}, "maxRowsPerBatch"),
     ({"path": "x", "numPartitions": "many"}, "numPartitions"),
     ({"path": "x", "maxrowperbatch": "1"}, "maxrowperbatch.*nearest is maxRowsPerBatch"),
+    ({"path": "x,,y"}, "is empty"), ({"path": "x,"}, "is empty"), ({"path": "x, ./x"}, "twice"),
     ({"path": "x", "consumer": "../x"}, "consumer"), ({"path": "x", "skipDamaged": "1"}, "true"),
 ])  # fmt: skip
 def test_bad_options(options, words):
     with pytest.raises(ValueError, match=words):
         Options(options)
+
+
+def test_a_broker_is_for_streams(tmp_path):
+    """A batch would not start a bridge, and would not say so."""
+    given = MqttSource({"path": str(tmp_path), "broker": "localhost:1883"})
+    with pytest.raises(ValueError, match="for streams"):
+        given.reader(None)
+    given.streamReader(None)
 
 
 def test_no_spool_is_a_clear_error(spark, tmp_path):

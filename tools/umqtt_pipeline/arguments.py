@@ -155,7 +155,7 @@ def _defaults(where, command, options):
         kind, many = _kind(known[key]), known[key].multiple or known[key].nargs == -1
         values = given if many and isinstance(given, list) else [given]
         if many and not isinstance(given, list) or not all(_is(kind, one) for one in values):
-            wanted = f"a list, each {kind}" if many else kind
+            wanted = f"a list of {kind.split()[-1]}s" if many else kind
             raise click.BadParameter(f"{where} {key} = {given!r} is not {wanted}")
     return {known[key].name: given for key, given in options.items()}
 

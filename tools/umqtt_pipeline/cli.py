@@ -114,6 +114,8 @@ def bridge(broker, **options):
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
     if settings.key is not None and settings.cert is None:
         raise Problem("--key needs --cert")
+    if Path(settings.spool).resolve() in (Path(peer).resolve() for peer in settings.peers):
+        raise Problem(f"--peer {settings.spool}: that is this bridge's own --spool")
     try:
         running = Bridge(settings)
     except SpoolError as error:
@@ -240,6 +242,7 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
 
     from . import consumers
     from .ingest import InUse, Lock, Runner, check
+    from .source import Options
     from .spool import SpoolError
 
     if not consumers.NAME.fullmatch(consumer):
@@ -249,6 +252,10 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
     if not spool and not kafka:
         raise Problem("one of --spool and --kafka is needed")
     if spool:
+        try:
+            Options({"path": spool})
+        except ValueError as error:
+            raise Problem(f"--spool: {error}")
         _wait_for_spool(spool, once)
     try:
         lock = Lock(tables)

@@ -73,9 +73,7 @@ class Options:
 
     def __init__(self, given):
         self._known(given)
-        self.folders = [p.strip() for p in (given.get("path") or "").split(",") if p.strip()]
-        if not self.folders:
-            raise ValueError('format("mqtt") needs the option path: the folder of a spool')
+        self.folders = self._folders(given.get("path") or "")
         self.broker, self.topics = given.get("broker"), given.get("topics")
         if self.broker:
             embedded.check(self.folders)
@@ -99,6 +97,17 @@ class Options:
                 near = difflib.get_close_matches(name.lower(), known, 1, 0)
                 raise ValueError(f'format("mqtt") has no option {name!r}: the nearest is '
                                  f"{known[near[0]]}; all: {', '.join(OPTIONS)}")  # fmt: skip
+
+    @staticmethod
+    def _folders(path):
+        if not path.strip():
+            raise ValueError('format("mqtt") needs the option path: the folder of a spool')
+        folders = [part.strip() for part in path.split(",")]
+        if not all(folders):
+            raise ValueError(f"option path={path!r}: a folder's name is empty")
+        if len({Path(folder).resolve() for folder in folders}) < len(folders):
+            raise ValueError(f"option path={path!r}: a spool is named twice")
+        return folders
 
     @staticmethod
     def _number(given, name, default, low):
@@ -239,7 +248,10 @@ class MqttSource(DataSource):
         return SCHEMA
 
     def reader(self, schema):
-        return SpoolReader(Options(self.options))
+        options = Options(self.options)
+        if options.broker is not None:
+            raise ValueError("option broker: it is for streams; a batch reads what is spooled")
+        return SpoolReader(options)
 
     def streamReader(self, schema):  # noqa: N802 (the API's name)
         return SpoolStreamReader(Options(self.options))
