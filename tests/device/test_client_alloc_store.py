@@ -99,6 +99,16 @@ def test_ping_and_idle_check():
         nothing(client.check_msg)
 
 
+def test_flush():
+    for client, _ in clients():
+
+        def go(client=client):
+            client.publish(b"a/topic", MSG, False, 1, False)
+            assert client.flush(5)
+
+        nothing(go)
+
+
 def test_what_is_received_is_acknowledged():
     for client, echo in clients():
         seen = [0]
