@@ -13,6 +13,7 @@ _CONNECTS = 0
 _RECEIVED = 5
 _DUPLICATES = 6
 _OVERSIZE = 7
+_QOS_2 = 0x34  # first byte of a PUBLISH
 
 
 class Message:
@@ -38,6 +39,7 @@ class Inbox:
         self._link = 0
         self._oversize = 0  # messages that were too long, when the last one came that was not
         core._late = self._late
+        core.again = self._again
 
     def __len__(self):
         return len(self._queue)
@@ -71,11 +73,16 @@ class Inbox:
         self._taken = [one for one in self._taken if one[0] is not task]
 
     def _handled(self, message):
-        message.handled = True
+        if message in self._owed:
+            self._keep(message)
         if message.op & 4 and message in self._owed and not self._here(message):
-            # When it comes again it is known, and answered at once.
+            self._owed.remove(message)  # see _again()
+
+    def _keep(self, message):
+        # Now, not with PUBREC, which may have to wait: it must not be given to a task again.
+        if message.op & 4:
             self._core._inbox.in_add(message.pid)
-            self._owed.remove(message)
+        message.handled = True
 
     def _here(self, message):
         return self._core.connected and message.link == self._core._n[_CONNECTS]
@@ -94,12 +101,15 @@ class Inbox:
 
     def _look(self):
         # On another connection identifiers are the broker's still, or those of a lost session.
-        # What was handled and has not come again on the one before will not come.
+        # What was handled and has not come again on the one before will not come; at QoS 2 its
+        # identifier is known.
         link = self._core._n[_CONNECTS]
         if link != self._link:
             lost = self._core.session_present is False
             self._owed = [
-                m for m in self._owed if not lost and (m.link == self._link or not m.handled)
+                m
+                for m in self._owed
+                if not (lost or m.handled and (m.op & 4 or m.link != self._link))
             ]
             self._link = link
 
@@ -110,24 +120,36 @@ class Inbox:
             message = self._queue[-1]
         else:
             message = Message(b"", b"")
-            message.handled = True
         for old in self._owed:
             if old.pid == pid and old.op & 6 == op & 6:
                 self._owed.remove(old)
                 if old.topic == message.topic and old.msg == message.msg:
-                    self._again(message)
+                    if message.topic:
+                        self._queue.pop()
+                        self._core._n[_RECEIVED] -= 1
+                        self._core._n[_DUPLICATES] += 1
                     message = old
                 break
+        self._owe(message, op, pid)
+        if not message.topic and not message.handled:
+            self._keep(message)
+
+    def _owe(self, message, op, pid):
         message.op = op
         message.pid = pid
         message.link = self._link
         self._owed.append(message)
 
-    def _again(self, message):
-        if not message.handled:
-            self._queue.pop()
-            self._core._n[_RECEIVED] -= 1
-            self._core._n[_DUPLICATES] += 1
+    def _again(self, pid):
+        # A message of QoS 2 whose identifier is known: its PUBREC, too, has to wait its turn.
+        self._look()
+        for old in self._owed:
+            if old.pid == pid and old.op & 4:
+                self._owed.remove(old)
+                break
+        message = Message(b"", b"")
+        message.handled = True
+        self._owe(message, _QOS_2, pid)
 
 
 def _fate(task):

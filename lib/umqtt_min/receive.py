@@ -110,15 +110,10 @@ def called(self):
 
 
 def acknowledge(self, op, pid):
-    """After the callback has returned."""
+    """After the callback has returned; a QoS 2 id is durable before PUBREC."""
     if self._late:
         self._late(op, pid)
-    else:
-        answer(self, op, pid)
-
-
-def answer(self, op, pid):
-    """PUBACK, or PUBREC: a QoS 2 id is durable before it."""
+        return
     if not self._tx.count:
         self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
     if op & 4:

@@ -161,6 +161,33 @@ def leave(wrong):
     return b.broker.count(PUBACK)
 
 
+def test_what_one_task_has_handled_while_another_holds_up_its_acknowledgement():
+    async def test(b):
+        await begin(b, 2, 2)
+        handled = []
+
+        async def worker():
+            async for _, msg in b.client:
+                if msg == b"0":
+                    await eventually(lambda: b.client.counters.connects >= 4)
+                    await asyncio.sleep(0.3)
+                handled.append(msg)
+
+        tasks = [asyncio.create_task(worker()) for _ in range(2)]
+        await eventually(lambda: handled == [b"1"])
+        b.net.cut_after_read = 4  # the next connection carries CONNACK and nothing else
+        b.net.stream.end()
+        await eventually(lambda: b.client.counters.connects >= 3)
+        b.net.cut_after_read = -1
+        await cut(b)
+        await eventually(lambda: not unacknowledged(b))
+        assert handled == [b"1", b"0"]
+        for task in tasks:
+            task.cancel()
+
+    run(test)
+
+
 def test_the_end_of_the_block_is_the_end_of_the_body_but_for_an_error():
     assert leave(False) == 2
     assert leave(True) == 1
