@@ -9,6 +9,10 @@ from .client import MQTTClient
 from .session import Session
 from .wire import pack
 
+_TYPING = const(0)  # see client.py
+if _TYPING:
+    from typing import Any
+
 _DUPLICATES = const(6)  # as in counters.py
 _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 
@@ -30,6 +34,7 @@ class Core(MQTTClient):
     """The core, as the pump of a loop wants it: one message per call, none without room."""
 
     clean = None  # what connect() was asked for, for the connections that follow
+    again: "Any"  # f(pid): a message of QoS 2 has come that is known; see aio_inbox.py
     _granted = b""  # the codes of the last SUBACK
 
     def __init__(self, store, window, room, ended, arguments, options):

@@ -82,6 +82,7 @@ class _Files:
     page = 1
     once = False
     opaque = False  # blank reads as 0xFF
+    bulk: int  # bytes that a segment takes of the file system
 
     def __init__(self, folder, size, count):
         self.size = size
@@ -110,7 +111,7 @@ class PlainFiles(_Files):
 
     def __init__(self, folder, size, count):
         _Files.__init__(self, folder, size, count)
-        self.bulk = size  # what a segment takes of the file system
+        self.bulk = size
         self._file = None
         self._segment = -1
 

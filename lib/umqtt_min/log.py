@@ -40,6 +40,8 @@ class Log:
     """Appends records to the head segment, reads them anywhere."""
 
     if _TYPING:
+        _failed: Any
+        _asked: int
         seq = low = sent = live = held = dropped = programs = programmed = erases = 0
         _head = _off = _serial = _first = _used = _short = 0
 
