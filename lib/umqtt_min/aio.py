@@ -138,7 +138,7 @@ class MQTTClient:
         has disconnected all the same."""
         try:
             await self._stop()
-            self._through()
+            self.handled()
         finally:
             self._end_all()
 
@@ -212,11 +212,13 @@ class MQTTClient:
 
     def __aiter__(self):
         """Messages as (topic, msg), both bytes, in the order in which they came. One of QoS 1 or
-        2 is acknowledged when its task comes for the next, returns, or calls disconnect()."""
+        2 is acknowledged when its task comes for the next, returns, or calls handled() or
+        disconnect(), and those before it are. A task that is cancelled or fails in the body
+        ends the connection, and the message comes again."""
         return self
 
     async def __anext__(self):
-        self._through()
+        self.handled()
         while not self._inbox:
             if not self._runner:
                 raise StopAsyncIteration
@@ -226,8 +228,9 @@ class MQTTClient:
         self._taken.set()
         return self._inbox.take(asyncio.current_task())
 
-    def _through(self):
-        # The task at hand has handled what it took.
+    def handled(self):
+        """The message that this task took last is handled: for a task that leaves `async for`
+        and lives on. Its next message, its return and disconnect() say the same."""
         try:
             self._inbox.handled(asyncio.current_task())
         except OSError as e:
@@ -239,7 +242,7 @@ class MQTTClient:
 
     async def __aexit__(self, kind, value, trace):
         if kind:
-            self._inbox.unhandled(asyncio.current_task())
+            self._inbox.failed(asyncio.current_task())
         await self.disconnect()
 
     # Inside

@@ -57,20 +57,37 @@ class Inbox:
         return message.topic, message.msg
 
     def handled(self, task):
-        """`task` is through with what it took before, and so is each that has returned.
+        """`task` is through with what it took before.
         OSError of a store that does not take the identifier of a message of QoS 2."""
         self._look()
+        self._settle(task)
+        self.acknowledge()
+
+    def _settle(self, task=None):
+        # What `task` took is handled, and what those took that have returned. One that was
+        # cancelled or failed has not: as after an exception in a callback the connection ends,
+        # for on this one no acknowledgement could follow, and the message comes again.
         for one in self._taken[:]:
             fate = one[0] is task or _fate(one[0])
             if fate is not None:
                 self._taken.remove(one)
                 if fate:
                     self._handled(one[1])
-        self.acknowledge()
+                else:
+                    self._failed(one[1])
 
-    def unhandled(self, task):
-        """What `task` took comes again with the next connection."""
-        self._taken = [one for one in self._taken if one[0] is not task]
+    def _failed(self, message):
+        if message in self._owed:
+            self._owed.remove(message)  # when it comes again it is a new one
+            if self._here(message):
+                self._core._lost()
+
+    def failed(self, task):
+        """What `task` took was not handled: the connection ends, and it comes again."""
+        for one in self._taken[:]:
+            if one[0] is task:
+                self._taken.remove(one)
+                self._failed(one[1])
 
     def _handled(self, message):
         if message in self._owed:
@@ -92,6 +109,7 @@ class Inbox:
         if not self._owed:
             return
         self._look()
+        self._settle()
         for message in self._owed[:]:
             if self._here(message):
                 if not message.handled or self._core._tx.waiting:
@@ -157,4 +175,7 @@ def _fate(task):
     if not task.done():
         return None
     end = getattr(task, "data", None)  # MicroPython keeps there what ended it
-    return not task.cancelled() if end is None else isinstance(end, StopIteration)
+    if end is not None:
+        return isinstance(end, StopIteration)
+    # exception() would tell CPython that somebody has looked after it.
+    return not task.cancelled() and task._exception is None

@@ -140,6 +140,42 @@ def test_two_tasks_acknowledge_in_order():
     run(test)
 
 
+def test_a_task_that_fails_or_is_cancelled_holds_nobody_up():
+    async def test(b):
+        await begin(b, 2)
+        got = []
+
+        async def worker(wrong):
+            async for _, msg in b.client:
+                if wrong:
+                    raise KeyError(msg)
+                got.append(msg)
+                if msg == b"3" and got.count(msg) == 1:
+                    await asyncio.sleep(60)
+
+        try:
+            await worker(True)
+        except KeyError:
+            pass
+        failing = asyncio.create_task(worker(True))
+        await eventually(failing.done)
+        try:
+            await failing
+        except KeyError:
+            pass
+        cancelled = asyncio.create_task(worker(False))
+        await eventually(lambda: b"3" in got)
+        cancelled.cancel()
+        last = asyncio.create_task(worker(False))
+        await eventually(lambda: len(got) >= 6)
+        b.client.handled()  # what worker(True) took in this very task
+        await eventually(lambda: len(set(got)) == 5 and not unacknowledged(b))
+        assert sorted(got) == sorted(NUMBERS[1:] + [b"3"]), got
+        last.cancel()
+
+    run(test, queue=12)
+
+
 def leave(wrong):
     """How many are acknowledged when `async with` ends in the body of the second."""
     b = Bench(reconnect=False)
