@@ -232,7 +232,7 @@ class MQTTClient:
         """The message that this task took last is handled: for a task that leaves `async for`
         and lives on. Its next message, its return and disconnect() say the same."""
         try:
-            self._inbox.handled(asyncio.current_task())
+            self._inbox.acknowledge(asyncio.current_task())
         except OSError as e:
             self.error = e
 

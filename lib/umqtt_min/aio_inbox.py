@@ -56,14 +56,7 @@ class Inbox:
             self._taken.append((task, message))
         return message.topic, message.msg
 
-    def handled(self, task):
-        """`task` is through with what it took before.
-        OSError of a store that does not take the identifier of a message of QoS 2."""
-        self._look()
-        self._settle(task)
-        self.acknowledge()
-
-    def _settle(self, task=None):
+    def _settle(self, task):
         # What `task` took is handled, and what those took that have returned. One that was
         # cancelled or failed has not: as after an exception in a callback the connection ends,
         # for on this one no acknowledgement could follow, and the message comes again.
@@ -92,8 +85,8 @@ class Inbox:
     def _handled(self, message):
         if message in self._owed:
             self._keep(message)
-        if message.op & 4 and message in self._owed and not self._here(message):
-            self._owed.remove(message)  # see _again()
+            if message.op & 4 and not self._here(message):
+                self._owed.remove(message)  # see _again()
 
     def _keep(self, message):
         # Now, not with PUBREC, which may have to wait: it must not be given to a task again.
@@ -104,12 +97,13 @@ class Inbox:
     def _here(self, message):
         return self._core.connected and message.link == self._core._n[_CONNECTS]
 
-    def acknowledge(self):
-        """Send the acknowledgements that are due. OSError."""
-        if not self._owed:
+    def acknowledge(self, task=None):
+        """Send the acknowledgements that are due; `task` is through with what it took before.
+        OSError, also of a store that does not take the identifier of a message of QoS 2."""
+        if not (self._owed or self._taken):
             return
         self._look()
-        self._settle()
+        self._settle(task)
         for message in self._owed[:]:
             if self._here(message):
                 if not message.handled or self._core._tx.waiting:

@@ -12,7 +12,7 @@ from micropython import const
 
 _CLOSED = const(1)  # as in counters.py
 _LOST_SESSIONS = const(11)
-_HOPELESS = const(20)  # connections in a row: on very bad links ten are seen
+_HOPELESS = const(20)  # connections in a row: on very bad links eight were seen
 _RESET = const(104)  # the other side has ended it
 
 
