@@ -26,9 +26,6 @@ from .timeouts import milliseconds
 _core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
 _PAUSE = 100  # ms between two looks at the clock
 _POLL = 5  # ms between two looks at a stream that cannot be waited for
-# So many times more messages are taken in while an acknowledgement is awaited: brokers send 20 and
-# more before they wait for PUBACK, and with `queue` as it is all of them find room.
-_AHEAD = 8
 
 
 def _sleep(ms):
@@ -56,9 +53,12 @@ class MQTTClient:
     until they are acknowledged, over lost connections too; what a reset must not
     lose belongs into a FlashStore or FileStore;
     queue: messages received and not taken, 1 or more. When they are that many, nothing
-    more is read, and the broker waits: no message is ever dropped here. While a
-    task awaits an acknowledgement, which may stand behind other messages, eight times
-    as many are taken in, so that the body of `async for` may publish. Whoever
+    more is read, and the broker waits. While a task awaits an acknowledgement, which may
+    stand behind other messages, reading goes on, so that the body of `async for` may
+    publish: up to eight times as many are kept, and beyond that the oldest of QoS 0 are
+    `dropped`; those of QoS 1 and 2 that find no room are left to the broker, and another
+    connection is made for them when those before are handled. Where it would not send them
+    again, after connect(True) or with reconnect=False, they are kept all the same. Whoever
     subscribes must also take the messages, best in a task that is begun before;
     reconnect: True makes a lost connection again, with pauses as reconnect.Reconnect
     has them, and subscribes anew if the broker lost the session; a dict gives its
@@ -67,18 +67,23 @@ class MQTTClient:
     """
 
     def __init__(self, *arguments, store=None, window=16, queue=8, reconnect=True, **options):
-        if queue < 1:
-            raise ValueError("queue: 1 or more")
+        if not isinstance(queue, int) or queue < 1:
+            raise ValueError("queue=%r: a whole number, 1 or more" % (queue,))
+        if not isinstance(reconnect, (bool, dict)):
+            raise ValueError(
+                "reconnect=%r: True, False, or a dict of arguments of Reconnect" % (reconnect,)
+            )
         if store is None:
             from .ram import RAMStore
 
             store = RAMStore()
         self.core = Core(store, window, self._room, self._acked, arguments, options)
         self.core.set_callback(self._received)
-        self._inbox = Inbox(self.core)
+        self._inbox = Inbox(self.core, queue, reconnect is not False)
         self.error = None  # why there is no connection: the last error of network or broker
-        self._most = queue
         self._waiters = {}  # sequence number: Event of the task that awaits its end
+        self._flushing = 0  # tasks that await any acknowledgement
+        self._sending = 0  # ... that all of their message of QoS 0 is out
         self._filters = {}  # topic filter: QoS, to subscribe anew
         self._owed = False  # ... in a session that has not got them yet
         self._arrived = asyncio.Event()
@@ -87,7 +92,7 @@ class MQTTClient:
         self._sock = None  # the stream that _reader reads
         self._reader = self._runner = None
         self._link = None
-        if reconnect:
+        if reconnect is not False:
             from .reconnect import Reconnect
 
             self._link = Reconnect(self.core, **(reconnect if isinstance(reconnect, dict) else {}))
@@ -108,6 +113,11 @@ class MQTTClient:
     def inflight(self):
         """Messages stored whose acknowledgement has not come yet."""
         return self.core.inflight
+
+    @property
+    def dropped(self):
+        """Messages of QoS 0 that found no room: see `queue`."""
+        return self._inbox.dropped
 
     def set_last_will(self, topic, msg, retain=False, qos=0):
         """As umqtt_min.MQTTClient.set_last_will(), before connect()."""
@@ -147,11 +157,12 @@ class MQTTClient:
         self._sock = None
         self._give_up()
 
-    async def publish(self, topic, msg, retain=False, qos=0, timeout=None):
+    async def publish(self, topic, msg, retain=False, qos=0, timeout=None, wait=True):
         """Publish; returns when it is sent (QoS 0) or acknowledged to its end.
 
         timeout: seconds, None: the client's. Until then it waits for the connection,
-        for room in the store and for the acknowledgement. Cancelled, or after an
+        for room in the store and for the acknowledgement. wait=False: at QoS 1 and 2 it
+        returns when the message is in the store, connected or not. Cancelled, or after an
         MQTTException with .stored, the message stays in the store and is sent by itself.
         A message longer than `buffer_size` is copied: whatever becomes of the task, its
         buffers are the caller's again, and one of QoS 0 that was begun goes out to its end.
@@ -164,8 +175,12 @@ class MQTTClient:
             await self._clear(end)
             sock = self.core.sock
             self.core.send(topic, msg, retain)
-            while self.core._tx.waiting and self.core.sock is sock:
-                await self._clear(end)
+            self._sending += 1
+            try:
+                while self.core._tx.waiting and self.core.sock is sock:
+                    await self._clear(end)
+            finally:
+                self._sending -= 1
             if self.core.sock is not sock:
                 raise OSError(self.core._tx.errno)
             return None
@@ -173,11 +188,13 @@ class MQTTClient:
             while self.connected and self.core._tx.waiting:
                 await self._clear(end)
             try:
+                if not wait:
+                    return self.core.send(topic, msg, retain, qos, False)
                 return await self._publish((topic, msg, retain, qos, False), end)
             except MQTTException as e:
                 if e.reason != STORE_FULL or _left(end) <= 0:
                     raise
-            await _sleep(_POLL)
+            await self._any()
 
     async def subscribe(self, topic, qos=0, timeout=None):
         """Subscribe and wait for SUBACK; arguments, result, errors as the core's."""
@@ -207,8 +224,17 @@ class MQTTClient:
             if _left(end) <= 0:
                 return False
             self._check()
-            await _sleep(_POLL)
+            await self._any()
         return True
+
+    async def _any(self):
+        # A while, in which an acknowledgement may come.
+        self._flushing += 1
+        self._taken.set()
+        try:
+            await _sleep(_POLL)
+        finally:
+            self._flushing -= 1
 
     def __aiter__(self):
         """Messages as (topic, msg), both bytes, in the order in which they came. One of QoS 1 or
@@ -273,6 +299,7 @@ class MQTTClient:
         # The sequence number is that of the next record.
         seq = self.core.store.seq
         acked = self._waiters[seq] = asyncio.Event()
+        self._taken.set()
         try:
             pid = self.core.send(*message)
             await self._wait(acked, seq, pid, end)
@@ -291,8 +318,10 @@ class MQTTClient:
             except asyncio.TimeoutError:
                 pass
         if seq in self._waiters:
+            n = reason == TIMEOUT and self._inbox.owed()
+            detail = n and "the broker may wait until %d are acknowledged: see wait=" % n or None
             # A store that drops the oldest may have dropped this one.
-            raise MQTTException(reason, None, pid, self.core.store.find(seq) > 0)
+            raise MQTTException(reason, detail, pid, self.core.store.find(seq) > 0)
 
     async def _ask(self, op, wanted, codes, end):
         # SUBSCRIBE or UNSUBSCRIBE, one at a time, and its answer.
@@ -301,30 +330,27 @@ class MQTTClient:
             await self._clear(end)
             ack = 0x90 if codes else 0xB0
             core.ask(op, wanted, codes)
+            self._taken.set()
             sock = core.sock
             try:
                 while core._rx.code != ack:
                     if core.sock is not sock:
                         raise OSError(core._tx.errno)
                     if _left(end) <= 0:
-                        raise MQTTException(TIMEOUT, self._unanswered(codes))
+                        raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
                     await _sleep(_POLL)
             finally:
                 core._rx.waiting = 0
 
-    def _unanswered(self, codes):
-        what = "no SUBACK" if codes else "no UNSUBACK"
-        if self._room():
-            return what
-        return what + ": %d messages stand before it, and nobody takes them" % len(self._inbox)
-
     # What the core calls
 
     def _room(self):
-        most = self._most
-        if self._waiters or self.core._rx.waiting:
-            most *= _AHEAD
-        return len(self._inbox) < most
+        return self._inbox.room() or self._awaited()
+
+    def _awaited(self):
+        # Something that may stand behind messages.
+        rx = self.core._rx
+        return self._waiters or self._flushing or rx.waiting and not rx.code
 
     def _received(self, topic, msg):
         self._inbox.put(topic, msg)
@@ -346,6 +372,8 @@ class MQTTClient:
             else:
                 self.core.check_msg()
             self._inbox.acknowledge()
+            if self._inbox.behind() and not (self._sending or self.core._rx.waiting):
+                self._link.anew()
         except Exception as e:
             self.error = e
 

@@ -6,6 +6,10 @@ Knows: which of them is handled when, that acknowledgements go out in the order 
 A message of QoS 1 or 2 stays the broker's until the task that took it comes for the next one:
 what a reset finds here comes again. On a new connection the broker sends again what was not
 acknowledged, and what is still here is not queued twice.
+
+What an acknowledgement stands behind has to be read, though there is no room. Of QoS 0 the oldest
+goes. What is of QoS 1 or 2 is not taken in, and no later one on this connection, for it could not
+be acknowledged before: they stay the broker's, which sends them again on the next connection.
 """
 
 # As in counters.py
@@ -14,6 +18,9 @@ _RECEIVED = 5
 _DUPLICATES = 6
 _OVERSIZE = 7
 _QOS_2 = 0x34  # first byte of a PUBLISH
+# So many times `most` have room while an acknowledgement is awaited: brokers send 20 and more
+# before they wait for PUBACK.
+_AHEAD = 8
 
 
 class Message:
@@ -29,10 +36,18 @@ class Message:
 
 
 class Inbox:
-    """The messages of one `core`, an aio_core.Core."""
+    """The messages of one `core`, an aio_core.Core.
 
-    def __init__(self, core):
+    most: so many are read without need; again: another connection may be made to have the
+    broker send again what there was no room for.
+    """
+
+    def __init__(self, core, most, again):
         self._core = core
+        self._most = most
+        self._more = again
+        self._behind = False  # since then no message of QoS 1 or 2 was taken in on this connection
+        self.dropped = 0  # messages of QoS 0
         self._queue = []  # not taken yet
         self._taken = []  # (task, message of QoS 1 or 2 that it handles)
         self._owed = []  # not acknowledged, in the order in which they came on the connection
@@ -44,10 +59,24 @@ class Inbox:
     def __len__(self):
         return len(self._queue)
 
+    def room(self):
+        """Whether one more may be read without need."""
+        return len(self._queue) < self._most
+
     def put(self, topic, msg):
         """The core's callback."""
         self._oversize = self._core._n[_OVERSIZE]
+        if len(self._queue) >= self._most * _AHEAD:
+            self._drop()
         self._queue.append(Message(topic, msg))
+
+    def _drop(self):
+        # The oldest of QoS 0; without one the next message is one too many until _late().
+        for i, message in enumerate(self._queue):
+            if not message.pid:
+                self._queue.pop(i)
+                self.dropped += 1
+                return
 
     def take(self, task):
         """The next message as (topic, msg), for `task`."""
@@ -124,6 +153,17 @@ class Inbox:
                 if not (lost or m.handled and (m.op & 4 or m.link != self._link))
             ]
             self._link = link
+            self._behind = False
+
+    def behind(self):
+        """True when all that the connection brought is handled, but for what found no room."""
+        if not self._behind or not self.room() or self._link != self._core._n[_CONNECTS]:
+            return False
+        return not self.owed()
+
+    def owed(self):
+        """How many messages of this connection are not acknowledged."""
+        return len([m for m in self._owed if self._here(m)])
 
     def _late(self, op, pid):
         # In place of an acknowledgement: put() has just been called, or the message is too long.
@@ -132,19 +172,38 @@ class Inbox:
             message = self._queue[-1]
         else:
             message = Message(b"", b"")
-        for old in self._owed:
-            if old.pid == pid and old.op & 6 == op & 6:
-                self._owed.remove(old)
-                if old.topic == message.topic and old.msg == message.msg:
-                    if message.topic:
-                        self._queue.pop()
-                        self._core._n[_RECEIVED] -= 1
-                        self._core._n[_DUPLICATES] += 1
-                    message = old
-                break
+        old = None if self._behind else self._find(op, pid)
+        if old:
+            self._owed.remove(old)
+            if old.topic == message.topic and old.msg == message.msg:
+                if message.topic:
+                    self._unput()
+                    self._core._n[_DUPLICATES] += 1
+                message = old
+        elif self._full():
+            self._behind = True
+            if message.topic:
+                self._unput()
+            return
         self._owe(message, op, pid)
         if not message.topic and not message.handled:
             self._keep(message)
+
+    def _find(self, op, pid):
+        for old in self._owed:
+            if old.pid == pid and old.op & 6 == op & 6:
+                return old
+        return None
+
+    def _full(self):
+        # It stays the broker's, if that sends it again.
+        return self._behind or (
+            len(self._queue) > self._most * _AHEAD and self._more and not self._core.clean
+        )
+
+    def _unput(self):
+        self._queue.pop()
+        self._core._n[_RECEIVED] -= 1
 
     def _owe(self, message, op, pid):
         message.op = op
@@ -155,10 +214,11 @@ class Inbox:
     def _again(self, pid):
         # A message of QoS 2 whose identifier is known: its PUBREC, too, has to wait its turn.
         self._look()
-        for old in self._owed:
-            if old.pid == pid and old.op & 4:
-                self._owed.remove(old)
-                break
+        if self._behind:
+            return
+        old = self._find(_QOS_2, pid)
+        if old:
+            self._owed.remove(old)
         message = Message(b"", b"")
         message.handled = True
         self._owe(message, _QOS_2, pid)

@@ -102,6 +102,12 @@ class Reconnect:
         self._ready = True
         self.error = None
 
+    def anew(self):
+        """Disconnect, and have step() make another connection without a pause: nothing failed."""
+        self.client.disconnect()
+        self._ready = False
+        self._at = ticks_ms()
+
     def _ended(self, e):
         self.error = e
         self._ready = False
