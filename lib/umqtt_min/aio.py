@@ -52,7 +52,7 @@ class MQTTClient:
     payload of 4,092 bytes together at most, or give a larger one) are in it
     until they are acknowledged, over lost connections too; what a reset must not
     lose belongs into a FlashStore or FileStore;
-    queue: messages received and not taken, 1 or more. When they are that many, nothing
+    queue: messages received and not taken, 1 to 65535. When they are that many, nothing
     more is read, and the broker waits. While a task awaits an acknowledgement, which may
     stand behind other messages, reading goes on, so that the body of `async for` may
     publish: up to eight times as many are kept, and beyond that the oldest of QoS 0 are
@@ -67,8 +67,9 @@ class MQTTClient:
     """
 
     def __init__(self, *arguments, store=None, window=16, queue=8, reconnect=True, **options):
-        if not isinstance(queue, int) or queue < 1:
-            raise ValueError("queue=%r: a whole number, 1 or more" % (queue,))
+        from .options import whole
+
+        whole("queue", queue, 1, 65535)
         if not isinstance(reconnect, (bool, dict)):
             raise ValueError(
                 "reconnect=%r: True, False, or a dict of arguments of Reconnect" % (reconnect,)

@@ -120,8 +120,12 @@ class MQTTClient:
             odd = True
         if (
             odd
-            or timer
-            or connector
+            or ssl
+            or ssl_params
+            or timer is not None
+            and timer is not False
+            or connector is not None
+            or True in (port, keepalive, window)
             or user is not None
             or password is not None
             or protocol is not MQTT_3_1_1

@@ -123,7 +123,7 @@ def stream(client, end):
     # The TCP or TLS connection that `client` asks for, until `end`; only the name look-up
     # cannot be bounded.
     wrap = None
-    if client.ssl or client.ssl_params:
+    if client.ssl:
         from .tls import load
 
         wrap = load(client)

@@ -29,7 +29,8 @@ def _string(name, s):
 
 def whole(name, value, least, most):
     """Raise ValueError if that argument is no int in its range."""
-    if not isinstance(value, int) or not least <= value <= most:
+    # A bool is an int in CPython only.
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ValueError("%s=%r: a whole number, %d to %d" % (name, value, least, most))
 
 
@@ -49,16 +50,26 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
         raise ValueError("timeout=%r: seconds, more than 0 and at most 268435" % (timeout,))
     if not isinstance(self.protocol, tuple) or len(self.protocol) != len(MQTT_3_1_1):
         raise ValueError("protocol=%r: MQTT_3_1_1, MQTT_3_1 or MQIPDP_2" % (self.protocol,))
-    if self.timer and not hasattr(self.timer, "init"):
+    if not (self.timer is None or self.timer is False or hasattr(self.timer, "init")):
         raise ValueError("timer=%r: a machine.Timer, None or False" % (self.timer,))
     if connector is not None and not callable(connector):
         raise ValueError("connector=%r: f(host, port, timeout_ms)" % (connector,))
     self.connector = connector
+    _check_tls(self)
     _check_login(self, user, password)
     if type(self) is not MQTTClient:
         from .lazy import complete
 
         complete()  # super() finds no method that is loaded later
+
+
+def _check_tls(self):
+    if self.ssl:
+        from .tls import check
+
+        check(self.ssl, self.ssl_params)
+    elif self.ssl_params and self.ssl is None:
+        raise ValueError("ssl_params without ssl: ssl=True, or ssl=False for a plain connection")
 
 
 def _check_login(self, user, password):

@@ -68,7 +68,7 @@ class RAMStore:
         try:  # a bit is left where one is negative or too large
             odd = size - 64 | _MOST - size | inbound - 1 | window
             odd |= policy | _LATEST - policy | 65535 - window | 65535 - inbound
-            odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and not callable(clock)
+            odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and clock() | 0 < 0
         except TypeError:
             odd = True
         if odd:

@@ -54,7 +54,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     """The fields of j; see Journal."""
     try:  # a bit is left where one is negative or too large
         odd = window | 65535 - window | inbound - 1 | 64 - inbound | policy | 2 - policy | page
-        odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and not callable(clock)
+        odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and clock() | 0 < 0
     except TypeError:
         odd = True
     if odd:

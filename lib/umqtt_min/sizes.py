@@ -29,8 +29,17 @@ def _common(policy, window, max_age, clock):
         raise ValueError("policy=%r: RAISE, DROP_OLDEST or LATEST" % (policy,))
     if not isinstance(max_age, (int, float)) or max_age < 0:
         raise ValueError("max_age=%r: seconds, 0 for never" % (max_age,))
-    if (max_age or clock is not None) and not callable(clock):
+    if max_age or clock is not None:
+        _clock(clock)
+
+
+def _clock(clock):
+    if not callable(clock):
         raise ValueError("clock=%r: a function that gives seconds; max_age= needs it" % (clock,))
+    now = clock()
+    if not isinstance(now, int) or now < 0:
+        raise ValueError("clock=%r gives %r: whole seconds are wanted, as of int(time.time())"
+                         % (clock, now))
 
 
 def refuse_folder(folder, size, segment, chunk):

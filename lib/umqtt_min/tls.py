@@ -25,14 +25,7 @@ def context(params, host, ssl_context=None):
     broker read and write.
     Raises ValueError without a CA, for unknown keys and bad certificates; OSError.
     """
-    known = ["server_hostname"]
-    if not isinstance(params, dict):
-        raise ValueError("ssl_params=%r: a dict" % (params,))
-    if not ssl_context:
-        known += ["cadata", "cafile", "certificate", "key", "cert_reqs"]
-    for k in params:
-        if k not in known:
-            raise ValueError("ssl_params: unknown key %s; known: %s" % (k, ", ".join(known)))
+    check(ssl_context or True, params)
     if ssl_context:
         return ssl_context, params.get("server_hostname", host)
     ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -42,18 +35,45 @@ def context(params, host, ssl_context=None):
             ctx.check_hostname = False
     elif "cadata" in params:
         _trust(ctx, params["cadata"])
-    elif "cafile" in params:
-        _trust(ctx, _read(params["cafile"]))
     else:
-        raise ValueError("ssl=True needs ssl_params={'cadata': ...} or {'cafile': ...}"
-                         " to check the broker's certificate with")
+        _trust(ctx, _read(params["cafile"]))
     ctx.verify_mode = reqs  # type: ignore[attr-defined]  # the stubs have left it out
     if "certificate" in params:
-        if "key" not in params:
-            raise ValueError("ssl_params: certificate without key")
         own = _read(params["certificate"]), _read(params["key"])
         ctx.load_cert_chain(_der(own[0])[0], _der(own[1])[0])
     return ctx, params.get("server_hostname", host)
+
+
+def check(made, params):
+    """Raise ValueError for an `ssl` or `ssl_params` that no connection could be made with. What
+    the certificates say is looked at when one is made."""
+    known = ["server_hostname"]
+    if not hasattr(made, "wrap_socket"):
+        if made != 1:
+            raise ValueError("ssl=%r: True, False or an SSLContext" % (made,))
+        known += ["cadata", "cafile", "certificate", "key", "cert_reqs"]
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise ValueError("ssl_params=%r: a dict" % (params,))
+    for k in params:
+        if k not in known:
+            raise ValueError("ssl_params: unknown key %s; known: %s" % (k, ", ".join(known)))
+        if k != "cert_reqs" and not isinstance(params[k], (str, bytes, bytearray, memoryview)):
+            raise ValueError("ssl_params: %s=%r: str or bytes" % (k, params[k]))
+    if len(known) > 1:
+        _check_keys(params)
+
+
+def _check_keys(params):
+    if params.get("cert_reqs", ssl.CERT_REQUIRED) not in (0, 1, 2):
+        raise ValueError("ssl_params: cert_reqs=%r: ssl.CERT_NONE, ssl.CERT_OPTIONAL or"
+                         " ssl.CERT_REQUIRED" % (params["cert_reqs"],))  # fmt: skip
+    if "cadata" not in params and "cafile" not in params and params.get("cert_reqs", 2):
+        raise ValueError("ssl=True needs ssl_params={'cadata': ...} or {'cafile': ...}"
+                         " to check the broker's certificate with")
+    if ("certificate" in params) != ("key" in params):
+        raise ValueError("ssl_params: certificate and key go together")
 
 
 def handshake(sock, ctx, server_hostname):

@@ -11,22 +11,24 @@ from harness import Bench, raises
 from nor import NOR
 from strict_wire import PUBACK
 from umqtt_min import MQTT_3_1, FileStore, FlashStore, MQTTClient, RAMStore
+from umqtt_min.aio import MQTTClient as AioClient
 from umqtt_min.durable import DurableInbox
 from umqtt_min.errors import ENOTCONN
 from umqtt_min.reconnect import Reconnect
 from umqtt_min.tls import context
 
 WRONG = (
-    ("port", (70000, -1, "1883", 1.5), "1 to 65535"),
-    ("keepalive", (-1, 65536, "x", None, 60.0), "0 to 65535"),
+    ("port", (70000, -1, "1883", 1.5, True), "1 to 65535"),
+    ("keepalive", (-1, 65536, "x", None, 60.0, True), "0 to 65535"),
     ("timeout", (0, -1, "x", None, float("inf"), float("nan"), 1 << 20, 0.0001), "seconds"),
-    ("window", (0, -1, 256, "x", None), "1 to 255"),
+    ("window", (0, -1, 256, "x", None, True), "1 to 255"),
     ("buffer_size", (10, 63, -1, 0, "x", None, 1 << 30), "64 to"),
     ("max_message", (-1, "x", None, 1 << 28), "0 to"),
     ("protocol", (9, 4, None, (), "MQTT"), "MQTT_3_1_1"),
     ("server", ("", None, 5), "host name"),
-    ("timer", (5, "x", True), "machine.Timer"),
-    ("connector", (5, "x", True), "f(host, port, timeout_ms)"),
+    ("timer", (5, "x", True, 0), "machine.Timer"),
+    ("connector", (5, "x", True, 0, False), "f(host, port, timeout_ms)"),
+    ("ssl", (5, "x"), "SSLContext"),
 )
 
 
@@ -75,6 +77,9 @@ def test_every_option_of_the_stores():
                 assert name in text and allowed in text, (make, name, value, text)
                 assert repr(value) in text, (make, name, value, text)
         assert "clock" in words(make, max_age=5)
+        for wrong in (1.5, -1, None, "now"):
+            text = words(make, max_age=5, clock=lambda wrong=wrong: wrong)
+            assert "clock=" in text and "gives %r: whole seconds" % (wrong,) in text
     for folder in ("", None, 5, b"/mqtt"):
         assert "folder=" in words(FileStore, folder)
     for device in (None, 5, "mqtt"):
@@ -148,7 +153,7 @@ def test_the_bounds_themselves_are_allowed():
     ):  # fmt: skip
         Bench(**options).connect()
     assert MQTTClient("dev", "host").port == 1883
-    assert MQTTClient("dev", "host", ssl=True).port == 8883
+    assert MQTTClient("dev", "host", ssl=True, ssl_params={"cert_reqs": 0}).port == 8883
 
 
 def test_login_and_client_id():
@@ -279,11 +284,40 @@ def test_reconnect():
     assert Reconnect(c, (("a", 1),), 0, 0, 0).subscriptions == [(b"a", 1)]
 
 
+class Context:
+    """What an application gives as an SSLContext."""
+
+    def wrap_socket(self, sock, **options):
+        return sock
+
+
+def test_asyncio():
+    for wrong in (0, -1, 1.5, "8", None, True):
+        text = words(AioClient, "dev", "host", queue=wrong)
+        assert "queue=%r: a whole number" % (wrong,) in text
+    for wrong in (5, None, "yes", [("a", 1)]):
+        text = words(AioClient, "dev", "host", reconnect=wrong)
+        assert "reconnect=%r: True, False, or a dict" % (wrong,) in text
+    assert "attempt=0" in words(AioClient, "dev", "host", reconnect={"attempt": 0})
+
+
 def test_tls_parameters():
-    for wrong in (5, "ca.der", [("cadata", b"x")], {"ca": b"x"}, {"certificate": b"x"}):
-        client = MQTTClient("dev", "127.0.0.1", ssl=True, ssl_params=wrong)
-        assert "ssl_params" in words(client.connect)
-    assert "cadata" in words(MQTTClient("dev", "127.0.0.1", ssl=True).connect)
-    assert context({"server_hostname": "other"}, "host", 5) == (5, "other")
-    assert context({}, "host", 5) == (5, "host")
-    assert "known: server_hostname" in words(context, {"cadata": b""}, "host", 5)
+    def tls(**options):
+        return MQTTClient("dev", "127.0.0.1", **options)
+
+    ca = {"cadata": b"x"}
+    for wrong in (
+        5, "ca.der", [("cadata", b"x")], {"ca": b"x"}, {"certificate": b"x"}, {"cadata": 5},
+        {"cafile": None}, dict(ca, certificate="own.pem"), dict(ca, key=b"x"),
+        dict(ca, cert_reqs=7), dict(ca, cert_reqs="none"),
+    ):  # fmt: skip
+        assert "ssl_params" in words(tls, ssl=True, ssl_params=wrong), wrong
+    assert "cadata" in words(tls, ssl=True)
+    assert "known: server_hostname" in words(tls, ssl=Context(), ssl_params=ca)
+    assert "ssl=True, or ssl=False" in words(tls, ssl_params=ca)
+    made = Context()
+    assert context({"server_hostname": "other"}, "host", made) == (made, "other")
+    assert context({}, "host", made) == (made, "host")
+    client = tls(ssl=True, ssl_params=ca)
+    client.ssl_params["ca"] = b"x"  # and again when the connection is made
+    assert "unknown key ca" in words(client.connect)

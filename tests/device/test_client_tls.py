@@ -105,7 +105,7 @@ def test_a_client_certificate_in_pem_or_by_name():
     works(client(MUTUAL, cadata=ca, **names))
     own = {"certificate": read("client.pem"), "key": read("client-key.pem")}
     works(client(MUTUAL, cadata=ca, **own))
-    e = raises(ValueError, client(MUTUAL, cadata=ca, certificate=own["certificate"]).connect)
+    e = raises(ValueError, client, MUTUAL, cadata=ca, certificate=own["certificate"])
     assert "key" in str(e)
 
 

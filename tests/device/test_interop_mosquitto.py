@@ -22,6 +22,10 @@ def test_keep_alive_0_is_accepted():
     common.echo((10,), keepalive=0)
 
 
+def test_ssl_false_is_plain_whatever_ssl_params_say():
+    common.echo((10,), ssl=False, ssl_params={"cadata": b"x"})
+
+
 def test_offline_messages():
     assert common.offline() is True
 
