@@ -11,17 +11,20 @@ from umqtt_pipeline.ingest import Runner
 from umqtt_pipeline.spool import SpoolError
 from umqtt_pipeline.spool_writer import SpoolWriter
 
+OWN = "00112233445566aa"
+
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Of a query that has begun batch 3 and finished batch 2; the spool's id is `own`."""
+    """Of a query that has begun batch 3 and finished batch 2; the spool's id is OWN."""
     SpoolWriter(tmp_path / "spool").close()
-    (tmp_path / "spool" / "spool.json").write_text('{"version": 1, "id": "own"}')
+    (tmp_path / "spool" / "spool.json").write_text(json.dumps({"version": 1, "id": OWN}))
+    (tmp_path / "spool" / "deleted").unlink()
     folder = tmp_path / "checkpoint"
     for part, last in (("offsets", 3), ("commits", 2)):
         (folder / part).mkdir(parents=True)
         for n in range(last + 1):
-            end = json.dumps({"own": [100 * n, 7], "other": [5, 0]})
+            end = json.dumps({OWN: [100 * n, 7], "other": [5, 0]})
             (folder / part / str(n)).write_text(f"v1\n{{}}\n{end}" if part == "offsets" else "v1")
     return folder
 

@@ -103,7 +103,7 @@ def test_a_full_disk_keeps_nothing_of_the_block(tmp_path, monkeypatch, where):
 
     with monkeypatch.context() as patch:
         if where == "write":
-            patch.setattr(spool.os, "write", half)
+            patch.setattr(os, "write", half)
         else:
             patch.setattr(writer, "_sync_file", fail)
         with pytest.raises(SpoolFull):
@@ -194,6 +194,7 @@ def test_another_format_is_refused(tmp_path):
     path = spool.segments(tmp_path)[0].path
     raw = bytearray(path.read_bytes())
     raw[4] = 2
+    raw[24:28] = spool.zlib.crc32(raw[:24]).to_bytes(4, "little")
     path.write_bytes(raw)
     with pytest.raises(SpoolError, match="format 2"):
         SpoolWriter(tmp_path)

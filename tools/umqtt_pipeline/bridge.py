@@ -48,17 +48,14 @@ class Bridge:
         self._stopping = False
         self._link = None
         self._pending = None  # a Scan that the full disk did not take
-        self.spool = self._open_spool()
+        self.spool = self._open_spool()  # and marks, _snapshot_at, peers
         self.reserve = Reserve(self.spool.folder)
-        self.marks = Marks()
-        self.peers = Peers(settings.peers, f"bridge-{self.spool.id}")
+        self.peers.register()
         self._owed = []  # what is durable and not yet in the marks
         self._owed_bytes = 0
         self._told = {}  # packet id -> key of a mark on its way
         self._round = {}  # keys to be told in this round, one round per mark_interval
         self._packet_id = 1
-        self._snapshot_at = 0
-        self._restore_marks()
         self.counts = dict.fromkeys(
             ("received", "acknowledged", "blocks", "connects", "refused_by_disk", "acks_published",
              "segments_deleted"), 0
@@ -78,7 +75,8 @@ class Bridge:
         s = self.settings
         while True:
             try:
-                opened = SpoolWriter(s.spool, s.segment_bytes, s.max_spool_bytes)
+                opened = SpoolWriter(s.spool, s.segment_bytes, s.max_spool_bytes,
+                                     self._restore_marks)  # fmt: skip
                 break
             except SpoolFull as error:
                 log.error("no room for the spool in %s (%s): waiting", s.spool, error)
@@ -87,29 +85,32 @@ class Bridge:
             log.warning("spool: %s", note)
         return opened
 
-    def _restore_marks(self):
-        """Marks as of the snapshot, and on from there through what the spool still holds."""
-        path = self.spool.folder / "marks"
+    def _restore_marks(self, spool):
+        """Marks as of the snapshot, and on from there through what the spool still holds. Nothing
+        is changed yet: the marks may know of more than the spool does."""
+        path = spool.folder / "marks"
+        self.marks, self.peers = Marks(), Peers(self.settings.peers, f"bridge-{spool.id}")
         start = 0
         try:
             start, self.peers.positions = self.marks.load(path.read_bytes())
         except FileNotFoundError:
-            pass
+            begun = spooling.begin(spool.folder)
+            if begun:  # nothing is deleted before there are marks
+                log.warning("%s is missing: marks are made again from position %d on", path, begun)
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
             self.marks = Marks()
-        if start > self.spool.position:
-            raise SpoolError(f"{path} is of position {start}, but the spool ends at "
-                             f"{self.spool.position}: {spooling.GONE}")  # fmt: skip
+        if start > spool.position:
+            raise SpoolError(f"{path} is of position {start}, but the spool is whole up to "
+                             f"{spool.position} only: {spooling.GONE}")  # fmt: skip
         self._snapshot_at = start
-        self.peers.register()
         count = 0
-        for block, body in spooling.walk(self.spool.folder, start, self.spool.position):
+        for block, body in spooling.walk(spool.folder, start, spool.position):
             self.marks.feed(body)
             count += block.count
         self.marks.tell_all()
         log.info("spool %s at position %d; %d marks (%d messages read again)",
-                 self.spool.folder, self.spool.position, len(self.marks.marks), count)  # fmt: skip
+                 spool.folder, spool.position, len(self.marks.marks), count)  # fmt: skip
 
     # -- the loop -----------------------------------------------------------------------------
 

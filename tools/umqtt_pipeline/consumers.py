@@ -5,7 +5,8 @@ can no longer be asked for. Must not know blocks, brokers or tables.
 
     {"position": n,      the reader will never ask for anything below it
      "committed": {...}, offset (source.py) of the last batch that Spark has said to be done
-     "tables": "/..."}   whose reader it is
+     "tables": "/...",   whose reader it is
+     "check": n}         crc32 of the rest: a wrong position would have segments deleted too early
 
 Which batches Spark may run again. It writes offsets/N before batch N, commits/N after it, and says
 `commit` for N when offsets/N+1 is written: never, then, for the last batch of a run. Started again
@@ -18,9 +19,10 @@ import json
 import logging
 import os
 import re
+import zlib
 from pathlib import Path
 
-from .spool import SpoolError, replace_file, spool_id, sync_folder
+from .spool_files import SpoolError, replace_file, spool_id, sync_folder
 
 log = logging.getLogger("umqtt.consumers")
 
@@ -39,7 +41,14 @@ def _held(path):
         told = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    if not isinstance(told, dict):
+        return {}
+    check = told.pop("check", None)  # files of older versions have none
+    return told if check is None or check == _check(told) else {}
+
+
+def _check(told):
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
 
 
 def positions(folder):
@@ -49,6 +58,23 @@ def positions(folder):
         position = _held(path).get("position")
         # Unreadable: keep everything rather than guess.
         found[path.stem] = position if isinstance(position, int) else 0
+    return found
+
+
+def unreadable(folder):
+    """The files of readers that are damaged; nothing is deleted until they are written again."""
+    return [path for path in sorted(Path(folder, "consumers").glob("*.json"))
+            if not isinstance(_held(path).get("position"), int)]  # fmt: skip
+
+
+def reached(folder, key):
+    """{name: position} up to which each reader has once had the spool in `folder`, whose id is
+    `key`: all that was durable then."""
+    found = positions(folder)
+    for path in Path(folder, "consumers").glob("*.json"):
+        committed = _held(path).get("committed")
+        if isinstance(committed, dict) and key in committed:
+            found[path.stem] = max(found.get(path.stem, 0), committed[key][0])
     return found
 
 
@@ -62,7 +88,7 @@ def register(folder, name, position, **more):
     path.parent.mkdir(exist_ok=True)
     kept = {key: value for key, value in _held(path).items() if key == "tables"}
     told = {**kept, "position": position, **more}
-    replace_file(path, json.dumps(told).encode())
+    replace_file(path, json.dumps({**told, "check": _check(told)}).encode())
 
 
 def advance(folder, name, key, end):

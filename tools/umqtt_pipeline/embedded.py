@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from .spool import SpoolError
+from .spool_files import SpoolError
 
 PATIENCE = 30.0
 _SET_PDEATHSIG = 1

@@ -40,7 +40,7 @@ from . import (
 )
 from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
-from .spool import SpoolError
+from .spool_files import SpoolError
 from .state import State, check
 from .tables import PARTITION, Tables, arrow_schema, ddl, place
 

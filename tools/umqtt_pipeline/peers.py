@@ -33,7 +33,7 @@ class Peers:
         for folder in self.folders:
             try:
                 key = spooling.spool_id(folder)
-                listed = spooling.segments(folder)
+                begun = spooling.begin(folder)
             except (SpoolError, OSError) as error:
                 if folder not in self._missing:
                     log.warning("peer %s: %s. Until it is there, marks do not know what it "
@@ -43,7 +43,7 @@ class Peers:
             if folder in self._missing:
                 log.info("peer %s is there", folder)
                 self._missing.discard(folder)
-            yield folder, key, self.positions.get(key, listed[0].base if listed else 0)
+            yield folder, key, self.positions.get(key, begun)
 
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from . import bronze
 from .ingest import COLUMNS, Ingest
-from .spool import sync_folder
+from .spool_files import sync_folder
 from .tables import ddl
 
 log = logging.getLogger("umqtt.replay")

@@ -40,7 +40,8 @@ from pyspark.sql.streaming.datasource import (
 
 from . import consumers, embedded, wire
 from . import spool as spooling
-from .spool import BLOCK, SegmentReader, SpoolError
+from .segment import BLOCK
+from .spool import SpoolError, blocks
 from .vectors import slices
 
 log = logging.getLogger("umqtt.source")
@@ -123,29 +124,6 @@ class Options:
         return value
 
 
-def blocks(folder, position, stop, skip_damaged=False):
-    """Yield (SegmentReader, Block) from `position` up to `stop`; the body is not yet checked.
-
-    Raises SpoolError for damage, for what is missing and for positions that were deleted; with
-    skip_damaged the first two are logged and left out.
-    """
-    for segment in spooling.covering(folder, position, stop, skip_damaged):
-        with SegmentReader(segment) as reader:
-            try:
-                reader.check_header()
-            except SpoolError as error:
-                if not skip_damaged:
-                    raise
-                log.error("%s: what is in the segment is read all the same", error)
-            try:
-                for block in reader.headers(max(position, segment.first), stop):
-                    yield reader, block
-            except SpoolError as error:
-                if not skip_damaged:
-                    raise
-                log.error("%s: the rest of the segment is left out", error)
-
-
 def advance(folder, start, ceiling, rows, skip_damaged=False):
     """How far `rows` packets reach from `start`: ([position, skip], packets counted)."""
     position, skip = start
@@ -218,13 +196,7 @@ def read_range(part, skip_damaged):
     # A stop inside a block needs that block, too: ask for one byte more.
     stop = part.stop + (1 if part.stop_skip else 0)
     for reader, block in blocks(part.folder, part.position, stop, skip_damaged):
-        try:
-            body = reader.body(block)
-        except SpoolError as error:
-            if not skip_damaged:
-                raise
-            log.error("%s: the block is left out", error)
-            continue
+        body = reader.body(block)
         first = part.skip if block.position == part.position else 0
         last = part.stop_skip if block.position == part.stop else block.count
         held.append((block, body, first, last))
@@ -267,7 +239,7 @@ class SpoolReader(DataSourceReader):
         found = []
         for folder in self.options.folders:
             spooling.spool_id(folder)  # a clear error where there is no spool
-            begin, end = spooling.extent(folder)
+            begin, end = spooling.extent(folder, self.options.skip_damaged)
             if end > begin:
                 found += split(folder, [begin, 0], [end, 0], self.options.partitions,
                                self.options.skip_damaged)  # fmt: skip
@@ -296,11 +268,11 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _begin(folder):
-        listed = spooling.segments(folder)
-        return [listed[0].base if listed else 0, 0]
+        return [spooling.begin(folder), 0]
 
     def _ends(self):
-        return {key: spooling.extent(folder)[1] for key, folder in self._spools().items()}
+        skip = self.options.skip_damaged
+        return {key: spooling.extent(folder, skip)[1] for key, folder in self._spools().items()}
 
     def initialOffset(self):  # noqa: N802
         start = {key: self._begin(folder) for key, folder in self._spools().items()}

@@ -5,31 +5,26 @@ Knows segment files and what makes bytes durable. Must not know sockets, packets
 
 import errno
 import fcntl
+import itertools
 import json
 import os
-import secrets
 import struct
 import time
 import zlib
 from pathlib import Path
 
-from . import consumers
-from .spool import (
-    BLOCK,
-    BLOCK_MAGIC,
+from . import consumers, recovery
+from .segment import BLOCK, BLOCK_MAGIC, PUBLISH_BLOCK, SEGMENT_MAGIC
+from .spool_files import (
     DURABLE,
-    GONE,
     HEADER,
-    PUBLISH_BLOCK,
-    SEGMENT_MAGIC,
     VERSION,
-    SegmentReader,
+    Deleted,
     SpoolError,
-    covering,
-    durable_mark,
+    deleted,
+    keep_deleted,
     replace_file,
     segments,
-    spool_id,
     sync_folder,
 )
 
@@ -47,21 +42,20 @@ class SpoolWriter:
     segment_bytes  a segment is closed when it is at least this long
     max_bytes      once all segments together reach it `append` raises SpoolFull (None: no
                    limit); it is passed by one block at most; segments are a quarter at most
+    check          called with this writer once it is known where it goes on (`position`), before
+                   a byte is changed; it may raise SpoolError
     notes          what recovery found, as sentences
     """
 
-    def __init__(self, folder, segment_bytes=64 << 20, max_bytes=None):
+    def __init__(self, folder, segment_bytes=64 << 20, max_bytes=None, check=None):
         self.folder = Path(folder)
         self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
         self.max_bytes = max_bytes
-        self.notes = []
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock()
         self._durable = self._file = None
         try:
-            self._format()
-            self._durable = os.open(self.folder / "durable", os.O_RDWR | os.O_CREAT, 0o644)
-            self._recover()
+            self._recover(check)
         except BaseException:
             self.close()  # the lock with it: the caller may try again
             raise
@@ -75,58 +69,56 @@ class SpoolWriter:
             raise SpoolError(f"{self.folder} is in use by another bridge")
         return handle
 
-    def _format(self):
+    def _recover(self, check):
+        """Go on where the last writer ended. What raises SpoolError comes before any change."""
+        plan = recovery.plan(self.folder)
+        self.id, self.notes = plan.id, plan.notes
+        self._sizes = {s.base: s.size() for s in plan.listed}
+        self.position = plan.position
+        if check is not None:
+            check(self)
+        self._durable = os.open(self.folder / "durable", os.O_RDWR | os.O_CREAT, 0o644)
+        if plan.last is None:
+            self._begin(plan.position)
+        else:
+            self._reopen(plan)
+        # In this order: where spool.json is, all the rest has been.
+        if deleted(self.folder) != plan.deleted:
+            self._keep(lambda: keep_deleted(self.folder, plan.deleted))
         path = self.folder / "spool.json"
         if not path.exists():
-            about = {"version": VERSION, "id": secrets.token_hex(8)}
-            replace_file(path, json.dumps(about).encode())
-        self.id = spool_id(self.folder)
+            about = {"version": VERSION, "id": self.id}
+            self._keep(lambda: replace_file(path, json.dumps(about).encode()))
 
-    def _recover(self):
-        """Go on where the last writer ended. Raises SpoolError if a part of what was durable is
-        not there: going on would hide it."""
-        listed = segments(self.folder)
-        self._sizes = {s.base: s.size() for s in listed}
-        mark = self._mark(listed)
-        promised = max((mark, *consumers.positions(self.folder).values()))
-        if not listed:
-            covering(self.folder, 0, promised)
-            return self._begin(0)
-        last = listed[-1]
-        covering(self.folder, listed[0].base, last.base)
-        with SegmentReader(last) as reader:
-            if last.size() > HEADER.size:
-                reader.check_header()
-            whole = reader.valid_header()
-            trusted = mark if last.first <= mark <= last.base + last.size() else last.first
-            end = reader.whole_until(trusted) if whole else last.base
-        if end < promised:
-            raise SpoolError(f"{last.path}: it is whole up to position {end} only, but {promised} "
-                             f"was durable: {GONE}")  # fmt: skip
-        if not whole:  # a power cut while the segment was made: nothing in it was acknowledged
-            return self._begin(last.base)
-        self._reopen(last, end)
+    def _keep(self, write):
+        try:
+            write()
+        except OSError as error:
+            raise self._full(error)
 
-    def _mark(self, listed):
-        """The durable position; 0 for a new spool, and when it has to be made again."""
-        mark = durable_mark(self.folder)
-        if mark is None and any(self._sizes[s.base] > HEADER.size for s in listed):
-            self.notes.append(f"{self.folder}/durable is missing or damaged: it is made again "
-                              "from what the segments hold")  # fmt: skip
-        elif mark is None and not listed and (self.folder / "durable").stat().st_size:
-            raise SpoolError(f"{self.folder} has no segments, and `durable` is damaged: {GONE}")
-        return mark or 0
-
-    def _reopen(self, last, end):
+    def _reopen(self, plan):
+        last, at = plan.last, plan.position - plan.last.base
         self._file = os.open(last.path, os.O_RDWR)
-        extra = last.base + last.size() - end
-        if extra:
-            self.notes.append(f"{last.path}: cut off {extra} bytes of a torn block")
-            os.ftruncate(self._file, end - last.base)
-        os.lseek(self._file, end - last.base, os.SEEK_SET)
-        self._base, self.position = last.base, end
-        self._sizes[last.base] = end - last.base
+        if plan.extra and plan.keep:
+            self._keep(lambda: self._set_aside(plan))
+        if plan.extra:
+            kept = "; they are kept in a file beside it (.torn)" if plan.keep else ""
+            self.notes.append(f"{last.path}: cut off {plan.extra} bytes of a torn block{kept}")
+            os.ftruncate(self._file, at)
+        os.lseek(self._file, at, os.SEEK_SET)
+        self._base = last.base
+        self._sizes[last.base] = at
         self.sync()
+
+    def _set_aside(self, plan):
+        """Keep what is cut off: nobody knows whether it was acknowledged."""
+        data = os.pread(self._file, plan.extra, plan.position - plan.last.base)
+        for n in itertools.count():
+            path = self.folder / f"{plan.position:020d}{f'-{n}' if n else ''}.torn"
+            if not path.exists():
+                replace_file(path, data)
+            if path.read_bytes() == data:
+                return
 
     def _begin(self, base):
         """Start a new segment whose first byte has position `base`."""
@@ -238,14 +230,27 @@ class SpoolWriter:
         """Delete closed segments below `floor` that every registered reader is done with;
         returns the number deleted."""
         floor = min(floor, self.done_with())
-        gone = 0
+        gone = []
         for segment in segments(self.folder):
             if segment.base == self._base or segment.base + segment.size() > floor:
                 break
+            gone.append(segment)
+        if not gone or not self._announce(gone[-1].base + gone[-1].size()):
+            return 0
+        for segment in gone:
             segment.path.unlink()
             self._sizes.pop(segment.base, None)
-            gone += 1
-        return gone
+        return len(gone)
+
+    def _announce(self, position):
+        """Say that all below `position` is going to be deleted: what is missing without that is
+        damage. Returns whether the disk has taken it."""
+        held = Deleted(self.id, position)
+        try:
+            self._keep(lambda: keep_deleted(self.folder, held))
+        except SpoolFull:
+            return False  # the bridge says that the disk is full, and asks again
+        return True
 
     def close(self):
         """Close the files and give the lock back."""

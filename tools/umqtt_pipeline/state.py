@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from .schema import STATE, TABLES
-from .spool import SpoolError, replace_file
+from .spool_files import SpoolError, replace_file
 from .tables import Tables, place
 
 VERSION = 2  #: of manifest.json

@@ -34,7 +34,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .spool import sync_folder
+from .spool_files import sync_folder
 
 
 def ddl(columns):
