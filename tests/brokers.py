@@ -19,7 +19,7 @@ import pytest
 from certificates import Authority
 from strict_server import StrictServer
 
-START_SECONDS = 15.0
+START_SECONDS = 60.0
 _MOSQUITTO = """
 listener {port} 127.0.0.1
 allow_anonymous true

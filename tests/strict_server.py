@@ -22,6 +22,7 @@ from strict_broker import StrictBroker  # noqa: E402
 from strict_wire import ProtocolError  # noqa: E402
 
 GRACE = 15.0  # seconds for a client to close its connection after DISCONNECT
+PATIENCE = 2000  # ms that a busy machine may hold a client up, which the broker cannot see
 
 
 class StrictServer:
@@ -31,6 +32,7 @@ class StrictServer:
         self.tls = tls
         self.broker = broker or StrictBroker(level)
         self.broker.unread_acks = True
+        self.broker.patience = PATIENCE
         self.lock = threading.Lock()  # hold it to look at or to script the broker
         self._listener = socket.create_server(("127.0.0.1", port))
         self.host, self.port = self._listener.getsockname()

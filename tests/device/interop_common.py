@@ -20,7 +20,7 @@ def unique(name):
 
 def client(name=None, **options):
     """A client that collects (topic, msg) in the list returned beside it."""
-    settings = {"keepalive": 30, "timeout": 10, "timer": False}
+    settings = {"keepalive": 30, "timeout": 30, "timer": False}
     settings.update(options)
     c = MQTTClient(name or unique("c"), HOST, PORT, **settings)
     got = []
@@ -28,7 +28,7 @@ def client(name=None, **options):
     return c, got
 
 
-def wait(c, got, n, seconds=10):
+def wait(c, got, n, seconds=40):
     """Pump until n messages are there; AssertionError after so many seconds."""
     end = time.ticks_add(time.ticks_ms(), seconds * 1000)
     while len(got) < n and time.ticks_diff(end, time.ticks_ms()) > 0:

@@ -211,7 +211,7 @@ class Connection:
         silent = time.ticks_diff(now, self._heard)
         self._heard = now
         keepalive = self.connect.keepalive if self.connect else 0
-        if keepalive and silent > keepalive * 1000:
+        if keepalive and silent > keepalive * 1000 + self.broker.patience:
             fail("MQTT-3.1.2-23", "silent for %d ms, keep alive %d s" % (silent, keepalive))
 
     def _packet(self, op, body):
@@ -564,6 +564,7 @@ class StrictBroker:
         self.refused_filters = []
         self.forbidden = []  # topics: a PUBLISH to one of them ends the connection
         self.held = []  # answers kept back by HOLD
+        self.patience = 0  # ms beyond the keep-alive, for a clock that runs on while nobody does
         self.resume_required = True  # unacknowledged publications must be re-sent, in order
         self.unread_acks = False  # what the client has read is unknown (real sockets)
         self.session_present = None  # True or False: what CONNACK says, instead of the truth

@@ -146,16 +146,14 @@ def test_flush_in_the_body():
 def test_a_store_that_is_full_in_the_body():
     async def test(b):
         await b.client.subscribe("t", 0)
-        b.broker.when(PUBLISH, HOLD)
-        for _ in range(10):
-            try:
-                await b.client.publish("u", bytes(200), qos=1, timeout=0.05)
-            except MQTTException as e:
-                if e.reason == STORE_FULL:
-                    break
-                assert e.reason == TIMEOUT
+        b.broker.when(PUBLISH, HOLD, 0)
+        e = None
+        while not (e and e.reason == STORE_FULL):
+            e = await error(b.client.publish("u", bytes(200), qos=1, timeout=0), MQTTException)
+            assert e.reason in (TIMEOUT, STORE_FULL)
         burst(b, 300, 0)
         await take(b.client, 1)
+        b.broker.behave()
         b.broker.release()
         await b.client.publish("u", bytes(200), qos=1)
 

@@ -8,7 +8,7 @@ messages wait in the client.
 
 import asyncio
 
-from aio_bench import FAST, Bench, eventually, run, take
+from aio_bench import FAST, Bench, cut, eventually, run, take
 from strict_wire import PUBACK, PUBREC
 from umqtt_min.aio import MQTTClient
 
@@ -49,14 +49,6 @@ def reset_in_the_body(qos, ack):
 def test_what_a_reset_finds_in_the_queue_or_in_the_body_comes_again():
     reset_in_the_body(1, PUBACK)
     reset_in_the_body(2, PUBREC)
-
-
-async def cut(b):
-    """The link is lost, and made again."""
-    n = b.client.counters.connects
-    b.net.stream.end()
-    await eventually(lambda: b.client.counters.connects > n and b.client.connected)
-    await asyncio.sleep(0.2)
 
 
 def links_lost(qos):

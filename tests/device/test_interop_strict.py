@@ -20,15 +20,15 @@ PROTOCOLS = (MQTT_3_1_1, MQTT_3_1, MQIPDP_2)
 def client(name, **options):
     """A client of a name of its own, that collects what it receives in .got."""
     name = "%s-%d" % (name, time.ticks_us() & 0xFFFF)
-    c = MQTTClient(name, HOST, PORT, keepalive=10, timeout=10, **options)
+    c = MQTTClient(name, HOST, PORT, keepalive=20, timeout=20, **options)
     got = []
     c.set_callback(lambda topic, msg: got.append((topic, msg)))
     return c, got
 
 
 def wait(c, got, n):
-    """Pump until n messages are there, 10 seconds at most."""
-    end = time.ticks_add(time.ticks_ms(), 10000)
+    """Pump until n messages are there, 40 seconds at most."""
+    end = time.ticks_add(time.ticks_ms(), 40000)
     while len(got) < n and time.ticks_diff(end, time.ticks_ms()) > 0:
         c.check_msg()
         time.sleep_ms(5)
@@ -69,18 +69,17 @@ def test_a_session_is_resumed():
 
 def test_asleep_with_a_timer():
     c, got = client("k", timer=machine.Timer(-1))
-    c.keepalive = 1
+    c.keepalive = 2
     c.connect()
-    for _ in range(3):
-        time.sleep(1.5)
-        c.publish(b"t", b"alive", qos=1)
+    time.sleep(6)  # more than the keep-alive and the broker's patience
+    c.publish(b"t", b"alive", qos=1)
     c.disconnect()
 
 
 def test_nobody_listens():
     s = socket.socket()
     s.bind(socket.getaddrinfo("127.0.0.1", 0)[0][-1])
-    c = MQTTClient("n", "127.0.0.1", 1, keepalive=10, timeout=5)
+    c = MQTTClient("n", "127.0.0.1", 1, keepalive=10, timeout=20)
     try:
         c.connect()
     except OSError:
@@ -97,7 +96,7 @@ def test_somebody_listens_and_says_nothing():
         c.connect()
     except Exception as e:
         assert not isinstance(e, (AssertionError, AttributeError, IndexError)), e
-        assert time.ticks_diff(time.ticks_ms(), start) < 5000
+        assert time.ticks_diff(time.ticks_ms(), start) < 20000
         listener.close()
         return
     raise AssertionError("connected to silence")

@@ -26,7 +26,7 @@ def read(name):
 def client(params, host="localhost", **options):
     """A client that collects what it receives in .got."""
     name = "tls-%d" % (time.ticks_us() & 0xFFFFFF)
-    settings = {"keepalive": 10, "timeout": 10, "timer": False, "ssl": True}
+    settings = {"keepalive": 30, "timeout": 30, "timer": False, "ssl": True}
     settings.update(options)
     c = MQTTClient(name, host, PORT, ssl_params=params, **settings)
     got = []
@@ -44,7 +44,7 @@ def echo(c, got, sizes=(0, 1, 300, 20000)):
         for n in sizes:
             sent.append((topic, b"x" * n))
             c.publish(topic, sent[-1][1], qos=qos)
-    end = time.ticks_add(time.ticks_ms(), 15000)
+    end = time.ticks_add(time.ticks_ms(), 60000)
     while len(got) < len(sent) and time.ticks_diff(end, time.ticks_ms()) > 0:
         c.check_msg()
         time.sleep_ms(2)
@@ -94,6 +94,6 @@ def test_a_handshake_that_does_not_go_on_ends_in_time():
                    ssl_params={"cadata": read("ca.der")})  # fmt: skip
     start = time.ticks_ms()
     raises(Exception, c.connect)
-    assert time.ticks_diff(time.ticks_ms(), start) < 6000
+    assert time.ticks_diff(time.ticks_ms(), start) < 20000
     assert not c.connected
     listener.close()

@@ -27,7 +27,7 @@ def run_pytest(folder, text, *args, **env):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     return done.returncode, done.stdout
 
@@ -70,14 +70,14 @@ def test_only_what_is_selected_runs(tmp_path, args, names):
 def test_a_hang_fails_its_function_and_the_rest_still_runs(tmp_path):
     status, out = run_pytest(
         tmp_path,
-        "# deadline: 1\n"
+        "# deadline: 0.5\n"
         "def test_a():\n    pass\n"
         "def test_hangs():\n    print('before')\n    while True:\n        pass\n"
         "def test_c():\n    pass\n",
     )
     assert status == 1
     assert "2 failed, 4 passed" in out
-    assert out.count("test_hangs did not end within 1 s: killed") >= 2
+    assert out.count("test_hangs did not end within 2 s: killed") >= 2
 
 
 def test_a_crash_fails_its_function_and_the_rest_still_runs(tmp_path):
@@ -149,7 +149,7 @@ def test_missing_micropython_is_an_error_and_says_what_to_do(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 1
     assert "1 failed, 1 passed" in done.stdout

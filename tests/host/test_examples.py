@@ -17,7 +17,7 @@ from device_plugin import INTERPRETERS, ROOT, command
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = ROOT / "lib" / "umqtt_min" / "examples"
-SECONDS = 30
+SECONDS = 60
 TESTED = set()
 both = pytest.mark.parametrize("interpreter", INTERPRETERS)
 

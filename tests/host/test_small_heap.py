@@ -48,7 +48,7 @@ def run(compiled, heap, port):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     return done.returncode, done.stdout
 

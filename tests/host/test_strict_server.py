@@ -12,7 +12,7 @@ import strict_server
 from strict_server import ProtocolError, StrictServer
 
 
-def wait_until(condition, seconds=10):
+def wait_until(condition, seconds=60):
     """Wait for the condition; fails the test after so many seconds."""
     until = time.monotonic() + seconds
     while not condition():

@@ -15,7 +15,7 @@ import pytest
 from device_plugin import INTERPRETERS, command
 
 HERE = Path(__file__).resolve().parent
-SECONDS = 20
+SECONDS = 60
 pytestmark = pytest.mark.parametrize("interpreter", INTERPRETERS)
 
 
