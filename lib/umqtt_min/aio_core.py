@@ -6,6 +6,7 @@ Knows: the insides of client and session. Never knows: tasks.
 from micropython import const
 
 from .client import MQTTClient
+from .receive import answer
 from .session import Session
 from .wire import pack
 
@@ -84,13 +85,10 @@ class Core(MQTTClient):
         self._busy = 0
 
     def answer(self, op, pid):
-        """PUBACK or PUBREC for a message that was received some time ago; at QoS 2 its
-        identifier is durable already."""
+        """As receive.answer(), for a message that was received some time ago."""
         self._enter()
         try:
-            if not self._tx.count:
-                self._tx.push()  # as in receive.py
-            self._briefly(self._tx.put, 0x50 if op & 4 else 0x40, pid)
+            self._briefly(answer, self, op, pid)
         except BaseException:
             self._lost()
             raise

@@ -114,8 +114,13 @@ def acknowledge(self, op, pid):
     if self._late:
         self._late(op, pid)
         return
-    if not self._tx.count:
-        self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
     if op & 4:
         self._inbox.in_add(pid)
+    answer(self, op, pid)
+
+
+def answer(self, op, pid):
+    """Send PUBACK or PUBREC; at QoS 2 the identifier is durable already."""
+    if not self._tx.count:
+        self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
     self._tx.put(0x50 if op & 4 else 0x40, pid)

@@ -8,7 +8,7 @@ messages wait in the client.
 
 import asyncio
 
-from aio_bench import FAST, Bench, cut, eventually, run, take
+from aio_bench import FAST, Bench, cut, error, eventually, run, take
 from strict_wire import PUBACK, PUBREC
 from umqtt_min.aio import MQTTClient
 
@@ -145,16 +145,10 @@ def test_a_task_that_fails_or_is_cancelled_holds_nobody_up():
                 if msg == b"3" and got.count(msg) == 1:
                     await asyncio.sleep(60)
 
-        try:
-            await worker(True)
-        except KeyError:
-            pass
+        await error(worker(True), KeyError)
         failing = asyncio.create_task(worker(True))
         await eventually(failing.done)
-        try:
-            await failing
-        except KeyError:
-            pass
+        await error(failing, KeyError)
         cancelled = asyncio.create_task(worker(False))
         await eventually(lambda: b"3" in got)
         cancelled.cancel()

@@ -47,6 +47,14 @@ def finish(b):
     b.pump()
 
 
+def finish_in_session(b, *sent):
+    """finish(), and the session was never given up: each message once."""
+    finish(b)
+    assert True not in cleans(b) and b.client.counters.lost_sessions == 0
+    assert b.broker.payloads() == list(sent)
+    assert b.got == [(b"t/in", b"waited")]
+
+
 def test_a_broker_that_closes_on_pubrel_is_made_to_forget_the_session():
     for protocol in (MQTT_3_1_1, MQTT_3_1):
         b = completed(protocol=protocol)
@@ -72,10 +80,7 @@ def test_an_answer_in_between_and_the_session_stays():
     raises(OSError, b.pump)
     for _ in range(19):
         closes_on_pubrel(b)
-    finish(b)
-    assert b.client.counters.lost_sessions == 0
-    assert b.broker.payloads() == [b"once", b"next"]
-    assert b.got == [(b"t/in", b"waited")]
+    finish_in_session(b, b"once", b"next")
 
 
 def test_links_that_carry_nothing_back_but_connack_leave_the_session_alone():
@@ -88,10 +93,7 @@ def test_links_that_carry_nothing_back_but_connack_leave_the_session_alone():
         b.net.stream.end()
         raises(OSError, b.pump)
     b.broker.behave()
-    finish(b)
-    assert True not in cleans(b)
-    assert b.broker.payloads() == [b"once"]
-    assert b.got == [(b"t/in", b"waited")]
+    finish_in_session(b, b"once")
 
 
 def test_links_that_go_silent_leave_the_session_alone():
@@ -110,10 +112,7 @@ def test_links_that_go_silent_leave_the_session_alone():
         assert not b.client.connected
         b.broker.behave(PINGREQ)
     b.broker.behave()
-    finish(b)
-    assert True not in cleans(b)
-    assert b.broker.payloads() == [b"once"]
-    assert b.got == [(b"t/in", b"waited")]
+    finish_in_session(b, b"once")
 
 
 def test_what_is_published_meanwhile_waits_its_turn():

@@ -9,6 +9,7 @@ Knows: the client's API.  Must not know: the client's inside.
 import asyncio
 
 import interop_common as common
+from aio_bench import SECONDS, take
 from umqtt_min.aio import MQTTClient
 
 
@@ -22,20 +23,13 @@ def test_tasks_publish_and_one_takes_it_all():
         for i in range(10):
             await c.publish(topic, b"%d/%d" % (task, i), qos=i % 3)
 
-    async def take(c, n):
-        got = []
-        async for _, msg in c:
-            got.append(msg)
-            if len(got) == n:
-                return got
-
     async def main():
         topic = common.unique("aio/tasks")
         async with client() as c, client(queue=3) as other:
             await other.subscribe(topic, 2)
             consumer = asyncio.create_task(take(other, 50))
             await asyncio.gather(*[publish(c, topic, task) for task in range(5)])
-            got = await asyncio.wait_for(consumer, 20)
+            got = await asyncio.wait_for(consumer, SECONDS)
         for task in range(5):
             # Within a task all in order: each was sent before the next was published.
             mine = [m for m in got if m.startswith(b"%d/" % task)]
@@ -53,7 +47,7 @@ def test_the_link_is_made_again():
         await c.subscribe(topic, 1)
         c.core.sock.close()
         assert await c.publish(topic, "x", qos=1)
-        assert await asyncio.wait_for(c.__anext__(), 20) == (topic.encode(), b"x")
+        assert await asyncio.wait_for(c.__anext__(), SECONDS) == (topic.encode(), b"x")
         assert c.counters.connects == 2
         await c.disconnect()
 
