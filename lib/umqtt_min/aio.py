@@ -20,31 +20,16 @@ from time import ticks_add, ticks_diff, ticks_ms
 
 from .aio_core import Core
 from .aio_inbox import Inbox
+from .aio_tasks import POLL, Tasks, sleep
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
 from .timeouts import milliseconds
-
-_core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
-_PAUSE = 100  # ms between two looks at the clock
-_POLL = 5  # ms between two looks at a stream that cannot be waited for
-
-
-def _sleep(ms):
-    # One of the two is there.
-    if hasattr(asyncio, "sleep_ms"):
-        return asyncio.sleep_ms(ms)
-    return asyncio.sleep(ms / 1000)
-
-
-def _readable(stream):
-    # As MicroPython's own asyncio.StreamReader waits.
-    yield _core._io_queue.queue_read(stream)
 
 
 def _left(end):
     return ticks_diff(end, ticks_ms())
 
 
-class MQTTClient:
+class MQTTClient(Tasks):
     """An MQTT client for asyncio.
 
     Arguments as umqtt_min.MQTTClient, but for `timer`: a task keeps the link alive.
@@ -90,9 +75,6 @@ class MQTTClient:
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._asking = asyncio.Lock()
-        self._sock = None  # the stream that _reader reads
-        self._reader = self._runner = None
-        self._link = None
         if reconnect is not False:
             from .reconnect import Reconnect
 
@@ -233,7 +215,7 @@ class MQTTClient:
         self._flushing += 1
         self._taken.set()
         try:
-            await _sleep(_POLL)
+            await sleep(POLL)
         finally:
             self._flushing -= 1
 
@@ -292,7 +274,7 @@ class MQTTClient:
                 if self.connected:
                     self.core._lost()  # half a packet is out: nothing else can follow it
                 raise OSError(ETIMEDOUT)
-            await _sleep(_POLL)
+            await sleep(POLL)
             if self.connected:
                 self._pump()
 
@@ -339,7 +321,7 @@ class MQTTClient:
                         raise OSError(core._tx.errno)
                     if _left(end) <= 0:
                         raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
-                    await _sleep(_POLL)
+                    await sleep(POLL)
             finally:
                 core._rx.waiting = 0
 
@@ -361,90 +343,3 @@ class MQTTClient:
         waiter = self._waiters.pop(seq, None)
         if waiter:
             waiter.set()
-
-    # The tasks
-
-    def _pump(self):
-        # All that can be done now. Errors are for those who use the connection.
-        try:
-            if self._link:
-                self._link.step()
-                self.error = self._link.error
-            else:
-                self.core.check_msg()
-            self._inbox.acknowledge()
-            if self._inbox.behind() and not (self._sending or self.core._rx.waiting):
-                self._link.anew()
-        except Exception as e:
-            self.error = e
-
-    async def _read(self, sock):
-        # Serves one connection: a message is handled as soon as it is there.
-        core = self.core
-        wait = _core and core._tx.poll
-        while core.sock is sock:
-            if not self._room():
-                self._taken.clear()
-                await self._taken.wait()
-            elif core._rx.peek():
-                await _sleep(0)
-            elif wait:
-                await _readable(sock)
-            else:
-                await _sleep(_POLL)
-            if core.sock is sock:
-                self._pump()
-
-    async def _run(self):
-        # Looks at the clock: keep-alive, lost connections, new ones.
-        core = self.core
-        while self._runner:
-            if core.connected or self._link:
-                self._pump()
-            try:
-                if core.sock is not self._sock:
-                    self._changed()
-                    # A link that is cut before SUBACK leaves a session without subscriptions.
-                    self._owed = self._owed or core.connected and not core.session_present
-                    if core.connected and self._owed:
-                        await self._renew()
-            except Exception as e:  # no memory for a task or a packet: with the next connection
-                self.error = e
-                core.disconnect()
-            await _sleep(_PAUSE)
-
-    def _changed(self):
-        # Another connection, or none.
-        if self._reader:
-            self._reader.cancel()
-            self._reader = None
-        self._sock = self.core.sock
-        if self._sock:
-            self._reader = asyncio.create_task(self._read(self._sock))
-            return
-        if not self.error:
-            self.error = OSError(self.core._tx.errno)
-        if not self._link:
-            self._give_up()
-
-    def _give_up(self):
-        # Nobody makes the connection again: everybody who waits hears of it.
-        for waiter in self._waiters.values():
-            waiter.set()
-        self._arrived.set()
-
-    async def _renew(self):
-        # Subscriptions are the session's; a broker that refuses one now did not before.
-        if self._filters:
-            await self._ask(0x82, list(self._filters.items()), True, self._end(None))
-        self._owed = False
-
-    async def _stop(self):
-        # A cancellation can get lost in what a task just awaits: until it has ended.
-        try:
-            for task in (self._runner, self._reader):
-                while task and not task.done():
-                    task.cancel()
-                    await _sleep(0)
-        finally:
-            self._runner = self._reader = None
