@@ -91,12 +91,13 @@ def fill(folder, packets, received=NOON, per_block=50, step_us=1_000_000):
 _spawned = []
 
 
-def spawn(*arguments, log=None, **environment):
+def spawn(*arguments, log=None, preexec_fn=None, **environment):
     """Start `umqtt-pipeline ...`; its output goes to the file `log`."""
     out = open(log, "ab") if log else subprocess.DEVNULL
     try:
         process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=out, stderr=out,
-                                   stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+                                   stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+                                   preexec_fn=preexec_fn)
         _spawned.append(process)
         return process
     finally:  # fmt: skip

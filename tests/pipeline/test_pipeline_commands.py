@@ -1,10 +1,13 @@
 """What a wrong input to a command ends in: a sentence that says what and where, and status 2."""
 
+import os
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
-from pipeline_kit import fill, publish, run, senml
-from umqtt_pipeline import cli
+from pipeline_kit import fill, publish, run, senml, spawn, wait_for
+from umqtt_pipeline import arguments, cli
 
 
 @pytest.mark.parametrize("command,words", [
@@ -61,6 +64,10 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
     (("bridge", "--broker", "h:\u0661", "--spool", "s"), "HOST:PORT"),
     ((*BRIDGE, "--peer", "other", "--peer", "./s"), "own --spool"),
     *(((*BRIDGE, option, value), words) for option in NAMES for value, words in STRINGS),
+    (("bridge", "--broker", "ws://h:1", "--spool", "s"), "ws:// is not spoken here; write HOST"),
+    (("bridge", "--broker", "mqtt://u:secret@h:1", "--spool", "s"), "--username"),
+    (("bridge", "--broker", "mqtt://h:1/path", "--spool", "s"), "HOST:PORT"),
+    (("bridge", "--broker", "mqtt://", "--spool", "s"), "HOST:PORT"),
     *((("bridge", "--broker", host + ":1883", "--spool", "s"), "no host of that name")
       for host in ("a..b", "x" * 300, "a\udcff")),
 ])  # fmt: skip
@@ -68,7 +75,16 @@ def test_an_argument_that_cannot_be(tmp_path, monkeypatch, command, words):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(cli.main, command)
     assert done.exit_code == 2 and words in done.output, done.output
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir()) and "secret" not in done.output
+
+
+@pytest.mark.parametrize("text,meant", [
+    ("h:1", ("h", 1, False)), ("mqtt://h:1", ("h", 1, False)), ("mqtt://h", ("h", 1883, False)),
+    ("mqtts://h", ("h", 8883, True)), ("MQTTS://h:7/", ("h", 7, True)),
+    ("mqtt://[::1]", ("::1", 1883, False)), ("mqtt://[::1]:5", ("::1", 5, False)),
+])  # fmt: skip
+def test_where_the_broker_is(text, meant):
+    assert arguments.address(None, None, text) == meant
 
 
 @pytest.mark.parametrize("text", [
@@ -110,3 +126,12 @@ def test_why_an_ingest_was_given_up(text, status, words):
     told = cli._failed(ValueError(text), "4.3.0")
     assert isinstance(told, click.ClickException) and told.exit_code == status
     assert words in told.message and "\n" not in told.message
+
+
+@pytest.mark.parametrize("closed", [2, 1, 0])
+def test_a_closed_standard_stream_does_not_become_a_file_of_the_spool(tmp_path, closed):
+    """As in `umqtt-pipeline bridge ... 2>&-`."""
+    process = spawn("bridge", "--broker", "127.0.0.1:9", "--spool", tmp_path / "spool",
+                    "--metrics", tmp_path / "metrics", preexec_fn=lambda: os.close(closed))
+    wait_for((tmp_path / "metrics").exists, 60, "the bridge")
+    assert Path(f"/proc/{process.pid}/fd/{closed}").readlink() == Path(os.devnull)

@@ -39,17 +39,37 @@ class OutputFile(click.Path):
         return super().convert(value, param, ctx)
 
 
+SCHEMES = {"mqtt": 1883, "mqtts": 8883}
+
+
 def address(_, __, value):
-    """Callback: HOST:PORT -> (host, port)."""
-    host, _, port = value.rpartition(":")
+    """Callback: HOST:PORT, mqtt://HOST[:PORT] or mqtts://HOST[:PORT] -> (host, port, TLS)."""
+    scheme, separator, rest = value.rpartition("://")
+    default = SCHEMES.get(scheme.lower())
+    if separator and default is None:
+        raise click.BadParameter(f"{scheme}:// is not spoken here; write HOST:PORT, mqtt://HOST "
+                                 "or mqtts://HOST")  # fmt: skip
+    if "@" in rest:  # not shown: there may be a password in it
+        raise click.BadParameter("a user is given by --username, the password by UMQTT_PASSWORD; "
+                                 "write HOST:PORT")  # fmt: skip
+    if default is not None:
+        rest = rest.removesuffix("/")
+        if not re.search(r":[0-9]*$", rest.rpartition("]")[2]):
+            rest += f":{default}"
+    return *_host_and_port(value, rest), scheme.lower() == "mqtts"
+
+
+def _host_and_port(value, rest):
+    host, _, port = rest.rpartition(":")
     host = host.strip("[]")
     try:
         host.encode("idna")
     except UnicodeError:  # an empty label, one of more than 63 letters, bytes that are no text
         raise click.BadParameter(f"{value[:80]!r}: there can be no host of that name")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if not host or "/" in host or not 0 < number < 65_536:
         raise click.BadParameter(f"{value!r} is not HOST:PORT, for example localhost:1883")
-    return host, int(port)
+    return host, number
 
 
 def mqtt_string(_, __, value):

@@ -55,6 +55,16 @@ def _log_to_stderr():
         handler.addFilter(failures.no_traceback_of_py4j)
 
 
+def _have_standard_streams():
+    """A closed standard stream (`2>&-`) is /dev/null: else the next file that is opened, which may
+    be a segment of the spool, gets its number, and whatever Java or C libraries print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+
+
 def _stop_on_signals(stop):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop())
@@ -68,11 +78,13 @@ def _stop_on_signals(stop):
 def main():
     """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
     compact and replay), gold, report; and the wire: audit."""
+    _have_standard_streams()
     _log_to_stderr()
 
 
 @main.command()
-@click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT")
+@click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
+              help="or mqtt://HOST, mqtts://HOST (which is --tls) with or without a port")
 @click.option("--spool", required=True, type=click.Path(file_okay=False), help="its folder")
 @click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
               callback=arguments.topic_filters,
@@ -109,7 +121,8 @@ def bridge(broker, **options):
     if (options["segment_bytes"] or 0) > quarter:
         raise Problem(f"--segment-bytes: at most a quarter of --max-spool-bytes, {quarter}")
     options["segment_bytes"] = options["segment_bytes"] or Settings.segment_bytes
-    settings = Settings(host=broker[0], port=broker[1], **options)
+    host, port, tls = broker
+    settings = Settings(host=host, port=port, **{**options, "tls": options["tls"] or tls})
     if settings.password is not None and settings.username is None:
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
     if settings.key is not None and settings.cert is None:
