@@ -6,7 +6,7 @@ can no longer be asked for. Must not know blocks, brokers or tables.
     {"position": n,      the reader will never ask for anything below it
      "committed": {...}, offset (source.py) of the last batch that Spark has said to be done
      "tables": "/...",   whose reader it is
-     "check": n}         crc32 of the rest: a wrong position would have segments deleted too early
+     "check": n}         crc32 of NAME and the rest: a wrong position would delete too early
 
 Which batches Spark may run again. It writes offsets/N before batch N, commits/N after it, and says
 `commit` for N when offsets/N+1 is written: never, then, for the last batch of a run. Started again
@@ -44,11 +44,11 @@ def _held(path):
     if not isinstance(told, dict):
         return {}
     check = told.pop("check", None)  # files of older versions have none
-    return told if check is None or check == _check(told) else {}
+    return told if check is None or check == _check(path.stem, told) else {}
 
 
-def _check(told):
-    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+def _check(name, told):
+    return zlib.crc32(json.dumps([name, told], sort_keys=True).encode())
 
 
 def positions(folder):
@@ -88,7 +88,7 @@ def register(folder, name, position, **more):
     path.parent.mkdir(exist_ok=True)
     kept = {key: value for key, value in _held(path).items() if key == "tables"}
     told = {**kept, "position": position, **more}
-    replace_file(path, json.dumps({**told, "check": _check(told)}).encode())
+    replace_file(path, json.dumps({**told, "check": _check(name, told)}).encode())
 
 
 def advance(folder, name, key, end):

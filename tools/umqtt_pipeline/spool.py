@@ -145,9 +145,11 @@ def covering(folder, start, stop, skip_damaged=False):
             "a query's checkpoint is older than what its reader has released"
         )
     if skip_damaged and listed:
-        listed = _by_headers(folder)
-    first = bisect.bisect([segment.base for segment in listed], start) - 1
-    for segment in listed[max(first, 0) :]:
+        listed = _by_headers(folder)  # and all of them, for there may be one that is too many
+    else:
+        first = bisect.bisect([segment.base for segment in listed], start) - 1
+        listed = listed[max(first, 0) :]
+    for segment in listed:
         if segment.base >= stop:
             break
         if segment.base > at:
@@ -168,8 +170,8 @@ def _overlap(found, segment, at, skip):
     """A segment begins before the end, `at`, of the one before it: which of the two is wrong?
     Returns whether this one is to be read."""
     before, _ = found[-1]
-    with SegmentReader(segment) as reader:
-        ours = reader.valid_header()
+    with SegmentReader(segment) as reader, SegmentReader(before) as other:
+        ours = reader.valid_header() or not other.valid_header()
     _tell(f"{before.path} and {segment.path.name} both have positions {segment.base} to {at}: "
           f"one of them does not belong here, or was made longer: {GONE}", skip)  # fmt: skip
     if ours:

@@ -1,0 +1,161 @@
+"""Random damage to random files of a spool that has readers, marks and deleted segments. Then a
+bridge starts on it, and a batch and a stream read it: what is whole is read, damage is said, and
+who refuses changes nothing. A failing round is repeated by its seed and number."""
+
+import logging
+import random
+import shutil
+
+import pytest
+from pipeline_kit import NOON, publish, senml
+from test_pipeline_damage import batch, content, stream
+from umqtt_pipeline import consumers, spool, spool_files
+from umqtt_pipeline.bridge import Bridge, Settings
+from umqtt_pipeline.segment import SegmentReader
+from umqtt_pipeline.spool_files import SpoolError
+from umqtt_pipeline.spool_writer import SpoolWriter
+
+PAYLOADS = [senml(n) for n in range(1, 41)]  #: two in a block, four blocks in a segment
+DELETED = 8  #: of them, with the first segment
+ROUNDS = 40
+
+
+def make(folder):
+    """A spool of five segments, the first of them deleted; one reader is at its end, one is
+    behind. Returns {position of a block: (its bytes, its payloads)}."""
+    writer = SpoolWriter(folder, segment_bytes=700)
+    for at in range(0, len(PAYLOADS), 2):
+        writer.append(b"".join(map(publish, PAYLOADS[at : at + 2])), 2, NOON)
+    first, second, *_ = spool.segments(folder)
+    consumers.register(folder, "done", writer.position, committed={writer.id: [second.base, 0]})
+    consumers.register(folder, "behind", second.base)
+    writer.trim(second.base)
+    writer.close()
+    started(folder)
+    assert not first.path.exists() and (folder / "marks").exists()
+    found, payloads = {}, iter(PAYLOADS[DELETED:])
+    for segment in spool.segments(folder):
+        raw = segment.path.read_bytes()
+        with SegmentReader(segment) as reader:
+            for block in reader.headers(segment.first, reader.end):
+                bytes_ = raw[block.position - segment.base : block.end - segment.base]
+                found[block.position] = bytes_, [next(payloads), next(payloads)]
+    return found
+
+
+def started(folder):
+    """A bridge that starts, keeps house once, and ends."""
+    bridge = Bridge(Settings(host="h", port=1, spool=str(folder), segment_bytes=700))
+    bridge._house()
+    bridge._finish()
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("original") / "spool"
+    return folder, make(folder)
+
+
+def flip(rng, path, raw):
+    at = rng.randrange(len(raw))
+    return raw[:at] + bytes((raw[at] ^ (1 << rng.randrange(8)),)) + raw[at + 1 :]
+
+
+def cut(rng, path, raw):
+    return raw[: rng.randrange(len(raw))]
+
+
+def zero(rng, path, raw):
+    at = rng.randrange(len(raw))
+    count = rng.choice((8, 64, 4096))
+    return (raw[:at] + bytes(min(count, len(raw) - at)) + raw[at + count :])[: len(raw)]
+
+
+def extend(rng, path, raw):
+    return raw + rng.choice((bytes(50), rng.randbytes(50), raw))
+
+
+def damage(rng, folder):
+    """Do something to one file; returns what, as text. A reader's file is not removed: that is
+    how a reader is given up."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
+    path = rng.choice(files)
+    name = str(path.relative_to(folder))
+    how = rng.choice((flip, flip, cut, zero, extend, "remove", "copy"))
+    if how == "copy":
+        other = rng.choice([rng.choice(files), folder / f"{rng.randrange(4000):020d}.seg"])
+        if other != path:
+            shutil.copy(path, other)
+        return f"copy {name} to {other.name}"
+    if how == "remove":
+        if path.parent == folder:
+            path.unlink()
+        return f"remove {name}"
+    raw = path.read_bytes()
+    if raw:
+        path.write_bytes(how(rng, path, raw))
+    return f"{how.__name__} {name}"
+
+
+def whole(folder, blocks, names):
+    """Payloads of the blocks that still stand where they were."""
+    found = []
+    for position, (raw, payloads) in blocks.items():
+        base = max(b for b in names if b < position)
+        path = folder / f"{base:020d}.seg"
+        if path.exists() and path.read_bytes()[position - base :].startswith(raw):
+            found += payloads
+    return found
+
+
+def check_read(folder, must, caplog):
+    """What readers do with it; returns what they read when they are told to skip damage."""
+    every = PAYLOADS[DELETED:]
+    caplog.clear()
+    spool_files.tell_once.cache_clear()
+    for read in (batch, stream):
+        try:
+            found = read(folder)
+        except SpoolError:
+            continue
+        assert found == every or caplog.records and found == must, "passed over"
+    try:
+        found = batch(folder, skipDamaged="true")
+    except SpoolError as error:
+        assert "spool.json" in str(error), error
+        return
+    assert stream(folder, skipDamaged="true") == found, "another in a stream"
+    assert found == [p for p in every if p in found], "another order, or a message that was none"
+    assert not [p for p in must if p not in found], "whole, but not read"
+
+
+def check_bridge(folder, must):
+    """What a bridge does with it, and what it leaves."""
+    before = content(folder)
+    try:
+        started(folder)
+    except SpoolError:
+        assert content(folder) == before, "changed, and then refused"
+        return
+    left = b"".join(content(folder).values())
+    assert all(p in left for p in must), "destroyed"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_damage(original, tmp_path, caplog, seed):
+    source, blocks = original
+    names = [s.base for s in spool.segments(source)]
+    caplog.set_level(logging.WARNING)
+    for number in range(ROUNDS):
+        rng = random.Random(f"{seed}/{number}")
+        folder = tmp_path / str(number)
+        shutil.copytree(source, folder)
+        done = [damage(rng, folder) for _ in range(rng.choice((1, 1, 2, 3)))]
+        must = whole(folder, blocks, names)
+        try:
+            check_read(folder, must, caplog)
+            check_bridge(folder, must)
+            check_read(folder, must, caplog)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, round {number}: {', '.join(done)}: {error}")
+        shutil.rmtree(folder)
