@@ -347,6 +347,17 @@ def test_files_in_one_anothers_place(folder):
     assert salvaged(folder) == PAYLOADS
 
 
+@pytest.mark.parametrize("behind", [0, 300])
+def test_a_file_that_does_not_belong_there(folder, behind):
+    """In the middle of the last segment, or behind it; and `durable` is lost."""
+    segment = spool.segments(folder)[-1]
+    shutil.copy(folder / "spool.json", folder / f"{segment.base + 300 + behind:020d}.seg")
+    assert salvaged(folder) == PAYLOADS
+    (folder / "durable").unlink()
+    assert refused(folder)
+    assert salvaged(folder) == PAYLOADS
+
+
 def test_a_segment_with_more_behind_its_end(folder):
     path = spool.segments(folder)[1].path
     with open(path, "ab") as file:

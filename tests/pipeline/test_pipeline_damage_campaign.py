@@ -125,7 +125,8 @@ def check_read(folder, must, caplog):
         assert "spool.json" in str(error), error
         return
     assert stream(folder, skipDamaged="true") == found, "another in a stream"
-    assert found == [p for p in every if p in found], "another order, or a message that was none"
+    once = list(dict.fromkeys(found))  # a file that was extended by its own blocks has them twice
+    assert once == [p for p in every if p in found], "another order, or a message that was none"
     assert not [p for p in must if p not in found], "whole, but not read"
 
 

@@ -78,13 +78,15 @@ def durable(folder, skip_damaged=False):
 
 
 def _whole_end(folder):
-    """End of the last whole block; of a spool without segments, 0."""
+    """End of the last whole block; of a spool without segments, 0. It is in the last segment,
+    unless that is a file which does not belong there."""
     end = 0
-    for segment in _by_headers(folder)[-1:]:
-        end = segment.base
+    for segment in reversed(_by_headers(folder)):
         with SegmentReader(segment) as reader:
-            for block in reader.whole_blocks(segment.first, reader.end, lambda *_: None):
-                end = block.end
+            found = reader.whole_blocks(segment.first, reader.end, lambda *_: None)
+            end = max((end, *(block.end for block in found)))
+            if reader.valid_header():
+                return max(end, segment.base)
     return end
 
 
