@@ -112,6 +112,24 @@ def test_what_is_no_reading_has_a_reason(rows):
     assert "topic" in found[-1].reason
 
 
+def test_a_payload_is_parsed_once(rows):
+    """A column that stands in others is worked out in each of them: a row took a millisecond."""
+    plan = silver.decode(rows(flat(1, x=1)))._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json(") == 3, "SenML as records and as it is written, flat JSON"
+
+
+def test_a_payload_that_is_too_long_holds_nothing_up(rows):
+    """3 MB of empty records took more than a gigabyte."""
+    full = decoders.LONGEST - len(flat(1, x=1))
+    long = [flat(1, x=1) + b" " * (full + more) for more in (0, 1)]
+    long += [b"[" + b"{}," * full + b"{}]", b"\x9f" + b"\xa0" * 2 * full + b"\xff",
+             senml(1, [(f"n{n}", None, n) for n in range(200_000)])]  # fmt: skip
+    given = rows(*long)
+    told = [r.reason for r in silver.decode(given).orderBy("offset").select("reason").collect()]
+    assert told == [None] + ["more than 1048576 bytes"] * 4
+    assert not packs_of(given)[1].any()
+
+
 NAMES = [  # of a measurement, as JSON writes it; what silver says of it
     (b"\xff", "not UTF-8"), (b"\xed\xa0\x80", "not UTF-8"), (b"\xc3", "not UTF-8"),
     (rb"\ud800", "half of"), (rb"\uD83D", "half of"), (rb"\udf21", "half of"),

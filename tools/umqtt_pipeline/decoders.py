@@ -18,6 +18,7 @@ from decimal import Decimal
 import cbor2
 
 LIMIT = 1 << 53  # integers beyond it are not exact in every JSON reader
+LONGEST = 1 << 20  #: bytes of a payload that is decoded: a thousandth of that is usual
 CBOR_LABELS = {-1: "bver", -2: "bn", -3: "bt", -4: "bu", -5: "bv", -6: "bs", 0: "n", 1: "u",
                2: "v", 3: "vs", 4: "vb", 5: "s", 6: "t", 7: "ut", 8: "vd"}  # fmt: skip
 NOT_TAKEN = ("bt", "bu", "bv", "bs", "vs", "vb", "vd", "s", "t")

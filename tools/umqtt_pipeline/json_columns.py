@@ -75,17 +75,19 @@ SENML = (
 )
 
 
-def _alone(text, schema, array):
-    """The JSON value that a text is, an array or an object; null where it is none, or more than
-    one: from_json() by itself would read the first of several and forget the others. Inside a
-    value of the other kind there is no end that it could stop at."""
+def _in_a_value(text, schema, array):
+    """What _alone() needs of a JSON text, an array or an object: from_json() by itself would read
+    the first of several values and forget the others. Inside a value of the other kind there is
+    no end that it could stop at."""
     if array:
-        found = F.from_json(F.concat(F.lit('{"":'), text, F.lit("}")),
-                            f"map<string,{schema}>", STRICT)  # fmt: skip
-        value = F.get(F.map_values(found), 0)
-    else:
-        found = F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<{schema}>", STRICT)
-        value = F.get(found, 0)
+        return F.from_json(F.concat(F.lit('{"":'), text, F.lit("}")), f"map<string,{schema}>",
+                           STRICT)  # fmt: skip
+    return F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<{schema}>", STRICT)
+
+
+def _alone(found, array):
+    """The JSON value that a text is; null where it is none, or more than one."""
+    value = F.get(F.map_values(found), 0) if array else F.get(found, 0)
     return F.when(F.size(found) == 1, value)
 
 
@@ -107,12 +109,44 @@ def _not_taken(name, value):
     return ours & value.isNotNull()
 
 
+class Steps:
+    """Columns that are worked out in steps, each of them once in a row.
+
+    A column is an expression, and one that stands in others is worked out in each of them: Spark
+    sees that they are the same only outside of conditions and lambdas. What is kept by a step has
+    a name, and Spark does not put the expression back in the place of the name where it would be
+    worked out twice.
+
+    made: lists of columns; those of a list are made of the ones before.
+    """
+
+    def __init__(self, prefix):
+        self.prefix, self.made = prefix, []
+
+    def keep(self, **columns):
+        """Add a step; returns the columns under their names, in the order given."""
+        self.made.append([c.alias(self.prefix + name) for name, c in columns.items()])
+        return [F.col(self.prefix + name) for name in columns]
+
+
 def senml_json(text):
-    """Column of SenML JSON text -> column DECODED."""
-    pack = _alone(text, SENML, array=True)
+    """Column of SenML JSON text, or null -> (Steps, column DECODED made of theirs)."""
+    steps = Steps("_senml_")
+    found, raw = steps.keep(
+        found=_in_a_value(text, SENML, array=True),
+        raw=F.from_json(text, "array<map<string,string>>", STRICT),
+    )
+    pack, given = steps.keep(pack=_alone(found, array=True), given=F.get(raw, 0))
     first = F.get(pack, 0)
-    raw = F.from_json(text, "array<map<string,string>>", STRICT)
-    given = F.get(raw, 0)
+    valued = F.try_element_at(given, F.lit("v")).isNotNull()  # a number or not
+    records = F.filter(pack, lambda r, i: (i > 0) | r["n"].isNotNull() | valued)
+    values, foreign, *text_of = steps.keep(
+        values=F.transform(records, lambda r: F.struct(
+            r["n"].alias("name"), r["u"].alias("unit"), r["v"].alias("value"))),
+        foreign=F.get(F.flatten(F.transform(raw, lambda r: F.coalesce(
+            F.map_keys(F.map_filter(r, _not_taken)), F.array().cast("array<string>")))), 0),
+        ms=F.try_element_at(given, F.lit("ms")), lo=F.try_element_at(given, F.lit("lo")),
+    )  # fmt: skip
     once = F.forall(raw, lambda r: F.size(F.map_keys(r)) == F.size(
         F.array_distinct(F.map_keys(r))))  # fmt: skip
     # Another reading in the same pack would be taken for measurements of the first.
@@ -120,16 +154,8 @@ def senml_json(text):
     later = F.exists(F.slice(raw, 2, F.greatest(F.size(raw), F.lit(1))), lambda r: F.coalesce(
         F.arrays_overlap(F.map_keys(r), own), F.lit(False)) | F.coalesce(
         F.try_element_at(r, F.lit("bn")) != first["bn"], F.lit(False)))  # fmt: skip
-    foreign = F.get(F.flatten(F.transform(raw, lambda r: F.coalesce(
-        F.map_keys(F.map_filter(r, _not_taken)), F.array().cast("array<string>")))), 0)
     version = F.exists(raw, lambda r: F.coalesce(F.try_element_at(r, F.lit("bver")) != F.lit(
         str(decoders.SENML_VERSION)), F.lit(False)))  # fmt: skip
-    valued = F.try_element_at(given, F.lit("v")).isNotNull()  # a number or not
-    records = F.filter(pack, lambda r, i: (i > 0) | r["n"].isNotNull() | valued)
-    values = F.transform(
-        records,
-        lambda r: F.struct(r["n"].alias("name"), r["u"].alias("unit"), r["v"].alias("value")),
-    )
     fields = {name: first[name] for name in decoders.OWN_LABELS}
     checks = (
         *_utf8(text),
@@ -143,29 +169,38 @@ def senml_json(text):
         (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
     )  # fmt: skip
     device = F.regexp_replace(first["bn"], "/$", "")
-    text_of = {key: F.try_element_at(given, F.lit(key)) for key in ("ms", "lo")}
-    return _checked(device, fields, text_of, values, checks, decoders.OWN_LABELS)
+    decoded = _checked(device, fields, dict(zip(("ms", "lo"), text_of)), values, checks,
+                       decoders.OWN_LABELS)  # fmt: skip
+    return steps, F.when(text.isNotNull(), decoded)
 
 
 def flat_json(text):
-    """Column of flat JSON text -> column DECODED: what is not identity is a measurement."""
-    data = _alone(text, "map<string,string>", array=False)
-    fields = {short: F.try_element_at(data, F.lit(key)) for key, short in decoders.FLAT.items()}
-    device = fields.pop("device")
-    numbers = {short: _integer(column) for short, column in fields.items()}
-    numbers["ep"] = fields["ep"]
+    """Column of flat JSON text -> the same: what is not identity is a measurement."""
+    steps = Steps("_flat_")
+    (found,) = steps.keep(found=_in_a_value(text, "map<string,string>", array=False))
+    (data,) = steps.keep(data=_alone(found, array=False))
     known = F.array(*map(F.lit, decoders.FLAT))
-    values = F.transform(
-        F.filter(F.map_entries(data), lambda e: ~F.array_contains(known, e["key"])),
-        lambda e: F.struct(
-            e["key"].alias("name"), F.lit(None).cast("string").alias("unit"),
-            e["value"].try_cast("double").alias("value"),
+    fields = {short: F.try_element_at(data, F.lit(key)) for key, short in decoders.FLAT.items()}
+    values, *fields_ = steps.keep(
+        values=F.transform(
+            F.filter(F.map_entries(data), lambda e: ~F.array_contains(known, e["key"])),
+            lambda e: F.struct(
+                e["key"].alias("name"), F.lit(None).cast("string").alias("unit"),
+                e["value"].try_cast("double").alias("value"),
+            ),
         ),
+        **fields,
     )  # fmt: skip
+    fields = dict(zip(fields, fields_))
+    device, epoch = fields.pop("device"), fields["ep"]
+    integers = {short: _integer(column) for short, column in fields.items() if short != "ep"}
+    numbers = {"ep": epoch, **dict(zip(integers, steps.keep(
+        **{f"{short}_number": column for short, column in integers.items()})))}  # fmt: skip
     checks = (
         *_utf8(text),
         (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
         (_once(F.map_keys(data), decoders.FLAT), decoders.TWICE),
         (F.length(device) > 0, "device is missing"),
     )
-    return _checked(device, numbers, fields, values, checks, tuple(decoders.FLAT)[1:])
+    decoded = _checked(device, numbers, fields, values, checks, tuple(decoders.FLAT)[1:])
+    return steps, F.when(text.isNotNull(), decoded)

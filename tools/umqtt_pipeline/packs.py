@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import vectors
+from .decoders import LONGEST
 from .fates import CLOCK
 from .schema import READINGS
 from .tables import arrow_schema
@@ -65,7 +66,8 @@ def readings(rows):
     device, epoch, sequence, boot, uptime_ms, _low, measurements = columns
     group, owner = _owners(topic)
     same = pc.fill_null(pc.equal(device, owner), False).to_numpy(zero_copy_only=False)
-    known = known & same & _believable(measurements)
+    short = pc.less_equal(pc.binary_length(payload), LONGEST).to_numpy(zero_copy_only=False)
+    known = known & same & short & _believable(measurements)
     found = {"group": group, "device": owner, "epoch": epoch, "sequence": sequence, "boot": boot,
              "uptime_ms": uptime_ms, "measurements": measurements}  # fmt: skip
     schema = arrow_schema(READINGS)

@@ -27,6 +27,9 @@ def settings(memory, cores):
         # Plans are made anew for each small batch; replanning them while they run costs more than
         # it saves.
         "spark.sql.adaptive.enabled": "false",
+        # HotSpot does not compile longer methods, so that a plan whose code is one of them runs at
+        # a third of the speed: Spark then makes several.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
         # The tables' names come from query and batch, so a part of a task need not be renamed
@@ -48,7 +51,7 @@ def cluster_settings():
     """What the tables need wherever the session runs: nothing of a laptop."""
     kept = ("spark.sql.session.timeZone", "spark.sql.maxConcurrentOutputFileWriters",
             "spark.hadoop.parquet.enable.summary-metadata", "spark.sql.parquet.compression.codec",
-            "spark.sql.parquet.outputTimestampType",
+            "spark.sql.parquet.outputTimestampType", "spark.sql.codegen.hugeMethodLimit",
             "spark.sql.sources.partitionColumnTypeInference.enabled",
             "spark.sql.execution.arrow.maxRecordsPerBatch")  # fmt: skip
     local = settings("1g", 1)

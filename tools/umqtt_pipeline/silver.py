@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from importlib import import_module
+from itertools import zip_longest
 from operator import and_, or_
 
 from pyspark.sql import functions as F
 
+from . import decoders
 from .cbor_column import DECODED, LABELS, cbor
 from .fates import CLOCK
 from .json_columns import first_error, flat_json, senml_json
@@ -97,8 +99,8 @@ def _own():
 def decode(bronze):
     """Bronze rows -> the same rows with group, device, epoch, sequence, boot, uptime_ms,
     measurements, other (a topic that carries no reading) and reason (why it is no reading)."""
-    split, decoders_, validated = _decode_columns(bronze.sparkSession.sparkContext.applicationId)
-    decoded = bronze.select("*", *split).select("*", decoders_[0]).select("*", decoders_[1])
+    steps, validated = _decode_columns(bronze.sparkSession.sparkContext.applicationId)
+    decoded = reduce(lambda rows, step: rows.select("*", *step), steps, bronze)
     return decoded.select(*bronze.columns, *validated)
 
 
@@ -114,32 +116,37 @@ def _decode_columns(_application):
     shape = F.col("topic").startswith("fleet/") & F.col("topic").endswith("/telemetry")
     telemetry = shape & (F.size(levels) == 4)
     own, found = _own()
-    split = (
+    # A row may take a hundred times the room of its payload, and several of them are in memory.
+    ours = ~own & (F.length("payload") <= decoders.LONGEST)
+    split = [
         F.when(own, found).alias("_x"),
         F.when(telemetry, F.get(levels, 1)).otherwise("").alias("_group"),
         F.when(telemetry, F.get(levels, 2)).otherwise("").alias("_device"),
         F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS)).alias("other"),
-        F.when(~own & is_cbor, F.col("payload")).alias("_cbor"),
-        F.when(~own & ~is_cbor & (head == "["), text).alias("_senml"),
-        F.when(~own & ~is_cbor & (head == "{"), text).alias("_flat"),
-    )
-    json = F.when(F.col("_senml").isNotNull(), senml_json(F.col("_senml"))).when(
-        F.col("_flat").isNotNull(), flat_json(F.col("_flat"))
-    )
-    decoders_ = (json.alias("_j"), cbor(F.col("_cbor")).alias("_c"))
+        F.when(ours & is_cbor, F.col("payload")).alias("_cbor"),
+        F.when(ours & ~is_cbor & (head == "["), text).alias("_senml"),
+        F.when(ours & ~is_cbor & (head == "{"), text).alias("_flat"),
+    ]
+    (senml, of_senml), (flat, of_flat) = senml_json(F.col("_senml")), flat_json(F.col("_flat"))
+    steps = [split, [cbor(F.col("_cbor")).alias("_c")]]
+    steps += [a + b for a, b in zip_longest(senml.made, flat.made, fillvalue=[])]
+    steps.append([F.coalesce(of_senml, of_flat).alias("_j")])
     # Field by field: a struct that is chosen as a whole is copied as a whole, with its lists.
     sources = ("_x", "_c", "_j") if _registered else ("_c", "_j")
     fields = {name: F.coalesce(*(F.col(s)[name] for s in sources)) for name in LABELS}
     known = reduce(or_, (F.col(s).isNotNull() for s in sources))
-    return split, decoders_, _validated(fields, known)
+    steps.append([_reason(fields, known).alias("_reason")])
+    return steps, _validated(fields)
 
 
-def _validated(r, known):
-    """What `decode` adds. r: the decoded fields, known: whether any decoder took the payload."""
+def _reason(r, known):
+    """Why it is no reading. r: the decoded fields, known: whether any decoder took the payload."""
     clocks = F.filter(r["measurements"], lambda m: m["name"] == CLOCK)
-    reason = F.when(~F.col("other"), first_error(
+    return F.when(~F.col("other"), first_error(
         ((F.col("_device") != "") & (F.col("_group") != ""),
          "the topic is not fleet/GROUP/DEVICE/telemetry"),
+        (known | (F.length("payload") <= decoders.LONGEST),
+         f"more than {decoders.LONGEST} bytes"),
         (known, "unknown encoding"),
         (r["error"].isNull(), r["error"]),
         (reduce(and_, (r[name].isNotNull() for name in NEEDED)),
@@ -149,7 +156,12 @@ def _validated(r, known):
         (F.forall(clocks, lambda m: m["value"].between(CLOCK_FROM, CLOCK_TO)),
          "a clock outside 2020..2100"),
     ))  # fmt: skip
+
+
+def _validated(r):
+    """What `decode` adds; of what is no reading only the reason, and what the topic says."""
+    reason = F.col("_reason")
     return (
         F.col("other"), F.col("_group").alias("group"), F.col("_device").alias("device"),
-        *(r[name].alias(name) for name in NEEDED), reason.alias("reason"),
+        *(F.when(reason.isNull(), r[name]).alias(name) for name in NEEDED), reason.alias("reason"),
     )  # fmt: skip
