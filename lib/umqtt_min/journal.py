@@ -318,16 +318,19 @@ class Journal(Log):
             if self._short > 0:
                 self._tidy()
             if self.medium.whole and self._off % self._page + n > self._page:
-                self._off = (self._off + self._page - 1) // self._page * self._page
+                self._pad(n)
             if self._off + n <= self._end and self._filled + message <= self._area:
                 return True
             tries -= 1
-            # Where records are not cut, what a segment holds depends on their sizes: so it is not
-            # bytes alone that keep messages from the last one.
-            if message and self.medium.whole and self._free() <= self.medium.spare:
-                return False
             if tries < 0 or not self._open_next():
                 return False
+
+    def _pad(self, n):
+        """Do not cut a record of n bytes in two, while segments are free: bytes are all that
+        counts then, so that what was moved always fits."""
+        off = (self._off + self._page - 1) // self._page * self._page
+        if off + n <= self._end and self._free() > self.medium.spare + 1:
+            self._off = off
 
     def _note(self, kind, value):
         """Append a short record."""
@@ -363,23 +366,13 @@ class Journal(Log):
             return False
         if self._off + seq + self._up(_SHORT) > self._end:
             return False
-        if not self._vacate(seg):
-            return False
+        self._move_all(seg)
         # Where the record does not fit, the next header says it: this segment is erased before
         # any that was reclaimed later.
         self._tail = self._serials[self._oldest(self._serials[seg])]
         if self._off + self._up(_SHORT) <= self._end:
             self._note(_TAIL, self._tail)
         self._serials[seg] = 0
-        return True
-
-    def _vacate(self, seg):
-        """Move the live messages of a segment to the head. Where records are not cut it is seen
-        only then whether they fit."""
-        try:
-            self._move_all(seg)
-        except JournalFull:
-            return False
         return True
 
     def _move_all(self, seg):

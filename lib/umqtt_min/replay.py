@@ -50,10 +50,16 @@ def replay(m, seg):
     for seg in order[:-1]:
         if j._serials[seg] < j._tail:
             _bury(m, seg)
-    for seg in m._void:
-        if m._now > m._landing:  # what was written behind it proves it whole
-            j._serials[seg] = 0
+    if m._now > m._landing:  # what was written behind it proves it whole
+        _forget(m)
     j._head = order[-1]
+
+
+def _forget(m):
+    """Free the segments that a SETTLE record passed over."""
+    for seg in m._void:
+        m.j._serials[seg] = 0
+    m._void = []
 
 
 def _segment(m, seg):
@@ -100,6 +106,7 @@ def _step(m, seg, start, off):
 
 def _leap(m, seg, start):
     j = m.j
+    _forget(m)  # this jump begins behind the last one: that is whole
     m.resume = m.to
     _next_jump(m, m.to)
     off = m.resume - start
@@ -131,6 +138,8 @@ def accept(m, seg, off, n):
         m._serial = j._serials[seg]
         m._off = off
         m.size = n - 4
+    m._seg = seg
+    m._start = off
     m._end = j._up(off + n)
     m._now = _position(m, j._serials[seg], off)
     if settle and (off == m._first or m._before[:2] == (m._serial, m._off)):

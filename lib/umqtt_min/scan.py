@@ -92,6 +92,8 @@ class Scan:
         self._base = 0  # serial of the log's first segment
         # The last accepted record: its position, and what of it must be carried over.
         self._serial = self._off = 0
+        self._seg = -1  # where it really is, a SETTLE record whole
+        self._start = 0
         self.place = self.size = 0
         # Segments that count no more, and whether that is so of the newest one: it holds
         # nothing but copies, which a reclaim was making of messages in older segments.

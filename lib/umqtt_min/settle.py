@@ -16,6 +16,7 @@ _EIO = const(5)
 _PUT = const(0x40)  # as in replay.py
 _MARK = const(0x2A)
 _LONG = const(7)
+_SHORT = const(9)
 _SETTLED = const(13)
 _BLANK = const(255)
 
@@ -26,15 +27,14 @@ def settle(m, seg):
         _format(m)
     else:
         _settle(m)
-    # As many segments are to be free as there should be. If it was cut again and again in a
-    # full journal there may be fewer: acknowledgements will make room.
+    # As many segments are to be free as there should be. Where each mount takes a new one it is
+    # one more.
     j = m.j
     j._short = j._free() <= j.medium.spare
     for _ in range(2 * j._made):
         if j._short:
             j._tidy()
-        # In small files one is enough, and copying all to and fro would not make it two.
-        if not j._short or j.medium.whole and j._free() or not j._open_next():
+        if j._free() >= j.medium.spare + j.medium.once or not j._open_next():
             break
 
 
@@ -71,11 +71,12 @@ def _settle(m):
     j.boot += 1
     if j._free() < 2:  # the segment with the last mount's number may have been given up
         j.boot += int.from_bytes(os.urandom(2), "big")
-    crowded = m._redundant and not j._free() and m._before[0] == j._serials[j._head]
     # Which pages are untouched cannot be told for sure: where none may be programmed twice
     # there is no going on in this segment.
-    at = 0 if j.medium.once or m._husk or crowded else _fresh_page(m)
+    at = 0 if j.medium.once or m._husk else _fresh_page(m)
     size = j._up(1) + _SETTLED + m.size + 4
+    if m._redundant and not j._free():  # the reclaim that was cut has to find room for its rest
+        size += j._loads[j._oldest(0)] + j._up(_SHORT)
     if not at or at + size > j._end:
         _in_new(m)
         return
@@ -165,7 +166,27 @@ def _in_new(m):
     j = m.j
     if m._redundant and j._oldest(0) != j._head:
         _give_up(m)
+    elif m._seg == j._head and not j.medium.once:
+        _fasten(m)
     while j._open_next():
         if _write_settle(m):
             return
     raise OSError(_EIO, "no segment takes what is programmed")
+
+
+def _fasten(m):
+    """Decide in place, so that nothing has to be carried over and the new segment takes all that
+    is live in the oldest one: the last record is programmed once more, with the same bytes, so
+    that its bits are whole; the byte behind it is made 0, so that no record begins there."""
+    j = m.j
+    j._off = m._start  # not 0: no header, no erase
+    j._begin(m._start)
+    j._carry((j._head << j._shift) + m._start, m._end - m._start)
+    if m._end < j._end:
+        j._tmp[0] = 0
+        j._emit(j._tmp, 0, 1)
+    j._flush()
+    if not j._failed:
+        m._serial = j._serials[j._head]
+        m._off = m._end
+        m.size = 0

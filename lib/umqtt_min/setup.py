@@ -18,6 +18,7 @@ _VERSION = const(1)
 _FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
 _SETTLED = const(13)  # as in replay.py
 _SHORT = const(9)
+_LEAST = const(33)  # a PUT of one byte in a SETTLE
 
 
 def region(m, device, segment, blocks, page):
@@ -93,6 +94,12 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     # Acknowledgements must find room also when messages fill the rest; where each takes a
     # page of its own, a segment is set aside for them.
     j._most = (count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
+    if j._most < j._area:  # of one segment: then it takes what fits a segment
+        j._most = j._area
+    if j._area < j._up(_LEAST):
+        from .sizes import refuse_segment
+
+        refuse_segment(j, j._up(_LEAST))
     _buffers(j)
     j._made = count  # segments there are: files_room.py
     j._asked = 0  # serial of the head when another one was last asked for

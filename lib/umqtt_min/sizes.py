@@ -71,6 +71,15 @@ def refuse(j):
     raise ValueError("page=%d (chunk= of a FileStore): a multiple of 16, 64 to 256" % j._page)
 
 
+def refuse_segment(j, least):
+    """Raise ValueError for segments without room for the `least` bytes that a message takes."""
+    size = n = j.medium.size
+    while n - size + j._area < least:
+        n *= 2
+    raise ValueError("segment=%d: no message has room behind its header, %d or more is needed"
+                     % (size, n))
+
+
 def _power(n, name, least):
     if n & n - 1 or n < least or n > 65536:
         raise ValueError("%s=%d: bytes, a power of two from %d to 65536" % (name, n, least))

@@ -115,14 +115,14 @@ def snapshot(store, pids):
     """All that an open store shows, as Model.snapshot() has it; pids: incoming ones to ask for.
     Checks on the way that its counts and next() agree with what it holds."""
     messages = []
-    buf = bytearray(2100)
     due = []
     for seq in range(store.low, store.seq):
         n = store.find(seq)
         if n:
             flags, pid, state = store.flags, store.pid, store.state
+            buf = bytearray(n)
             store.read(0, buf, n)
-            messages.append((seq, flags, pid, bytes(buf[:n]), state))
+            messages.append((seq, flags, pid, bytes(buf), state))
             if state != HELD:
                 due.append(seq)
     held = len([m for m in messages if m[4] == HELD])

@@ -10,12 +10,16 @@ import os
 
 import vfs
 from harness import Bench, raises, reason
+from nor import Random
 from store_kit import full
+from store_life import POLICIES, Life, show
 from umqtt_min import DROP_OLDEST, FileStore
 from umqtt_min.errors import STORE_FULL
 from umqtt_min.full import JournalFull
 
 _BLOCK = 4096
+# seed, operations; size, segment, chunk: four segments
+LEAST = ((2, 60, 2048, 512, 112), (6, 60, 4096, 1024, 112), (4, 60, 2048, 512, 64))
 LARGE = bytes(80)
 
 _memory = memoryview(bytearray(40 * _BLOCK))  # once: the disks follow one another
@@ -26,8 +30,13 @@ class Disk:
 
     def __init__(self, blocks):
         self._blocks = blocks
-        vfs.VfsLfs2.mkfs(self)
         self._mounted = False
+        self.format()
+
+    def format(self):
+        """Make it empty."""
+        self.off()
+        vfs.VfsLfs2.mkfs(self)
         self.boot()
 
     def ioctl(self, op, arg):
@@ -214,13 +223,93 @@ def test_the_oldest_is_given_up_where_the_application_says_so():
     on_disk(28, oldest)
 
 
+def life(disk, seed, steps, *sizes):
+    """Of a store in a folder of the disk, which is mounted anew at each boot."""
+
+    def make(**options):
+        return FileStore("/full/mq", *sizes, **options)
+
+    one = Life(seed, make, POLICIES[seed % 3], lambda one, store: disk.boot())
+    one.run(steps)
+    one.store.close()
+    disk.format()
+    return one
+
+
+def test_as_few_segments_as_there_may_be_go_on():
+    def few(disk):
+        show([life(disk, *least) for least in LEAST])
+
+    on_disk(24, few)
+
+
+class Link:
+    """A client of a small journal that publishes, mostly offline, and reboots."""
+
+    def __init__(self, disk, seed):
+        self.disk = disk
+        self.random = Random(seed)
+        self.b = Bench(store=self.boot())
+        self.taken = []
+        self.dropped = 0
+
+    def boot(self):
+        return folder(size=8192, segment=2048, policy=DROP_OLDEST)
+
+    def publish(self):
+        n = len(self.taken)
+        payload = b"%d." % n + bytes((0, 10, 100, 400)[self.random.below(4)])
+        self.b.client.publish("t", payload, qos=1 + self.random.below(2), wait=False)
+        self.taken.append(payload)
+
+    def reboot(self):
+        self.dropped += self.b.client.store.dropped
+        self.disk.boot()
+        self.b.make(store=self.boot(), window=8)
+
+    def online(self):
+        self.b.connect()
+        assert self.b.client.flush(60)  # what is given up later was not under way
+        for _ in range(self.random.below(12)):
+            self.publish()
+            assert self.b.client.flush(60)
+        self.b.client.disconnect()
+
+    def check(self):
+        """All came, in order and once, but those that were dropped."""
+        got = [int(m.payload.split(b".")[0]) for m in self.b.broker.messages]
+        assert sorted(set(got)) == got, got
+        assert self.dropped and len(got) + self.dropped == len(self.taken), (
+            "%d taken, %d arrived, %d dropped" % (len(self.taken), len(got), self.dropped))
+
+
+def test_a_client_with_few_segments_publishes_connects_and_reboots_for_ever():
+    def link(disk):
+        for seed in (1, 5, 7):
+            one = Link(disk, seed)
+            for _ in range(200):
+                one.publish()
+                if not one.random.below(60):
+                    one.reboot()
+                elif not one.random.below(70):
+                    one.online()
+            one.b.connect()
+            assert one.b.client.flush(60)
+            one.reboot()
+            assert one.b.client.inflight == 0
+            one.check()
+            disk.format()
+
+    on_disk(24, link)
+
+
 def test_what_cannot_be_recorded_is_not_taken_for_recorded():
     def no_room(disk):
         # Files that are too long to be inline: littlefs takes a block for each program.
         options = {"size": 8192, "segment": 512, "chunk": 240}
         b = bench(**options)
         store = b.client.store
-        sent = [b"%d" % i + LARGE for i in range(6)]
+        sent = [b"%d" % i + LARGE for i in range(4)]
         for payload in sent:
             b.client.publish("t", payload, qos=1, wait=False)
         disk.fill()
@@ -231,11 +320,11 @@ def test_what_cannot_be_recorded_is_not_taken_for_recorded():
             assert not b.client.connected
             e = raises(OSError, b.client.discard)
             assert e.errno == 28, repr(e)
-        assert b.client.inflight == 6
+        assert b.client.inflight == 4
         e = raises(OSError, store.session, b"another")
         assert e.errno == 28 and store.key != b"another"
         e = raises(OSError, store.done, 1)
-        assert e.errno == 28 and store.live == 6
+        assert e.errno == 28 and store.live == 4
         disk.empty()
         delivered(b, sent)
 
