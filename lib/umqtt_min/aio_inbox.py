@@ -66,17 +66,21 @@ class Inbox:
     def put(self, topic, msg):
         """The core's callback."""
         self._oversize = self._core._n[_OVERSIZE]
-        if len(self._queue) >= self._most * _AHEAD:
-            self._drop()
+        if self._over():  # the last was of QoS 0, for _late() did not see to it
+            self._drop(len(self._queue))
         self._queue.append(Message(topic, msg))
 
-    def _drop(self):
-        # The oldest of QoS 0; without one the next message is one too many until _late().
-        for i, message in enumerate(self._queue):
-            if not message.pid:
+    def _over(self):
+        return len(self._queue) > self._most * _AHEAD
+
+    def _drop(self, n):
+        # The oldest of QoS 0 among the first n; False if there is none.
+        for i in range(n):
+            if not self._queue[i].pid:
                 self._queue.pop(i)
                 self.dropped += 1
-                return
+                return True
+        return False
 
     def take(self, task):
         """The next message as (topic, msg), for `task`."""
@@ -196,10 +200,10 @@ class Inbox:
         return None
 
     def _full(self):
-        # It stays the broker's, if that sends it again.
-        return self._behind or (
-            len(self._queue) > self._most * _AHEAD and self._more and not self._core.clean
-        )
+        # The message put last stays the broker's, if that sends it again.
+        if self._behind or not self._over() or self._drop(len(self._queue) - 1):
+            return self._behind
+        return self._more and not self._core.clean
 
     def _unput(self):
         self._queue.pop()

@@ -175,6 +175,28 @@ def test_another_task_publishes_while_nobody_takes():
     run(test, queue=2)
 
 
+def test_what_finds_no_room_takes_none_from_qos_0():
+    async def test(b):
+        await b.client.connect(False)
+        await b.client.subscribe("t", 1)
+        b.broker.when(PUBLISH, HOLD, 0)
+        waiting = asyncio.create_task(b.client.publish("u", "x", qos=1))
+        burst(b, 9, 1)
+        await eventually(lambda: b.client.counters.received == 8 and not b.net.stream.conn.out)
+        got = await take(b.client, 2)
+        burst(b, 2, 0)
+        burst(b, 5, 1)
+        await eventually(lambda: not b.net.stream.conn.out and not b.client.core._rx.peek())
+        assert b.client.dropped == 0
+        b.broker.behave()
+        b.broker.release()
+        await waiting
+        got += await take(b.client, 14)
+        assert got == numbers(8) + numbers(2) + numbers(9)[8:] + numbers(5)
+
+    run(test, queue=1)
+
+
 def test_a_link_lost_with_messages_that_found_no_room():
     async def test(b):
         await b.client.connect(False)
