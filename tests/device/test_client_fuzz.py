@@ -4,7 +4,7 @@ run of what `make fuzz` does at length.
 Knows: the fuzzer.  Must not know: what it checks (fuzz.py says it).
 """
 # heap: 4M
-# deadline: 120
+# deadline: 240
 
 import fuzz
 from fuzz import Fuzzer
