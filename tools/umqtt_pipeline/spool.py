@@ -72,7 +72,8 @@ def durable(folder, skip_damaged=False):
         if position is None:
             _tell(f"{folder}/durable is missing or damaged, though the spool has been in use: "
                   "start the bridge on this spool, which makes it again from what the segments "
-                  "hold", skip_damaged, "read up to the last whole block")  # fmt: skip
+                  "hold; if it refuses: ingest --skip-damaged, option skipDamaged", skip_damaged,
+                  "read up to the last whole block")  # fmt: skip
             position = _whole_end(folder)
     return position or 0
 
