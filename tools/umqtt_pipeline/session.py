@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .java import java_home
+from .java import for_spark, java_home
 
 # The first two save 60 % of the CPU of a short run. With the first the code cache is 48 MB by
 # default, which is full after some dozen batches, and from then on nothing is compiled any more.
@@ -78,7 +78,7 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None):
                 builder = builder.config(key, value)
         return builder.getOrCreate()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["JAVA_HOME"] = str(for_spark(java_home()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("TZ", "UTC")
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")

@@ -1,0 +1,76 @@
+"""Long work says how far it is; a wish to stop comes to the end that it asks for."""
+
+import logging
+import os
+import re
+import signal
+import threading
+
+import pytest
+from pipeline_kit import QUICK, end, fill, flat, publish, senml, spawn, wait_for
+from pipeline_tables import ingest, numbers
+from umqtt_pipeline import ingest as ingest_module
+from umqtt_pipeline.progress import Watch
+
+LINE = re.compile(r"[0-9:]{8} umqtt\.\w+: ")
+
+
+def test_while_a_job_runs_it_says_how_much_is_done(spark, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    go_on = str(tmp_path / "go on")
+
+    def wait(task):  # in a process of Spark's, which does not know these modules
+        import os
+        import time
+
+        until = time.monotonic() + 120
+        while task and not os.path.exists(go_on) and time.monotonic() < until:
+            time.sleep(0.05)
+
+    job = threading.Thread(target=spark.sparkContext.parallelize([0, 1], 2).foreach, args=(wait,))
+    with Watch(spark, "batch 7", 0.05) as watch:
+        watch.doing("decoding 5 of 9 messages")
+        job.start()
+        try:
+            wait_for(lambda: "batch 7: decoding 5 of 9 messages, 1 of 2 tasks done, " in
+                     caplog.text, 60, "how far it is")  # fmt: skip
+        finally:
+            (tmp_path / "go on").touch()
+            job.join(60)
+    lines = len(caplog.records)
+    assert not watch._thread.is_alive() and lines == len(caplog.records)
+
+
+def test_a_batch_says_beforehand_what_takes_long(spark, tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(ingest_module, "MANY_REST", 2)
+    fill(tmp_path / "spool", [publish(p) for p in (flat(1, x=1), senml(2), flat(3, x=1))])
+    ingest(spark, tmp_path / "spool", tmp_path / "tables")
+    told = [r.getMessage() for r in caplog.records if r.name == "umqtt.ingest"]
+    first = told.index("batch 0: 2 of 3 messages are JSON, or not as the firmware packs")
+    assert told[first + 1].startswith("batch 0: 3 messages: 3 new")
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_its_processes_is_a_clean_end(tmp_path, how):
+    """As `timeout`, a terminal and a service manager send it; and nothing else is on stderr."""
+    folder, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "log"
+    fill(folder, [publish(senml(n)) for n in (1, 2, 3)])
+    process = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.2, *QUICK,
+                    log=log, preexec_fn=os.setsid)  # fmt: skip
+    wait_for(lambda: "batch 0:" in log.read_text(), 120, "a batch")
+    java = int((root / "_state" / "lock").read_text())
+    assert os.getpgid(java) == process.pid
+    os.killpg(process.pid, how)
+    assert process.wait(90) == 0
+    assert numbers(root) == [1, 2, 3]
+    said = log.read_text().splitlines()
+    assert [line for line in said if not LINE.match(line)] == []
+
+
+def test_told_to_stop_before_there_is_a_spool(tmp_path):
+    log = tmp_path / "log"
+    process = spawn("ingest", "--spool", tmp_path / "none", "--tables", tmp_path / "tables",
+                    log=log)  # fmt: skip
+    wait_for(lambda: "waiting for it" in log.read_text(), 60, "the message")
+    assert end(process) == 0

@@ -1,0 +1,43 @@
+"""Who may write the tables of a folder. Must not know what is written."""
+
+import fcntl
+import time
+from pathlib import Path
+
+
+class InUse(Exception):
+    """Another ingest writes these tables."""
+
+
+class Lock:
+    """Keeps a second ingest off the same tables. A killed ingest's JVM may live on for a moment
+    and still write; the next one waits for its end."""
+
+    def __init__(self, tables_root, patience=60):
+        folder = Path(tables_root, "_state")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = open(folder / "lock", "a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InUse(f"{tables_root} is being written by another ingest")
+        self._file.seek(0)
+        self._wait_for(self._file.read().strip(), patience)
+
+    @staticmethod
+    def _wait_for(process, patience):
+        end = time.monotonic() + patience
+        while process.isdigit() and time.monotonic() < end:
+            try:
+                if b"java" not in Path("/proc", process, "cmdline").read_bytes():
+                    return
+            except OSError:
+                return
+            time.sleep(0.1)
+
+    def holds(self, spark):
+        """Write down which JVM works under this lock."""
+        handle = spark.sparkContext._jvm.java.lang.ProcessHandle.current()
+        self._file.truncate(0)
+        self._file.write(str(handle.pid()))
+        self._file.flush()
