@@ -115,8 +115,9 @@ def test_an_identity_counts_whatever_else_is_wrong(payload, low):
     changed(ep=b"short"), changed(ep=Malformed), changed(ep="zz" * 8), changed(sq=0),
     changed(sq=1.5), changed(sq=True), changed(sq=2**60), changed(sq=Malformed),
     b"[7]", array(sq=0), array(sq=5.0), array(sq="05"), array(sq=None), array(ep="zz" * 8),
-    array(ep=None), named(sequence=0), named(sequence=-5), named(sequence="5 "),
-    named(sequence=True), named(sequence=2**70), named(epoch=5), named().replace(b'"', b"'"),
+    array(ep=None), array(ep=1234567890123456), named(sequence=0), named(sequence=-5),
+    named(sequence="5 "), named(sequence=True), named(sequence=2**70), named(epoch=5),
+    named().replace(b'"', b"'"),
     twice(named(), b"sequence", b"8", b"9"), twice(array(), b"sq", b"8", b"9"),
     twice(array(), b"sq", b"8", b"null"),
 ])  # fmt: skip

@@ -101,6 +101,23 @@ def test_json_and_cbor_of_a_pack_are_the_same(rows, seed):  # noqa: F811
     assert 15 < sum(row.reason is None for row in found[::2]) < 48
 
 
+def test_what_should_be_text_and_is_not(rows):  # noqa: F811
+    """A name, a unit and an epoch that are numbers would be text for from_json(): 5 as "5"."""
+    wrong = [*(value for value in WRONG if isinstance(value, (int, float, list, dict)))]
+    made = [[{**base(1), "n": "t", "u": "5", "v": 1}]]
+    made += [[{**made[0][0], key: value}] for key in ("n", "u") for value in wrong]
+    made += [[{**made[0][0], "ep": value}] for value in (*wrong, 1234567890123456)]
+    made += [[{**base(1), "u": 5}, {"n": "5", "v": 1}], [made[0][0], {"n": 5, "v": 2}]]
+    forms = [form for one in made for form in (as_json(one), as_cbor(one, random.Random(1)))]
+    found = silver.decode(rows(*forms)).orderBy("offset").collect()
+    pairs = list(zip(made, found[::2], found[1::2]))
+    assert [(one, a.reason, b.reason) for one, a, b in pairs if told(a) != told(b)] == []
+    good = [n for n, row in enumerate(found[::2]) if row.reason is None]
+    assert good == [0, len(made) - 2] and found[0].measurements[0].unit == "5"
+    units = [a.reason for one, a, _ in pairs if one[0].get("u") != "5" and a.reason]
+    assert set(units) == {"the unit of t is not text"}
+
+
 TWO = [{**base(n), "n": "x", "v": n} for n in (1, 2)]
 
 

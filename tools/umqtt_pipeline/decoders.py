@@ -201,8 +201,12 @@ def _once(pairs):
     return fields
 
 
-# Numbers stay text as they are in the payload, as in silver's from_json.
-_json = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_float=str, strict=False)
+class _Number(str):
+    """A number as it is written in the payload, as silver has it from from_json."""
+
+
+_json = json.JSONDecoder(object_pairs_hook=_once, parse_int=_Number, parse_float=_Number,
+                         strict=False)  # fmt: skip
 
 
 def _first_of_json(payload):
@@ -233,6 +237,8 @@ def _identity_fields(payload):
         if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
             raise Malformed("not an array of SenML records")
         fields = {key: pack[0].get(key) for key in OWN_LABELS}
+        if isinstance(fields["ep"], _Number):  # text only, as in CBOR; flat JSON takes both
+            raise Malformed("ep is not 8 bytes (16 hex digits)")
     if kind != "senml+cbor":
         fields.update((key, _integer(fields[key])) for key in ("sq", "lo"))
     return fields

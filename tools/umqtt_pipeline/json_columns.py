@@ -69,10 +69,25 @@ def _integer(text):
 
 # What Spark would take beyond RFC 8259.
 STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+# from_json() makes text of whatever stands where text should; a variant tells what it was.
 SENML = (
-    "array<struct<bn:string,ep:string,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
-    "n:string,u:string,v:double>>"
+    "array<struct<bn:string,ep:variant,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
+    "n:variant,u:variant,v:double>>"
 )
+
+
+def _is(value, kind):
+    return F.coalesce(F.schema_of_variant(value) == kind, F.lit(False))
+
+
+def _text(value):
+    """The text that a variant is; null for any other value."""
+    return F.when(_is(value, "STRING"), F.try_variant_get(value, "$", "string"))
+
+
+def _given(value):
+    """Whether a variant is there, and not JSON's null."""
+    return value.isNotNull() & ~_is(value, "VOID")
 
 
 def _in_a_value(text, schema, array):
@@ -139,12 +154,15 @@ def senml_json(text):
     pack, given = steps.keep(pack=_alone(found, array=True), given=F.get(raw, 0))
     first = F.get(pack, 0)
     valued = F.try_element_at(given, F.lit("v")).isNotNull()  # a number or not
-    records = F.filter(pack, lambda r, i: (i > 0) | r["n"].isNotNull() | valued)
-    values, foreign, *text_of = steps.keep(
+    records = F.filter(pack, lambda r, i: (i > 0) | _given(r["n"]) | valued)
+    values, foreign, wrong, epoch, *text_of = steps.keep(
         values=F.transform(records, lambda r: F.struct(
-            r["n"].alias("name"), r["u"].alias("unit"), r["v"].alias("value"))),
+            _text(r["n"]).alias("name"), _text(r["u"]).alias("unit"), r["v"].alias("value"))),
         foreign=F.get(F.flatten(F.transform(raw, lambda r: F.coalesce(
             F.map_keys(F.map_filter(r, _not_taken)), F.array().cast("array<string>")))), 0),
+        wrong=F.get(F.transform(F.filter(records, lambda r: _given(r["u"]) & _text(
+            r["u"]).isNull()), lambda r: F.coalesce(_text(r["n"]), F.lit(""))), 0),
+        ep=_text(first["ep"]),
         ms=F.try_element_at(given, F.lit("ms")), lo=F.try_element_at(given, F.lit("lo")),
     )  # fmt: skip
     once = F.forall(raw, lambda r: F.size(F.map_keys(r)) == F.size(
@@ -156,7 +174,7 @@ def senml_json(text):
         F.try_element_at(r, F.lit("bn")) != first["bn"], F.lit(False)))  # fmt: skip
     version = F.exists(raw, lambda r: F.coalesce(F.try_element_at(r, F.lit("bver")) != F.lit(
         str(decoders.SENML_VERSION)), F.lit(False)))  # fmt: skip
-    fields = {name: first[name] for name in decoders.OWN_LABELS}
+    fields = {**{name: first[name] for name in decoders.OWN_LABELS}, "ep": epoch}
     checks = (
         *_utf8(text),
         (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
@@ -167,6 +185,7 @@ def senml_json(text):
          F.concat(F.lit("the field "), foreign, F.lit(" of SenML is not taken"))),
         (~later, decoders.SEVERAL),
         (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
+        (wrong.isNull(), F.concat(F.lit("the unit of "), wrong, F.lit(" is not text"))),
     )  # fmt: skip
     device = F.regexp_replace(first["bn"], "/$", "")
     decoded = _checked(device, fields, dict(zip(("ms", "lo"), text_of)), values, checks,
