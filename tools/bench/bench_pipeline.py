@@ -1,11 +1,12 @@
 """make bench: the pipeline beside a bare receiver, in one run.
 
-    python tools/bench/bench_pipeline.py [--only bridge,silver] [--messages N] [--devices N]
+    python tools/bench/bench_pipeline.py [--only bridge,silver,json] [--messages N] [--devices N]
 
 bridge  messages/s from a broker through `umqtt-pipeline bridge`, beside the barest receiver that
         is durable (pipeline_load.py), by turns; each message 154 bytes at QoS 1
 silver  the same until the rows are in the silver table: broker, sender, bridge and Spark on the
         same cores; Spark has been started and warmed before, and that is not counted
+json    silver with flat JSON, which Spark reads one by one, beside the SenML CBOR of the firmware
 
 Prints a table with the ratios, median and range of the rounds. Exit status 0 whatever the times
 are, 1 when a message is missing.
@@ -169,17 +170,17 @@ def bridged(messages, devices):
         return messages / (ended - result(sender)["begun"]), used / messages * 1e6
 
 
-def to_silver(messages, devices, rows):
+def to_silver(messages, devices, rows, *form):
     """(messages/s, CPU us a message of bridge and Spark) from the broker to the silver table."""
     with Site() as site:
         bridge = site.bridge()
         ingest = site.start([*PROGRAM, "ingest", "--spool", site.spool, "--tables", site.tables,
                     "--interval", 0.1, "--max-rows", rows], "ingest.log")  # fmt: skip
         for part in range(2):
-            result(site.send(part * WARM // 2, WARM // 2, devices))
+            result(site.send(part * WARM // 2, WARM // 2, devices, *form))
             wait(lambda wanted=(part + 1) * WARM // 2: silver_rows(site) == wanted, "the warm-up")
         before = {pid: cpu(pid) for pid in (bridge.pid, *below(ingest.pid))}
-        sent = result(site.send(WARM, messages, devices))
+        sent = result(site.send(WARM, messages, devices, *form))
         wait(lambda: silver_rows(site) == WARM + messages, "the last row in silver")
         ended = time.monotonic()
         used = sum(cpu(pid) - before.get(pid, 0) for pid in (bridge.pid, *below(ingest.pid)))
@@ -224,8 +225,23 @@ def compare(messages, devices, rounds, silver, rows):
           ("", "messages/s", "CPU us", "ratio"), lines)  # fmt: skip
 
 
+def compare_forms(messages, devices, rounds, rows):
+    """Broker to silver with SenML CBOR and with flat JSON by turns; prints the ratio."""
+    turns = [(to_silver(messages, devices, rows), to_silver(messages, devices, rows, "json"))
+             for _ in range(rounds)]  # fmt: skip
+    ratios = sorted(json_[0] / cbor[0] for cbor, json_ in turns)
+    lines = []
+    for name, *found in zip(("SenML CBOR", "flat JSON"), *turns):
+        rate, used = (statistics.median(values) for values in zip(*found))
+        lines.append((name, rate, used, ""))
+    told = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}, aim 0.33)"
+    lines[1] = (*lines[1][:3], told)
+    table(f"broker to silver, {messages:,} messages of {devices:,} devices, {rounds} rounds",
+          ("", "messages/s", "CPU us", "ratio"), lines)  # fmt: skip
+
+
 @click.command()
-@click.option("--only", default="bridge,silver", help="of bridge, silver")
+@click.option("--only", default="bridge,silver,json", help="of bridge, silver, json")
 @click.option("--messages", type=click.IntRange(1000), default=300_000)
 @click.option("--devices", type=click.IntRange(1, 9_999_999), default=1000)
 @click.option("--rounds", type=click.IntRange(1), default=3)
@@ -233,10 +249,13 @@ def compare(messages, devices, rounds, silver, rows):
 def main(only, messages, devices, rounds, max_rows):
     """The pipeline beside a bare receiver."""
     chosen = set(only.split(","))
-    if chosen - {"bridge", "silver"}:
-        raise click.BadParameter("one or more of bridge, silver", param_hint="--only")
+    if chosen - {"bridge", "silver", "json"}:
+        raise click.BadParameter("one or more of bridge, silver, json", param_hint="--only")
     try:
-        compare(messages, devices, rounds, "silver" in chosen, max_rows)
+        if chosen - {"json"}:
+            compare(messages, devices, rounds, "silver" in chosen, max_rows)
+        if "json" in chosen:
+            compare_forms(messages // 3, devices, rounds, max_rows)
     except Missing as error:
         raise click.ClickException(f"did not arrive: {error}")
 

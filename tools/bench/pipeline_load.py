@@ -1,10 +1,11 @@
 """The load of the pipeline's benchmark: a fleet in one process, and the barest durable receiver.
 
-    python tools/bench/pipeline_load.py send PORT FIRST COUNT DEVICES [FOLDER]
+    python tools/bench/pipeline_load.py send PORT FIRST COUNT DEVICES [FOLDER|json]
     python tools/bench/pipeline_load.py bare PORT COUNT FILE
 
 `send` publishes readings FIRST..FIRST+COUNT-1 of DEVICES devices at QoS 1, as the firmware packs
-them (SenML CBOR); with FOLDER, a spool, it keeps no more than AHEAD bytes ahead of it. `bare`
+them (SenML CBOR), or as flat JSON; with FOLDER, a spool, it keeps no more than AHEAD bytes ahead
+of it. `bare`
 receives COUNT messages: raw frames into one file, one fsync a read, one write of
 acknowledgements. Each prints a JSON line.
 
@@ -83,6 +84,43 @@ class Packets:
         return rows.tobytes()
 
 
+class JsonPackets:
+    """The same as flat JSON. Numbers have seven digits in each of them: sequence and uptime count
+    from a million, since JSON has no leading zeros."""
+
+    FROM = 1_000_000
+
+    def __init__(self, devices):
+        self.devices = devices
+        name, number = b"d0000000", b"%d" % self.FROM
+        topic = b"fleet/g/" + name + b"/telemetry"
+        payload = (b'{"device":"' + name + b'","epoch":"' + b"0" * 16 + b'","sequence":' + number +
+                   b',"boot":1,"up":' + number + b',"ms":100,"low":' + number +
+                   b',"temperature":20.5,"humidity":50}')  # fmt: skip
+        body = struct.pack(">H", len(topic)) + topic + b"\x00\x00" + payload
+        packet = bytes([0x32, len(body) & 127 | 128, len(body) >> 7]) + body
+        self.template, self.size = np.frombuffer(packet, np.uint8), len(packet)
+        at = packet.index(payload)
+        self.id_at = at - 2
+        self.names = [packet.index(name) + 1, at + payload.index(name) + 1]
+        self.names.append(at + payload.index(b'"epoch":"') + 9 + 9)
+        self.numbers = [at + payload.index(mark) + len(mark)
+                        for mark in (b'"sequence":', b'"up":', b'"low":')]  # fmt: skip
+
+    def make(self, first, count, packet_id):
+        """Bytes of `count` packets from reading `first`, packet ids from packet_id."""
+        rows = np.tile(self.template, (count, 1))
+        k = np.arange(first, first + count)
+        device, sequence = k % self.devices, k // self.devices + 1 + self.FROM
+        ids = ((packet_id - 1 + np.arange(count)) % 65_535 + 1).astype(">u2")
+        rows[:, self.id_at : self.id_at + 2] = ids.view(np.uint8).reshape(count, 2)
+        values = [device] * 3 + [sequence, sequence, np.maximum(sequence - 50, self.FROM + 1)]
+        for at, value in zip(self.names + self.numbers, values):
+            digits = value[:, None] // 10 ** np.arange(6, -1, -1) % 10 + 48
+            rows[:, at : at + 7] = digits.astype(np.uint8)
+        return rows.tobytes()
+
+
 def spooled(folder):
     """Bytes that a spool holds durably (umqtt_pipeline/spool.py has the format)."""
     try:
@@ -92,9 +130,9 @@ def spooled(folder):
         return 0
 
 
-def send(port, first, count, devices, folder=None):
+def send(port, first, count, devices, folder=None, made_by=Packets):
     """Publish; returns when the broker has acknowledged everything."""
-    packets = Packets(devices)
+    packets = made_by(devices)
     sock = login(port, b"fleet")
     sock.setblocking(False)
     poll = select.poll()
@@ -160,7 +198,8 @@ def bare(port, count, path):
 def main(what, *arguments):
     if what == "send":
         *numbers, folder = (*arguments, None) if len(arguments) == 4 else arguments
-        begun = send(*map(int, numbers), folder)
+        made_by, folder = (JsonPackets, None) if folder == "json" else (Packets, folder)
+        begun = send(*map(int, numbers), folder, made_by)
         report = {"begun": begun, "ended": time.monotonic()}
     else:
         first, last = bare(int(arguments[0]), int(arguments[1]), arguments[2])
