@@ -16,6 +16,7 @@ _EIO = const(5)
 _PUT = const(0x40)  # as in replay.py
 _MARK = const(0x2A)
 _LONG = const(7)
+_TAIL = const(8)
 _SHORT = const(9)
 _SETTLED = const(13)
 _BLANK = const(255)
@@ -30,12 +31,17 @@ def settle(m, seg):
     # As many segments are to be free as there should be. Where each mount takes a new one it is
     # one more.
     j = m.j
+    tail = j._tail
     j._short = j._free() <= j.medium.spare
     for _ in range(2 * j._made):
         if j._short:
             j._tidy()
         if j._free() >= j.medium.spare + j.medium.once or not j._open_next():
             break
+    # A segment that may be given up must not be the only one that knows this boot.
+    if seg >= 0 and tail == j._tail and (m._redundant or m._seg != j._head):
+        if not j.medium.once:
+            j._note(_TAIL, tail)
 
 
 def _give_up(m):
