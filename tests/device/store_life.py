@@ -110,6 +110,7 @@ class Life:
 
     def reboot(self):
         """After some mounts that were cut: what is there is what was there."""
+        boot = self.store.boot
         self.store.close()
         for _ in range((0, 0, 1, 1, 3, 8)[self._below(6)] if self._cut else 0):
             self._cut(self, self._make(policy=self.policy, inbound=8))
@@ -119,6 +120,7 @@ class Life:
         except OSError as e:
             raise AssertionError("%s: mount %d: %r" % (self.where, self.rebooted, e))
         self.rebooted += 1
+        assert self.store.boot > boot, "%s: boot number %d again" % (self.where, self.store.boot)
         assert jm.snapshot(self.store, jm.PIDS) == self.model.snapshot(), self.where
 
 
