@@ -345,7 +345,7 @@ def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
     size, segment, chunk, small: see FileMedium. options: see Journal.
     """
     try:  # a bit is left where one is negative or too large
-        odd = not "" < folder or (size | segment | chunk) >> 30
+        odd = not "" < folder or (size | segment | chunk | 240 - chunk) >> 30
     except TypeError:
         odd = True
     if odd:

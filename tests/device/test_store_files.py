@@ -99,3 +99,12 @@ def test_plain_files_are_synced_one_by_one():
     finally:
         os.fsync = fsync
     assert umqtt_min.files.os is os
+
+
+def test_small_files_are_no_longer_than_240_bytes():
+    FileStore(fresh("longest"), chunk=240, small=True)
+    try:
+        FileStore(fresh("longer"), chunk=256, small=True)
+        raise AssertionError("256 is taken")
+    except ValueError as e:
+        assert "chunk=256" in str(e) and "240" in str(e), str(e)
