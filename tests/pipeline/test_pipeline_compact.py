@@ -137,10 +137,19 @@ def _spark_reader(spark):
 GONE = (FileNotFoundError, duckdb.IOException, PySparkException, Py4JError)
 
 
+def _chain(error):
+    """What a reader's error says, with the causes that Java keeps to itself."""
+    said, cause = str(error), getattr(error, "_origin", None)
+    while cause is not None:
+        said += f"\n{cause.toString()}"
+        cause = cause.getCause()
+    return said
+
+
 def _gone(error):
     """Whether a reader's error is that a file which it had listed is not there any more."""
-    gone = ("No such file", "FILE_NOT_EXIST", "does not exist")
-    return any(words in str(error) for words in gone)
+    gone = ("No such file", "NoSuchFile", "FILE_NOT_EXIST", "does not exist")
+    return any(words in _chain(error) for words in gone)
 
 
 def test_every_reader_at_every_instant(spark, copy):
@@ -157,7 +166,7 @@ def test_every_reader_at_every_instant(spark, copy):
                 found = sorted(readers[name](str(copy / "bronze")))
             except GONE as error:
                 if not _gone(error):
-                    wrong.append((name, str(error)[:300]))
+                    wrong.append((name, _chain(error)))
                 continue
             reads[name] += 1
             if found != expected:
