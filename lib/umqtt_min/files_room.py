@@ -3,7 +3,7 @@ as long as the file system keeps a reserve.
 
 Knows: how many segments a journal needs, the files of a segment, what a full journal is.
 Must not know: records.
-Loaded for a mount, and when messages fill the segments that there are; given back after it.
+Loaded twice for a mount, and when messages fill the segments that there are; given back after it.
 
 A journal with some of its segments made is a smaller journal: where it is full acknowledgements
 still find room, for nothing that is written into a segment that is made needs more of the file
@@ -20,6 +20,27 @@ _ENOSPC = const(28)
 _FREE = const(2)  # segments that a mount likes to find free: see settle.py
 
 
+def look(medium):
+    """Before a mount, and anything is written: raise ValueError where the folder holds a journal
+    that would not be found, or not all of it."""
+    count = medium.count
+    while _there(medium.name(count, 0)):
+        count += 1
+    other = medium.folder + ("/000.log" if hasattr(medium, "chunk") else "/0.0")
+    if count > medium.count or not medium.made and _there(other):
+        from .sizes import refuse_journal
+
+        refuse_journal(medium, count)
+
+
+def _there(name):
+    try:
+        os.stat(name)
+        return True
+    except OSError:
+        return False
+
+
 def begin(j):
     """At a mount: make the segments that no journal can do without, and what it had better have.
 
@@ -29,10 +50,14 @@ def begin(j):
     for seg in range(medium.made, medium.count):
         j._serials[seg] = _BAD  # neither free nor in the log
     least = 3 + medium.spare
-    if medium.made < least and (_missing(medium, least - medium.made) or not _up_to(j, least)):
+    made = medium.made
+    if made < least and (_missing(medium, least - made) or not _up_to(j, least)):
         from .sizes import refuse_room
 
-        refuse_room(medium, least - medium.made)
+        while medium.made > made:
+            medium.made -= 1
+            _remove(medium, medium.made)
+        refuse_room(medium, least - made)
     _limit(j)
     while j._free() < _FREE and medium.made < medium.count and not _missing(medium, 1):
         if not _add(j):
@@ -61,28 +86,35 @@ def _up_to(j, count):
 def _add(j):
     medium = j.medium
     seg = medium.made
-    chunk = getattr(medium, "chunk", medium.size)
-    files = (medium.size + chunk - 1) // chunk
     try:
-        if chunk == medium.size:
-            medium.erase(seg)
-        else:
-            for number in range(files - 1, -1, -1):  # the first file, made last, says it is whole
+        if hasattr(medium, "chunk"):
+            for number in range(_last(medium), -1, -1):  # the first, made last, says it is whole
                 medium.blank(seg, number)
+        else:
+            medium.erase(seg)
     except OSError as e:
         if e.errno != _ENOSPC:
             raise
-        medium.close()
-        for number in range(files):
-            try:
-                os.remove(medium.name(seg, number))
-            except OSError:
-                pass  # it was not made
+        _remove(medium, seg)
         return False
     medium.made = seg + 1
     j._serials[seg] = 0
     _limit(j)
     return True
+
+
+def _last(medium):
+    """Number of a segment's last file."""
+    return (medium.size - 1) // getattr(medium, "chunk", medium.size)
+
+
+def _remove(medium, seg):
+    medium.close()
+    for number in range(_last(medium) + 1):
+        try:
+            os.remove(medium.name(seg, number))
+        except OSError:
+            pass  # it was not made
 
 
 def _limit(j):

@@ -78,7 +78,7 @@ class Journal(Log):
         is on the medium; what could not be read is in `skipped` (bytes). Again: nothing.
 
         Raises OSError EIO if no segment can be erased and programmed, ENOSPC if the file system
-        has no room for a journal.
+        has no room for a journal, ValueError for files of more segments or of another layout.
         """
         if self._head < 0:
             __import__("umqtt_min.scan", None, None, ("mount",)).mount(self)

@@ -43,6 +43,8 @@ def mount(j):
 def _mount(j):
     if hasattr(j.medium, "open"):
         j.medium.open()
+    if hasattr(j.medium, "made"):
+        _part("files_room", "look", j.medium)
     _part("setup", "clear", j)
     if j.hold or j._born or j._policy == _LATEST:
         from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)

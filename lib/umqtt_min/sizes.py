@@ -51,9 +51,22 @@ def refuse_folder(folder, size, segment, chunk):
     whole("chunk", chunk, 0, 240)
 
 
+def refuse_journal(medium, count):
+    """Raise ValueError for a folder that holds a journal of `count` segments, which are more than
+    are asked for, or of the other layout."""
+    if count == medium.count:
+        small = hasattr(medium, "chunk")
+        raise ValueError("small=%s: the journal in %s was made with small=%s; open it with that,"
+                         " or give another folder" % (small, medium.folder, not small))
+    raise ValueError("size: the journal in %s has %d segments, here are %d of %d bytes; open it"
+                     " with size=%d or more and the segment= it was made with, or remove its files"
+                     % (medium.folder, count, medium.count, medium.size, count * medium.size))
+
+
 def refuse_room(medium, segments):
     """Raise OSError ENOSPC for a file system without room for that many segments."""
     free, needed, block = medium.room(segments)
+    needed = max(needed, free + 1)  # small blocks: files took more than was reckoned
     raise OSError(_ENOSPC, "%s: %d bytes are free, the journal needs %d to begin: remove other"
                   " files, or give a smaller segment= (now %d)"
                   % (medium.folder, free * block, needed * block, medium.size))

@@ -8,7 +8,9 @@ import os
 import sys
 
 import journal_model as jm
+from harness import raises
 from nor import Random
+from store_kit import body
 from umqtt_min.files import PlainFiles, SmallFiles, littlefs
 from umqtt_min.store import FileStore
 
@@ -108,3 +110,68 @@ def test_small_files_are_no_longer_than_240_bytes():
         raise AssertionError("256 is taken")
     except ValueError as e:
         assert "chunk=256" in str(e) and "240" in str(e), str(e)
+
+
+def stored(folder, count, **options):
+    """So many messages in a journal; what is in its files then."""
+    store = FileStore(folder, **options)
+    store.open()
+    for i in range(count):
+        store.put(i + 1, 2, b"t", b"%d" % i + bytes(40))
+    store.close()
+    return contents(folder)
+
+
+def contents(folder):
+    """Each file and its bytes."""
+    files = {}
+    for name in os.listdir(folder):
+        with open(folder + "/" + name, "rb") as file:
+            files[name] = file.read()
+    return files
+
+
+def refused(folder, words, **options):
+    """Opening says these words, and changes nothing."""
+    before = contents(folder)
+    store = FileStore(folder, **options)
+    for _ in range(2):
+        text = str(raises(ValueError, store.open))
+        for word in words:
+            assert word in text, text
+    assert contents(folder) == before
+
+
+def all_there(folder, count, **options):
+    """The messages that stored() put, in order, and nothing dropped."""
+    store = FileStore(folder, **options)
+    store.open()
+    assert (store.live, store.dropped, store.skipped) == (count, 0, 0)
+    for i in range(count):
+        assert body(store, i + 1).endswith(b"%d" % i + bytes(40))
+    store.close()
+
+
+def test_a_journal_of_more_segments_than_size_has_is_refused_and_keeps_all():
+    for name, small, size in (("larger", False, 16384), ("larger-small", True, 8192)):
+        folder = fresh(name)
+        made = stored(folder, 200, small=small)
+        segments = {name.split(".")[0] for name in made}
+        large = len(segments) * size // 4
+        assert large > size
+        refused(folder, (folder, "size=%d or more" % large), size=size, small=small)
+        all_there(folder, 200, size=large, small=small)
+
+
+def test_a_journal_that_never_had_more_segments_is_opened_with_a_smaller_size():
+    folder = fresh("grown-little")
+    stored(folder, 20, size=65536)
+    all_there(folder, 20, size=16384)
+
+
+def test_a_journal_of_the_other_layout_is_refused_and_keeps_all():
+    for small in (False, True):
+        folder = fresh("layout-%d" % small)
+        stored(folder, 20, size=16384, small=small)
+        refused(folder, (folder, "small=%s;" % small), size=16384, small=not small)
+        all_there(folder, 20, size=16384, small=small)
