@@ -53,7 +53,7 @@ class Journal(Log):
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
     window: most numbers from the oldest live message to the newest, 1 to 65535; 3 bytes of
         RAM each, 5 where the medium is larger than 64 KiB. 0 for one per 96 bytes of the
-        medium, 1024 at most.
+        medium, 1024 at most. A mount takes more for a journal that holds more.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that are remembered over a
         reboot, 1 to 64; what a broker keeps open beyond that is remembered until then.
     page: bytes that one program never crosses, so that a torn one spoils no more; a multiple of

@@ -272,7 +272,10 @@ def _apply_put(j, place):
     i = j._window(place)
     kind = j._back[i] & 0x1F
     seq = get4(j._back, i + 3)
-    if seq <= 0 or seq < j.seq - j._span:
+    if seq <= 0:
+        return
+    if seq < j.seq - j._span:
+        _miss(j, seq)
         return
     _raise_seq(j, seq + 1)
     if j._states[seq % j._span]:
@@ -292,14 +295,18 @@ def _apply_put(j, place):
 
 
 def _raise_seq(j, seq):
-    """Numbers below seq were given. What the window has no room for, because it was larger when
-    it was stored, is dropped."""
+    """Numbers below seq were given."""
     while j.low <= seq - 1 - j._span and j.live:
+        _miss(j, j.low)
         j._set(j.low, 0)
-        j.dropped += 1
     j.seq = max(j.seq, seq)
     if not j.live:
         j.low = j._first = j.seq
+
+
+def _miss(j, seq):
+    """The index has no room for a message, for window= was larger when it was stored."""
+    j._missed = min(j._missed or seq, seq)
 
 
 def _apply_short(j, kind, value):

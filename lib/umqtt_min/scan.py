@@ -45,20 +45,34 @@ def _mount(j):
         j.medium.open()
     if hasattr(j.medium, "made"):
         _part("files_room", "look", j.medium)
+    span = j._span
+    skipped = j.skipped
     _part("setup", "clear", j)
     if j.hold or j._born or j._policy == _LATEST:
         from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
+    m, seg = _read(j)
+    while j._missed:  # window= was larger: once more, with room for all
+        m = None
+        j.skipped = skipped
+        _part("setup", "widen", j)
+        m, seg = _read(j)
+    if hasattr(j.medium, "made"):
+        _part("files_room", "begin", j)
+    _part("settle", "settle", m, seg)
+    if j._span > span:
+        _part("setup", "narrow", j, span)
+    if j._born:
+        for i in range(j._span):
+            j._born[i] = j._clock()
+
+
+def _read(j):
     m = Scan(j)
     m.scan()
     seg = j._oldest(0) if max(j._serials) else -1
     if seg >= 0:
         _part("replay", "replay", m, seg)
-    if hasattr(j.medium, "made"):
-        _part("files_room", "begin", j)
-    _part("settle", "settle", m, seg)
-    if j._born:
-        for i in range(j._span):
-            j._born[i] = j._clock()
+    return m, seg
 
 
 def _part(module, function, *args):

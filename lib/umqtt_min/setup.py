@@ -103,11 +103,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     _buffers(j)
     j._made = count  # segments there are: files_room.py
     j._asked = 0  # serial of the head when another one was last asked for
-    j._span = window or min(1024, max(32, size * count // 96))
-    # Of each record: two bytes are enough for a region of 64 KiB.
-    j._places = array("I" if size * count > 65536 else "H", range(j._span))  # from no list
-    j._states = bytearray(j._span)
-    j._born = array("I", bytes(4 * j._span)) if max_age else None
+    _index(j, window or min(1024, max(32, size * count // 96)), max_age)
     j._inbound = bytearray(2 * inbound)
     j._serials = array("I", bytes(4 * count))  # 0: not in the log
     j._loads = array("I", bytes(4 * count))  # bytes of live messages in each segment
@@ -115,6 +111,36 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     j.programs = j.programmed = j.erases = 0  # operations, bytes, segments
     j.boot = j.dropped = j.skipped = 0
     clear(j)
+
+
+def _index(j, span, aged):
+    # Of each record: two bytes are enough for a region of 64 KiB.
+    large = j.medium.size * j.medium.count > 65536
+    places = array("I" if large else "H", range(span))  # from no list
+    states = bytearray(span)
+    j._born = array("I", bytes(4 * span)) if aged else None
+    # At once: where there is no memory for all, open() may be called again.
+    j._places = places
+    j._states = states
+    j._span = span
+
+
+def widen(j):
+    """A replay has missed messages: make room for the numbers from the oldest of them on, and
+    know nothing again."""
+    _index(j, j.seq - j._missed, j._born)
+    clear(j)
+
+
+def narrow(j, span):
+    """After a mount that made more room: keep as much as what is live needs, span at least."""
+    places = j._places
+    states = j._states
+    old = j._span
+    _index(j, max(span, j.seq - j.low), j._born)
+    for seq in range(j.low, j.seq):
+        j._places[seq % j._span] = places[seq % old]
+        j._states[seq % j._span] = states[seq % old]
 
 
 def _buffers(j):
@@ -134,6 +160,7 @@ def clear(j):
     j.seq = j.low = j._first = 1
     j.last_pid = j.sent = j.live = j.held = j.confirmed = 0
     j.pid = j.flags = j.state = 0
+    j._missed = 0  # the oldest message that a replay found no room for in the index
     j._count = 0  # incoming identifiers
     j._used = 0  # bytes of live records, as they fill segments
     j._capacity = j._most

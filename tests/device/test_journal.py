@@ -202,13 +202,50 @@ def test_the_window_limits_how_far_numbers_reach():
     assert full(store, b"") == 1
 
 
-def test_what_a_smaller_window_cannot_hold_is_dropped_and_counted():
+def smaller_window(flash, numbers, **options):
+    """Mounted with window=16 these numbers are there, with their bytes, and take no new one while
+    they are too many; when they are done it is a window of 16 again."""
+    for _ in range(2):
+        store = flash_store(flash, window=16, **options)
+        assert jm.walk(store) == numbers and store.live == len(numbers)
+        assert (store.dropped, store.skipped) == (0, 0)
+        for seq in numbers:
+            assert body(store, seq).endswith(b"%d" % seq)
+    assert full(store) == 0
+    for seq in numbers:
+        store.done(seq)
+    store = flash_store(flash, window=16, **options)
+    assert (store.live, store.dropped) == (0, 0) and full(store) == 16
+
+
+def test_what_a_larger_window_took_is_kept_in_a_smaller_one():
+    flash = NOR(8, 1024)
+    store = flash_store(flash, window=64)
+    for i in range(1, 41):
+        store.put(i, 2, b"t", b"%d" % i)
+    smaller_window(flash, list(range(1, 41)))
+
+
+def test_what_was_moved_is_kept_in_a_smaller_window():
+    flash = NOR(8, 1024)
+    store = flash_store(flash, window=1000, max_age=9, clock=lambda: 1)
+    for i in range(1, 601):
+        store.put(i, 2, b"t", b"%d" % i)
+        if i % 40:
+            store.done(i)
+    assert store.erases > 12, "nothing was reclaimed"
+    smaller_window(flash, list(range(40, 601, 40)), max_age=9, clock=lambda: 1)
+
+
+def test_what_is_done_takes_no_room_in_a_smaller_window():
     flash = NOR(8, 1024)
     store = flash_store(flash, window=64)
     for i in range(40):
         store.put(i + 1, 2, b"t", b"")
+    for i in range(40):
+        store.done(i + 1)
     store = flash_store(flash, window=16)
-    assert (store.low, store.live, store.dropped) == (25, 16, 24)
+    assert (store.live, store.dropped) == (0, 0) and full(store) == 16
 
 
 def test_bad_arguments_are_refused_with_reasons():
