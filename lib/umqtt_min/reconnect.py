@@ -9,7 +9,7 @@ from time import ticks_add, ticks_diff, ticks_ms
 
 from micropython import const
 
-from .errors import BUSY, ENOTCONN, MQTTException
+from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException
 
 _MOST = const(16777)  # seconds; three random bytes are milliseconds up to there
 
@@ -57,8 +57,9 @@ class Reconnect:
 
         Returns True while connected and subscribed. Errors of network and broker are
         kept in `error` and make another attempt; what the application's callback
-        raises passes on (but an OSError, which looks like the network's). Blocks
-        `attempt` seconds at most to connect, and as long to subscribe if that is due.
+        raises passes on (but an OSError, which looks like the network's, and what its
+        publish() says of the connection). Blocks `attempt` seconds at most to connect,
+        and as long to subscribe if that is due.
         """
         try:
             if self._ready and self.client.connected:
@@ -77,6 +78,8 @@ class Reconnect:
             if e.reason == BUSY:
                 raise
             self._ended(e)
+            if e.reason == STORE_FULL:  # of a publish() in the callback
+                raise
         except BaseException as e:
             if not self._ready:  # no memory to connect: with a pause, too
                 self._ended(e)

@@ -8,6 +8,8 @@ import time
 from harness import Bench, raises
 from strict_broker import CLOSE, DROP
 from strict_wire import CONNECT, SUBSCRIBE
+from umqtt_min import MQTTException, RAMStore
+from umqtt_min.errors import STORE_FULL
 from umqtt_min.reconnect import Reconnect
 
 
@@ -174,3 +176,31 @@ def test_what_the_callback_raises_passes_on():
         time.sleep_ms(10)
         b.link.step()
     assert b.client.connected
+
+
+def test_an_answer_that_finds_no_room_in_the_store_passes_on():
+    b = Bench(store=RAMStore(256))
+    b.link = Reconnect(b.client, [(b"t", 1)], first=1, most=1)
+    b.link.step()
+    b.client.disconnect()
+    b.broker.publish(b"t", b"x", 1)  # waits, and comes before what acknowledges ours
+
+    def answer(topic=b"", msg=b""):
+        b.client.publish(b"answer", bytes(40), qos=1, wait=False)
+
+    while True:
+        try:
+            answer()
+        except MQTTException:
+            break
+    b.client.set_callback(answer)
+    seen = 0
+    for _ in range(300):
+        try:
+            b.link.step()
+        except MQTTException as e:
+            assert e.reason == STORE_FULL and b.link.error is e
+            assert not b.client.connected
+            seen += 1
+        time.sleep_ms(10)
+    assert 1 < seen < 30, seen  # with the pauses of other failures
