@@ -1,0 +1,76 @@
+"""FileStore with one file a segment: on the host's file system, and on FAT and littlefs in RAM.
+
+Knows: FileStore, MicroPython's file systems.  Must not know: the bytes of a record.
+"""
+# heap: 4M
+
+import os
+import sys
+
+from store_kit import body
+from umqtt_min.store import FileStore
+
+MICROPYTHON = sys.implementation.name == "micropython"
+_BLOCK = 512
+
+
+class Disk:
+    """A block device in RAM, of 64 KiB."""
+
+    def __init__(self):
+        self._memory = bytearray(128 * _BLOCK)
+
+    def ioctl(self, op, arg):
+        return 128 if op == 4 else _BLOCK if op == 5 else 0
+
+    def readblocks(self, n, buf, off=0):
+        off += n * _BLOCK
+        buf[:] = memoryview(self._memory)[off : off + len(buf)]
+
+    def writeblocks(self, n, buf, off=0):
+        off += n * _BLOCK
+        self._memory[off : off + len(buf)] = buf
+
+
+def everywhere(test):
+    """The test with a folder that is not there yet, of each file system that there is."""
+    test(os.getcwd() + "/" + test.__name__)
+    if MICROPYTHON:
+        import vfs
+
+        for kind in (vfs.VfsFat, vfs.VfsLfs2):
+            disk = Disk()
+            kind.mkfs(disk)
+            vfs.mount(kind(disk), "/plain")
+            try:
+                test("/plain/q")
+            finally:
+                vfs.umount("/plain")
+
+
+def opened(folder):
+    store = FileStore(folder, size=2048, segment=512, small=False)
+    store.open()
+    return store
+
+
+def last_record_crosses_a_page(folder):
+    """The last message begins in the first of two pages and ends in the other: so there is no
+    page left to settle in, and a mount writes it once more where it is."""
+    for n in range(130, 190, 12):
+        place = "%s%d" % (folder, n)
+        sent = [bytes(n), b"last" * 10]
+        store = opened(place)
+        for i in range(2):
+            store.put(i + 1, 2, b"t", sent[i])
+        store.close()
+        for boot in range(2, 5):
+            store = opened(place)
+            assert (store.live, store.boot) == (2, boot), (place, store.live, store.boot)
+            for i in range(2):
+                assert body(store, i + 1).endswith(sent[i]), (place, boot, i)
+            store.close()
+
+
+def test_a_message_across_two_pages_survives_reboots():
+    everywhere(last_record_crosses_a_page)
