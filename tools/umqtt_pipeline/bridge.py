@@ -23,7 +23,6 @@ from .faults import Faults, Refused
 from .marks import Marks
 from .peers import Peers
 from .reserve import Reserve
-from .spool import SpoolError
 from .spool_writer import SpoolFull, SpoolWriter
 
 __all__ = ["Bridge", "Refused", "Settings"]
@@ -86,8 +85,8 @@ class Bridge:
         return opened
 
     def _restore_marks(self, spool):
-        """Marks as of the snapshot, and on from there through what the spool still holds. Nothing
-        is changed yet: the marks may know of more than the spool does."""
+        """Marks as of the snapshot, and on from there through what the spool still holds, which
+        may be damaged: nothing is changed yet."""
         path = spool.folder / "marks"
         self.marks, self.peers = Marks(), Peers(self.settings.peers, f"bridge-{spool.id}")
         start = 0
@@ -100,9 +99,6 @@ class Bridge:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
             self.marks = Marks()
-        if start > spool.position:
-            raise SpoolError(f"{path} is of position {start}, but the spool is whole up to "
-                             f"{spool.position} only: {spooling.GONE}")  # fmt: skip
         self._snapshot_at = start
         count = 0
         for block, body in spooling.walk(spool.folder, start, spool.position):

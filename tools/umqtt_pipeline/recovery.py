@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import consumers
+from . import consumers, proofs
 from .segment import SegmentReader
 from .spool import begin, covering
 from .spool_files import (
@@ -55,11 +55,9 @@ def plan(folder):
     found = Plan(listed=segments(folder))
     _identify(folder, found)
     mark = _mark(folder, found)
-    proofs = {f"reader {name!r} has had": position
-              for name, position in consumers.reached(folder, found.id).items()}  # fmt: skip
-    proofs["`durable` says"] = mark or 0
-    who = max(proofs, key=proofs.get)
-    promised = proofs[who]
+    said = {**proofs.proven(folder, found.id), "`durable` says": mark or 0}
+    who = max(said, key=said.get)
+    promised = said[who]
     found.deleted = Deleted(found.id, begin(folder, found.listed))
     _continuous(folder, found, promised)
     if found.listed:

@@ -37,7 +37,7 @@ one segment, `recovery.py` finds out where a writer may go on.
 import bisect
 import zlib
 
-from . import consumers
+from . import consumers, proofs
 from .segment import BLOCK, SegmentReader
 from .spool_files import (
     DURABLE,
@@ -121,16 +121,32 @@ def extent(folder, skip_damaged=False):
     Raises SpoolError when one of the two is not known.
     """
     listed = segments(folder)
+    proven = proofs.proven(folder)  # before `durable`, with which a bridge that runs goes on
     end = durable(folder, skip_damaged)
     if listed and end and end < listed[0].base:
         _tell(f"{folder}/durable says {end}, but the spool begins at {listed[0].base}: start the "
               "bridge on this spool, which makes it again", skip_damaged,
               "read up to the last whole block")  # fmt: skip
         end = _whole_end(folder)
+    who = max(proven, key=proven.get, default=None)
+    if who is not None and proven[who] > end:
+        end = _behind(folder, end, who, proven[who], skip_damaged)
     for path, size in set_aside(folder):
         tell_once(f"{path}: {size} bytes that may have been acknowledged are kept here, and not "
                   "read: they were no whole block when `durable` was lost")  # fmt: skip
     return begin(folder, listed), end
+
+
+def _behind(folder, end, who, position, skip):
+    """Up to where to read, though all that is known to be durable ends at `end`, but `who` proves
+    more. With `skip` all that is there, and what is missing up to the proof is told of."""
+    if skip:
+        tell_once(f"{folder}: known to be durable up to {end} only, but {who} {position}: read as "
+                  "far as there are whole blocks")  # fmt: skip
+        return max(position, _whole_end(folder))
+    tell_once(f"{folder}/durable says {end}, but {who} {position}: it is an old one, and what is "
+              "behind it is not read; one start of the bridge on this spool heals that")
+    return end
 
 
 def covering(folder, start, stop, skip_damaged=False):
