@@ -193,8 +193,8 @@ def test_two_torn_tails_at_one_place_are_both_kept(folder):
 
 def test_a_torn_tail_behind_durable_was_not_acknowledged(folder):
     with open(last(folder), "ab") as file:
-        file.write(b"UB\x01\x00" + bytes(100))
-    assert "cut off 104 bytes" in bridge(folder)
+        file.write(BLOCK.pack(b"UB", 1, 0, 81, NOON, 1, 0) + bytes(80))
+    assert "cut off 104 bytes of a torn block" in bridge(folder)
     assert not list(folder.glob("*.torn")) and batch(folder) == PAYLOADS
 
 

@@ -2,6 +2,8 @@
 been durable all the same is not passed over in silence, and nothing of it is destroyed."""
 
 import pytest
+import test_pipeline_damage as damaged
+from pipeline_kit import NOON
 from test_pipeline_damage import (
     PAYLOADS,
     batch,
@@ -12,25 +14,24 @@ from test_pipeline_damage import (
     by_what_a_reader_has_committed,
     durable_at,
     flip,
-    folder,  # noqa: F401 (fixtures, as the next two)
     last,
-    said_anew,  # noqa: F401
     salvaged,
     stream,
-    whole,  # noqa: F401
 )
 from umqtt_pipeline import marks, spool
+from umqtt_pipeline.segment import BLOCK
 
+folder, whole, said_anew = damaged.folder, damaged.whole, damaged.said_anew  # fixtures
 PROOFS = [by_marks, by_a_reader, by_what_a_reader_has_committed]
 
 
 @pytest.mark.parametrize("proven", PROOFS)
 @pytest.mark.parametrize("damage", [
-    lambda folder: flip(last(folder), blocks(last(folder))[-1][0] + 40),
-    lambda folder: flip(spool.segments(folder)[1].path, blocks(last(folder))[1][0] + 40),
-    lambda folder: spool.segments(folder)[1].path.unlink(),
+    lambda at: flip(last(at), blocks(last(at))[-1][0] + 40),
+    lambda at: flip(spool.segments(at)[1].path, blocks(last(at))[1][0] + 40),
+    lambda at: spool.segments(at)[1].path.unlink(),
 ], ids=["last block", "a block", "a segment"])  # fmt: skip
-def test_skip_damaged_reads_beyond_it(folder, proven, damage, caplog):  # noqa: F811
+def test_skip_damaged_reads_beyond_it(folder, proven, damage, caplog):
     proven(folder)
     _, second, _ = spool.segments(folder)
     durable_at(folder, second.base)
@@ -43,7 +44,7 @@ def test_skip_damaged_reads_beyond_it(folder, proven, damage, caplog):  # noqa: 
 
 
 @pytest.mark.parametrize("proven", PROOFS)
-def test_a_source_says_so_until_a_bridge_has_been_started(folder, proven, caplog):  # noqa: F811
+def test_a_source_says_so_until_a_bridge_has_been_started(folder, proven, caplog):
     proven(folder)
     _, second, third = spool.segments(folder)
     end = spool.durable(folder)
@@ -58,7 +59,7 @@ def test_a_source_says_so_until_a_bridge_has_been_started(folder, proven, caplog
     assert spool.durable(folder) == end
 
 
-def test_marks_that_are_damaged_prove_nothing(folder, caplog):  # noqa: F811
+def test_marks_that_are_damaged_prove_nothing(folder, caplog):
     by_marks(folder)
     path = folder / "marks"
     assert marks.position(path.read_bytes()) == spool.durable(folder)
@@ -66,3 +67,47 @@ def test_marks_that_are_damaged_prove_nothing(folder, caplog):  # noqa: F811
     flip(path, len(path.read_bytes()) // 2)
     assert marks.position(path.read_bytes()) is None
     assert batch(folder) == PAYLOADS[:8] and not caplog.text
+
+
+@pytest.mark.parametrize("where", [0, 2, 3, BLOCK.size, -1],
+                         ids=["magic", "kind", "reserved", "body", "last byte"])  # fmt: skip
+@pytest.mark.parametrize("old", [1, 2])
+def test_a_block_of_full_length_is_not_torn(folder, where, old):
+    """Nothing proves that it was acknowledged; but nobody was killed while it was written."""
+    path = last(folder)
+    begin, end = blocks(path)[-1]
+    durable_at(folder, spool.segments(folder)[old].base)
+    flip(path, end - 1 if where < 0 else begin + where)
+    kept = path.read_bytes()[begin:]
+    said = bridge(folder)
+    assert f"cut off {end - begin} bytes that are no whole block" in said and ".torn" in said
+    aside, = folder.glob("*.torn")
+    assert aside.read_bytes() == kept and batch(folder) == PAYLOADS[:-2]
+    assert aside.name in bridge(folder)
+
+
+@pytest.mark.parametrize("tail", [
+    bytes(BLOCK.size),
+    bytes(500),
+    b"UB\1\0" + bytes(100),
+    BLOCK.pack(b"UB", 1, 0, 80, NOON, 1, 0) + bytes(80),
+    BLOCK.pack(b"UB", 1, 0, 500, NOON, 0, 0) + bytes(80),
+    BLOCK.pack(b"UX", 1, 0, 500, NOON, 1, 0) + bytes(80),
+])  # fmt: skip
+def test_what_no_writer_leaves_is_kept(folder, tail):
+    with open(last(folder), "ab") as file:
+        file.write(tail)
+    assert ".torn" in bridge(folder)
+    aside, = folder.glob("*.torn")
+    assert aside.read_bytes() == tail and batch(folder) == PAYLOADS
+
+
+@pytest.mark.parametrize("size", [*range(1, BLOCK.size + 2), 60])
+def test_what_a_killed_writer_leaves_is_cut_off(folder, size):
+    path = last(folder)
+    begin, end = blocks(path)[-1]
+    assert size < end - begin
+    durable_at(folder, spool.segments(folder)[-1].base + begin)
+    path.write_bytes(path.read_bytes()[: begin + size])
+    assert f"cut off {size} bytes of a torn block" in bridge(folder)
+    assert not list(folder.glob("*.torn")) and batch(folder) == PAYLOADS[:-2]

@@ -33,7 +33,7 @@ class Plan:
     position  where the next block goes, in the last segment; in a new one, its base
     last      the segment to go on with; None: a new one is begun
     extra     bytes behind `position` that are cut off
-    keep      whether these may have been acknowledged and are set aside
+    keep      whether these may have been acknowledged, or are no torn block: set aside
     deleted   what the file `deleted` has to say
     notes     what was found, as sentences
     """
@@ -128,7 +128,8 @@ def _last(found, mark):
         known = mark is not None and last.first <= mark <= end
         found.position = reader.whole_until(mark if known else last.first)
         found.last, found.extra = last, end - found.position
-        found.keep = mark is None
+        # `durable` may be an old one: only what looks torn was certainly not acknowledged.
+        found.keep = mark is None or not reader.torn(found.position)
         behind = reader.next_whole(found.position, end) if found.extra else None
     if behind is not None:
         raise SpoolError(
@@ -140,7 +141,8 @@ def _last(found, mark):
 def _tell(folder, found):
     for path, size in set_aside(folder):
         found.notes.append(f"{path}: {size} bytes that may have been acknowledged are kept here: "
-                           "they were no whole block when `durable` was lost")  # fmt: skip
+                           "they were no whole block, and `durable` was lost, or may be an old "
+                           "one")  # fmt: skip
     for path in consumers.unreadable(folder):
         found.notes.append(f"{path} is damaged: nothing is deleted until its reader has run "
                            "again")  # fmt: skip

@@ -11,8 +11,9 @@ Layout of the folder (all integers little endian):
     durable                  12 bytes: position u64 up to which all is fsynced, crc32 of it u32
     deleted                  20 bytes: the id once more, position u64 below which the bridge has
                              deleted segments, crc32 of these 16 bytes u32; written before they go
-    POSITION.torn            bytes that were no whole block when `durable` was lost, so that nobody
-                             knows whether they were acknowledged: taken out, and kept
+    POSITION.torn            bytes that were no whole block when `durable` was lost, or that do not
+                             look torn though they stand behind it (it may be an old one), so that
+                             nobody knows whether they were acknowledged: taken out, and kept
     consumers/NAME.json      what a reader will never ask for again (consumers.py)
     lock                     held (flock) by the writer
 
@@ -27,7 +28,7 @@ A *position* counts the bytes of all segments ever written, headers included; it
 
 A block is what one read of the socket brought; it is fsynced before its packets are
 acknowledged. Readers stop at `durable`. After a crash the writer keeps every whole block beyond
-`durable` and cuts the torn rest off; a bad block with a whole one behind it is not torn, for each
+`durable` and takes the rest off; a bad block with a whole one behind it is not torn, for each
 was fsynced before the next was begun. From `deleted` to `durable` nothing is ever missing: one
 segment's end is the next one's base, and only the oldest are deleted. Whoever finds it otherwise,
 reader or writer, raises SpoolError, passes over nothing and changes nothing. `segment.py` reads
@@ -133,7 +134,7 @@ def extent(folder, skip_damaged=False):
         end = _behind(folder, end, who, proven[who], skip_damaged)
     for path, size in set_aside(folder):
         tell_once(f"{path}: {size} bytes that may have been acknowledged are kept here, and not "
-                  "read: they were no whole block when `durable` was lost")  # fmt: skip
+                  "read: they were no whole block, and `durable` was lost, or may be an old one")  # fmt: skip
     return begin(folder, listed), end
 
 

@@ -103,7 +103,8 @@ class SpoolWriter:
             self._keep(lambda: self._set_aside(plan))
         if plan.extra:
             kept = "; they are kept in a file beside it (.torn)" if plan.keep else ""
-            self.notes.append(f"{last.path}: cut off {plan.extra} bytes of a torn block{kept}")
+            what = "that are no whole block" if plan.keep else "of a torn block"
+            self.notes.append(f"{last.path}: cut off {plan.extra} bytes {what}{kept}")
             os.ftruncate(self._file, at)
         os.lseek(self._file, at, os.SEEK_SET)
         self._base = last.base
