@@ -134,7 +134,8 @@ def extent(folder, skip_damaged=False):
         end = _behind(folder, end, who, proven[who], skip_damaged)
     for path, size in set_aside(folder):
         tell_once(f"{path}: {size} bytes that may have been acknowledged are kept here, and not "
-                  "read: they were no whole block, and `durable` was lost, or may be an old one")  # fmt: skip
+                  "read: they were no whole block, and `durable` was lost, or may be an old "
+                  "one")  # fmt: skip
     return begin(folder, listed), end
 
 
