@@ -90,6 +90,19 @@ def test_devices(made):
     assert (odd["readings"], odd["quarantined"], odd["last_sequence"]) == (0, 1, None)
 
 
+def test_the_epoch_heard_last_of_one_read(spark, rows):
+    """The packets of one read have one time of receipt: their place tells which was the last."""
+    held = rows(("d", "new", 2, 1, 0, [("t", 1)]), ("d", "old", 70, 1, 0, [("t", 1)]),
+                ("d", "new", 1, 1, 0, [("t", 1)]), ("d", "old", 9, 1, -9, [("t", 1)]))
+    place = {("new", 1): 40, ("new", 2): 500, ("old", 9): 900, ("old", 70): 60}
+    keyed = F.create_map(*(F.lit(x) for (epoch, n), at in place.items()
+                           for x in (f"{epoch}{n}", at)))  # fmt: skip
+    held = held.withColumn("offset", keyed[F.concat("epoch", F.col("sequence"))].cast("bigint"))
+    clocks = spark.createDataFrame([], ddl(COLUMNS["clock"]))
+    (found,) = gold._ranges(held, clocks).collect()
+    assert (found.epochs, found.first_sequence, found.last_sequence) == (2, 1, 2)
+
+
 def test_latency_from_the_reading_to_the_table(spark, rows):
     """Each reading's end is the commit of the batch that brought it; of a batch of which no commit
     is known only the receipt counts."""

@@ -85,22 +85,27 @@ def devices(silver, clock, gap, restart, duplicates, quarantine, batches):
 
     gap, restart: rows of events.py;   batches: when each was whole in the tables
     """
-    numbers = [*KEY, "sequence", "received_at"]
-    per_epoch = silver.select(*numbers).unionByName(clock.select(*numbers)).groupBy(*KEY).agg(
-        F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
-        F.max("received_at").alias("_heard"),
-    )  # fmt: skip
-    newest = F.struct("_heard", "first_sequence", "last_sequence")
-    ranges = per_epoch.groupBy(*DEVICE).agg(
-        F.max(newest).alias("_last"), F.count("*").alias("epochs"),
-    )  # fmt: skip
-    out = ranges.select(*DEVICE, "epochs", "_last.first_sequence", "_last.last_sequence")
+    out = _ranges(silver, clock)
     for part in (_times(silver, batches), _health(silver), _missing(gap), _restarts(restart),
                  _count(duplicates, "duplicates"),
                  _count(_senders(quarantine), "quarantined")):  # fmt: skip
         out = out.join(part, DEVICE, "outer")  # a device may have sent nothing but rubbish
     zero = ["epochs", "restarts", "readings", "gaps", "missing", "duplicates", "quarantined"]
     return out.fillna(0, zero).select(*DEVICES)
+
+
+def _ranges(silver, clock):
+    """How many epochs, and the first and the last sequence number of the one heard of last."""
+    numbers = [*KEY, "sequence", "received_at", "offset"]
+    per_epoch = silver.select(*numbers).unionByName(clock.select(*numbers)).groupBy(*KEY).agg(
+        F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
+        F.max(F.struct("received_at", "offset")).alias("_heard"),  # one time for a whole read
+    )  # fmt: skip
+    newest = F.struct("_heard", "first_sequence", "last_sequence")
+    ranges = per_epoch.groupBy(*DEVICE).agg(
+        F.max(newest).alias("_last"), F.count("*").alias("epochs"),
+    )  # fmt: skip
+    return ranges.select(*DEVICE, "epochs", "_last.first_sequence", "_last.last_sequence")
 
 
 def _times(silver, batches):
