@@ -69,19 +69,27 @@ def connected(**options):
     return client, stream, got
 
 
-def full():
-    """What fills the heap, but for a hole of 24,000 bytes and one of 8,000."""
-    gc.collect()
-    holes = [bytearray(24000), bytearray(8000)]
-    blocks = [None] * 2000
-    try:
-        for i in range(len(blocks)):
-            blocks[i] = bytearray(256)
-    except MemoryError:
-        del holes[:]
+class Full:
+    """While it is entered the heap is full, but for a hole of 24,000 bytes and one of 8,000."""
+
+    # One list for all: the collector is conservative and may take an older one for alive.
+    ballast = [None] * 2000
+
+    def __enter__(self):
         gc.collect()
-        return blocks
-    raise AssertionError("the heap is too large for this test")
+        holes = [bytearray(24000), bytearray(8000)]
+        try:
+            for i in range(len(self.ballast)):
+                self.ballast[i] = bytearray(256)
+        except MemoryError:
+            del holes[:]
+            gc.collect()
+            return
+        raise AssertionError("the heap is too large for this test")
+
+    def __exit__(self, *_):
+        for i in range(len(self.ballast)):
+            self.ballast[i] = None
 
 
 def works(client, stream, got):
@@ -94,28 +102,26 @@ def works(client, stream, got):
 
 def test_a_topic_for_which_there_is_no_memory():
     client, stream, got = connected()
-    ballast = full()
-    # 65,002 bytes with a topic of 65,000
-    stream.play(b"\x30\xea\xfb\x03\xfd\xe8", 65000)
-    e = raises(MQTTException, client.check_msg)
-    assert "memory" in str(e) and not client.connected
-    client.connect()
-    works(client, stream, got)
-    assert ballast
+    with Full():
+        # 65,002 bytes with a topic of 65,000
+        stream.play(b"\x30\xea\xfb\x03\xfd\xe8", 65000)
+        e = raises(MQTTException, client.check_msg)
+        assert "memory" in str(e) and not client.connected
+        client.connect()
+        works(client, stream, got)
 
 
 def test_a_payload_that_fits_once_and_not_twice():
     client, stream, got = connected()
     drained = []
     client.on_oversize = drained.append
-    ballast = full()
-    # 20,005 bytes, QoS 1
-    stream.play(b"\x32\xa5\x9c\x01\x00\x01t\x00\x07", 20000)
-    for _ in range(2 + 20000 // 256):
-        client.check_msg()
-    assert (got, drained, stream.acks) == ([], [20000], 1)
-    works(client, stream, got)
-    assert ballast
+    with Full():
+        # 20,005 bytes, QoS 1
+        stream.play(b"\x32\xa5\x9c\x01\x00\x01t\x00\x07", 20000)
+        for _ in range(2 + 20000 // 256):
+            client.check_msg()
+        assert (got, drained, stream.acks) == ([], [20000], 1)
+        works(client, stream, got)
 
 
 def unloaded():

