@@ -32,6 +32,20 @@ def test_what_and_where(tmp_path, monkeypatch, command, words):
     assert not list((tmp_path / "empty").iterdir())  # nothing is begun in a folder named wrongly
 
 
+@pytest.mark.parametrize("command,words", [
+    (("bridge", "--broker", "h:1", "--spool", "made"), "made is the folder of tables"),
+    (("ingest", "--spool", "spool", "--tables", "spool"), "spool is the folder of a spool"),
+])  # fmt: skip
+def test_a_folder_of_another_kind(tmp_path, monkeypatch, command, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made" / "_state").mkdir(parents=True)
+    fill(tmp_path / "spool", [publish(senml(1))])
+    before = sorted(tmp_path.rglob("*"))
+    done = CliRunner().invoke(cli.main, command)
+    assert done.exit_code == 2 and words in done.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def _gold(root):
     """The least that a report can be made of: a gold_device without rows."""
     import pyarrow as pa
@@ -53,6 +67,8 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
 
 @pytest.mark.parametrize("command,words", [
     ((*BRIDGE, "--metrics", "none/x"), "none/x: its folder"),
+    (("bridge", "--broker", "h:1", "--spool", ""), "the folder is empty"),
+    (("ingest", "--spool", "none", "--tables", ""), "the folder is empty"),
     (("report", "--tables", ".", "--out", "none/x.html"), "none/x.html: its folder"),
     (("ingest", "--spool", "a,./a", "--tables", "t"), "named twice"),
     ((*INGEST, "--memory", "lots"), "such as 512m"), ((*INGEST, "--memory", "1k"), "least 512m"),

@@ -116,12 +116,21 @@ def test_latency_from_the_reading_to_the_table(spark, rows):
     assert (found.stored_p50_s, found.stored_p99_s) == (31, 1000)  # of 30, 31, 32, 1000
 
 
+@pytest.mark.parametrize("seconds,text", [
+    (None, ""), (0, "0 s"), (0.01234, "0.0123 s"), (119.9, "120 s"), (-3600, "-60 min"),
+    (1.67e5, "46.4 h"), (1e6, "11.6 d"), (1.7e9, "19,676 d"),
+])  # fmt: skip
+def test_a_latency_can_be_read(seconds, text):
+    assert report._duration(seconds) == text
+
+
 def test_the_report_has_the_latency_to_the_table(made, tmp_path):
     (d,) = (r for r in pq.read_table(made / "gold_device").to_pylist() if r["device"] == "dev1")
     late = [r["committed_at"] - at(4) for r in pq.read_table(made / "batches").to_pylist()]
     assert abs(d["stored_p50_s"] - late[0].total_seconds()) < 20
     report.build(made, tmp_path / "report.html")
-    assert f"<td>{d['stored_p50_s']:.3g}</td>" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert f"<td>{report._duration(d['stored_p50_s'])}</td>" in page
 
 
 def test_boots_gaps_and_restarts(made):

@@ -39,6 +39,21 @@ class OutputFile(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Folder(click.Path):
+    """A folder, to be made if need be. other: what is in a folder of another kind; kind: that."""
+
+    def __init__(self, other, kind):
+        super().__init__(file_okay=False)
+        self.other, self.kind = other, kind
+
+    def convert(self, value, param, ctx):
+        if not value:
+            self.fail("the name of the folder is empty", param, ctx)
+        if Path(value, self.other).exists():
+            self.fail(f"{value} is the folder of {self.kind}: name another one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 SCHEMES = {"mqtt": 1883, "mqtts": 8883}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from . import arguments, failures
-from .arguments import OutputFile, Seconds
+from .arguments import Folder, OutputFile, Seconds
 from .stopping import Stop
 
 
@@ -80,7 +80,7 @@ def main():
 @main.command()
 @click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
               help="or mqtt://HOST, mqtts://HOST (which is --tls) with or without a port")
-@click.option("--spool", required=True, type=click.Path(file_okay=False), help="its folder")
+@click.option("--spool", required=True, type=Folder("_state", "tables"), help="its folder")
 @click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
               callback=arguments.topic_filters,
               help="topic filter; may be given several times")  # fmt: skip
@@ -230,7 +230,8 @@ def _wait_for_spool(folders, once, stop):
 @click.option("--spool", help="its folder (several: separated by commas)")
 @click.option("--kafka", multiple=True, callback=arguments.pairs, metavar="KEY=VALUE",
               help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
-@click.option("--tables", required=True, type=click.Path(file_okay=False), help="their folder")
+@click.option("--tables", required=True, type=Folder("spool.json", "a spool"),
+              help="their folder")  # fmt: skip
 @click.option("--once", is_flag=True, help="take what is there and end")
 @click.option("--interval", type=Seconds(0.1, 86_400), default=10.0,
               help="seconds between two batches, without --once")  # fmt: skip

@@ -22,6 +22,7 @@ LISTED = 50  #: devices in the list
 LONGEST = 80  #: letters of a device's name
 SHOWN = 30  #: events of a kind
 DAYS = 7  #: in the plots
+UNITS = (("d", 86_400), ("h", 3600), ("min", 60))  #: of durations, in seconds
 SILENT = timedelta(hours=1)  #: behind the last of the fleet
 ID = ["group", "device"]
 PAGE = """<!doctype html>
@@ -54,7 +55,7 @@ most need to be looked at: missing readings, quarantine, silence, restarts. The 
 table gold_device.</p>{% endif %}
 <div class="wide"><table><tr><th class="l">device</th><th>readings</th><th>sequence</th>
 <th>missing</th><th>duplicates removed</th><th>restarts</th><th>quarantined</th>
-<th>median s to receipt</th><th>to table</th>{% if health %}<th>battery</th><th>rssi</th>{% endif %}
+<th>median to receipt</th><th>to table</th>{% if health %}<th>battery</th><th>rssi</th>{% endif %}
 <th>last received</th></tr>
 {% for d in devices %}<tr><td class="l">{{ (d.group ~ "/" ~ d.device)|short }}</td>
 <td>{{ d.readings|number }}</td>
@@ -63,8 +64,8 @@ table gold_device.</p>{% endif %}
 <td{% if d.missing %} class="bad"{% endif %}>{{ d.missing|number }}</td>
 <td>{{ d.duplicates|number }}</td><td>{{ d.restarts|number }}</td>
 <td{% if d.quarantined %} class="bad"{% endif %}>{{ d.quarantined|number }}</td>
-<td>{{ "%.3g"|format(d.latency_p50_s) if d.latency_p50_s is not none else "no clock" }}</td>
-<td>{{ d.stored_p50_s|seconds }}</td>
+<td>{{ d.latency_p50_s|duration or "no clock" }}</td>
+<td>{{ d.stored_p50_s|duration }}</td>
 {% if health %}<td>{{ d.battery|value }}</td><td>{{ d.rssi|value }}</td>{% endif %}
 <td{% if d.silent %} class="bad"{% endif %}>{{ d.last_received|time }}</td></tr>
 {% endfor %}</table></div>
@@ -114,8 +115,13 @@ def _value(number):
     return "" if number is None else f"{number:.4g}"
 
 
-def _seconds(number):
-    return "" if number is None else f"{number:.3g}"
+def _duration(seconds):
+    """A time of receipt or of a table, less that of a reading: a clock may be wrong by years."""
+    if seconds is None:
+        return ""
+    unit, size = next((unit for unit in UNITS if abs(seconds) >= 2 * unit[1]), ("s", 1))
+    number = seconds / size
+    return f"{number:.3g} {unit}" if abs(number) < 99.5 else f"{number:,.0f} {unit}"
 
 
 def _short(name):
@@ -258,7 +264,7 @@ def build(root, out):
     devices, last = _devices(table)
     shown, reasons, dataset = devices[:LISTED], _reasons(root), _minutes(root)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True)
-    environment.filters.update(number="{:,}".format, time=_time, value=_value, seconds=_seconds,
+    environment.filters.update(number="{:,}".format, time=_time, value=_value, duration=_duration,
                                short=_short)
     text = environment.from_string(PAGE).render(
         devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons,
