@@ -47,17 +47,18 @@ def begin(j):
     Raises OSError ENOSPC where there is no room for the former.
     """
     medium = j.medium
+    least = 3 + medium.spare
+    begun = _sweep(medium)
+    kept = medium.made if max(j._serials) else 0  # a first start that was cut has stored nothing
     for seg in range(medium.made, medium.count):
         j._serials[seg] = _BAD  # neither free nor in the log
-    least = 3 + medium.spare
-    made = medium.made
-    if made < least and (_missing(medium, least - made) or not _up_to(j, least)):
-        from .sizes import refuse_room
+    if medium.made < least:
+        # What was begun had room when it began: it is tried, then once more from the start.
+        if not begun and _missing(medium, least) or not _up_to(j, least, kept):
+            if not begun or kept or not _up_to(j, least, kept):
+                from .sizes import refuse_room
 
-        while medium.made > made:
-            medium.made -= 1
-            _remove(medium, medium.made)
-        refuse_room(medium, least - made)
+                refuse_room(medium, least - kept)
     _limit(j)
     while j._free() < _FREE and medium.made < medium.count and not _missing(medium, 1):
         if not _add(j):
@@ -71,21 +72,40 @@ def grow(j):
     return _add(j)
 
 
+def _sweep(medium):
+    """Remove what a cut has left of a segment that was being made. True if anything was there."""
+    half = _there(medium.name(medium.made, _last(medium)))
+    if half:
+        _remove(medium, medium.made)
+    block = medium.room(0)[2]
+    if hasattr(medium, "chunk") and 8 * (medium.chunk + 2) > block:
+        # Too long for littlefs's directories: each file takes a block, and room there: _add().
+        medium.bulk = (_last(medium) + 1) * (block + 264)
+    return half or medium.made > 0
+
+
 def _missing(medium, segments):
     free, needed, _ = medium.room(segments)
     return free < needed
 
 
-def _up_to(j, count):
-    while j.medium.made < count:
+def _up_to(j, count, kept):
+    medium = j.medium
+    while medium.made < count:
         if not _add(j):
+            while medium.made > kept:
+                medium.made -= 1
+                j._serials[medium.made] = _BAD
+                _remove(medium, medium.made)
             return False
     return True
 
 
 def _add(j):
+    """Make a segment, unless the file system ran out of room, or of the reserve."""
     medium = j.medium
     seg = medium.made
+    before = medium.room(0)[0]
     try:
         if hasattr(medium, "chunk"):
             for number in range(_last(medium), -1, -1):  # the first, made last, says it is whole
@@ -95,6 +115,16 @@ def _add(j):
     except OSError as e:
         if e.errno != _ENOSPC:
             raise
+        _remove(medium, seg)
+        return False
+    free, needed, block = medium.room(0)
+    files = _last(medium) + 1
+    taken = before - free - files
+    if taken >= 0 and files > 1:  # a block each: then to write one takes a free block
+        # Directories are split later on, down to four entries of 33 bytes in a pair of 512.
+        needed += (seg + 1) * max(0, files * 2 // max(1, block // 128) - taken)
+    if free < needed:
+        medium.bulk += (needed - free) * block  # it is not tried in vain again
         _remove(medium, seg)
         return False
     medium.made = seg + 1

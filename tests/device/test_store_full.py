@@ -8,7 +8,7 @@ Must not know: records, how many files a journal has.
 
 import os
 
-import vfs
+from full_disk import folder, on_disk
 from harness import Bench, raises, reason
 from nor import Random
 from store_kit import full
@@ -17,91 +17,9 @@ from umqtt_min import DROP_OLDEST, FileStore
 from umqtt_min.errors import STORE_FULL
 from umqtt_min.full import JournalFull
 
-_BLOCK = 4096
 # seed, operations; size, segment, chunk: four segments
 LEAST = ((2, 60, 2048, 512, 112), (6, 60, 4096, 1024, 112), (4, 60, 2048, 512, 64))
 LARGE = bytes(80)
-
-_memory = memoryview(bytearray(40 * _BLOCK))  # once: the disks follow one another
-
-
-class Disk:
-    """A block device in RAM, with a littlefs on it, mounted at /full."""
-
-    def __init__(self, blocks, block=_BLOCK):
-        self._blocks = blocks
-        self._block = block
-        self._mounted = False
-        self.format()
-
-    def format(self):
-        """Make it empty."""
-        self.off()
-        vfs.VfsLfs2.mkfs(self)
-        self.boot()
-
-    def ioctl(self, op, arg):
-        if op == 4:
-            return self._blocks
-        if op == 5:
-            return self._block
-        return 0
-
-    def readblocks(self, n, buf, off=0):
-        off += n * self._block
-        buf[:] = _memory[off : off + len(buf)]
-
-    def writeblocks(self, n, buf, off=0):
-        off += n * self._block
-        _memory[off : off + len(buf)] = buf
-
-    def boot(self):
-        """Mount it, anew."""
-        self.off()
-        vfs.mount(vfs.VfsLfs2(self), "/full")
-        self._mounted = True
-
-    def off(self):
-        """Leave no mount behind."""
-        if self._mounted:
-            vfs.umount("/full")
-        self._mounted = False
-
-    def fill(self, keep=0):
-        """Another file, until no more than that many blocks are free."""
-        try:
-            with open("/full/log.txt", "ab") as file:
-                while not keep or os.statvfs("/full")[4] > keep:
-                    file.write(bytes(_BLOCK))
-                    file.flush()
-        except OSError as e:
-            assert e.errno == 28, repr(e)
-        try:
-            for i in range(0 if keep else 9):  # what is left, block by block
-                with open("/full/%d.txt" % i, "wb") as file:
-                    file.write(bytes(_BLOCK // 2))
-        except OSError as e:
-            assert e.errno == 28, repr(e)
-
-    def empty(self):
-        """Remove what filled it."""
-        for name in os.listdir("/full"):
-            if name.endswith(".txt"):
-                os.remove("/full/" + name)
-
-
-def on_disk(blocks, test, block=_BLOCK):
-    """Run a test with a disk of so many blocks."""
-    disk = Disk(blocks, block)
-    try:
-        test(disk)
-    finally:
-        disk.off()
-
-
-def folder(**options):
-    """The store, as after a reboot."""
-    return FileStore("/full/mq", **options)
 
 
 def publish_all(b, refused):
@@ -375,39 +293,3 @@ def test_no_room_for_the_header_of_a_segment_changes_nothing():
         assert (store.live, store.seq - 1, store.skipped) == (1, last, 0)
 
     on_disk(30, header)
-
-
-def test_a_file_system_without_room_to_begin_says_what_is_missing():
-    def too_small(disk):
-        disk.fill(10)
-        store = folder()
-        e = raises(OSError, store.open)
-        assert e.errno == 28
-        free = "%d bytes are free" % (os.statvfs("/full")[4] * _BLOCK)
-        for word in ("/full/mq", free, "segment="):
-            assert word in str(e), str(e)
-        disk.empty()
-        store.open()
-        assert full(store) > 50
-        store.close()
-        os.rename("/full/mq", "/full/other")
-        disk.fill()
-        e = raises(OSError, store.open)
-        assert e.errno == 28 and "bytes are free" in str(e), repr(e)
-
-    on_disk(30, too_small)
-
-
-def test_what_found_no_room_to_begin_leaves_nothing_behind():
-    def small_blocks(disk):
-        # A file of 112 bytes takes a block of 512: four segments take more than was reckoned.
-        store = folder()
-        free = os.statvfs("/full")[4]
-        e = raises(OSError, store.open)
-        now = os.statvfs("/full")[4]
-        for words in ("%d bytes are free" % (now * 512), "needs %d" % (now * 512 + 512)):
-            assert e.errno == 28 and words in str(e), repr(e)
-        assert os.listdir("/full/mq") == []
-        assert now >= free - 8
-
-    on_disk(100, small_blocks, 512)

@@ -1,0 +1,120 @@
+"""FileStore makes its files on a littlefs: too little room, power cuts, small blocks.
+
+Knows: MicroPython's VfsLfs2, the Store interface.
+Must not know: records, how many files a journal has.
+"""
+# only: micropython
+# heap: 4M
+
+import os
+
+import vfs
+from full_disk import folder, on_disk
+from harness import raises
+from nor import Random
+from store_kit import full
+from umqtt_min import DROP_OLDEST
+
+_BLOCK = 4096
+LARGE = bytes(80)
+
+
+def test_a_file_system_without_room_to_begin_says_what_is_missing():
+    def too_small(disk):
+        disk.fill(10)
+        store = folder()
+        e = raises(OSError, store.open)
+        assert e.errno == 28
+        free = "%d bytes are free" % (os.statvfs("/full")[4] * _BLOCK)
+        for word in ("/full/mq", free, "segment="):
+            assert word in str(e), str(e)
+        disk.empty()
+        store.open()
+        assert full(store) > 50
+        store.close()
+        os.rename("/full/mq", "/full/other")
+        disk.fill()
+        e = raises(OSError, store.open)
+        assert e.errno == 28 and "bytes are free" in str(e), repr(e)
+
+    on_disk(30, too_small)
+
+
+def test_what_found_no_room_to_begin_leaves_nothing_behind():
+    def long_files(disk):
+        # Too long to be inline: each takes a block, which the size of a block does not tell.
+        store = folder(chunk=240)
+        free = os.statvfs("/full")[4]
+        e = raises(OSError, store.open)
+        now = os.statvfs("/full")[4]
+        assert e.errno == 28 and "%d bytes are free" % (now * _BLOCK) in str(e), repr(e)
+        assert os.listdir("/full/mq") == []
+        assert now >= free - 8
+
+    on_disk(24, long_files)
+
+
+class Limit:
+    """A disk whose power goes in the write of that number."""
+
+    def __init__(self, disk, writes):
+        self._disk = disk
+        self.left = writes
+
+    def ioctl(self, op, arg):
+        return self._disk.ioctl(op, arg)
+
+    def readblocks(self, n, buf, off=0):
+        return self._disk.readblocks(n, buf, off) if self.left else -5
+
+    def writeblocks(self, n, buf, off=0):
+        if not self.left:
+            return -5
+        self.left -= 1
+        return self._disk.writeblocks(n, buf, off)
+
+
+def test_a_first_start_that_was_cut_begins_at_the_next():
+    def begin(disk, writes):
+        disk.format()
+        vfs.umount("/full")
+        limit = Limit(disk, writes)
+        vfs.mount(vfs.VfsLfs2(limit), "/full")
+        try:
+            folder(size=8192).open()
+        except OSError:
+            assert not limit.left
+        left = limit.left
+        limit.left = 0  # what the collector closes later is not written any more
+        disk.boot()
+        return left
+
+    def cut(disk):
+        total = 1000 - begin(disk, 1000)
+        for writes in range(total // 2, total, 9):
+            begin(disk, writes)
+            store = folder(size=8192)
+            store.open()
+            store.put(1, 2, b"t", LARGE)
+            store.close()
+
+    on_disk(23, cut)
+
+
+def test_small_blocks_are_never_all_taken():
+    def small_blocks(disk):
+        # Each file takes a block, and a free one for each program; directories are split late.
+        options = {"size": 8192, "segment": 1024, "chunk": 64, "policy": DROP_OLDEST}
+        random = Random(3)
+        for _ in range(4):
+            store = folder(**options)
+            store.open()
+            for _ in range(150):
+                seq = store.put(1, 2, b"t", bytes(random.below(120)))
+                if random.below(2):
+                    store.done(seq)
+            assert 6 <= os.statvfs("/full")[4] < 138
+            store.close()
+            disk.boot()
+
+    on_disk(138, small_blocks, 512)
