@@ -154,9 +154,11 @@ class PlainFiles(_Files):
         n = len(view)
         while n and view[n - 1] == 255:  # padding: on flash it changes nothing either
             n -= 1
+        if n < len(view):
+            view = view[:n]
         try:
             file.seek(off)
-            file.write(view[:n])
+            file.write(view)
             _sync(file)
         except OSError as e:
             self._segment = -1  # a host's file would try again with every call
