@@ -5,7 +5,7 @@ Must not know: what the tests are about.
 
 A file says what it wants in comments of its own:
     # needs: mosquitto        or iotcore, strict: a broker; see BROKER_HOST, BROKER_PORT
-    # heap: 64K               MicroPython heap (default 512K)
+    # heap: 64K               MicroPython heap (default 1M)
     # deadline: 60            seconds for each function (default 30), on a machine that is idle
     # only: micropython       (or cpython) where the other interpreter cannot show it
     # also: micropython32     on the 32-bit build too (micropython32.py: no network, 1 MiB of heap)
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "device"
 INTERPRETERS = ("cpython", "micropython")
 SMALL = "micropython32"
-DEFAULT_HEAP = "512K"
+DEFAULT_HEAP = "1M"
 DEFAULT_DEADLINE = 30.0
 LOAD_DEADLINE = 30.0
 PATIENCE = 4  # a machine with much else to do may take so many times longer

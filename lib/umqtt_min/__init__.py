@@ -7,15 +7,12 @@ protocols and the tools for subscriptions are imported when they are first named
 """
 
 from .client import MQTT_3_1_1, MQTTClient
+from .client import module as _module
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name):
     if name == "MQTTException":  # what most programs name is worth a line here
-        from .exception import MQTTException
-
-        return MQTTException
-    from .lazy import find
-
-    return find(None, name)
+        return _module("exception").MQTTException
+    return _module("lazy").find(None, name)

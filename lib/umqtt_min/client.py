@@ -10,6 +10,7 @@ This module and wire.py are what every program pays for. A method that is not he
 with a name that lazy.py lists, is loaded into the class when it is first used.
 """
 
+from sys import modules
 from time import ticks_add, ticks_diff, ticks_ms
 
 from micropython import const
@@ -48,6 +49,20 @@ def plain(s):
         if not 0 < b < 127 or b == 35 or b == 43:
             return False
     return 0 < len(s) < 32768
+
+
+def module(name):
+    """The module of this package with that name, which is imported when it is first used."""
+    try:
+        return __import__("umqtt_min." + name, None, None, (name,))
+    except MemoryError:
+        # A module for whose object there was no room has an entry without a value, over which
+        # MicroPython would fall with its next import.
+        for key in modules:
+            if modules.get(key) is None:
+                modules.pop(key, None)
+                break
+        raise
 
 
 class MQTTClient:
@@ -132,8 +147,7 @@ class MQTTClient:
             or type(self) is not MQTTClient
             or not plain(self.client_id)
         ):
-            from .options import complete
-
+            complete = module("options").complete
             complete(self, user, password, connector, timeout, window, buffer_size)
         self._tx = Sender(self, buffer_size)
         self._rx = Receiver(self, buffer_size)
@@ -186,9 +200,7 @@ class MQTTClient:
         def __getattr__(self, name):
             if name == "inflight":  # the one that is asked for again and again
                 return self.store.live - self.store.held if self.store else 0
-            from .lazy import find
-
-            return find(self, name)
+            return module("lazy").find(self, name)
 
     def _bytes(self, s):
         # str or bytes-like as bytes-like.
@@ -209,10 +221,7 @@ class MQTTClient:
         Raises OSError (network), MQTTException (refused, no CONNACK, broken
         protocol), ValueError (empty client id with a session [MQTT-3.1.3-7]).
         """
-        bytearray(128)  # an import with a heap that is full to the last would end the program
-        from .connect import connect
-
-        return connect(self, clean_session, timeout)
+        return module("connect").connect(self, clean_session, timeout)
 
     def disconnect(self):
         """Send DISCONNECT and close; does nothing without a connection."""
@@ -260,10 +269,7 @@ class MQTTClient:
         # The exception of that reason; _BUSY: nobody has the stream, or somebody else.
         if reason == _BUSY and not self._busy:
             raise OSError(self._tx.errno)
-        bytearray(128)  # see lazy.load()
-        from .exception import MQTTException
-
-        raise MQTTException(reason, None, pid)
+        raise module("exception").MQTTException(reason, None, pid)
 
     # Sending
 

@@ -15,7 +15,7 @@ from time import ticks_add, ticks_diff, ticks_ms
 
 from micropython import const
 
-from .client import MQTT_3_1_1
+from .client import MQTT_3_1_1, module
 from .wire import pack
 
 _CONNECTS = const(0)  # as in counters.py
@@ -34,31 +34,22 @@ def connect(client, clean_session, timeout):
         clean_session = not session
     end = ticks_add(ticks_ms(), client._tmo)
     if timeout is not None or client._busy > 1 or not (clean_session or client.client_id):
-        from .special import clock
-
-        end = clock(client, clean_session, timeout)
+        end = module("special").clock(client, clean_session, timeout)
     client._close()
     client.session_present = None
     client._busy = 1
     try:
         if session:
-            from .resume import run
-
-            run(client, clean_session, end, auth)
+            module("resume").run(client, clean_session, end, auth)
         elif auth(client, clean_session, end) and client._inbox:
             client._inbox.in_clear()
         client._n[_CONNECTS] += 1
         if client.keepalive and client.timer is not False:
-            from .timer import start
-
-            start(client)
+            module("timer").start(client)
     except BaseException as e:
         client._lost(104)
         try:
-            bytearray(128)  # see lazy.load()
-            from .special import count
-
-            count(client, e)
+            module("special").count(client, e)
         except MemoryError:
             pass  # it is closed; what this would note is the number of the error
         raise e
@@ -100,10 +91,7 @@ def auth(client, clean_session, end):
             if not rx.fill():
                 tx.wait(1, min(max(n, 0), 500))
     except Exception as e:
-        bytearray(128)
-        from .special import reason
-
-        raise reason(client, e)
+        raise module("special").reason(client, e)
     rx.start = 4
     head = rx.buf[: min(rx.end, 4)]
     client.session_present = head == b"\x20\x02\x01\x00"
@@ -112,9 +100,7 @@ def auth(client, clean_session, end):
         and (clean_session or not client.session_present)
         or client.protocol is not MQTT_3_1_1
     ):
-        from .special import accept
-
-        accept(client, clean_session, head)
+        module("special").accept(client, clean_session, head)
     # None: the version cannot tell; what we hold is resumed.
     return clean_session or client.session_present is False
 
@@ -124,9 +110,7 @@ def stream(client, end):
     # cannot be bounded.
     wrap = None
     if client.ssl:
-        from .tls import load
-
-        wrap = load(client)
+        wrap = module("tls").load(client)
     info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]
     sock = socket.socket(info[0], info[1], info[2])
     try:
@@ -159,9 +143,7 @@ def send(client, clean_session):
     flags = 2 if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None or client.user is not None:
-        from .special import extend
-
-        flags |= extend(client, fields)
+        flags |= module("special").extend(client, fields)
     packet = bytearray(5) + client.protocol[0]
     packet += bytes((flags, client.keepalive >> 8, client.keepalive & 255))
     for field in fields:

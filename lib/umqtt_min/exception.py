@@ -4,6 +4,8 @@ Never knows: the words of a reason. Loaded with the first error that is not the 
 who names the exception.
 """
 
+from .client import module
+
 
 class MQTTException(Exception):
     """What the broker refused or did wrong, or what could not be kept.
@@ -24,10 +26,7 @@ class MQTTException(Exception):
 
     def __str__(self):
         try:
-            bytearray(128)  # see lazy.load()
-            from .reasons import text
-
-            return text(self)
+            return module("reasons").text(self)
         except MemoryError:  # no room for the words
             return str(self.reason)
 

@@ -4,7 +4,7 @@ Knows: what is in which module. Never knows: what it does. A method is a plain f
 there, whose first argument is the client; the rest are what attributes are at first.
 """
 
-from .client import MQTTClient
+from .client import MQTTClient, module
 
 _NAMES = {
     "FileStore": "files",
@@ -42,14 +42,12 @@ def find(client, name):
     if client is None:
         return _named(name)
     if name == "counters":
-        from .counters import Counters
-
-        client.counters = Counters(client._n)
+        client.counters = module("counters").Counters(client._n)
         return client.counters
-    for module in _WHERE:
-        if name in _WHERE[module]:
+    for where in _WHERE:
+        if name in _WHERE[where]:
             try:
-                load(module)
+                load(where)
             except MemoryError:
                 if client._busy & 1:
                     client._lost()  # whoever has the stream cannot go on
@@ -61,12 +59,12 @@ def find(client, name):
 def _named(name):
     if name == "__all__":  # MicroPython asks for it: from umqtt_min import *
         return ("MQTTClient", "MQTTException")
-    module = _NAMES.get(name)
-    if module:
-        return getattr(__import__("umqtt_min." + module, None, None, (name,)), name)
+    where = _NAMES.get(name)
+    if where:
+        return getattr(module(where), name)
     try:  # MicroPython asks here before it looks for a module of that name
         if name[0] != "_":
-            return __import__("umqtt_min." + name, None, None, (name,))
+            return module(name)
     except ImportError:
         pass
     raise AttributeError("umqtt_min has no %s" % name)
@@ -74,12 +72,9 @@ def _named(name):
 
 def load(name):
     """Load the methods that are in this module."""
-    # MicroPython falls over the next import of a module for which there was not even the room
-    # for its object: better MemoryError now.
-    bytearray(128)
-    module = __import__("umqtt_min." + name, None, None, (name,))
+    methods = module(name)
     for method in _WHERE[name]:
-        setattr(MQTTClient, method, getattr(module, method))
+        setattr(MQTTClient, method, getattr(methods, method))
 
 
 def complete():

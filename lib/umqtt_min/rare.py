@@ -6,6 +6,8 @@ is session.py's where there is a store.
 
 from micropython import const
 
+from .client import module
+
 # As in errors.py, protocol.py and counters.py
 _PROTOCOL = const(16)
 _STRICT = const(6)
@@ -23,10 +25,7 @@ def _enter(self):
 def _bad(self, detail):
     # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
     self._lost(1000 + _PROTOCOL)
-    bytearray(128)  # see lazy.load()
-    from .exception import MQTTException
-
-    raise MQTTException(_PROTOCOL, detail)
+    raise module("exception").MQTTException(_PROTOCOL, detail)
 
 
 def ping(self):
@@ -50,9 +49,7 @@ def _rare(self, op):
             self._bad("length of an acknowledgement")
         _on_ack(self, t, self._pid(self._rx.pos))
     elif t == 9 or t == 11:
-        from .subscribe import on_suback
-
-        on_suback(self, t)
+        module("subscribe").on_suback(self, t)
     elif t != 13:
         self._bad("packet type %d" % t)
     elif self._rx.n:
@@ -68,9 +65,7 @@ def _head(self, rx):
         self._bad("fixed header")
     if op >> 4 != 3:
         self._bad("packet of %d bytes" % rx.n)
-    from .large import Large
-
-    Large(self)
+    module("large").Large(self)
     return 0
 
 

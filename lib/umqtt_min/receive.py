@@ -7,7 +7,7 @@ publishes does not pay for it.
 
 from micropython import const
 
-from .client import plain
+from .client import module, plain
 
 # As in client.py and counters.py
 _MAIN = const(1)
@@ -95,9 +95,7 @@ def deliver(self, topic, msg):
 def hear(self, topic):
     """Check the topic name of a PUBLISH, when it is another one."""
     if not plain(topic):
-        from .arguments import check_heard
-
-        check_heard(self, topic)
+        module("arguments").check_heard(self, topic)
     if not self._views or self._heard is None:
         self._heard = bytes(topic)  # views: not a copy of each
 

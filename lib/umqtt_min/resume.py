@@ -10,6 +10,8 @@ from time import ticks_ms
 
 from micropython import const
 
+from .client import module
+
 _CLOSED = const(1)  # as in counters.py
 _LOST_SESSIONS = const(11)
 _HOPELESS = const(20)  # connections in a row: on very bad links eight were seen
@@ -64,9 +66,7 @@ def resume(session, client, fresh):
     store = session._store
     vain = 0
     if session._count and session._ends != client._n[_CLOSED]:  # what was sent came to nothing
-        from .discard import ended
-
-        vain = ended(session)
+        vain = module("discard").ended(session)
     session._ends = client._n[_CLOSED]
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
@@ -85,6 +85,4 @@ def resume(session, client, fresh):
     session._owed = False
     client._tx.push()  # none of them may wait for another's TCP ACK
     if vain > 1:
-        from .discard import alone
-
-        alone(session)
+        module("discard").alone(session)

@@ -9,6 +9,8 @@ from time import ticks_add, ticks_ms
 
 from micropython import const
 
+from .client import module
+
 # As in errors.py, protocol.py and counters.py
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
@@ -24,13 +26,11 @@ _REFUSED = const(5)  # the last return code of CONNACK that means something
 def clock(client, clean_session, timeout):
     """The arguments of connect(): until when it may take. Raises ValueError, MQTTException."""
     _give_back()
-    from .timeouts import milliseconds
-
     if client._busy > 1:
         client._raise(_BUSY)
     if not (clean_session or client.client_id):
         raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
-    return ticks_add(ticks_ms(), milliseconds(client, timeout))
+    return ticks_add(ticks_ms(), module("timeouts").milliseconds(client, timeout))
 
 
 def extend(client, fields):
@@ -56,19 +56,15 @@ def reason(client, e):
         # MicroPython's word for a certificate that mbedtls refuses; CPython has an OSError, too.
         return OSError(str(e).strip())
     if isinstance(e, OSError) and e.args and e.args[0] in (104, 32, 103):
-        from .exception import MQTTException
-        from .reasons import hint
-
         # Some brokers answer what they do not like by hanging up without a word.
-        return MQTTException(_CLOSED, hint(client))
+        return module("exception").MQTTException(_CLOSED, module("reasons").hint(client))
     return e
 
 
 def accept(client, clean_session, head):
     """CONNACK of an older version, or one that does not accept, or what came of it, `head`."""
     _give_back()
-    from .exception import MQTTException
-
+    MQTTException = module("exception").MQTTException
     if len(head) > 1 and head[1] != 2 or head and head[0] >> 4 != 2:
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     if len(head) < 4:

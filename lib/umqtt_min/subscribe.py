@@ -8,6 +8,7 @@ from time import ticks_add, ticks_ms
 
 from micropython import const
 
+from .client import module
 from .timeouts import milliseconds
 from .topics import check_filter
 from .wire import pack
@@ -95,9 +96,7 @@ def granted(client, wanted, topic):
     codes = client._granted
     for i in range(len(wanted)):
         if codes[i] == 0x80:
-            from .exception import MQTTException
-
-            raise MQTTException(_SUBSCRIBE_REFUSED, wanted[i][0])
+            raise module("exception").MQTTException(_SUBSCRIBE_REFUSED, wanted[i][0])
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 
