@@ -53,16 +53,13 @@ def plain(s):
 
 def module(name):
     """The module of this package with that name, which is imported when it is first used."""
-    try:
-        return __import__("umqtt_min." + name, None, None, (name,))
-    except MemoryError:
-        # A module for whose object there was no room has an entry without a value, over which
-        # MicroPython would fall with its next import.
-        for key in modules:
-            if modules.get(key) is None:
-                modules.pop(key, None)
-                break
-        raise
+    for key in modules:
+        # Where there was no room for a module's object MicroPython keeps an entry without a
+        # value, and falls over it with the next import of that name.
+        if modules.get(key, key) is key:
+            modules.pop(key, None)
+            break
+    return __import__("umqtt_min." + name, None, None, "*")
 
 
 class MQTTClient:
