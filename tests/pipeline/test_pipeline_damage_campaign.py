@@ -7,8 +7,8 @@ import random
 import shutil
 
 import pytest
+from damage_kit import batch, content, stream
 from pipeline_kit import NOON, publish, senml
-from test_pipeline_damage import batch, content, stream
 from umqtt_pipeline import consumers, spool, spool_files
 from umqtt_pipeline.bridge import Bridge, Settings
 from umqtt_pipeline.segment import SegmentReader

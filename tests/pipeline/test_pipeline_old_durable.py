@@ -1,28 +1,26 @@
 """A spool whose file `durable` is whole, and an old one, as a backup has it: what is known to have
 been durable all the same is not passed over in silence, and nothing of it is destroyed."""
 
+import damage_kit
 import pytest
-import test_pipeline_damage as damaged
-from pipeline_kit import NOON
-from test_pipeline_damage import (
+from damage_kit import (
     PAYLOADS,
+    PROOFS,
     batch,
     blocks,
     bridge,
-    by_a_reader,
     by_marks,
-    by_what_a_reader_has_committed,
     durable_at,
     flip,
     last,
     salvaged,
     stream,
 )
+from pipeline_kit import NOON
 from umqtt_pipeline import marks, spool
 from umqtt_pipeline.segment import BLOCK
 
-folder, whole, said_anew = damaged.folder, damaged.whole, damaged.said_anew  # fixtures
-PROOFS = [by_marks, by_a_reader, by_what_a_reader_has_committed]
+folder, whole, said_anew = damage_kit.folder, damage_kit.whole, damage_kit.said_anew  # fixtures
 
 
 @pytest.mark.parametrize("proven", PROOFS)
