@@ -122,7 +122,7 @@ def test_the_first_of_those_that_the_bridge_has_left(folder):
     writer.close()
     (folder / "consumers" / "r.json").unlink()  # given up
     assert batch(folder) == stream(folder) == PAYLOADS[8:]  # a new reader begins behind it
-    assert "deleted" not in bridge(folder)
+    assert "deleted is missing" not in bridge(folder)
     reader = SpoolStreamReader(Options({"path": str(folder)}))
     with pytest.raises(SpoolError, match="position 0 was deleted"):
         reader.partitions({reader_id(folder): [0, 0]}, {reader_id(folder): [listed[2].base, 0]})
@@ -184,4 +184,4 @@ def test_a_spool_of_an_older_program_does_not_say_what_was_deleted(folder, caplo
     assert batch(folder) == PAYLOADS[8:] and "deleted is missing" in caplog.text
     assert "deleted is missing" in bridge(folder)
     (folder / "consumers" / "r.json").unlink()
-    assert batch(folder) == PAYLOADS[8:] and bridge(folder) == ""
+    assert batch(folder) == PAYLOADS[8:] and "missing" not in bridge(folder)

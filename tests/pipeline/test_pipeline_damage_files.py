@@ -31,7 +31,7 @@ def test_a_spool_whose_id_nobody_knows(folder):
     with pytest.raises(SpoolError, match="spool.json is missing, though"):
         batch(folder)
     (folder / "spool.json").write_text('{"version": 1, "id": "00112233445566aa"}')  # as it says
-    assert batch(folder) == PAYLOADS and bridge(folder) == ""
+    assert batch(folder) == PAYLOADS and "deleted is missing" in bridge(folder)
 
 
 @pytest.mark.parametrize("where", range(40))
@@ -73,3 +73,36 @@ def test_a_flipped_digit_of_a_readers_position_deletes_nothing(folder):
     path.write_text(path.read_text().replace("10", "90"))
     assert "r.json is damaged" in bridge(folder)
     assert consumers.positions(folder) == {"r": 0}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 1, "id": "a"}',
+                                  '{"version": 1, "id": 5}'])  # fmt: skip
+def test_a_damaged_spool_json_is_said_in_words(folder, text):
+    (folder / "spool.json").write_text(text)
+    said = refused(folder)
+    assert "does not say version and id: remove it" in said and "Error" not in said
+    (folder / "deleted").unlink()
+    said = refused(folder)
+    assert "does not say version and id: put it back" in said and "16 hex digits" in said
+    with pytest.raises(SpoolError, match="put it back; if nobody has it, write one"):
+        batch(folder)
+
+
+def test_a_lost_deleted_is_said_though_nothing_was_deleted(folder):
+    (folder / "deleted").unlink()
+    assert "deleted is missing or damaged: it is made again; the spool begins" in bridge(folder)
+    assert bridge(folder) == ""
+
+
+def test_lost_readers_are_said_if_there_were_some(folder):
+    """Without what was deleted on their account nobody knows that there were."""
+    assert bridge(folder) == ""
+    consumers.register(folder, "r", spool.segments(folder)[1].base)
+    writer = SpoolWriter(folder)
+    assert writer.trim(writer.position) == 1
+    writer.close()
+    assert bridge(folder) == ""
+    shutil.rmtree(folder / "consumers")
+    assert "consumers has no reader, though one was done" in bridge(folder)
+    consumers.register(folder, "r", 0)
+    assert bridge(folder) == ""

@@ -183,7 +183,8 @@ def test_after_a_power_cut_durable_may_be_old(folder):
     assert reader.latestOffset(read, source.ReadMaxRows(9)) == read
     writer = SpoolWriter(folder)
     writer.close()
-    assert not writer.notes and spool.durable(folder) == writer.position
+    assert "are taken in" in " ".join(writer.notes)
+    assert spool.durable(folder) == writer.position
 
 
 @pytest.mark.parametrize("removed", [0, MIDDLE])

@@ -59,12 +59,14 @@ def test_a_source_says_so_until_a_bridge_has_been_started(folder, proven, caplog
 
 def test_marks_that_are_damaged_prove_nothing(folder, caplog):
     by_marks(folder)
-    path = folder / "marks"
+    path, end = folder / "marks", spool.segments(folder)[-1].first
     assert marks.position(path.read_bytes()) == spool.durable(folder)
-    durable_at(folder, spool.segments(folder)[1].base)
+    durable_at(folder, end)
+    assert batch(folder) == PAYLOADS[:16] and "`marks` are of position" in caplog.text
+    caplog.clear()
     flip(path, len(path.read_bytes()) // 2)
     assert marks.position(path.read_bytes()) is None
-    assert batch(folder) == PAYLOADS[:8] and not caplog.text
+    assert batch(folder) == PAYLOADS[:16] and "`marks`" not in caplog.text
 
 
 @pytest.mark.parametrize("where", [0, 2, 3, BLOCK.size, -1],

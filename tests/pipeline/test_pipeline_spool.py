@@ -24,7 +24,8 @@ def write(folder, *texts, **options):
 def cut(source, target, keep, mark):
     """A copy of a one-segment spool with its file cut to `keep` bytes and durable at `mark`."""
     target.mkdir()
-    (target / "spool.json").write_bytes((source / "spool.json").read_bytes())
+    for name in ("spool.json", "deleted"):
+        (target / name).write_bytes((source / name).read_bytes())
     name = spool.segments(source)[0].path.name
     (target / name).write_bytes((source / name).read_bytes()[:keep])
     if mark is not None:
@@ -50,7 +51,9 @@ def test_a_tail_cut_at_any_byte_loses_only_the_torn_block(tmp_path):
         writer.append(b"after", 1, 2)
         assert bodies(folder) == [*texts[:whole], b"after"], keep
         writer.close()
-        assert bool(writer.notes) == (keep not in ends and keep > HEADER.size)
+        torn = keep not in ends and keep > HEADER.size
+        assert bool(writer.notes) == (torn or whole > 1), keep  # more than a kill leaves
+        assert bool(list(folder.glob("*.torn"))) == (torn and whole > 0), keep
 
 
 def test_every_flipped_byte_of_the_tail_is_noticed(tmp_path):

@@ -1,14 +1,17 @@
 """What proves how far a spool was durable, whatever its file `durable` says.
 
-Knows which files are written only when what they tell of is durable: those of the readers, and the
-snapshot of the marks. Must not know blocks, or what is to be done where these say more.
+Knows which files are written only when what they tell of is durable: those of the readers, the
+snapshot of the marks, and each segment but the first: all that comes before it is fsynced, and
+`durable` written, before it is begun. Must not know blocks, or what is to be done where these say
+more.
 """
 
 from functools import lru_cache
 from pathlib import Path
 
 from . import consumers, marks
-from .spool_files import spool_id
+from .segment import SegmentReader
+from .spool_files import segments, spool_id
 
 
 def proven(folder, key=None):
@@ -20,6 +23,7 @@ def proven(folder, key=None):
     key = spool_id(folder) if key is None else key
     found = {f"reader {name!r} has had": position
              for name, position in consumers.reached(folder, key).items()}  # fmt: skip
+    found.update(_begun(folder))
     path = Path(folder, "marks")
     try:
         about = path.stat()
@@ -29,6 +33,15 @@ def proven(folder, key=None):
     if position is not None:
         found["`marks` are of position"] = position
     return found
+
+
+def _begun(folder):
+    """The last segment's base, if it is one: a file that does not belong there proves nothing."""
+    for segment in reversed(segments(folder)):
+        with SegmentReader(segment) as reader:
+            if reader.valid_header():
+                return {f"{segment.path.name} begins at": segment.base}
+    return {}
 
 
 @lru_cache(maxsize=100)

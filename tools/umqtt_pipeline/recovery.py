@@ -4,6 +4,7 @@ Knows what proves that bytes were acknowledged. Must not change anything: what i
 out before a byte is written or cut (spool_writer.py does that). It runs under the writer's lock.
 """
 
+import itertools
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from .spool_files import (
     deleted,
     durable_mark,
     holds_packets,
+    kept_aside,
     segments,
     set_aside,
     spool_id,
@@ -65,6 +67,7 @@ def plan(folder):
     if found.position < promised:
         raise SpoolError(f"{folder}: the spool is whole up to position {found.position} only, but "
                          f"{who} {promised}: {GONE}")  # fmt: skip
+    _taken_in(folder, found, mark)
     _tell(folder, found)
     return found
 
@@ -128,8 +131,12 @@ def _last(found, mark):
         known = mark is not None and last.first <= mark <= end
         found.position = reader.whole_until(mark if known else last.first)
         found.last, found.extra = last, end - found.position
-        # `durable` may be an old one: only what looks torn was certainly not acknowledged.
-        found.keep = mark is None or not reader.torn(found.position)
+        # `durable` may be an old one: what was certainly not acknowledged looks torn and stands
+        # right behind it, for a block is begun when `durable` has been written for the one before.
+        # So a kill leaves nothing to keep. A power cut may, which takes the last writes of
+        # `durable` with it: a file too many for whoever runs it, rather than a reading too few.
+        torn = reader.torn(found.position) and found.position == max(mark or 0, last.first)
+        found.keep = mark is None or not torn
         behind = reader.next_whole(found.position, end) if found.extra else None
     if behind is not None:
         raise SpoolError(
@@ -138,16 +145,35 @@ def _last(found, mark):
         )
 
 
+def _taken_in(folder, found, mark):
+    """Note that more stands behind `durable` than the one block that a kill leaves."""
+    last = found.last
+    if mark is None or found.position <= mark:
+        return
+    if last is not None and mark >= last.base:
+        with SegmentReader(last) as reader:
+            begun = max(mark, last.first)
+            if len(list(itertools.islice(reader.headers(begun, found.position), 2))) < 2:
+                return
+    found.notes.append(f"{folder}/durable said {mark}, but the segments are whole up to "
+                       f"{found.position}: these {found.position - mark} bytes are taken in. It "
+                       "is more than a killed bridge leaves: there was a power cut, or `durable` "
+                       "was an old one")  # fmt: skip
+
+
 def _tell(folder, found):
     for path, size in set_aside(folder):
-        found.notes.append(f"{path}: {size} bytes that may have been acknowledged are kept here: "
-                           "they were no whole block, and `durable` was lost, or may be an old "
-                           "one")  # fmt: skip
+        found.notes.append(kept_aside(path, size))
     for path in consumers.unreadable(folder):
         found.notes.append(f"{path} is damaged: nothing is deleted until its reader has run "
                            "again")  # fmt: skip
-    said = deleted(folder)
-    if said is None and found.deleted.position:
-        found.notes.append(f"{folder}/deleted is missing or damaged: it is made again; all "
-                           "registered readers are done with what is below position "
-                           f"{found.deleted.position}")  # fmt: skip
+    gone = found.deleted.position
+    if gone and not consumers.positions(folder):
+        found.notes.append(f"{folder}/consumers has no reader, though one was done with what is "
+                           f"below position {gone}: lost, or given up; nothing more is deleted "
+                           "until one is there")  # fmt: skip
+    # Where spool.json is, `deleted` has been, but for spools of older programs.
+    if deleted(folder) is None and (gone or (folder / "spool.json").exists()):
+        why = (f"all registered readers are done with what is below position {gone}"
+               if gone else "the spool begins at position 0")  # fmt: skip
+        found.notes.append(f"{folder}/deleted is missing or damaged: it is made again; {why}")

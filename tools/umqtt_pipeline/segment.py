@@ -4,6 +4,8 @@ Knows the bytes of a segment (spool.py has the layout). Must not know other segm
 to be done about damage.
 """
 
+import errno
+import os
 import struct
 import zlib
 from dataclasses import dataclass
@@ -61,6 +63,14 @@ class SegmentReader:
     def _read(self, position, count):
         self._file.seek(position - self.segment.base)
         return self._file.read(count)
+
+    def sync(self):
+        """fsync the file: what was read of it stays. Raises SpoolError when it does not."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EINVAL):  # a medium that takes no writes
+                raise SpoolError(f"{self.segment.path}: {error.strerror}")
 
     # -- header -------------------------------------------------------------------------------
 

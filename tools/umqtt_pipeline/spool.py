@@ -11,9 +11,9 @@ Layout of the folder (all integers little endian):
     durable                  12 bytes: position u64 up to which all is fsynced, crc32 of it u32
     deleted                  20 bytes: the id once more, position u64 below which the bridge has
                              deleted segments, crc32 of these 16 bytes u32; written before they go
-    POSITION.torn            bytes that were no whole block when `durable` was lost, or that do not
-                             look torn though they stand behind it (it may be an old one), so that
-                             nobody knows whether they were acknowledged: taken out, and kept
+    POSITION.torn            bytes that were no whole block when `durable` was lost, or that stand
+                             behind it otherwise than a kill leaves them (it may be an old one), so
+                             that nobody knows whether they were acknowledged: taken out, and kept
     consumers/NAME.json      what a reader will never ask for again (consumers.py)
     lock                     held (flock) by the writer
 
@@ -38,8 +38,8 @@ one segment, `recovery.py` finds out where a writer may go on.
 import bisect
 import zlib
 
-from . import consumers, proofs
-from .segment import BLOCK, SegmentReader
+from . import consumers, proofs, spool_lock
+from .segment import BLOCK, DAMAGED, SegmentReader
 from .spool_files import (
     DURABLE,
     GONE,
@@ -49,6 +49,7 @@ from .spool_files import (
     deleted,
     durable_mark,
     holds_packets,
+    kept_aside,
     log,
     replace_file,
     segments,
@@ -79,16 +80,22 @@ def durable(folder, skip_damaged=False):
     return position or 0
 
 
-def _whole_end(folder):
+def _whole_end(folder, known=0):
     """End of the last whole block; of a spool without segments, 0. It is in the last segment,
-    unless that is a file which does not belong there."""
+    unless that is a file which does not belong there. It is fsynced: who has killed the bridge
+    may cut the power next, and what was read must not be another block then.
+
+    known: where a block ends, if that is known; what is before it need not be looked at
+    """
     end = 0
     for segment in reversed(_by_headers(folder)):
         with SegmentReader(segment) as reader:
-            found = reader.whole_blocks(segment.first, reader.end, lambda *_: None)
+            begun = known if segment.first <= known <= reader.end else segment.first
+            found = reader.whole_blocks(begun, reader.end, lambda *_: None)
             end = max((end, *(block.end for block in found)))
+            reader.sync()
             if reader.valid_header():
-                return max(end, segment.base)
+                return max(end, segment.base, begun if begun == known else 0)
     return end
 
 
@@ -132,10 +139,10 @@ def extent(folder, skip_damaged=False):
     who = max(proven, key=proven.get, default=None)
     if who is not None and proven[who] > end:
         end = _behind(folder, end, who, proven[who], skip_damaged)
+    elif listed and end:
+        end = _left_behind(folder, listed, end, skip_damaged)
     for path, size in set_aside(folder):
-        tell_once(f"{path}: {size} bytes that may have been acknowledged are kept here, and not "
-                  "read: they were no whole block, and `durable` was lost, or may be an old "
-                  "one")  # fmt: skip
+        tell_once(kept_aside(path, size))
     return begin(folder, listed), end
 
 
@@ -147,8 +154,48 @@ def _behind(folder, end, who, position, skip):
                   "far as there are whole blocks")  # fmt: skip
         return max(position, _whole_end(folder))
     tell_once(f"{folder}/durable says {end}, but {who} {position}: it is an old one, and what is "
-              "behind it is not read; one start of the bridge on this spool heals that")
+              "behind it is not read; one start of the bridge on this spool heals that, or says "
+              "what is wrong")  # fmt: skip
     return end
+
+
+def _left_behind(folder, listed, end, skip):
+    """Up to where to read, though all that is known to be durable ends at `end`, if no bridge
+    runs and nothing proves more: there may be whole blocks in the last segment. A kill leaves one
+    of them at most, a power cut some, and there are many if `durable` is from a backup. The next
+    bridge takes them in where they are, so that nothing that is read here comes a second time."""
+    last = listed[-1]
+    if last.base + last.size() <= max(end, last.first) or spool_lock.held(folder):
+        return end
+    clean, whole = _whole_behind(listed, end)
+    whole = _whole_end(folder, end) if skip else whole
+    if whole <= end or spool_lock.held(folder) or durable_mark(folder) != end:
+        return end  # or a bridge has gone on meanwhile: the next look finds what it has done
+    said = (f"{folder}: `durable` says {end}, no bridge runs, and there are whole blocks up to "
+            f"{whole}")  # fmt: skip
+    if skip:
+        tell_once(f"{said}: read up to there")
+        return whole
+    if clean == whole:
+        tell_once(f"{said}: these {whole - end} bytes are not read until a bridge is started on "
+                  "this spool, which takes them in. A kill or a power cut may have left them, or "
+                  "`durable` is an old one")  # fmt: skip
+    else:
+        tell_once(f"{said}, though not all of that is whole: `durable` is an old one, what is "
+                  f"behind it is not read, and {clean} is in a {DAMAGED}")  # fmt: skip
+    return end
+
+
+def _whole_behind(listed, end):
+    """(end of the run of whole blocks from `end` on, end of the last whole block) in the last
+    segment."""
+    for segment in reversed(listed):
+        with SegmentReader(segment) as reader:
+            if reader.valid_header():
+                clean = reader.whole_until(max(end, segment.first))
+                found = reader.whole_blocks(clean, reader.end, lambda *_: None)
+                return clean, max((block.end for block in found), default=clean)
+    return end, end
 
 
 def covering(folder, start, stop, skip_damaged=False):

@@ -24,6 +24,8 @@ SPOOL_ID = re.compile(r"[0-9a-f]{16}")
 GONE = ("put back what was there; if it is gone for good, begin another spool beside this one "
         "(bridge --spool), and have this one read without it (ingest --skip-damaged, option "
         "skipDamaged)")  # fmt: skip
+NEW_ID = ('put it back; if nobody has it, write one with a new id, {"version": 1, "id": "16 hex '
+          'digits"}: readers then take this for another spool, and begin where it begins')
 
 log = logging.getLogger("umqtt.spool")
 
@@ -87,15 +89,16 @@ def spool_id(folder):
         if about["version"] != VERSION:
             raise SpoolError(f"{path}: format {about['version']}, this program reads {VERSION}")
         if not SPOOL_ID.fullmatch(about["id"]):
-            raise ValueError(f"id {about['id']!r}")
+            raise ValueError("the id is none")
     except (FileNotFoundError, NotADirectoryError):
         if kept is None:
             raise SpoolError(_no_id(folder))
         tell_once(f"{path} is missing: {folder}/deleted has the spool's id as well")
         return kept.id
-    except (ValueError, KeyError, TypeError) as error:
-        way = "; remove it: `deleted` has the spool's id as well" if kept else ""
-        raise SpoolError(f"{path} is damaged: {error!r}{way}")
+    except (ValueError, KeyError, TypeError):
+        way = (f"remove it: {folder}/deleted has the spool's id as well, and the bridge writes it "
+               "again" if kept else NEW_ID)  # fmt: skip
+        raise SpoolError(f"{path} is damaged, it does not say version and id: {way}")
     if kept is not None and kept.id != about["id"]:
         raise SpoolError(f"{path} has the id {about['id']}, but {folder}/deleted has {kept.id}: "
                          "one is damaged, or of another spool; remove that one")  # fmt: skip
@@ -104,9 +107,8 @@ def spool_id(folder):
 
 def _no_id(folder):
     if Path(folder).is_dir() and holds_packets(segments(folder)):
-        return (f"{folder}/spool.json is missing, though there are segments with packets: put it "
-                'back; if nobody has it, write one with a new id, {"version": 1, "id": "16 hex '
-                'digits"}: readers then take this for another spool, and begin where it begins')
+        return (f"{folder}/spool.json is missing, though there are segments with packets: "
+                f"{NEW_ID}")  # fmt: skip
     return f"{folder} is not a spool: no spool.json (start the bridge first?)"
 
 
@@ -142,6 +144,13 @@ def keep_deleted(folder, held):
 def set_aside(folder):
     """[(file, its size)] of bytes that recovery has taken out of segments and kept."""
     return [(path, path.stat().st_size) for path in sorted(Path(folder).glob("*.torn"))]
+
+
+def kept_aside(path, size):
+    """What is to be said about a file of `set_aside`."""
+    return (f"{path}: {size} bytes that may have been acknowledged are kept here, and not read: "
+            "they were no whole block, and `durable` was lost, or behind: an old one, or a power "
+            "cut took its last writes; remove the file if nothing can be made of it")  # fmt: skip
 
 
 def replace_file(path, data, sync=True):

@@ -4,7 +4,6 @@ Knows segment files and what makes bytes durable. Must not know sockets, packets
 """
 
 import errno
-import fcntl
 import itertools
 import json
 import os
@@ -13,7 +12,7 @@ import time
 import zlib
 from pathlib import Path
 
-from . import consumers, recovery
+from . import consumers, recovery, spool_lock
 from .segment import BLOCK, BLOCK_MAGIC, PUBLISH_BLOCK, SEGMENT_MAGIC
 from .spool_files import (
     DURABLE,
@@ -52,22 +51,13 @@ class SpoolWriter:
         self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
         self.max_bytes = max_bytes
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = self._take_lock()
+        self._lock = spool_lock.take(self.folder)
         self._durable = self._file = None
         try:
             self._recover(check)
         except BaseException:
             self.close()  # the lock with it: the caller may try again
             raise
-
-    def _take_lock(self):
-        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise SpoolError(f"{self.folder} is in use by another bridge")
-        return handle
 
     def _recover(self, check):
         """Go on where the last writer ended. What raises SpoolError comes before any change."""
