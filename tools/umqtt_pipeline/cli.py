@@ -13,7 +13,7 @@ import click
 
 from . import arguments, failures
 from .arguments import Folder, OutputFile, Seconds
-from .stopping import Stop
+from .stopping import Stop, Stopped
 
 
 class Problem(click.ClickException):
@@ -109,6 +109,7 @@ def main():
               help="seconds between two marks for a device")  # fmt: skip
 def bridge(broker, **options):
     """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
+    stop = Stop()  # before anything that takes time
     from .bridge import Bridge, Refused, Settings
     from .spool import SpoolError
 
@@ -125,10 +126,14 @@ def bridge(broker, **options):
     if Path(settings.spool).resolve() in (Path(peer).resolve() for peer in settings.peers):
         raise Problem(f"--peer {settings.spool}: that is this bridge's own --spool")
     try:
+        stop.at_once()  # a spool without marks is read again from its beginning
         running = Bridge(settings)
+        stop.tell(running.stop)
+    except Stopped:
+        logging.info("ended before the bridge was ready")
+        return
     except SpoolError as error:
         raise Problem(str(error))
-    Stop().tell(running.stop)
     try:
         running.run()
     except Refused as error:

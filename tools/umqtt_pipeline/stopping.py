@@ -3,8 +3,13 @@
 import signal
 
 
+class Stopped(BaseException):
+    """The wish has come while there was nothing yet to stop (`Stop.at_once`)."""
+
+
 class Stop:
-    """Takes the signals from when it is made; the wish may come before there is anything to stop.
+    """Takes the signals from when it is made, which is best before anything that takes time; the
+    wish may come before there is anything to stop.
 
     asked: whether it has come
     """
@@ -28,3 +33,17 @@ class Stop:
         self._listen()  # Spark has put a handler of its own for SIGINT meanwhile
         if self.asked:
             stop()
+
+    def at_once(self):
+        """From now on, until `tell`, the wish ends whatever is done by Stopped, wherever it is:
+        for work that may be killed at any instant. It comes once, so that a second signal does
+        not end the ending."""
+        raised = False
+
+        def end():
+            nonlocal raised
+            if not raised:
+                raised = True
+                raise Stopped
+
+        self.tell(end)
