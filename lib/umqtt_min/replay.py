@@ -13,6 +13,7 @@ from .scan import get4
 _NOWHERE = const(0x3FFFFFFF)  # as in log.py
 _HEADER = const(44)
 _MAX_KEY = const(32)
+_MOST_IDS = const(128)  # bytes of identifiers in a header: inbound= is at most 64
 # Record types: STORE.md.
 _REC = const(1)
 _HOLD = const(3)
@@ -175,7 +176,9 @@ def _snapshot(m):
     j.last_pid = back[40] << 8 | back[41]
     j.key = bytes(back[_HEADER : _HEADER + back[42]])
     j.confirmed = max(j.confirmed, get4(back, 36))
-    j._count = min(back[43], len(j._inbound) // 2)
+    j._count = back[43]
+    if 2 * j._count > len(j._inbound):  # inbound= was larger
+        j._inbound = bytearray(2 * j._count)
     copy(j._inbound, 0, back, _HEADER + back[42], 2 * j._count)
     j._tail = max(j._tail, get4(back, 20))
     _raise_seq(j, seq)
@@ -311,6 +314,8 @@ def _miss(j, seq):
 
 def _apply_short(j, kind, value):
     if kind == _IN_ADD:
+        if 2 * j._count == len(j._inbound) < _MOST_IDS:
+            j._inbound += bytes(2)
         j._in_add(value)
     elif kind == _IN_DEL:
         j._in_del(value)

@@ -56,6 +56,8 @@ def _mount(j):
         j.skipped = skipped
         _part("setup", "widen", j)
         m, seg = _read(j)
+    if m._copies or max(j._loads) > j._area or len(j._inbound) > 2 * j._ids:
+        _part("setup", "reserve", m)
     if hasattr(j.medium, "made"):
         _part("files_room", "begin", j)
     _part("settle", "settle", m, seg)
@@ -116,6 +118,7 @@ class Scan:
         self._void = []
         self._copies = []  # pairs: number in the index, place of the original
         self._redundant = False
+        self.anew = False  # settle in a new segment, for its header forgets what this one says
         self._bytes = None  # what to carry over, if the medium will not have it any more
         self._before = None  # what to carry over if the newest segment does not count
         self._jumps = array("I")  # pairs: from where, to where

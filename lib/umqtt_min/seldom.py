@@ -134,6 +134,10 @@ def in_add(self, pid):
         self._note(_IN_ADD, pid)
         self._in_add(pid)
         return
+    self._keep(pid)
+
+
+def _keep(self, pid):
     if self._more is None:
         from .inbox import Inbox
 
@@ -161,9 +165,9 @@ def _index(self, pid):
 
 def in_del(self, pid):
     """Durable: PUBREL for it was received."""
-    if self._more is not None and self._more.in_has(pid):
+    if self._more is not None:
         self._more.in_del(pid)
-    elif self.in_has(pid):
+    if _index(self, pid) >= 0:
         self._note(_IN_DEL, pid)
         self._in_del(pid)
 

@@ -79,11 +79,14 @@ def _settle(m):
         j.boot += int.from_bytes(os.urandom(2), "big")
     # Which pages are untouched cannot be told for sure: where none may be programmed twice
     # there is no going on in this segment.
-    at = 0 if j.medium.once or m._husk else _fresh_page(m)
+    at = 0 if j.medium.once or m._husk or m.anew else _fresh_page(m)
     size = j._up(1) + _SETTLED + m.size + 4
+    full = False
     if m._redundant and not j._free():  # the reclaim that was cut has to find room for its rest
-        size += j._loads[j._oldest(0)] + j._up(_SHORT)
-    if not at or at + size > j._end:
+        rest = j._loads[j._oldest(0)]
+        size += rest + j._up(_SHORT)
+        full = j._filled + rest + (j._up(m.size + 4) if m.size > _SHORT else 0) > j._area
+    if not at or full or at + size > j._end:
         _in_new(m)
         return
     m.load(j._head)

@@ -18,6 +18,7 @@ _VERSION = const(1)
 _FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
 _SETTLED = const(13)  # as in replay.py
 _SHORT = const(9)
+_LONG = const(7)
 _LEAST = const(33)  # a PUT of one byte in a SETTLE
 
 
@@ -88,14 +89,8 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     if medium.once:
         kind |= 0x80
     j._magic = b"uMqJ" + bytes((_VERSION, j._shift, page // _GUARD, kind))
-    # Bytes of messages in a segment, at most: so that all of them fit into any other one,
-    # beside the largest header, a SETTLE and a TAIL record.
-    j._area = j._end - j._up(_FULL_HEADER + 2 * inbound) - j._up(_SHORT) - j._up(_SETTLED + 4)
-    # Acknowledgements must find room also when messages fill the rest; where each takes a
-    # page of its own, a segment is set aside for them.
-    j._most = (count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
-    if j._most < j._area:  # of one segment: then it takes what fits a segment
-        j._most = j._area
+    j._ids = inbound
+    _limits(j, inbound)
     if j._area < j._up(_LEAST):
         from .sizes import refuse_segment
 
@@ -104,13 +99,56 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     j._made = count  # segments there are: files_room.py
     j._asked = 0  # serial of the head when another one was last asked for
     _index(j, window or min(1024, max(32, size * count // 96)), max_age)
-    j._inbound = bytearray(2 * inbound)
     j._serials = array("I", bytes(4 * count))  # 0: not in the log
     j._loads = array("I", bytes(4 * count))  # bytes of live messages in each segment
     j.epoch = j.key = b""
     j.programs = j.programmed = j.erases = 0  # operations, bytes, segments
     j.boot = j.dropped = j.skipped = 0
     clear(j)
+
+
+def _limits(j, inbound):
+    """How much messages may fill, where a header may have so many identifiers."""
+    medium = j.medium
+    # Bytes of messages in a segment, at most: so that all of them fit into any other one,
+    # beside the largest header, a SETTLE and a TAIL record.
+    j._area = j._end - j._up(_FULL_HEADER + 2 * inbound) - j._up(_SHORT) - j._up(_SETTLED + 4)
+    # Acknowledgements must find room also when messages fill the rest; where each takes a
+    # page of its own, a segment is set aside for them.
+    j._most = (medium.count - 1 - medium.spare - (j._align > _GUARD)) * j._area * 7 // 8
+    if j._most < j._area:  # of one segment: then it takes what fits a segment
+        j._most = j._area
+
+
+def reserve(m):
+    """After a replay, before anything is written: with another inbound= than the journal was
+    written with, as many identifiers are kept in flash as leave each segment's messages room in
+    any other one, and at least those that are there, if they do; the rest in RAM."""
+    j = m.j
+    loads = list(j._loads)
+    for _, place in m._copies:  # if they do not count their originals do
+        loads[place >> j._shift] += j._up(j._word(place + 1) + _LONG)
+    n = len(j._inbound) // 2
+    _limits(j, n)
+    while n > 1 and j._area < max(loads):
+        n -= 1
+        _limits(j, n)
+    while j._count > n:
+        m.anew = True  # the flash forgets it before PUBREL can come
+        j._count -= 1
+        pid = j._inbound[2 * j._count] << 8 | j._inbound[2 * j._count + 1]
+        if not j.in_has(pid):
+            j._keep(pid)
+    j._inbound = j._inbound[: 2 * n]
+    # What each message is charged depends on the limit.
+    j._capacity = j._most
+    j._used = 0
+    for seg in range(j.medium.count):
+        j._loads[seg] = 0
+    for seq in range(j.low, j.seq):
+        if j._state(seq):
+            place = j._places[seq % j._span]
+            j._count_in(place, j._word(place + 1) + _LONG)
 
 
 def _index(j, span, aged):
@@ -157,6 +195,8 @@ def _buffers(j):
 
 def clear(j):
     """Nothing is known of what is on the medium."""
+    _limits(j, j._ids)
+    j._inbound = bytearray(2 * j._ids)
     j.seq = j.low = j._first = 1
     j.last_pid = j.sent = j.live = j.held = j.confirmed = 0
     j.pid = j.flags = j.state = 0

@@ -6,6 +6,7 @@ Knows: the limits that ram.py, files.py and setup.py keep to.  Must not know: re
 from .options import whole
 
 _ENOSPC = 28
+_FULL_HEADER = 80  # as in setup.py
 _MOST = 0x3FFFFFFF  # what small ints hold on every port
 
 
@@ -89,8 +90,12 @@ def refuse_segment(j, least):
     size = n = j.medium.size
     while n - size + j._area < least:
         n *= 2
-    raise ValueError("segment=%d: no message has room behind its header, %d or more is needed"
-                     % (size, n))
+    text = ""
+    for fewer in range(1, j._ids):
+        if j._up(_FULL_HEADER + 2 * j._ids) - j._up(_FULL_HEADER + 2 * fewer) + j._area >= least:
+            text = ", or inbound=%d or less (now %d)" % (fewer, j._ids)
+    raise ValueError("segment=%d: no message has room behind its header, %d or more is needed%s"
+                     % (size, n, text))
 
 
 def _power(n, name, least):

@@ -12,16 +12,19 @@ POLICIES = (RAISE, DROP_OLDEST, LATEST)
 
 
 class Life:
-    """Random operations on a store, each checked with a model; mostly offline."""
+    """Random operations on a store, each checked with a model; mostly offline. inbound: each
+    mount has the next of these, the first one is the largest."""
 
-    def __init__(self, seed, make, policy, cut=None):
+    def __init__(self, seed, make, policy, cut=None, inbound=(8,)):
         self.random = Random(seed)
         self._make = make
         self._cut = cut
         self.policy = policy
         self.where = "seed %d, policy %d" % (seed, policy)
         self.model = jm.Model()
-        self.store = make(policy=policy, inbound=8)
+        self._inbound = inbound
+        self._mounts = 0
+        self.store = self._next()
         self.store.open()
         self.most = self._largest()
         self.size = (20, 400, self.most, self._below(self.most))[self._below(4)]
@@ -29,6 +32,11 @@ class Life:
         self.acks = (0, 2, 20, 50, 70)[self._below(5)]  # percent
         self.boots = (1, 5, 30)[self._below(3)]
         self.dropped = self.refused = self.rebooted = 0
+
+    def _next(self):
+        self._mounts += 1
+        return self._make(policy=self.policy,
+                          inbound=self._inbound[(self._mounts - 1) % len(self._inbound)])
 
     def _below(self, n):
         return self.random.below(n) if n > 0 else 0
@@ -113,8 +121,8 @@ class Life:
         boot = self.store.boot
         self.store.close()
         for _ in range((0, 0, 1, 1, 3, 8)[self._below(6)] if self._cut else 0):
-            self._cut(self, self._make(policy=self.policy, inbound=8))
-        self.store = self._make(policy=self.policy, inbound=8)
+            self._cut(self, self._next())
+        self.store = self._next()
         try:
             self.store.open()
         except OSError as e:

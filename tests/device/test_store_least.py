@@ -13,7 +13,7 @@ from store_life import POLICIES, Life, show
 from umqtt_min.store import FlashStore
 
 
-def on_flash(seed, policy, steps, blocks, block, page, once=False):
+def on_flash(seed, policy, steps, blocks, block, page, once=False, inbound=(8,)):
     """A life on a raw region."""
     flash = NOR(blocks, block, page, once, seed=seed)
 
@@ -29,7 +29,7 @@ def on_flash(seed, policy, steps, blocks, block, page, once=False):
             pass  # else it was done before
         flash.boot()
 
-    one = Life(seed, make, policy, cut)
+    one = Life(seed, make, policy, cut, inbound)
     one.run(steps)
     return one
 
@@ -42,6 +42,12 @@ def test_four_segments_of_flash():
 def test_five_segments_that_are_programmed_once():
     show([on_flash(seed, POLICIES[seed % 3], 60, 5, block, page, True)
           for seed, block, page in ((6, 512, 16), (2, 1024, 256), (7, 2048, 256))])
+
+
+def test_inbound_is_large_or_another_with_each_mount():
+    show([on_flash(seed, POLICIES[seed % 3], 70, 4, block, 1, inbound=inbound)
+          for seed, block, inbound in ((1, 256, (40, 8, 24)), (7, 512, (40, 8, 24)),
+                                       (21, 256, (24, 8)), (255, 512, (40,)))])
 
 
 def test_reboots_alone_take_no_segment_for_good():
