@@ -30,7 +30,19 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import brokers  # noqa: E402
-from pipeline_kit import NOON, QUICK, clock, end, run, senml, spawn, topic, wait_for  # noqa: E402
+import starts  # noqa: E402
+from pipeline_kit import (  # noqa: E402
+    NOON,
+    QUICK,
+    clock,
+    end,
+    family,
+    run,
+    senml,
+    spawn,
+    topic,
+    wait_for,
+)
 from pipeline_tables import tables  # noqa: E402
 from umqtt_pipeline import consumers  # noqa: E402
 
@@ -166,26 +178,9 @@ class Chaos:
 
     def _workers(self):
         """Process ids of Spark's Python workers below this ingest, in random order."""
-        parents = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(stat.parent.name)] = int(fields[1])
-        found, above = [], {self.ingest.pid}
-        while above:
-            above = {pid for pid, parent in parents.items() if parent in above}
-            found += [pid for pid in above if self._is_worker(pid)]
+        found = [pid for pid, line in family(self.ingest.pid) if b"-m\0pyspark." in line]
         self.choose.shuffle(found)
         return found
-
-    @staticmethod
-    def _is_worker(pid):
-        try:
-            return b"-m\0pyspark." in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return False
 
     def run(self, kills):
         """The campaign; raises AssertionError where a table is not as it should be."""
@@ -244,12 +239,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None, help="gives the same order again")
+    parser.add_argument("--starts", type=int, default=0,
+                        help="instead: so many commands are ended, or their Java, at any moment")
     arguments = parser.parse_args()
-    if arguments.kills < 1:
+    if arguments.kills < 1 or arguments.starts < 0:
         parser.error("--kills: at least 1")
     seed = random.randrange(1 << 30) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     folder = tempfile.mkdtemp(prefix="umqtt-chaos-")
+    if arguments.starts:
+        starts.campaign(folder, random.Random(seed), arguments.starts, print)
+        return 0
     campaign = Chaos(folder, seed, lambda text: print(text, flush=True))
     try:
         campaign.run(arguments.kills)

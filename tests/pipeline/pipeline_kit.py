@@ -132,6 +132,22 @@ def end(process, how=signal.SIGTERM, seconds=30):
         raise
 
 
+def family(pid):
+    """[(process id, command line as bytes)] of all that a process has begun, directly or not."""
+    parents, lines = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+            lines[int(stat.parent.name)] = stat.with_name("cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+    found, above = [], {pid}
+    while above:
+        above = {child for child, parent in parents.items() if parent in above}
+        found += [(child, lines[child]) for child in sorted(above) if child in lines]
+    return found
+
+
 def wait_for(condition, seconds=30, what="the condition"):
     """Poll until `condition()` is true and return its value; AssertionError at the deadline."""
     until = time.monotonic() + seconds

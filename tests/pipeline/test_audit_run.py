@@ -264,7 +264,7 @@ def test_a_capture_that_cannot_be_read_is_left_out(tmp_path, monkeypatch):
     import builtins
 
     from umqtt_pipeline.audit import run
-    from umqtt_pipeline.cli import main
+    from umqtt_pipeline.commands import main
 
     good = kit.pcap(tmp_path / "good.pcap", kit.Talk().open().wrapped())
     locked = kit.pcap(tmp_path / "locked.pcap", kit.Talk().open().wrapped())

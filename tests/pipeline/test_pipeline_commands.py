@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from pipeline_kit import fill, publish, run, senml, spawn, wait_for
-from umqtt_pipeline import arguments, cli
+from umqtt_pipeline import arguments, commands, failures
 
 
 @pytest.mark.parametrize("command,words", [
@@ -41,7 +41,7 @@ def test_a_folder_of_another_kind(tmp_path, monkeypatch, command, words):
     (tmp_path / "made" / "_state").mkdir(parents=True)
     fill(tmp_path / "spool", [publish(senml(1))])
     before = sorted(tmp_path.rglob("*"))
-    done = CliRunner().invoke(cli.main, command)
+    done = CliRunner().invoke(commands.main, command)
     assert done.exit_code == 2 and words in done.output
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -89,7 +89,7 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
 ])  # fmt: skip
 def test_an_argument_that_cannot_be(tmp_path, monkeypatch, command, words):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.main, command)
+    done = CliRunner().invoke(commands.main, command)
     assert done.exit_code == 2 and words in done.output, done.output
     assert not list(tmp_path.iterdir()) and "secret" not in done.output
 
@@ -112,7 +112,7 @@ def test_where_the_broker_is(text, meant):
 def test_a_value_of_the_wrong_kind_in_the_file_of_options(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.toml").write_text(f"[bridge]\n{text}\n")
-    done = CliRunner().invoke(cli.main, ["--config", "x.toml", *BRIDGE])
+    done = CliRunner().invoke(commands.main, ["--config", "x.toml", *BRIDGE])
     assert done.exit_code == 2 and text.partition(" ")[0] in done.output, done.output
     assert text != "topic = [1]" or "[1] is not a list of texts" in done.output
     assert len(list(tmp_path.iterdir())) == 1
@@ -122,11 +122,10 @@ def test_a_value_of_the_wrong_kind_in_the_file_of_options(tmp_path, monkeypatch,
     ("An error occurred while calling o1.get.\n: org.apache.X: Error while instantiating 'a':\n"
      "\tat b\nCaused by: org.apache.spark.SparkIllegalArgumentException: [INVALID] is wrong\n",
      "[INVALID] is wrong"),
-    ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "Java has said why above"),
     ("something\nelse", "something"),
 ])  # fmt: skip
 def test_what_spark_says_as_a_sentence(text, said):
-    assert cli._sentence(ValueError(text)) == said
+    assert failures.sentence(ValueError(text)) == said
 
 
 @pytest.mark.parametrize("text,status,words", [
@@ -139,7 +138,7 @@ def test_what_spark_says_as_a_sentence(text, said):
     ("[OTHER] Something else\nmore", 1, "given up: [OTHER] Something else"),
 ])  # fmt: skip
 def test_why_an_ingest_was_given_up(text, status, words):
-    told = cli._failed(ValueError(text), "4.3.0")
+    told = commands._failed(ValueError(text), "4.3.0")
     assert isinstance(told, click.ClickException) and told.exit_code == status
     assert words in told.message and "\n" not in told.message
 

@@ -7,7 +7,6 @@ import pytest
 from pipeline_kit import NOON, end, publish, senml, spawn, wait_for
 from umqtt_pipeline import spool, spool_lock
 from umqtt_pipeline.spool_writer import SpoolWriter
-from umqtt_pipeline.stopping import Stop, Stopped
 
 BLOCKS = 100_000
 
@@ -36,19 +35,5 @@ def test_while_the_spool_is_read_again(long, tmp_path, how):
                    log=log)  # fmt: skip
     wait_for(lambda: bridge.poll() is not None or spool_lock.held(long), what="the bridge")
     assert end(bridge, how) == 0
-    assert "ended before the bridge was ready" in log.read_text()
-    assert "read again" not in log.read_text() and "Traceback" not in log.read_text()
+    assert log.read_text() == ""
     assert {path.name: path.stat().st_mtime_ns for path in long.iterdir()} == before
-
-
-def test_the_wish_is_not_lost_and_comes_once(monkeypatch):
-    """It comes before there is anything to stop, and once more while that is ended."""
-    taken = {}
-    monkeypatch.setattr(signal, "signal", taken.__setitem__)
-    stop, ended = Stop(), []
-    taken[signal.SIGTERM](signal.SIGTERM, None)
-    with pytest.raises(Stopped):
-        stop.at_once()
-    taken[signal.SIGINT](signal.SIGINT, None)
-    stop.tell(lambda: ended.append(1))
-    assert stop.asked and ended == [1]

@@ -17,6 +17,12 @@ LEAST_MEMORY = 512 << 20
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
+class Problem(click.ClickException):
+    """What is wrong with what was given: a clear message and exit status 2."""
+
+    exit_code = 2
+
+
 class Seconds(click.FloatRange):
     """A number of seconds in a range: "nan", which is in every range for click, is none."""
 

@@ -1,58 +1,35 @@
-"""`umqtt-pipeline`: the command line. Knows arguments and exit statuses; every command's work is
-done in the module of its name. Exit status 2: the arguments or the broker's answer are wrong."""
+"""`umqtt-pipeline`, from its first line to its exit status. Knows signals and standard streams.
+Must not know any command (commands.py), and imports nothing that takes time before it listens.
+"""
 
-import logging
+import errno
 import os
-import re
 import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
-import click
+from .stopping import Stop
 
-from . import arguments, failures
-from .arguments import Folder, OutputFile, Seconds
-from .stopping import Stop, Stopped
+SERVICES = ("bridge", "ingest")  #: run until they are told to end, which is no failure
 
 
-class Problem(click.ClickException):
-    """A clear message and exit status 2."""
-
-    exit_code = 2
-
-
-class Commands(click.Group):
-    """The commands; a file or folder that cannot be used is a sentence and exit status 2."""
-
-    def invoke(self, context):
-        try:
-            return super().invoke(context)
-        except OSError as error:
-            if error.filename is None:
-                raise
-            raise Problem(f"{error.filename}: {error.strerror}")
-        except Exception as error:
-            if not _of_spark(error):
-                raise
-            raise click.ClickException(f"Spark has failed: {_sentence(error)}")
+def main():
+    """Run the command that the arguments name; ends the process."""
+    _have_standard_streams()
+    stop = Stop(status=0 if _command(sys.argv[1:]) in SERVICES else None)
+    stop.listen()
+    status = _written(_run(stop))
+    stop.over()
+    sys.exit(status)
 
 
-def _of_spark(error):
-    """Whether an exception is Spark's own; to know that it need not be loaded."""
-    known = [(name, kind) for name, kind in (("pyspark.errors", "PySparkException"),
-                                             ("py4j.protocol", "Py4JError"))
-             if name in sys.modules]  # fmt: skip
-    return any(isinstance(error, getattr(sys.modules[name], kind)) for name, kind in known)
-
-
-def _log_to_stderr():
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(failures.no_traceback_of_py4j)
+def _command(arguments):
+    """The name of the command among the arguments, or None."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--config":
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
 
 
 def _have_standard_streams():
@@ -65,351 +42,31 @@ def _have_standard_streams():
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
-                                             "show_default": True})  # fmt: skip
-@click.option("--config", callback=arguments.configured(lambda: main), expose_value=False,
-              metavar="FILE.toml",
-              help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
-def main():
-    """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
-    compact and replay), gold, report; and the wire: audit."""
-    _have_standard_streams()
-    _log_to_stderr()
-
-
-@main.command()
-@click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
-              help="or mqtt://HOST, mqtts://HOST (which is --tls) with or without a port")
-@click.option("--spool", required=True, type=Folder("_state", "tables"), help="its folder")
-@click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
-              callback=arguments.topic_filters,
-              help="topic filter; may be given several times")  # fmt: skip
-@click.option("--client-id", default="umqtt-bridge", callback=arguments.mqtt_string,
-              help="fixed: it names the session")  # fmt: skip
-@click.option("--qos", type=click.IntRange(0, 2), default=1)
-@click.option("--keepalive", type=click.IntRange(2, 65_535), default=30, help="seconds")
-@click.option("--username", envvar="UMQTT_USERNAME", callback=arguments.mqtt_string)
-@click.option("--password", envvar="UMQTT_PASSWORD", show_default=False,
-              callback=arguments.mqtt_string,
-              help="better in the environment: UMQTT_PASSWORD")  # fmt: skip
-@click.option("--tls", is_flag=True, help="TLS; the broker's certificate is verified")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA file; implies --tls")
-@click.option("--cert", type=click.Path(exists=True, dir_okay=False),
-              help="this client's certificate; implies --tls")  # fmt: skip
-@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="and its key")
-@click.option("--peer", "peers", multiple=True, type=click.Path(file_okay=False),
-              help="spool of another bridge on the same $share subscription; several times")
-@click.option("--wait", is_flag=True, help="go on trying when the broker's name is not known yet")
-@click.option("--metrics", type=OutputFile(), help="JSON file, written each second")
-@click.option("--segment-bytes", type=click.IntRange(4096), show_default="64 MiB",
-              help="a segment is closed at this length; at most a quarter of --max-spool-bytes")
-@click.option("--max-spool-bytes", type=click.IntRange(4096),
-              help="take no more than that; what does not fit stays unacknowledged")  # fmt: skip
-@click.option("--mark-interval", type=Seconds(0.01, 3600), default=0.25,
-              help="seconds between two marks for a device")  # fmt: skip
-def bridge(broker, **options):
-    """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
-    stop = Stop()  # before anything that takes time
-    from .bridge import Bridge, Refused, Settings
-    from .spool import SpoolError
-
-    quarter = (options["max_spool_bytes"] or 1 << 60) // 4
-    if (options["segment_bytes"] or 0) > quarter:
-        raise Problem(f"--segment-bytes: at most a quarter of --max-spool-bytes, {quarter}")
-    options["segment_bytes"] = options["segment_bytes"] or Settings.segment_bytes
-    host, port, tls = broker
-    settings = Settings(host=host, port=port, **{**options, "tls": options["tls"] or tls})
-    if settings.password is not None and settings.username is None:
-        raise Problem("--password needs --username [MQTT-3.1.2-22]")
-    if settings.key is not None and settings.cert is None:
-        raise Problem("--key needs --cert")
-    if Path(settings.spool).resolve() in (Path(peer).resolve() for peer in settings.peers):
-        raise Problem(f"--peer {settings.spool}: that is this bridge's own --spool")
-    try:
-        stop.at_once()  # a spool without marks is read again from its beginning
-        running = Bridge(settings)
-        stop.tell(running.stop)
-    except Stopped:
-        logging.info("ended before the bridge was ready")
-        return
-    except SpoolError as error:
-        raise Problem(str(error))
-    try:
-        running.run()
-    except Refused as error:
-        raise Problem(str(error))
-    except SpoolError as error:
-        raise click.ClickException(str(error))
-
-
-def _spark(memory, extra):
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    from .java import NoJava
-    from .session import session
+def _run(stop):
+    """Exit status of the command."""
+    from . import commands
 
     try:
-        spark = session(memory=memory, extra=extra)
-        spark.conf.get("spark.sql.session.timeZone")  # what is wrong in spark.sql is found now
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not spark-submit's
-            failures.hush(spark, (extra or {}).get("spark.log.level", "OFF"))
-        return spark
-    except NoJava as error:
-        raise Problem(str(error))
-    except (PySparkException, Py4JError, ValueError) as error:
-        raise Problem(f"Spark does not start with this --memory and --conf: {_sentence(error)}")
+        commands.main.main(prog_name="umqtt-pipeline", obj=stop)
+    except SystemExit as ended:
+        return ended.code
+    except OSError as error:
+        if error.errno == errno.EPIPE and error.filename is None:
+            return 1
+        if not _written(0):  # not of what was printed
+            raise
+        return 1
 
 
-@contextmanager
-def _running(spark):
-    """A session that is stopped at the end; a JVM that was killed meanwhile is a sentence."""
-    from py4j.protocol import Py4JError
-
+def _written(status):
+    """`status`, or 1 if what was printed cannot be written: who closed the pipe knows why, a full
+    disk is said. What is left of it goes nowhere, or the interpreter would try it again."""
     try:
-        yield spark
-    except (Py4JError, ConnectionError):
-        try:
-            failures.java_ended(spark)
-        except failures.JavaEnded as ended:
-            raise click.ClickException(str(ended))
-        raise
-    finally:
-        failures.stop(spark)
-
-
-def _sentence(error):
-    """What an exception of Spark or of the JVM says, without the way through both."""
-    text = str(error)
-    if "JAVA_GATEWAY_EXITED" in text:
-        return "Java has said why above"
-    text = re.sub(r"\AAn error occurred while calling .*?: ", "", text, flags=re.DOTALL)
-    causes = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)", text, re.MULTILINE)
-    causes = [said for said in causes if "instantiating" not in said]
-    return (causes or [text.strip().partition("\n")[0]])[0][:500]
-
-
-_spark_options = [
-    click.option("--memory", default="1g", callback=arguments.memory,
-                 help="heap of the Java side"),
-    click.option("--conf", multiple=True, callback=arguments.spark_conf, metavar="spark.KEY=VALUE",
-                 help="more configuration of Spark; may be given several times"),
-]  # fmt: skip
-
-
-def _with_spark(command):
-    """Add the options of every command that starts Spark."""
-    for option in reversed(_spark_options):
-        command = option(command)
-    return command
-
-
-def _with_decoders(command):
-    """Add the option of every command that decodes."""
-    return click.option(
-        "--decoder", multiple=True, callback=arguments.decoders, expose_value=False,
-        metavar="MODULE:NAME", help="a silver.Decoder for payloads of your own; several times",
-    )(command)  # fmt: skip
-
-
-def _wait_for_spool(folders, once, stop):
-    """The bridge may be started after the ingest; a single run needs a spool now."""
-    from .spool import SpoolError, spool_id
-
-    said = False
-    while not stop.asked:
-        try:
-            for folder in folders.split(","):
-                spool_id(folder.strip())
-            return
-        except SpoolError as error:
-            if once or "no spool.json" not in str(error):
-                raise Problem(str(error))
-            if not said:
-                logging.info("%s; waiting for it", error)
-            said = True
-            time.sleep(0.5)
-
-
-@main.command()
-@click.option("--spool", help="its folder (several: separated by commas)")
-@click.option("--kafka", multiple=True, callback=arguments.pairs, metavar="KEY=VALUE",
-              help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
-@click.option("--tables", required=True, type=Folder("spool.json", "a spool"),
-              help="their folder")  # fmt: skip
-@click.option("--once", is_flag=True, help="take what is there and end")
-@click.option("--interval", type=Seconds(0.1, 86_400), default=10.0,
-              help="seconds between two batches, without --once")  # fmt: skip
-@click.option("--max-rows", type=click.IntRange(1), default=200_000, help="of one batch")
-@click.option("--consumer", default="ingest", help="name under which the spool is released")
-@click.option("--compact-files", type=click.IntRange(2),
-              help="join the small files of a table's day when there are so many")  # fmt: skip
-@click.option("--skip-damaged", is_flag=True,
-              help="go on without what is damaged or missing in the spool; it is logged")
-@_with_decoders
-@_with_spark
-def ingest(spool, kafka, tables, once, interval, max_rows, consumer, compact_files, skip_damaged,
-           memory, conf):  # fmt: skip
-    """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
-    import pyspark
-    from pyspark.errors import PySparkException
-
-    from . import consumers
-    from .ingest import InUse, Lock, Runner, check
-    from .source import Options
-    from .spool import SpoolError
-
-    if not consumers.NAME.fullmatch(consumer):
-        raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
-    if spool and kafka:
-        raise Problem("--spool and --kafka: an ingest has one source; leave out one of them")
-    if not spool and not kafka:
-        raise Problem("one of --spool and --kafka is needed")
-    stop = Stop()
-    if spool:
-        try:
-            Options({"path": spool})
-        except ValueError as error:
-            raise Problem(f"--spool: {error}")
-        _wait_for_spool(spool, once, stop)
-    if stop.asked:
-        return
-    try:
-        lock = Lock(tables)
-        check(tables)
-        for folder in spool.split(",") if spool else ():
-            consumers.claim(folder.strip(), consumer, tables)
-    except (InUse, SpoolError) as error:
-        raise Problem(str(error))
-    with _running(_spark(memory, conf)) as spark:
-        lock.holds(spark)
-        runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
-                        compact_files=compact_files, kafka=kafka,
-                        skip_damaged=skip_damaged)  # fmt: skip
-        stop.tell(runner.stop)
-        try:
-            runner.run()
-        except PySparkException as error:
-            raise _failed(error, pyspark.__version__)
-
-
-def _failed(error, version):
-    """What ends an ingest, as a sentence: Spark's own text has the whole way through the JVM."""
-    text = str(error)
-    if "KAFKA_DATA_SOURCE_NOT_ENABLED" in text:
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
-        return Problem("this Spark cannot read Kafka: add "
-                       f"--conf spark.jars.packages={package}")  # fmt: skip
-    return click.ClickException(f"the query failed and was given up: {failures.why(text)}")
-
-
-@contextmanager
-def _alone(tables, memory, conf):
-    """A SparkSession for work on tables that no ingest may write meanwhile."""
-    from .ingest import InUse, Lock
-
-    if not Path(tables, "_state").is_dir():
-        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
-    try:
-        lock = Lock(tables)
-    except InUse as error:
-        raise Problem(f"{error}; stop it first")
-    with _running(_spark(memory, conf)) as spark:
-        lock.holds(spark)
-        yield spark
-
-
-@main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--files", type=click.IntRange(2), default=8,
-              help="small files of a day for which it is worth it")  # fmt: skip
-@_with_spark
-def compact(tables, files, memory, conf):
-    """Join the small files of the tables, a day at a time; add columns that old files lack."""
-    from . import compact as joining
-    from .ingest import State
-    from .schema import ALL
-    from .tables import Tables
-
-    with _alone(tables, memory, conf) as spark:
-        held = Tables(tables, ALL)
-        held.clean()
-        done = joining.run(spark, held, State(held).last(), files, columns=True)
-    logging.info("%d files joined", sum(done.values()))
-
-
-@main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
-@_with_decoders
-@_with_spark
-def replay(tables, memory, conf):
-    """Decode again what is in quarantine; what is a reading now goes to silver."""
-    from . import replay as replaying
-
-    with _alone(tables, memory, conf) as spark:
-        counts = replaying.run(spark, tables)
-    if counts is None:
-        logging.info("the quarantine is empty")
-    else:
-        logging.info("%(new)d new, %(duplicate)d duplicates, %(quarantine)d still in quarantine",
-                     counts)  # fmt: skip
-
-
-@main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
-@_with_spark
-def gold(tables, memory, conf):
-    """Make the gold tables anew: per minute, device, boot, and gaps."""
-    from . import gold as making
-    from .tables import EMPTY
-
-    if all(path.name == EMPTY for path in Path(tables, "silver").rglob("*.parquet")):
-        raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
-    with _running(_spark(memory, conf)) as spark:
-        for name, rows in making.build(spark, tables).items():
-            logging.info("%s: %d rows", name, rows)
-
-
-@main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--out", required=True, type=OutputFile(), help="FILE.html")
-def report(tables, out):
-    """Write an HTML report on the gold tables."""
-    from . import report as making
-
-    try:
-        making.build(tables, out)
-    except making.NoTables as error:
-        raise Problem(str(error))
-    logging.info("wrote %s", out)
-
-
-@main.command()
-@click.argument("captures", nargs=-1, required=True, type=click.Path(readable=False))
-@click.option("--out", required=True, type=click.Path(file_okay=False),
-              help="folder of tables and report.html; an earlier audit in it is replaced")
-@click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
-              help="of brokers; others are found by CONNECT; may be given several times")
-@click.option("--cores", default=None, type=click.IntRange(1), help="without: all there are")
-@_with_spark
-def audit(captures, out, ports, cores, memory, conf):  # fmt: skip
-    """Decode captured traffic: tables of packets, exchanges and violations, and a report.
-
-    CAPTURES are files of pcap or pcapng, each of them also packed by gzip (.gz). One that cannot
-    be read is said and left out; if none can, one is given twice, or OUT holds other things, the
-    exit status is 2."""
-    from .audit import run
-
-    try:
-        run.check(captures, out)
-        cores = str(cores or os.cpu_count())
-        conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
-                "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip
-        with run.sockets() as settings:
-            spark = _spark(memory, {**settings, **conf})
-            try:
-                run.build(spark, captures, out, ports)
-            finally:
-                spark.stop()
-    except run.Refused as error:
-        raise Problem(str(error))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno != errno.EPIPE:
+            os.write(2, f"Error: standard output: {error.strerror}\n".encode())
+        return 1

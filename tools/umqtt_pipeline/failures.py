@@ -1,22 +1,15 @@
 """What it means that Spark has failed: one sentence, without the way through JVM and Python.
 
-Knows what exceptions of Spark and of py4j look like, and how a JVM ends. Must not know queries,
-spools or tables.
+Knows what exceptions of Spark and of py4j look like. Must not know processes, queries, spools or
+tables.
 """
 
 import logging
 import re
-import signal
-import subprocess
+import sys
 from pathlib import PurePath
 
 log = logging.getLogger("umqtt.failures")
-
-JAVA_END_S = 10  #: how long a JVM that does not answer may take to be gone
-
-
-class JavaEnded(Exception):
-    """The JVM behind a SparkSession is gone."""
 
 
 def why(text):
@@ -30,12 +23,13 @@ def no_traceback_of_py4j(record):
     return not record.exc_info or "py4j" not in PurePath(record.pathname).parts
 
 
-def hush(spark, level):
-    """Have the JVM log from `level` on only (OFF: nothing), and pyspark's own server not print a
-    traceback when the JVM is gone: what fails is raised, too."""
-    spark.sparkContext.setLogLevel(level)
-    server = spark.sparkContext._accumulatorServer
-    server.handle_error = lambda *_: log.debug("pyspark's server failed", exc_info=True)
+def hush_python():
+    """Have pyspark's own server not print a traceback when the JVM is gone: what fails is raised,
+    too. Before there is a session."""
+    from pyspark import accumulators
+
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = lambda *_: log.debug("pyspark's server failed", exc_info=True)
 
 
 def stop(spark):
@@ -48,18 +42,17 @@ def stop(spark):
         log.debug("Spark cannot be stopped any more: %s", error)
 
 
-def java_ended(spark):
-    """Raises JavaEnded if the JVM that this session has started is gone."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)
-    if process is None:  # spark-submit's
-        return
-    try:
-        status = process.wait(JAVA_END_S)
-    except subprocess.TimeoutExpired:
-        return
-    how = f"with status {status}"
-    if status < 0:
-        how = f"by {signal.Signals(-status).name}"
-    if status == -signal.SIGKILL:
-        how += " (by the system, if memory has run out: --memory is its heap)"
-    raise JavaEnded(f"Spark's Java was ended {how}; start it again, it goes on where it was")
+def of_spark(error):
+    """Whether an exception is Spark's own; to know that it need not be loaded."""
+    known = [(name, kind) for name, kind in (("pyspark.errors", "PySparkException"),
+                                             ("py4j.protocol", "Py4JError"))
+             if name in sys.modules]  # fmt: skip
+    return any(isinstance(error, getattr(sys.modules[name], kind)) for name, kind in known)
+
+
+def sentence(error):
+    """What an exception of Spark or of the JVM says, without the way through both."""
+    text = re.sub(r"\AAn error occurred while calling .*?: ", "", str(error), flags=re.DOTALL)
+    causes = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)", text, re.MULTILINE)
+    causes = [said for said in causes if "instantiating" not in said]
+    return (causes or [text.strip().partition("\n")[0]])[0][:500]

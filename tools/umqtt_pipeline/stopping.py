@@ -1,49 +1,63 @@
-"""A wish to end, by SIGTERM or SIGINT. Must not know what is ended."""
+"""A wish to end, by SIGTERM or SIGINT, from the first line on. Must not know what is ended.
 
+Imports nothing that takes time: it listens before anything else is loaded.
+"""
+
+import os
 import signal
 
-
-class Stopped(BaseException):
-    """The wish has come while there was nothing yet to stop (`Stop.at_once`)."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
-    """Takes the signals from when it is made, which is best before anything that takes time; the
-    wish may come before there is anything to stop.
+    """What a signal does. As long as nothing is named that could be brought to an end (`tell`),
+    it ends the process where it is: all that is done here may be killed at any time. Nothing is
+    raised, since who calls Python back, or imports a module, may swallow what is raised there.
 
-    asked: whether it has come
+    status: exit status of a process that is ended so; None: 128 + signal, and a sentence
+    asked: whether a signal came after `tell`
     """
 
-    def __init__(self):
-        self.asked, self._stop = False, None
-        self._listen()
+    def __init__(self, status=None):
+        self.asked, self.status = False, status
+        self._stop, self._leave = None, []
 
-    def _listen(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def listen(self):
+        """Take the signals from now on."""
+        for number in SIGNALS:
             signal.signal(number, self._signal)
 
-    def _signal(self, *_):
-        self.asked = True
+    def over(self):
+        """The exit status is known: let nothing change it any more."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _signal(self, number, _):
         if self._stop:
+            self.asked = True
             self._stop()
+        else:
+            self.over()
+            self._end(number)
+
+    def _end(self, number):
+        for leave in self._leave:
+            leave()
+        status = self.status
+        if status is None:
+            status = 128 + number
+            said = (f"Error: ended by {signal.Signals(number).name} before it was done; nothing "
+                    "is lost, start it again\n")  # fmt: skip
+            try:
+                os.write(2, said.encode())
+            except OSError:  # nobody reads it any more; the status says the same
+                status = 128 + number
+        os._exit(status)
+
+    def leave(self, what):
+        """Have `what` called before a signal ends the process where it is. It must not raise."""
+        self._leave.append(what)
 
     def tell(self, stop):
-        """Have `stop` called, at once if the wish has come already. It may be called again."""
+        """Have `stop` called by a signal, instead of an end where the process is."""
         self._stop = stop
-        self._listen()  # Spark has put a handler of its own for SIGINT meanwhile
-        if self.asked:
-            stop()
-
-    def at_once(self):
-        """From now on, until `tell`, the wish ends whatever is done by Stopped, wherever it is:
-        for work that may be killed at any instant. It comes once, so that a second signal does
-        not end the ending."""
-        raised = False
-
-        def end():
-            nonlocal raised
-            if not raised:
-                raised = True
-                raise Stopped
-
-        self.tell(end)

@@ -21,6 +21,8 @@ from . import joining, summaries, work
 from .captures import NotACapture, content, magic, packed
 from .columns import FLOWS, MARK, PIECES, TABLES
 
+log = logging.getLogger("umqtt.audit")
+
 #: Bytes of a folder's name with which its sockets' paths still fit on every system (104 on macOS):
 #: Spark names them "/.", 36 characters, ".sock".
 SOCKET_FOLDER = 60
@@ -147,12 +149,18 @@ class _Progress:
         self._over = threading.Event()
 
     def _say(self):
+        from py4j.protocol import Py4JError
+
         while not self._over.wait(self.EVERY):
-            done = 0
-            for stage in self.tracker.getActiveStageIds():
-                info = self.tracker.getStageInfo(stage)
-                done = max(done, info.numCompletedTasks if info else 0)
-            logging.info("%s: %d of %d parts", self.what, done, self.total)
+            try:
+                log.info("%s: %d of %d parts", self.what, self._done(), self.total)
+            except (Py4JError, OSError) as error:  # the step itself fails, too, and says so
+                log.debug("Spark does not say how far it is: %s", error)
+                return
+
+    def _done(self):
+        stages = map(self.tracker.getStageInfo, self.tracker.getActiveStageIds())
+        return max((stage.numCompletedTasks for stage in stages if stage), default=0)
 
     def __enter__(self):
         threading.Thread(target=self._say, daemon=True).start()
@@ -312,14 +320,14 @@ def build(spark, paths, out, ports=(1883,)):
     check(paths, out)
     took = warm()
     if took > 5:
-        logging.info("the inner loops were compiled, once for this installation: %.0f s", took)
+        log.info("the inner loops were compiled, once for this installation: %.0f s", took)
     audit = Audit(spark, paths, out, ports)
     for _, why in audit.unread:
-        logging.warning("left out: %s", why)
+        log.warning("left out: %s", why)
     started = time.monotonic()
     audit.packets()
-    logging.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
-                 audit.rows.get("packets", 0), time.monotonic() - started)  # fmt: skip
+    log.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
+             audit.rows.get("packets", 0), time.monotonic() - started)  # fmt: skip
     audit.complete()
     report.build(out, Path(out, "report.html"), audit.figures)
-    logging.info("wrote %s", Path(out, "report.html"))
+    log.info("wrote %s", Path(out, "report.html"))
