@@ -42,10 +42,12 @@ DEVICES ?=
 FRAMES ?=
 # chaos
 KILLS ?=
+STARTS ?=
 
 # A name that is written wrong would go unnoticed, and another board be flashed than was meant.
 KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
-  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS
+  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS \
+  STARTS
 # What the programs below take from the environment may be given, too.
 PASSED := BROKER_USER BROKER_PASSWORD UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
@@ -135,8 +137,8 @@ report: $(VENV)/.ready ## make the gold tables and an HTML report of them: TABLE
 	@mkdir -p "$(dir $(REPORT))"
 	@$(BIN)/umqtt-pipeline report --tables "$(TABLES)" --out "$(REPORT)"
 
-chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED=
-	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(SEED),--seed "$(SEED)")
+chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED= STARTS=
+	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(STARTS),--starts "$(STARTS)") $(if $(SEED),--seed "$(SEED)")
 
 bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS=
 	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)")

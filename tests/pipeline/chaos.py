@@ -248,7 +248,9 @@ def main():
     print(f"seed {seed}", flush=True)
     folder = tempfile.mkdtemp(prefix="umqtt-chaos-")
     if arguments.starts:
-        starts.campaign(folder, random.Random(seed), arguments.starts, print)
+        starts.campaign(folder, random.Random(seed), arguments.starts,
+                        lambda text: print(text, flush=True))
+        shutil.rmtree(folder)
         return 0
     campaign = Chaos(folder, seed, lambda text: print(text, flush=True))
     try:

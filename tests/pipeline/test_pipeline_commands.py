@@ -1,12 +1,13 @@
 """What a wrong input to a command ends in: a sentence that says what and where, and status 2."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
-from pipeline_kit import fill, publish, run, senml, spawn, wait_for
+from pipeline_kit import PROGRAM, fill, publish, run, senml, spawn, wait_for
 from umqtt_pipeline import arguments, commands, failures
 
 
@@ -150,3 +151,42 @@ def test_a_closed_standard_stream_does_not_become_a_file_of_the_spool(tmp_path, 
                     "--metrics", tmp_path / "metrics", preexec_fn=lambda: os.close(closed))
     wait_for((tmp_path / "metrics").exists, 60, "the bridge")
     assert Path(f"/proc/{process.pid}/fd/{closed}").readlink() == Path(os.devnull)
+
+
+@pytest.mark.parametrize("command", [("--help",), ("gold", "--help")])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_is_printed_cannot_be_written(command, unbuffered):
+    """A full disk is a sentence, a pipe that its reader has closed is nothing to be said."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    reader, pipe = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        for out, said in ((full, b"Error: cannot write: No space left on device\n"), (pipe, b"")):
+            done = subprocess.run([PROGRAM, *command], stdout=out, stderr=subprocess.PIPE,
+                                  env=environment, timeout=60)  # fmt: skip
+            assert (done.returncode, done.stderr) == (1, said)
+    finally:
+        os.close(full)
+        os.close(pipe)
+
+
+def test_a_report_is_replaced_at_once(tmp_path):
+    """And what is no file is written into, not put in its place."""
+    from umqtt_pipeline.report import _write
+
+    made, pipe = tmp_path / "r.html", tmp_path / "pipe"
+    made.write_text("old")
+    with open(made) as opened:
+        _write(made, "new")
+        assert opened.read() == "old" and made.read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _write(pipe, "new")
+        assert os.read(reader, 9) == b"new" and pipe.is_fifo()
+    finally:
+        os.close(reader)
+    with pytest.raises(OSError, match="full.html"):
+        _write(tmp_path / "none" / "full.html", "new")
+    assert sorted(tmp_path.iterdir()) == [pipe, made]

@@ -64,6 +64,6 @@ def test_a_service_manager_ends_all_processes_in_a_batch(tmp_path, monkeypatch):
     assert begun.ended("all TERM") == 0
     assert numbers(root) == []
     (tmp_path / "go").touch()
-    done = run(*command, "--once")
+    done = run(*command, "--once", timeout=600)
     assert done.returncode == 0 and numbers(root) == [1, 2, 3]
     assert all(LINE.match(line) for line in done.stderr.splitlines())

@@ -5,10 +5,12 @@ Must not know any command (commands.py), and imports nothing that takes time bef
 import errno
 import os
 import sys
+from contextlib import suppress
 
 from .stopping import Stop
 
 SERVICES = ("bridge", "ingest")  #: run until they are told to end, which is no failure
+UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main():
@@ -51,22 +53,27 @@ def _run(stop):
     except SystemExit as ended:
         return ended.code
     except OSError as error:
-        if error.errno == errno.EPIPE and error.filename is None:
-            return 1
-        if not _written(0):  # not of what was printed
+        if error.errno not in UNWRITTEN:
             raise
-        return 1
+        _say(error)
+    return 1
 
 
 def _written(status):
-    """`status`, or 1 if what was printed cannot be written: who closed the pipe knows why, a full
-    disk is said. What is left of it goes nowhere, or the interpreter would try it again."""
+    """`status`, or 1 if what was printed cannot be written."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if error.errno != errno.EPIPE:
-            os.write(2, f"Error: standard output: {error.strerror}\n".encode())
-        return 1
+        _say(error)
+    return 1
+
+
+def _say(error):
+    """What cannot be written, in a sentence; who closed a pipe knows why. What is left of it goes
+    nowhere, or the interpreter would try it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if error.errno != errno.EPIPE:
+        with suppress(OSError):  # it may be full, too
+            os.write(2, f"Error: cannot write: {error.strerror}\n".encode())

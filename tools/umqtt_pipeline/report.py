@@ -5,6 +5,7 @@ know how anything is drawn (plots.py). The length of the page does not grow with
 lists show those devices and events that need to be looked at first, and say how many there are.
 """
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
@@ -277,4 +278,18 @@ def build(root, out):
         drawn=_drawn(root, shown, dataset) if dataset else [],
         plotted=sum(d["readings"] > 0 for d in devices),
     )  # fmt: skip
-    Path(out).write_text(text)
+    _write(Path(out).resolve(), text)
+
+
+def _write(path, text):
+    """Write a file at once: who looks at it, or a kill, finds the old one or the new one."""
+    if path.exists() and not path.is_file():  # a terminal, a pipe
+        path.write_text(text)
+        return
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        hidden.write_text(text)
+        os.replace(hidden, path)
+    except OSError as error:
+        hidden.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path))
