@@ -59,6 +59,7 @@ def begin(j):
                 from .sizes import refuse_room
 
                 refuse_room(medium, least - kept)
+    _relieve(j)
     _limit(j)
     while j._free() < _FREE and medium.made < medium.count and not _missing(medium, 1):
         if not _add(j):
@@ -82,6 +83,22 @@ def _sweep(medium):
         # Too long for littlefs's directories: each file takes a block, and room there: _add().
         medium.bulk = (_last(medium) + 1) * (block + 264)
     return half or medium.made > 0
+
+
+def _relieve(j):
+    """Where no block is free and a file takes one, as where directories were split or others
+    took the reserve: without the files of free segments there is room to go on. They come again
+    as they are written."""
+    medium = j.medium
+    free, _, block = medium.room(0)
+    if free < 2 and 8 * (getattr(medium, "chunk", 0) + 2) > block > 0:
+        for seg in range(medium.made):
+            if not j._serials[seg]:
+                for number in range(1, _last(medium) + 1):
+                    try:
+                        os.remove(medium.name(seg, number))
+                    except OSError:
+                        pass  # removed before
 
 
 def _missing(medium, segments):

@@ -12,8 +12,9 @@ import vfs
 from full_disk import folder, on_disk
 from harness import raises
 from nor import Random
-from store_kit import full
+from store_kit import body, full
 from umqtt_min import DROP_OLDEST
+from umqtt_min.full import JournalFull
 
 _BLOCK = 4096
 LARGE = bytes(80)
@@ -118,3 +119,49 @@ def test_small_blocks_are_never_all_taken():
             disk.boot()
 
     on_disk(138, small_blocks, 512)
+
+
+def taken_up(disk, options):
+    """Fill a file system to its last block, as the library once did: it kept nothing back for
+    directories that are split late. What is stored when a mount finds no block."""
+    random = Random(10)
+    found = None
+    for _ in range(20):
+        store = folder(policy=DROP_OLDEST, **options)
+        store.medium.room = lambda segments: (1000, 0, 512)
+        try:
+            store.open()
+        except JournalFull:
+            return found
+        try:
+            for _ in range(random.below(40)):
+                store.put(1, 2, b"t", bytes(random.below(400)))
+        except JournalFull:
+            pass  # it was too late already
+        found = messages(store)
+        store.close()
+        disk.boot()
+    raise AssertionError("there is always a block")
+
+
+def messages(store):
+    """All that is live: number and body."""
+    return [(seq, body(store, seq)) for seq in range(store.low, store.seq) if store.find(seq)]
+
+
+def test_a_journal_that_took_the_last_small_block_opens_and_drains():
+    def no_block(disk):
+        options = {"size": 8192, "segment": 1024, "chunk": 64}
+        found = taken_up(disk, options)
+        disk.boot()
+        for _ in range(2):
+            store = folder(**options)
+            store.open()
+            assert found and messages(store) == found
+            disk.boot()
+        for seq, _ in found:
+            store.done(seq)
+        assert store.live == 0 and full(store, LARGE) > 3
+        store.close()
+
+    on_disk(138, no_block, 512)
