@@ -44,7 +44,7 @@ class FlashMedium:
     levelled = False  # segments are used in turn, so that all wear alike
     whole = False
     if _TYPING:
-        size = count = page = spare = _each = 0
+        size = count = page = spare = _each = others = 0
 
     def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
                  encrypted=False):

@@ -56,6 +56,8 @@ def _mount(j):
         j.skipped = skipped
         _part("setup", "widen", j)
         m, seg = _read(j)
+    if getattr(j.medium, "others", False):
+        _part("setup", "look", m, seg)
     if m._copies or max(j._loads) > j._area or len(j._inbound) > 2 * j._ids:
         _part("setup", "reserve", m)
     if hasattr(j.medium, "made"):

@@ -82,7 +82,9 @@ def _settle(m):
     at = 0 if j.medium.once or m._husk or m.anew else _fresh_page(m)
     size = j._up(1) + _SETTLED + m.size + 4
     full = False
-    if m._redundant and not j._free():  # the reclaim that was cut has to find room for its rest
+    # The reclaim that was cut has to find room for its rest; a journal that had more segments,
+    # for the oldest of those that it has.
+    if not j._free() and (m._redundant or _fewer(j) and not m._void):
         rest = j._loads[j._oldest(0)]
         size += rest + j._up(_SHORT)
         full = j._filled + rest + (j._up(m.size + 4) if m.size > _SHORT else 0) > j._area
@@ -95,6 +97,11 @@ def _settle(m):
         if _write_settle(m):
             return
     _in_new(m)
+
+
+def _fewer(j):
+    # Whether the journal may have had more blocks.
+    return getattr(j.medium, "others", False)
 
 
 def _fresh_page(m):
@@ -175,6 +182,10 @@ def _in_new(m):
     j = m.j
     if m._redundant and j._oldest(0) != j._head:
         _give_up(m)
+    elif not j._free() and _fewer(j):
+        from .sizes import refuse_full
+
+        refuse_full(j.medium)
     elif m._seg == j._head and not j.medium.once:
         _fasten(m)
     while j._open_next():

@@ -13,6 +13,7 @@ from micropython import const
 
 _WINDOW = const(256)  # as in log.py
 _SEED = const(16)
+_NOWHERE = const(0x3FFFFFFF)
 _GUARD = const(16)  # programs are padded to this: never written at the end of a segment
 _VERSION = const(1)
 _FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
@@ -43,6 +44,7 @@ def region(m, device, segment, blocks, page):
         refuse_region(total, first, blocks, block)
     m._each = m.size // block  # blocks of a segment
     m.count = blocks * block // m.size
+    m.others = total > blocks or m._each > 1  # blocks where a segment may begin, but none of these
     m.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
     if m.opaque:
         m.page = max(16, m.page)
@@ -151,6 +153,36 @@ def reserve(m):
             j._count_in(place, j._word(place + 1) + _LONG)
 
 
+def look(m, seg):
+    """After a replay, before anything is written: raise ValueError where the log goes on in blocks
+    outside of the region, or, if none was found, where there is one between its segments."""
+    from .scan import get4
+
+    j = m.j
+    medium = j.medium
+    home = medium._first
+    found = []
+    for block in range(medium._device.ioctl(4, 0)):
+        inside = 0 <= block - home < medium.count * medium._each
+        if inside == (seg < 0) and ((block - home) % medium._each or not inside):
+            medium._first = block
+            try:
+                if m.load(0) and (inside or bytes(j._back[8:16]) == j.epoch
+                                  and get4(j._back, 16) >= j._tail):
+                    found.append(block)
+            except OSError:
+                pass  # it cannot be read
+            finally:
+                medium._first = home
+                j._seen = _NOWHERE
+    if found:
+        from .sizes import refuse_blocks
+
+        refuse_blocks(medium, found)
+    if seg >= 0:
+        m.load(j._head)
+
+
 def _index(j, span, aged):
     # Of each record: two bytes are enough for a region of 64 KiB.
     large = j.medium.size * j.medium.count > 65536
@@ -206,7 +238,7 @@ def clear(j):
     j._capacity = j._most
     j._serial = j._tail = j._off = 0
     j._head = -1
-    j._seen = 0x3FFFFFFF  # the place of the first byte of _back
+    j._seen = _NOWHERE  # the place of the first byte of _back
     j._body = 0  # place of the body of the message last found
     j._filled = 0  # bytes of messages in the head, live or not
     j._short = 0  # 1: fewer segments are free than should be, -1: that is being changed

@@ -111,6 +111,24 @@ def refuse_region(total, first, blocks, block):
     raise ValueError("segment: a multiple of the block size, %d" % block)
 
 
+def refuse_blocks(medium, found):
+    """Raise ValueError for a journal that goes on in the blocks `found`, which are not where the
+    segments of this one are."""
+    first = min(found[0], medium._first)
+    end = max(found[-1], medium._first + (medium.count - 1) * medium._each) + medium._each
+    raise ValueError("first=%d, blocks=%d: there is a segment of a journal in block %d of the"
+                     " device; open it with the first= and blocks= it was made with, as"
+                     " first=%d, blocks=%d, or erase what is left of it"
+                     % (medium._first, medium.count * medium._each, found[0], first, end - first))
+
+
+def refuse_full(medium):
+    """Raise ValueError for a journal that fills all segments there are, with none to go on in."""
+    raise ValueError("first=%d, blocks=%d: what is stored fills all of them; open it with as many"
+                     " blocks= as it was made with, or one segment of %d bytes more"
+                     % (medium._first, medium.count * medium._each, medium.size))
+
+
 def refuse_device(device, segment, first, blocks, page):
     """Raise ValueError for what is no block device, and for the first number that is wrong."""
     if not hasattr(device, "writeblocks"):

@@ -120,3 +120,80 @@ def test_an_inbound_that_leaves_no_room_for_messages_says_what_fits():
     assert "(now 64)" in text and 1 < most < 64, text
     raises(ValueError, lambda: opened(flash, inbound=most + 1))
     emptied(opened(flash, inbound=most), [b"p"])
+
+
+def written(flash, count, keep, **options):
+    """Some messages come and go, so many stay; the payloads of these."""
+    store = opened(flash, **options)
+    for i in range(count):
+        store.put(i + 1, 2, b"t", b"%d/" % i + bytes(i % 40))
+        if store.live > keep:
+            store.done(store.low)
+    return [b"%d/" % i + bytes(i % 40) for i in range(count - store.live, count)]
+
+
+def changed(flash, payloads, back, **options):
+    """Open it in other blocks: it is refused, nothing is written, and all is there where it was;
+    or all is there at once, and it goes on for ever. True if it is refused."""
+    flash.log = []
+    try:
+        store = opened(flash, **options)
+    except ValueError as e:
+        assert not flash.log, str(e)
+        for word in ("first=", "blocks="):
+            assert word in str(e), str(e)
+        emptied(opened(flash, **back), payloads)
+        return True
+    flash.log = None
+    emptied(store, payloads)
+    for _ in range(2):
+        store = opened(flash, **options)
+        assert store.skipped == 0
+        payloads = [b"x"] * full(store, b"x")
+        emptied(opened(flash, **options), payloads)
+    return False
+
+
+def test_a_region_that_leaves_out_a_part_of_the_journal_is_refused():
+    refused = taken = 0
+    for block, page, once in ((512, 1, False), (1024, 1, False), (1024, 16, True)):
+        for count, keep in ((20, 8), (101, 8), (190, 12)):
+            for first, blocks in ((0, 9), (0, 7), (0, 5), (2, 8), (3, 7), (5, 5)):
+                flash = NOR(10, block, page, once)
+                payloads = written(flash, count, keep)
+                if set(flash.data[first * block :]) == {255}:
+                    continue  # nothing was there yet: it may be another journal's place
+                if changed(flash, payloads, {}, first=first, blocks=blocks):
+                    refused += 1
+                else:
+                    taken += 1
+    print(refused, "refused,", taken, "taken")
+    assert refused > 15 and taken > 4, (refused, taken)
+
+
+def test_segments_that_begin_between_those_of_the_journal_are_refused():
+    flash = NOR(20, 512)
+    payloads = written(flash, 40, 10, segment=1024)
+    assert changed(flash, payloads, {"segment": 1024}, segment=1024, first=1)
+
+
+def test_more_blocks_are_more_room_and_then_belong_to_the_journal():
+    for once in (False, True):
+        flash = NOR(12, 1024, 16, once)
+        payloads = written(flash, 60, 10, first=2, blocks=6)
+        store = opened(flash, first=2, blocks=6)
+        before = store.free
+        assert store.live == 10
+        store = opened(flash)
+        assert store.free > before + 3 * 512
+        count = full(store, bytes(60))
+        payloads += [bytes(60)] * count
+        assert count > 20 and changed(flash, payloads, {}, first=2, blocks=6)
+
+
+def test_two_journals_on_one_device_do_not_see_each_other():
+    flash = NOR(12, 1024)
+    for first in (0, 6):
+        written(flash, 60, 10, first=first, blocks=6)
+    for first in (0, 6):
+        assert opened(flash, first=first, blocks=6).live == 10
