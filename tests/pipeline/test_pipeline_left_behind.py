@@ -138,9 +138,18 @@ def test_damage_between_whole_blocks_behind_it(folder, caplog):
     begin, _ = blocks(last(folder))[-2]
     flip(last(folder), begin + 40)
     assert batch(folder) == PAYLOADS[:-6]
-    assert "is in a damaged file" in caplog.text and "begin another spool" in caplog.text
+    assert "part of it is damaged" in caplog.text and "begin another spool" in caplog.text
     assert "whole blocks follow" in refused(folder)
     assert salvaged(folder) == PAYLOADS[:-4] + PAYLOADS[-2:]
+
+
+def test_a_damaged_header_behind_it(folder, caplog):
+    """`durable` is as old as the segment, which nothing else proves."""
+    durable_at(folder, spool.segments(folder)[-1].base)
+    flip(last(folder), 9)
+    assert batch(folder) == PAYLOADS[:16] and "part of it is damaged" in caplog.text
+    assert "its header is damaged" in refused(folder)
+    assert salvaged(folder) == PAYLOADS
 
 
 def test_a_torn_block_is_not_spoken_of(folder, caplog):

@@ -39,7 +39,7 @@ import bisect
 import zlib
 
 from . import consumers, proofs, spool_lock
-from .segment import BLOCK, DAMAGED, SegmentReader
+from .segment import BLOCK, SegmentReader
 from .spool_files import (
     DURABLE,
     GONE,
@@ -181,21 +181,25 @@ def _left_behind(folder, listed, end, skip):
                   "this spool, which takes them in. A kill or a power cut may have left them, or "
                   "`durable` is an old one")  # fmt: skip
     else:
-        tell_once(f"{said}, though not all of that is whole: `durable` is an old one, what is "
-                  f"behind it is not read, and {clean} is in a {DAMAGED}")  # fmt: skip
+        tell_once(f"{said}, but not from {clean} on: `durable` is an old one, nothing behind it "
+                  f"is read, and part of it is damaged: {GONE}")  # fmt: skip
     return end
 
 
 def _whole_behind(listed, end):
-    """(end of the run of whole blocks from `end` on, end of the last whole block) in the last
-    segment."""
+    """(end of the run of whole blocks from `end` on in the last segment, end of the last whole
+    block there and in files behind it whose header is damaged)."""
+    whole = end
     for segment in reversed(listed):
         with SegmentReader(segment) as reader:
-            if reader.valid_header():
-                clean = reader.whole_until(max(end, segment.first))
-                found = reader.whole_blocks(clean, reader.end, lambda *_: None)
-                return clean, max((block.end for block in found), default=clean)
-    return end, end
+            named, begun = reader.named_base(), max(end, segment.first)
+            if named in (None, segment.base):
+                found = reader.whole_blocks(begun, reader.end, lambda *_: None)
+                whole = max((whole, *(block.end for block in found)))
+            if named == segment.base:
+                clean = reader.whole_until(begun)
+                return clean, max(clean, whole)
+    return end, whole
 
 
 def covering(folder, start, stop, skip_damaged=False):
