@@ -152,6 +152,16 @@ def test_a_damaged_header_behind_it(folder, caplog):
     assert salvaged(folder) == PAYLOADS
 
 
+def test_a_segment_of_which_nothing_is_left_behind_it(folder, caplog):
+    """The disk has its name, and not even its header: the whole blocks are in the one before."""
+    second, third = spool.segments(folder)[1:]
+    third.path.write_bytes(b"")
+    durable_at(folder, second.base + blocks(second.path)[0][1])
+    assert batch(folder) == PAYLOADS[:10] and "no bridge runs" in caplog.text
+    assert salvaged(folder) == PAYLOADS[:16] and "are taken in" in bridge(folder)
+    assert batch(folder) == PAYLOADS[:16]
+
+
 def test_a_torn_block_is_not_spoken_of(folder, caplog):
     behind(folder, 1)
     cut(last(folder), blocks(last(folder))[-1][1] - 1)

@@ -164,8 +164,7 @@ def _left_behind(folder, listed, end, skip):
     runs and nothing proves more: there may be whole blocks in the last segment. A kill leaves one
     of them at most, a power cut some, and there are many if `durable` is from a backup. The next
     bridge takes them in where they are, so that nothing that is read here comes a second time."""
-    last = listed[-1]
-    if last.base + last.size() <= max(end, last.first) or spool_lock.held(folder):
+    if not _more_than(listed, end) or spool_lock.held(folder):
         return end
     clean, whole = _whole_behind(listed, end)
     whole = _whole_end(folder, end) if skip else whole
@@ -184,6 +183,16 @@ def _left_behind(folder, listed, end, skip):
         tell_once(f"{said}, but not from {clean} on: `durable` is an old one, nothing behind it "
                   f"is read, and part of it is damaged: {GONE}")  # fmt: skip
     return end
+
+
+def _more_than(listed, end):
+    """Whether a segment has bytes behind position `end` that are not of its header."""
+    for segment in reversed(listed):
+        if segment.base + segment.size() > max(end, segment.first):
+            return True
+        if segment.base <= end:
+            break
+    return False
 
 
 def _whole_behind(listed, end):
