@@ -55,10 +55,12 @@ class MQTTClient(Tasks):
         from .options import whole
 
         whole("queue", queue, 1, 65535)
-        if not isinstance(reconnect, (bool, dict)):
-            raise ValueError(
-                "reconnect=%r: True, False, or a dict of arguments of Reconnect" % (reconnect,)
-            )
+        again = reconnect if isinstance(reconnect, dict) else {}
+        odd = [name for name in again if name not in ("first", "most", "stable", "attempt")]
+        if odd or "timer" in options or again is not reconnect and not isinstance(reconnect, bool):
+            from .refuse import aio
+
+            aio(reconnect, options)
         if store is None:
             from .ram import RAMStore
 
@@ -78,7 +80,7 @@ class MQTTClient(Tasks):
         if reconnect is not False:
             from .reconnect import Reconnect
 
-            self._link = Reconnect(self.core, **(reconnect if isinstance(reconnect, dict) else {}))
+            self._link = Reconnect(self.core, **again)
 
     # For the application
 

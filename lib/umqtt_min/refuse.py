@@ -36,3 +36,12 @@ def inbox(client, store):
 def link(client):
     """Raise ValueError for what is no client."""
     raise ValueError("client=%r: an MQTTClient" % (client,))
+
+
+def aio(reconnect, options):
+    """Raise ValueError for what the asyncio face is not made with."""
+    if "timer" in options:
+        raise ValueError("timer=%r: there is none with asyncio, a task keeps the link alive"
+                         % (options["timer"],))
+    raise ValueError("reconnect=%r: True, False, or a dict with first, most, stable, attempt"
+                     % (reconnect,))

@@ -295,7 +295,10 @@ def test_asyncio():
     for wrong in (0, -1, 1.5, "8", None, True):
         text = words(AioClient, "dev", "host", queue=wrong)
         assert "queue=%r: a whole number" % (wrong,) in text
-    for wrong in (5, None, "yes", [("a", 1)]):
+    for wrong in (False, None, 5):
+        text = words(AioClient, "dev", "host", timer=wrong)
+        assert "timer=%r" % (wrong,) in text and "asyncio" in text
+    for wrong in (5, None, "yes", [("a", 1)], {"foo": 1}, {"first": 1, "client": 2}, {1: 2}):
         text = words(AioClient, "dev", "host", reconnect=wrong)
         assert "reconnect=%r: True, False, or a dict" % (wrong,) in text
     assert "attempt=0" in words(AioClient, "dev", "host", reconnect={"attempt": 0})
