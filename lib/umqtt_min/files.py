@@ -83,6 +83,7 @@ class _Files:
     once = False
     opaque = False  # blank reads as 0xFF
     bulk: int  # bytes that a segment takes of the file system
+    whole: bool  # a record is not cut in two if it fits into one file
 
     def __init__(self, folder, size, count):
         self.size = size
@@ -99,7 +100,9 @@ class _Files:
             return 0, 0, 0
         # A littlefs that is full counts some blocks twice: then it has more free than there are.
         free = v[4] if v[4] < v[2] else 0
-        return free, self.bulk * segments // v[1] + _RESERVE, v[1]
+        # What is written into a large file is copied with all that is behind it.
+        reserve = _RESERVE if self.whole else max(_RESERVE, self.size // v[1] + 3)
+        return free, self.bulk * segments // v[1] + reserve, v[1]
 
 
 class PlainFiles(_Files):
@@ -199,7 +202,7 @@ class SmallFiles(_Files):
 
     spare = 1  # for acknowledgements: see _make_room()
     levelled = True  # littlefs spreads the wear; few files are better than all in turn
-    whole = True  # a record is not cut in two if it fits into one file
+    whole = True
 
     def __init__(self, folder, size, count, chunk):
         _Files.__init__(self, folder, size, count)

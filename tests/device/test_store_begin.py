@@ -165,3 +165,48 @@ def test_a_journal_that_took_the_last_small_block_opens_and_drains():
         store.close()
 
     on_disk(138, no_block, 512)
+
+
+def cut_while_used(disk, blocks, options):
+    """A journal that has all the room it may take is filled and emptied, and the power goes again
+    and again on the way; at the end it takes and gives back as much as at first."""
+    store = folder(**options)
+    store.open()
+    most = full(store, bytes(1500))
+    for seq in range(store.low, store.seq):
+        store.done(seq)
+    store.close()
+    for writes in range(7, 60, 17):
+        vfs.umount("/full")
+        limit = Limit(disk, writes)
+        vfs.mount(vfs.VfsLfs2(limit), "/full")
+        done = 0
+        try:
+            store = folder(**options)
+            store.open()
+            while True:
+                store.put(1, 2, b"t", bytes(1500))
+                done += 1
+                if store.live > 5:
+                    store.done(store.low)
+        except OSError as e:
+            assert not limit.left and e.errno != 28, "%d blocks, %r" % (blocks, e)
+        limit.left = 0
+        disk.boot()
+        before = store.seq if done else 0
+        store = folder(**options)
+        store.open()
+        assert store.seq >= before
+    for seq in range(store.low, store.seq):
+        store.done(seq)
+    assert full(store, bytes(1500)) == most, "%d blocks" % blocks
+    for seq in range(store.low, store.seq):
+        store.done(seq)
+    store.close()
+
+
+def test_large_files_leave_the_room_that_a_change_of_one_takes():
+    # To change a file littlefs copies what is behind the change, 17 or 33 blocks of these.
+    for blocks, segment in ((98, 8192), (180, 16384)):
+        on_disk(blocks, lambda disk, blocks=blocks, segment=segment: cut_while_used(
+            disk, blocks, {"size": 6 * segment, "segment": segment, "small": False}), 512)
