@@ -62,9 +62,9 @@ def changed(**changes):
     (changed(sq=1.5), "sq"), (changed(sq=True), "sq"), (changed(sq=2**60), "sq"),
     (changed(sq=Malformed), "sq is missing"), (changed(lo=6), "lo is above sq"),
     (changed(lo=0), "lo"), (changed(bo=-1), "bo"), (changed(up="x"), "up"),
-    (changed(ms=1000), "ms"), (changed(v="1"), "x has no number"), (changed(v=None), "x has no"),
+    (changed(ms=1000), "ms"), (changed(v="1"), "x is not a fin"), (changed(v=None), "finite"),
     (changed(v=float("nan")), "finite"), (changed(v=float("inf")), "finite"),
-    (changed(v=Decimal("1e999999")), "finite"), (changed(v=True), "x has no number"),
+    (changed(v=Decimal("1e999999")), "finite"), (changed(v=True), "x is not a finite number"),
     (changed(n=Malformed), "no name"), (changed(n=5), "no name"), (changed(u=5), "unit of x"),
     (changed(n=Malformed, v=Malformed), "no measurement"),
 ])  # fmt: skip

@@ -12,20 +12,22 @@ JVM; `identity` serves the bridge, and the tests hold the two against each other
 import io
 import json
 import math
+import sys
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 import cbor2
 
-LIMIT = 1 << 53  # integers beyond it are not exact in every JSON reader
+from . import reasons
+from .reasons import BITS_31, LIMIT
+
 LONGEST = 1 << 20  #: bytes of a payload that is decoded: a thousandth of that is usual
 CBOR_LABELS = {-1: "bver", -2: "bn", -3: "bt", -4: "bu", -5: "bv", -6: "bs", 0: "n", 1: "u",
                2: "v", 3: "vs", 4: "vb", 5: "s", 6: "t", 7: "ut", 8: "vd"}  # fmt: skip
 NOT_TAKEN = ("bt", "bu", "bv", "bs", "vs", "vb", "vd", "s", "t")
 MUST_BE_KNOWN = "_"  #: ends a label that may not be ignored [RFC 8428 section 4.4]
 SENML_VERSION = 10
-TWICE = "a field comes twice"
-SEVERAL = "more than one reading in a pack"
+LEVELS = 1000  #: of JSON that the reader in the JVM takes
 OWN_LABELS = ("ep", "sq", "bo", "up", "ms", "lo")
 FLAT = {
     "device": "device", "epoch": "ep", "sequence": "sq", "boot": "bo", "up": "up", "ms": "ms",
@@ -50,80 +52,75 @@ class Reading:
     measurements: list = field(default_factory=list)  #: (name, unit or None, float)
 
 
-def _uint(fields, key, low=0, high=LIMIT, default=None):
+def _uint(fields, key, low, high, default=None):
+    """An integer in low..high."""
     value = fields.get(key)
     value = default if value is None else value
-    if value is None:
-        raise Malformed(f"{key} is missing")
-    if type(value) is not int or not low <= value < high:
-        raise Malformed(f"{key} is not an integer in {low}..{high - 1}")
+    if type(value) is not int or not low <= value <= high:
+        raise Malformed(reasons.SENML[key])
     return value
 
 
 def _epoch(fields):
     value = fields.get("ep")
-    if value is None:
-        raise Malformed("ep is missing")
     if isinstance(value, str):
         try:
             value = bytes.fromhex(value) if len(value) == 16 else b""
         except ValueError:
             value = b""
     if type(value) is not bytes or len(value) != 8:
-        raise Malformed("ep is not 8 bytes (16 hex digits)")
+        raise Malformed(reasons.SENML["ep"])
     return value
 
 
 def _number(name, value):
     """A measurement as a double, correctly rounded from an exact decimal fraction."""
-    if type(value) not in (int, float, Decimal):
-        raise Malformed(f"{name} has no number")
     try:
-        number = float(value)
+        number = float(value) if type(value) in (int, float, Decimal) else math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Malformed(f"{name} is not a finite number")
+        raise Malformed(reasons.of(name, reasons.NUMBER))
     return number
 
 
 def _low(fields, sequence):
     if fields.get("lo") is None:
         return None
-    low = _uint(fields, "lo", 1)
+    low = _uint(fields, "lo", 1, LIMIT - 1)
     if low > sequence:
-        raise Malformed("lo is above sq")
+        raise Malformed(reasons.SENML["lo above"])
     return low
 
 
 def _reading(device, fields, measurements):
-    sequence = _uint(fields, "sq", 1)
+    sequence = _uint(fields, "sq", 1, LIMIT - 1)
     low, epoch = _low(fields, sequence), _epoch(fields)
-    boot = _uint(fields, "bo", high=1 << 31)
-    uptime = _uint(fields, "up", high=1 << 31) * 1000 + _uint(fields, "ms", 0, 1000, 0)
+    boot = _uint(fields, "bo", 0, BITS_31)
+    uptime = _uint(fields, "up", 0, BITS_31) * 1000 + _uint(fields, "ms", 0, 999, 0)
     if not measurements:
-        raise Malformed("no measurement")
+        raise Malformed(reasons.NO_MEASUREMENT)
     return Reading(device, epoch, sequence, boot, uptime, low, measurements)
 
 
 def _senml(pack):
     """A SenML pack whose records have text labels (bn, n, u, v, ep, ...)."""
     if not isinstance(pack, list) or not pack or not all(isinstance(r, dict) for r in pack):
-        raise Malformed("not an array of SenML records")
+        raise Malformed(reasons.NO_PACK)
     first = pack[0]
     _refuse(pack)
     device = first.get("bn")
     if not isinstance(device, str) or not device.endswith("/") or len(device) < 2:
-        raise Malformed("bn is not DEVICE/")
+        raise Malformed(reasons.NO_DEVICE)
     measurements = []
     for record in pack:
         name, unit = record.get("n"), record.get("u")
         if record is first and name is None and record.get("v") is None:
             continue  # base fields in a record of their own
         if not isinstance(name, str) or not name:
-            raise Malformed("a measurement has no name")
+            raise Malformed(reasons.NO_NAME)
         if unit is not None and not isinstance(unit, str):
-            raise Malformed(f"the unit of {name} is not text")
+            raise Malformed(reasons.of(name, reasons.UNIT))
         measurements.append((name, unit, _number(name, record.get("v"))))
     return _reading(device[:-1], first, measurements)
 
@@ -132,15 +129,16 @@ def _refuse(pack):
     """Raises Malformed where a pack says more than is taken from it here."""
     first = pack[0]
     for record in pack:
-        if record.get("bver", SENML_VERSION) not in (SENML_VERSION, None):
-            raise Malformed(f"bver is not {SENML_VERSION}")
+        version = record.get("bver")
+        if version is not None and (type(version) is not int or version != SENML_VERSION):
+            raise Malformed(reasons.VERSION)
         for key, value in record.items():
             if value is not None and isinstance(key, str) and (
                     key in NOT_TAKEN or key.endswith(MUST_BE_KNOWN)):  # fmt: skip
-                raise Malformed(f"the field {key} of SenML is not taken")
+                raise Malformed(reasons.of(key, reasons.NOT_TAKEN))
         if record is not first and (not record.keys().isdisjoint(OWN_LABELS)
                                     or record.get("bn") not in (first.get("bn"), None)):
-            raise Malformed(SEVERAL)  # it would be taken for measurements of the first
+            raise Malformed(reasons.SEVERAL)  # it would be taken for measurements of the first
 
 
 _BROKEN = (cbor2.CBORError, ValueError, ArithmeticError, TypeError, RecursionError)
@@ -156,7 +154,7 @@ def _cbor(payload):
         return cbor2.CBORDecoder(source, allow_duplicate_keys=False).decode(), source.tell()
     except _BROKEN as error:
         if "Duplicate map key" in str(error):
-            raise Malformed(TWICE)
+            raise Malformed(reasons.TWICE)
         raise Malformed(f"not CBOR: {type(error).__name__}")
 
 
@@ -174,7 +172,7 @@ def _labelled(record):
     """A record of SenML CBOR with JSON's labels. Raises Malformed."""
     named = {CBOR_LABELS.get(k, k) if type(k) is int else k: v for k, v in record.items()}
     if len(named) < len(record):
-        raise Malformed(TWICE)  # once as a number, once as text
+        raise Malformed(reasons.TWICE)  # once as a number, once as text
     return named
 
 
@@ -212,10 +210,24 @@ _json = json.JSONDecoder(object_pairs_hook=_once, parse_int=_Number, parse_float
 def _first_of_json(payload):
     """The first JSON value of a payload, for its identity alone: bytes that are no UTF-8, which
     silver does not take, become U+FFFD; what follows is not looked at. Raises Malformed."""
+    text = payload.decode(errors="replace").lstrip(" \t\r\n")
     try:
-        return _json.raw_decode(payload.decode(errors="replace").lstrip(" \t\r\n"))[0]
+        try:
+            return _json.raw_decode(text)[0]
+        except RecursionError:
+            return _deep(text)
     except (ValueError, RecursionError):
         raise Malformed("not JSON")
+
+
+def _deep(text):
+    """The same of a text as deep as silver takes it, wherever in the program this is called."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 2 * LEVELS)
+    try:
+        return _json.raw_decode(text)[0]
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _integer(text):
@@ -235,10 +247,10 @@ def _identity_fields(payload):
     else:
         pack = _cbor(payload)[0] if kind == "senml+cbor" else _first_of_json(payload)
         if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
-            raise Malformed("not an array of SenML records")
+            raise Malformed(reasons.NO_PACK)
         fields = {key: pack[0].get(key) for key in OWN_LABELS}
         if isinstance(fields["ep"], _Number):  # text only, as in CBOR; flat JSON takes both
-            raise Malformed("ep is not 8 bytes (16 hex digits)")
+            raise Malformed(reasons.SENML["ep"])
     if kind != "senml+cbor":
         fields.update((key, _integer(fields[key])) for key in ("sq", "lo"))
     return fields
@@ -254,7 +266,7 @@ def identity(payload):
     """
     try:
         fields = _identity_fields(payload)
-        epoch, sequence = _epoch(fields), _uint(fields, "sq", 1)
+        epoch, sequence = _epoch(fields), _uint(fields, "sq", 1, LIMIT - 1)
     except Malformed:
         return None
     try:

@@ -5,7 +5,7 @@ Knows JSON and what makes a reading good. Must not know topics or files.
 
 from pyspark.sql import functions as F
 
-from . import decoders
+from . import decoders, reasons
 
 
 def first_error(*checks):
@@ -18,32 +18,39 @@ def first_error(*checks):
     return chain
 
 
-def _checked(device, fields, given, measurements, first_checks, names):
-    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}; given: of those that may
-    be missing, as text; names: what the payload calls them, in the order of fields."""
-    ep, sq, bo, up, ms_, lo = names
-    ms = F.coalesce(fields["ms"], F.lit(0))
-    integers = [(given[key].isNull() | fields[key].isNotNull(), f"{name} is not an integer")
-                for key, name in (("ms", ms_), ("lo", lo))]  # fmt: skip
-    finite = F.forall(
-        measurements,
-        lambda m: F.coalesce(
-            ~F.isnan(m["value"]) & (F.abs(m["value"]) < F.lit(float("inf"))), F.lit(False)
-        ),
+def _with(name, wording):
+    """A wording of reasons.py that takes a name, with a column for it."""
+    return F.concat(F.lit(wording[0]), name, F.lit(wording[1]))
+
+
+def _finite(m):
+    return F.coalesce(
+        ~F.isnan(m["value"]) & (F.abs(m["value"]) < F.lit(float("inf"))), F.lit(False)
     )
-    limit = decoders.LIMIT
+
+
+def _checked(device, fields, given, measurements, first_checks, names, units=()):
+    """DECODED of JSON's parts; fields: {ep, sq, bo, up, ms, lo: column}; given: of those that may
+    be missing, as text; names: what the payload calls them, in the order of fields; units: checks
+    of the measurements' units. The order of the checks is that of decoders.py."""
+    said = {key: text.format(**dict(zip(("ep", "sq", "bo", "up", "ms", "lo"), names)))
+            for key, text in reasons.FIELDS.items()}  # fmt: skip
+    ms = F.coalesce(fields["ms"], F.lit(0))
+    wrong = F.get(F.filter(measurements, lambda m: ~_finite(m)), 0)["name"]
+    limit, bits = reasons.LIMIT - 1, reasons.BITS_31
     error = first_error(
         *first_checks,
-        *integers,
-        (fields["ep"].rlike("^[0-9A-Fa-f]{16}$"), f"{ep} is not 8 bytes (16 hex digits)"),
-        (fields["sq"].between(1, limit - 1), f"{sq} is missing or out of range"),
-        (F.coalesce(fields["lo"], F.lit(1)).between(1, fields["sq"]), f"{lo} is above {sq}"),
-        (fields["bo"].between(0, (1 << 31) - 1), f"{bo} is missing or out of range"),
-        (fields["up"].between(0, (1 << 31) - 1), f"{up} is missing or out of range"),
-        (ms.between(0, 999), f"{ms_} is not an integer in 0..999"),
-        (F.size(measurements) > 0, "no measurement"),
-        (F.forall(measurements, lambda m: F.length(m["name"]) > 0), "a measurement has no name"),
-        (finite, "a measurement is not a finite number"),
+        (F.forall(measurements, lambda m: F.length(m["name"]) > 0), reasons.NO_NAME),
+        *units,
+        (F.forall(measurements, _finite), _with(wrong, reasons.NUMBER)),
+        (fields["sq"].between(1, limit), said["sq"]),
+        (given["lo"].isNull() | fields["lo"].between(1, limit), said["lo"]),
+        (F.coalesce(fields["lo"], F.lit(1)) <= fields["sq"], said["lo above"]),
+        (fields["ep"].rlike("^[0-9A-Fa-f]{16}\\z"), said["ep"]),
+        (fields["bo"].between(0, bits), said["bo"]),
+        (fields["up"].between(0, bits), said["up"]),
+        ((given["ms"].isNull() | fields["ms"].isNotNull()) & ms.between(0, 999), said["ms"]),
+        (F.size(measurements) > 0, reasons.NO_MEASUREMENT),
     )
     uptime = F.try_add(F.try_multiply(fields["up"], F.lit(1000)), ms)
     return F.struct(
@@ -71,7 +78,7 @@ def _integer(text):
 STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 # from_json() makes text of whatever stands where text should; a variant tells what it was.
 SENML = (
-    "array<struct<bn:string,ep:variant,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
+    "array<struct<bn:string,bver:variant,ep:variant,sq:bigint,bo:bigint,up:bigint,ms:bigint,lo:bigint,"
     "n:variant,u:variant,v:double>>"
 )
 
@@ -172,24 +179,23 @@ def senml_json(text):
     later = F.exists(F.slice(raw, 2, F.greatest(F.size(raw), F.lit(1))), lambda r: F.coalesce(
         F.arrays_overlap(F.map_keys(r), own), F.lit(False)) | F.coalesce(
         F.try_element_at(r, F.lit("bn")) != first["bn"], F.lit(False)))  # fmt: skip
-    version = F.exists(raw, lambda r: F.coalesce(F.try_element_at(r, F.lit("bver")) != F.lit(
-        str(decoders.SENML_VERSION)), F.lit(False)))  # fmt: skip
+    version = F.exists(pack, lambda r: _given(r["bver"]) & ~(_is(r["bver"], "BIGINT") & F.coalesce(
+        F.try_variant_get(r["bver"], "$", "bigint") == decoders.SENML_VERSION, F.lit(False))))
     fields = {**{name: first[name] for name in decoders.OWN_LABELS}, "ep": epoch}
     checks = (
         *_utf8(text),
         (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
-         "not an array of SenML records"),
-        (once, decoders.TWICE),
-        (~version, f"bver is not {decoders.SENML_VERSION}"),
-        (foreign.isNull(),
-         F.concat(F.lit("the field "), foreign, F.lit(" of SenML is not taken"))),
-        (~later, decoders.SEVERAL),
-        (first["bn"].rlike("^.+/$"), "bn is not DEVICE/"),
-        (wrong.isNull(), F.concat(F.lit("the unit of "), wrong, F.lit(" is not text"))),
+         reasons.NO_PACK),
+        (once, reasons.TWICE),
+        (~version, reasons.VERSION),
+        (foreign.isNull(), _with(foreign, reasons.NOT_TAKEN)),
+        (~later, reasons.SEVERAL),
+        (first["bn"].rlike(r"(?s)^.+/\z"), reasons.NO_DEVICE),
     )  # fmt: skip
-    device = F.regexp_replace(first["bn"], "/$", "")
+    units = [(wrong.isNull(), _with(wrong, reasons.UNIT))]
+    device = F.regexp_replace(first["bn"], r"/\z", "")
     decoded = _checked(device, fields, dict(zip(("ms", "lo"), text_of)), values, checks,
-                       decoders.OWN_LABELS)  # fmt: skip
+                       decoders.OWN_LABELS, units)  # fmt: skip
     return steps, F.when(text.isNotNull(), decoded)
 
 
@@ -218,7 +224,7 @@ def flat_json(text):
     checks = (
         *_utf8(text),
         (data.isNotNull() & text.rlike(r"\}\s*$"), "not a JSON object"),
-        (_once(F.map_keys(data), decoders.FLAT), decoders.TWICE),
+        (_once(F.map_keys(data), decoders.FLAT), reasons.TWICE),
         (F.length(device) > 0, "device is missing"),
     )
     decoded = _checked(device, numbers, fields, values, checks, tuple(decoders.FLAT)[1:])

@@ -32,6 +32,8 @@ __all__ = ["BOOT", "CLOCKS", "CLOCK_ROWS", "COLUMNS", "DECODED", "DUPLICATES", "
 TELEMETRY = r"^fleet/([^/]+)/([^/]+)/telemetry$"
 NEEDED = ("epoch", "sequence", "boot", "uptime_ms", "measurements")  #: of every reading
 OTHER_TOPICS = r"^fleet/[^/]+/[^/]+/(status|ack|cmd/.+)$"
+#: What a bridge says on TOPIC/ack of any TOPIC/telemetry; a wide --topic brings it back.
+MARK = r'^\{"epoch":"[0-9a-f]{16}","upto":[0-9]+,"missing":\['
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def _decode_columns(_application):
         F.when(own, found).alias("_x"),
         F.when(telemetry, F.get(levels, 1)).otherwise("").alias("_group"),
         F.when(telemetry, F.get(levels, 2)).otherwise("").alias("_device"),
-        F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS)).alias("other"),
+        F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS) | (
+            F.col("topic").endswith("/ack") & text.rlike(MARK))).alias("other"),
         F.when(ours & is_cbor, F.col("payload")).alias("_cbor"),
         F.when(ours & ~is_cbor & (head == "["), text).alias("_senml"),
         F.when(ours & ~is_cbor & (head == "{"), text).alias("_flat"),

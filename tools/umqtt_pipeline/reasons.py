@@ -1,0 +1,36 @@
+"""Why a packet is no reading: the wordings, one for each fault, whatever the encoding.
+
+Knows words. Must not know how a fault is found (decoders.py, json_columns.py, silver.py).
+"""
+
+LIMIT = 1 << 53  #: integers beyond it are not exact in every JSON reader
+BITS_31 = (1 << 31) - 1
+
+NO_PACK = "not an array of SenML records"
+TWICE = "a field comes twice"
+SEVERAL = "more than one reading in a pack"
+NO_DEVICE = "bn is not DEVICE/"
+NO_NAME = "a measurement has no name"
+NO_MEASUREMENT = "no measurement"
+VERSION = "bver is not the integer 10"
+# Followed by, or following, a name.
+NOT_TAKEN = "the field ", " of SenML is not taken"
+UNIT = "the unit of ", " is not text"
+NUMBER = "", " is not a finite number"
+#: of a field of the identity, by its name in SenML; in flat JSON it is called otherwise
+FIELDS = {
+    "ep": "{ep} is missing, or not 8 bytes (16 hex digits)",
+    "sq": f"{{sq}} is missing, or not an integer in 1..{LIMIT - 1}",
+    "bo": f"{{bo}} is missing, or not an integer in 0..{BITS_31}",
+    "up": f"{{up}} is missing, or not an integer in 0..{BITS_31}",
+    "ms": "{ms} is not an integer in 0..999",
+    "lo": f"{{lo}} is not an integer in 1..{LIMIT - 1}",
+    "lo above": "{lo} is above {sq}",
+}
+SENML = {key: text.format(ep="ep", sq="sq", bo="bo", up="up", ms="ms", lo="lo")
+         for key, text in FIELDS.items()}  # fmt: skip
+
+
+def of(name, wording):
+    """One of the wordings that take a name, as text."""
+    return name.join(wording)
