@@ -1,6 +1,7 @@
 """What a wrong input to a command ends in: a sentence that says what and where, and status 2."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -190,3 +191,15 @@ def test_a_report_is_replaced_at_once(tmp_path):
     with pytest.raises(OSError, match="full.html"):
         _write(tmp_path / "none" / "full.html", "new")
     assert sorted(tmp_path.iterdir()) == [pipe, made]
+
+
+def test_every_line_of_the_log_says_whose_it_is(tmp_path, caplog):
+    """Not `root:`."""
+    caplog.set_level("INFO")
+    _gold(tmp_path)
+    done = CliRunner().invoke(commands.main, ["report", "--tables", str(tmp_path), "--out",
+                                              str(tmp_path / "r.html")])  # fmt: skip
+    assert done.exit_code == 0 and [r.name for r in caplog.records] == ["umqtt.report"]
+    package = Path(commands.__file__).parent
+    nameless = re.compile(r"\blogging\.(debug|info|warning|error|exception|critical|log)\(")
+    assert [p for p in package.rglob("*.py") if nameless.search(p.read_text())] == []
