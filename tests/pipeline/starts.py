@@ -39,8 +39,8 @@ def begins(process):
 
 def connects(process):
     """Whether the Java that makes the session is there."""
-    return [pid for pid, line in family(process.pid) if b"SparkSubmit\0" in line
-            and b"java\0" in line]  # fmt: skip
+    return [pid for pid, line in family(process.pid) if b"java\0" in line
+            and b"SparkSubmit\0" in line and b"launcher.Main\0" not in line]  # fmt: skip
 
 
 MOMENTS = (listens, begins, connects)
