@@ -85,7 +85,7 @@ def _again(self, first, last):
     n = self._store.again(first, last)
     self._due = 0  # their identifiers are used once more
     if n and not (0 < self._back <= first):
-        self._sent = max(self._sent, self._cursor)
+        self._sent = self.begun()
         self._back = first
     return n
 
@@ -102,6 +102,10 @@ def _search(self, pid, n):
 
 def _send(self, seq):
     store = self._store
+    if self._aged:
+        store.expire()
+        if not store.find(seq):
+            return  # too old; pump() goes on behind it
     if seq > store.sent:
         store.mark(seq + self._size - 1)  # may move what find() finds
     n = store.find(seq)

@@ -61,6 +61,7 @@ class Journal(Log):
     """
 
     _more = None  # incoming QoS 2 beyond `inbound`: an inbox.Inbox
+    begun = None  # a function of the client's session, which knows it better than `sent`
 
     def __init__(self, medium, **options):
         from .setup import prepare

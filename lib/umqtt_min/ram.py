@@ -56,6 +56,7 @@ class RAMStore:
     _inbound = 16
     _max_age = 0
     _clock = _born = None
+    begun = None  # a function of the client's session, which knows it better than `sent`
 
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
@@ -71,7 +72,7 @@ class RAMStore:
             odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and clock() | 0 < 0
         except TypeError:
             odd = True
-        if odd:
+        if odd or window is True:
             from .sizes import refuse_ram
 
             refuse_ram(size, policy, window, inbound, max_age, clock)

@@ -33,11 +33,12 @@ def expire(self):
 
 def _replace(self, topic):
     # Drop unsent messages that are queued for the topic just put.
+    sent = self.begun() if self.begun else self.sent
     i = self._count - 1
     while i > 0:
         i -= 1
         n = (self._head + i) % self._slots
-        if self._seqs[n] <= self.sent:
+        if self._seqs[n] <= sent:
             return
         if self._states[n] & (_LIVE | _STATE) == _LIVE and self._same(self._places[n], topic):
             self._drop(n)

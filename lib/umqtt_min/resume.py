@@ -74,10 +74,8 @@ def resume(session, client, fresh):
             client._n[_LOST_SESSIONS] += 1
         store.session(key)
         session._sent = 0
-    elif session._sent < 0:
-        session._sent = store.sent
     else:
-        session._sent = max(session._sent, session._cursor)
+        session._sent = session.begun()
     for i in range(session._size):
         session._next[i] = 0
     session._count = session._cursor = session._back = 0

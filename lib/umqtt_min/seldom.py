@@ -45,7 +45,7 @@ free = property(_free_bytes)
 def _replace(self):
     # Drop unsent messages that are queued for the topic just put. The new one is durable
     # already: a cut, or a file system that is full, leaves one too many, never one too few.
-    seq = max(self.low, self.sent + 1)
+    seq = max(self.low, (self.begun() if self.begun else self.sent) + 1)
     while seq < self.seq - 1:
         if self._states[seq % self._span] & (_LIVE | _STATE) == _LIVE:
             if self._same_topic(self._places[seq % self._span] + 7):

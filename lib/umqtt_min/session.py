@@ -63,8 +63,6 @@ class Session:
         self._count = 0
         self._first = 0  # oldest sequence number in flight; older where it is not known yet
         self._cursor = 0  # all up to here was sent, or passed over, on this connection
-        # Sending has begun up to here in this session, or up to _cursor; -1: since boot unknown.
-        self._sent = -1
         self._back = 0  # go back to this one when nothing is in flight
         self._view = memoryview(client._tx.buf)[_BODY:]
         self._due = self._far = 0  # identifiers that are free: see uses()
@@ -73,6 +71,11 @@ class Session:
         self._vain = 0
         self._owed = False  # PUBREL was sent again on this one, and nothing has come yet
         store.open()
+        # Sending has begun up to here in this session, or up to _cursor. The store's mark is made
+        # for some messages at once, and may be ahead of what there is.
+        self._sent = min(store.sent, store.seq - 1)
+        store.begun = self.begun
+        self._aged = bool(getattr(store, "_born", None))  # it has max_age
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client._publish_acked = self.publish
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
@@ -82,6 +85,10 @@ class Session:
         backlog = __import__("umqtt_min.backlog", None, None, (name,))
         setattr(Session, name, getattr(backlog, name))
         return getattr(self, name)
+
+    def begun(self):
+        """Messages up to this sequence number may have been sent."""
+        return max(self._sent, self._cursor)
 
     # Sending
 

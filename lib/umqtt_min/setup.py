@@ -61,7 +61,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
         odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and clock() | 0 < 0
     except TypeError:
         odd = True
-    if odd:
+    if odd or window is True:
         from .sizes import refuse_options
 
         refuse_options(policy, window, inbound, page, max_age, clock)

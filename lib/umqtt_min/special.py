@@ -65,6 +65,7 @@ def accept(client, clean_session, head):
     """CONNACK of an older version, or one that does not accept, or what came of it, `head`."""
     _give_back()
     MQTTException = module("exception").MQTTException
+    client.session_present = None  # 3.1 and the draft cannot tell
     if len(head) > 1 and head[1] != 2 or head and head[0] >> 4 != 2:
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     if len(head) < 4:
@@ -73,7 +74,6 @@ def accept(client, clean_session, head):
     code = head[3]
     if client.protocol[_STRICT] and (head[0] & 15 or flags & 0xFE):
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
-    client.session_present = None  # 3.1 and the draft cannot tell
     if client.protocol[_SESSION]:
         client.session_present = bool(flags)
         if flags and (clean_session or code):

@@ -7,10 +7,10 @@ Must not know: how the client tells the versions apart.
 # also: micropython32
 
 from harness import Bench, raises, reason
-from strict_broker import StrictBroker, publish
+from strict_broker import DROP, StrictBroker, publish
 from strict_wire import CONNECT, PUBACK, PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE, encode_length
 from umqtt_min import MQIPDP_2, MQTT_3_1, MQTTException
-from umqtt_min.errors import PROTOCOL
+from umqtt_min.errors import PROTOCOL, TIMEOUT
 
 
 def bench(level, **options):
@@ -170,6 +170,15 @@ def test_connack_byte_1_is_reserved():
         b.broker.when(CONNECT, b"\x20\x02\xff\x00")
         assert b.connect() is False
         assert b.client.session_present is None
+
+
+def test_without_connack_nothing_is_known_of_a_session():
+    for level in (3, 2):
+        for answer in (DROP, b"\x20\x02"):
+            b = bench(level, timeout=1)
+            b.broker.when(CONNECT, answer)
+            assert reason(b.connect) == TIMEOUT
+            assert b.client.session_present is None
 
 
 def test_connack_codes():
