@@ -101,7 +101,8 @@ class Session:
 
     def leaves_open(self, data):
         """Whether the size of a packet that is no PUBLISH is such that it fits into the buffer
-        only if it is read at once: whether it is refused is left open."""
+        only if it is read at once: whether it is refused is left open. There are rungs for half
+        as much again as buffer_size."""
         at = 0
         while len(data) - at > 1:
             try:
@@ -111,7 +112,7 @@ class Session:
             if head is None:
                 return False
             n = head[1] - at + head[0]
-            if data[at] >> 4 != PUBLISH and 0 < n - self.buffer_size <= self.buffer_size // 8:
+            if data[at] >> 4 != PUBLISH and 0 < n - self.buffer_size <= self.buffer_size // 2:
                 return True
             at += n
         return False
