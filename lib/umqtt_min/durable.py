@@ -7,26 +7,40 @@
 Without it such a message is given to the callback first, then its packet identifier is made
 durable, then comes PUBREC. With it nothing depends on the callback: the message is in flash
 when the broker hears of it, and is given to the callback until that has returned once.
+Handing out has precedence over taking in: what is released is with the application before more
+is read, so that a backlog waits at the broker and not here.
 Source: MQTT 3.1.1, figure 4.3, method A, and its section 4.3.3.
 
 Knows: who handles an incoming QoS 2 message when. Never knows: how a store keeps it; sockets.
 """
 
+from time import ticks_add, ticks_diff, ticks_ms
+
+from micropython import const
+
 from .client import MQTTClient
+from .full import JournalFull
 from .inbox import Inbox
 from .receive import _on_publish, called
 
-_CALLBACK = 2  # as in client.py
-_RECEIVED = 5  # as in counters.py
-_RELEASED = 1  # as in store.py: PUBREL has come
+_CALLBACK = const(2)  # as in client.py
+_RECEIVED = const(5)  # as in counters.py
+_RELEASED = const(1)  # as in store.py: PUBREL has come
+
+_INSIDE = const(1)  # no first byte of a PUBLISH: something has changed in the inbox
+# One call goes on with what has arrived for so many steps, and begins none after so many ms:
+# each step may be a few programs of flash, and then the application's callback.
+_STEPS = const(64)
+_SPELL = const(100)
 
 
 class DurableInbox:
     """Keeps the incoming QoS 2 messages of `client` in `store`.
 
-    store: a FileStore, FlashStore or RAMStore of its own, not the client's. A message that it
-    does not take, because it is full or the message is longer than it or than the client's
-    `buffer_size`, is handled as without it: callback, identifier, PUBREC; nothing is lost.
+    store: a FileStore, FlashStore or RAMStore of its own, not the client's. A message that is
+    longer than it or than the client's `buffer_size` is handled as without it: callback,
+    identifier, PUBREC; nothing is lost. Where the broker has more in flight than it has room
+    for, the oldest are given to the callback before their PUBREL, so that the order is kept.
     Messages that were stored and wait for PUBREL when the broker loses the session, or when
     connect(True) gives it up, are given to the callback: nobody sends them again.
     Raises ValueError for a client that is connected, or its own store; OSError of the store.
@@ -40,12 +54,16 @@ class DurableInbox:
             inbox(client, store)
         store.open()
         self._client = client
+        self._rx = client._rx
         self._store = store
         self._ids = client.store or Inbox()  # of messages that were not stored
         self._kept = False  # the message at hand is in the store
         self._pid = 0
-        self._views = None  # the application's, while a message is taken in
-        self._due = True  # there may be released messages
+        self._low = 0  # no identifier below it, and none above _high, waits for its PUBREL
+        self._high = 65535
+        self._views = None  # the application's, while _keep() has its place
+        self._lent = False  # it has
+        self._due = store.live  # so many may be released: 0 when none is found
         client._inbox = self
         client._on_publish = self._on_publish
         client._pump = self._pump
@@ -60,34 +78,113 @@ class DurableInbox:
         if op & 6 != 4:
             return _on_publish(c, op)
         self._views = c._views
-        before = c._rx.message
         c._views = self._keep
+        self._lent = True
         try:
             _on_publish(c, op)
         finally:
-            c._views = self._views
+            if self._lent:
+                c._views = self._views
             if self._kept:
-                c._rx.message = before
+                self._rx.message = _INSIDE
             self._kept = False
 
     def _keep(self, topic, payload, flags, left):
         # A message that is not in the store yet: _on_publish() asked in_has().
         c = self._client
-        try:
-            self._store.put(self._pid, 4 | flags & 1, topic, payload)
+        c._views = self._views  # for what is handed out now, and by now it may set another
+        self._lent = False
+        if self._put(4 | flags & 1, topic, payload):
             self._kept = True
             c._n[_RECEIVED] -= 1
-        except (OSError, ValueError):  # it is full, or too small
-            if self._views:
-                self._views(topic, payload, flags, left)
-            elif c.cb:
-                c.cb(bytes(topic), bytes(payload))
+            return
+        c._busy = _CALLBACK
+        if c._views:
+            c._views(topic, payload, flags, left)
+        elif c.cb:
+            c.cb(bytes(topic), bytes(payload))
+
+    def _put(self, flags, topic, payload):
+        # False if the store does not take it. Where it is full the oldest go to the application
+        # without waiting for their PUBREL, which may stand behind what comes now: the order stays.
+        while True:
+            try:
+                self._store.put(self._pid, flags, topic, payload)
+                self._range(self._pid)
+                return True
+            except JournalFull:
+                if not self._early():
+                    return False
+            except (OSError, ValueError):  # it is too small
+                return False
+
+    def _range(self, pid):
+        # Most brokers count up: what is new is seen without a look at all that is stored.
+        if self._store.live == 1:
+            self._low = self._high = pid
+        self._low = min(self._low, pid)
+        self._high = max(self._high, pid)
+
+    def _passed(self, pid):
+        # It does not wait any more, and no two that wait have the same.
+        if pid == self._low:
+            self._low += 1
+
+    def _early(self):
+        # Hand out the oldest; False if there is none.
+        seq = self._store.next(0)
+        if not seq:
+            return False
+        self._give(seq, self._store.find(seq))
+        return True
 
     def _pump(self, tick):
-        op = MQTTClient._pump(self._client, tick)
-        if self._due and not tick and not (op and self._client._rx.single):
-            op = self._deliver() or op
+        # In place of the client's, for whoever waits or looks: packet by packet, and a message
+        # that is released with one goes to the application before the next is read.
+        if tick:
+            return self._read(tick)
+        self._single = self._rx.single
+        self._rx.single = True
+        try:
+            self._spell()
+        finally:
+            self._rx.single = self._single
+        return self._op
+
+    def _read(self, tick):
+        return MQTTClient._pump(self._client, tick)
+
+    def _spell(self):
+        rx = self._rx
+        self._op = 0  # as what the client's _pump() returns
+        self._end = ticks_add(ticks_ms(), _SPELL)
+        for _ in range(_STEPS):
+            if not self._step() or self._single and self._op or rx.waiting and rx.code:
+                break
+            if ticks_diff(ticks_ms(), self._end) >= 0:
+                break
+        if self._due:
+            self._hold()
+
+    def _step(self):
+        # One packet is read if nothing is due, one message handed out if it is then. Returns 0
+        # if there was neither.
+        op = _INSIDE
+        if not self._due:
+            op = self._read(False)
+            if op > _INSIDE:
+                self._op = op
+        if self._due:
+            self._deliver()
         return op
+
+    def _hold(self):
+        # More is due than one call hands out, so no message is read: acknowledgements and
+        # PINGRESP up to the next one are, and what is to be sent is.
+        c = self._client
+        self._read(True)
+        if c._session and not c._tx.waiting:
+            c._session.pump()
 
     def _session(self, key):
         # Of the client's store: the broker has lost the session, or is another one.
@@ -111,9 +208,11 @@ class DurableInbox:
         seq = self._find(pid)
         if seq:
             self._store.rec(seq)
-            self._due = True
+            self._due += 1
+            self._passed(pid)
         else:
             self._ids.in_del(pid)
+        self._rx.message = _INSIDE
 
     def in_clear(self):
         """The session is gone: what is here is nobody else's."""
@@ -125,12 +224,12 @@ class DurableInbox:
             if store.find(seq) and store.state != _RELEASED:
                 store.rec(seq)
             seq = store.next(seq)
-        self._due = True
+        self._due = store.live
 
     def _find(self, pid):
         # Number of the message that waits for PUBREL of `pid`, 0 if none does.
         store = self._store
-        seq = store.next(0)
+        seq = store.next(0) if self._low <= pid <= self._high else 0
         while seq:
             if store.find(seq) and store.pid == pid and store.state != _RELEASED:
                 return seq
@@ -140,21 +239,30 @@ class DurableInbox:
     # To the application
 
     def _deliver(self):
-        # All that are released, in the order in which they came; one for wait_msg().
-        c = self._client
+        # The first that is released, in the order in which they came.
         store = self._store
-        op = 0
         seq = store.next(0)
-        while seq and not (op and c._rx.single):
+        while seq:
             n = store.find(seq)
-            if store.state == _RELEASED:
-                op = 0x34 | store.flags & 1
-                self._hand(n, op)
-                store.done(seq)  # before the connection is looked at: the callback returned
-                called(c)
+            if n and store.state == _RELEASED:
+                self._give(seq, n)
+                self._due -= 1
+                return
             seq = store.next(seq)
-        self._due = seq > 0
-        return op
+        self._due = 0
+
+    def _give(self, seq, n):
+        # The message last found. If its PUBREL has not come its identifier is remembered from now
+        # on: no sooner, or a cut would leave both, and the identifier for ever.
+        store = self._store
+        pid = 0 if store.state == _RELEASED else store.pid
+        self._op = 0x34 | store.flags & 1
+        self._hand(n, self._op)
+        store.done(seq)  # before the connection is looked at: the callback returned
+        if pid:
+            self._ids.in_add(pid)
+            self._passed(pid)
+        called(self._client)
 
     def _hand(self, n, op):
         # The message last found, of `n` bytes: length of the topic, topic, identifier, payload.

@@ -15,7 +15,8 @@ import micropython
 import softtimer
 from broker_stream import Echo
 from strict_broker import publish
-from umqtt_min import MQTTClient
+from umqtt_min import MQTTClient, RAMStore
+from umqtt_min.durable import DurableInbox
 
 TIMES = 20
 TWO_VIEWS = 8 * struct.calcsize("P")  # bytes: each has four words
@@ -266,3 +267,13 @@ def test_long_messages_as_views_cost_the_same_per_piece_whatever_their_size():
     short, long = costs[1:]
     more = (long[0] - short[0]) // (long[1] - short[1])
     assert short[0] <= 2300 and more <= 96, (costs, more)  # three views a piece, not more
+
+
+def test_an_idle_check_with_a_durable_inbox_takes_nothing():
+    echo = Echo()
+    client = MQTTClient(b"dev", "broker", keepalive=60, timer=False, connector=echo.connect)
+    client.set_callback(_ignore)
+    DurableInbox(client, RAMStore())
+    client.connect()
+    assert allocates(client.check_msg) == (0, 0)
+    locked(client.check_msg)

@@ -4,6 +4,7 @@ Knows: the strict broker, a disk that outlives a reboot.  Must not know: how the
 """
 # heap: 4M
 
+import softtimer
 from harness import Bench, raises
 from model_store import Disk, ModelStore
 from nor import NOR
@@ -146,7 +147,7 @@ def test_a_lost_session_and_a_clean_one_give_up_what_is_stored_to_the_callback()
             assert b.got[1:] == [(b"t", b"other")]
 
 
-def test_a_store_that_does_not_take_it_leaves_it_to_the_callback_at_once():
+def test_a_full_store_gives_the_oldest_to_the_callback_and_one_that_is_too_small_all_of_it():
     for views in (False, True):
         b = Bench()
         DurableInbox(b.client, RAMStore(64))
@@ -158,11 +159,11 @@ def test_a_store_that_does_not_take_it_leaves_it_to_the_callback_at_once():
             b.conn.send(publish(4, b"t", b"x" * n, 2, pid=pid))
             b.conn.send(publish(4, b"t", b"x" * n, 2, pid=pid, dup=True))
         b.pump()
-        assert [len(m) for m in seen] == [41, 100]
+        assert [len(m) for m in seen] == [40, 100]
         for pid in (1, 2, 3):
             b.conn.send(bytes((0x62, 2, 0, pid)))
         b.pump()
-        assert [len(m) for m in seen] == [41, 100, 40]
+        assert [len(m) for m in seen] == [40, 100, 41]
 
 
 def test_an_identifier_of_what_was_not_stored_is_forgotten_with_the_session():
@@ -174,6 +175,138 @@ def test_an_identifier_of_what_was_not_stored_is_forgotten_with_the_session():
         b.conn.send(publish(4, b"t", b"x" * 100, 2, pid=5))
         b.pump()
     assert len(b.got) == 2
+
+
+class Window:
+    """A broker's window: `size` messages of QoS 2 under way, and `more` for each PUBCOMP."""
+
+    def __init__(self, b, count, size=20, more=1):
+        self.left = ["%03d" % i for i in range(count)]
+        self.b = b
+        self.more = more
+        self.conn = b.conn
+        self.feed = b.conn.feed
+        b.conn.feed = self.fed
+        self.send(size)
+
+    def send(self, n):
+        for payload in self.left[:n]:
+            self.b.broker.publish(b"t", payload.encode(), 2)
+        del self.left[:n]
+
+    def fed(self, data):
+        before = len(self.conn.session.outgoing)
+        self.feed(data)
+        self.send(self.more * max(0, before - len(self.conn.session.outgoing)))
+
+
+def small(limit, **options):
+    """A bench whose inbox holds `limit` messages; the store too, which sees all of them."""
+    b = Bench(**options)
+    store = ModelStore(Disk(limit))
+    DurableInbox(b.client, store)
+    b.client.connect(False)
+    b.client.subscribe(b"t", 2)
+    return b, store
+
+
+def test_a_backlog_is_handed_out_as_it_comes_and_in_order():
+    b, store = small(21)
+    most = []
+    put = store.put
+    store.put = lambda *message: most.append(store.live) or put(*message)
+    Window(b, 150)
+    for _ in range(40):
+        before = len(b.got)
+        b.client.check_msg()
+        assert len(b.got) - before <= 64
+    assert [m for _, m in b.got] == [b"%03d" % i for i in range(150)]
+    assert max(most) <= 20 and len(most) == 150 and not b.conn.session.outgoing
+
+
+def test_what_is_released_is_handed_out_before_more_is_read():
+    b, store = small(0)
+    for pid in range(1, 4):
+        store.put(pid, 4, b"t", b"%d" % pid)
+        b.client._inbox.in_del(pid)
+    b.broker.publish(b"t", b"new", 0)
+    b.client.check_msg()
+    assert [m for _, m in b.got] == [b"1", b"2", b"3", b"new"]
+
+
+def test_more_in_flight_than_there_is_room_for_comes_in_order_and_once():
+    # mosquitto 2.0.11 sends twenty further ones for each PUBCOMP, whatever its window is.
+    for main in (None, Disk()):
+        b, store = small(30, **({"store": ModelStore(main)} if main else {}))
+        Window(b, 200, 20, 20)
+        b.pump(60)
+        assert [m for _, m in b.got] == [b"%03d" % i for i in range(200)]
+        assert store.live == 0 and not b.conn.session.outgoing
+        assert b.client.counters.received == 200 and not (main and main.inbox)
+
+
+def test_one_handed_out_before_its_pubrel_is_known_when_it_comes_again():
+    b, store = small(1)
+    b.broker.when(PUBREC, b"", 2)
+    b.conn.send(publish(4, b"t", b"1", 2, pid=1))
+    b.conn.send(publish(4, b"t", b"2", 2, pid=2))
+    b.pump()
+    assert [m for _, m in b.got] == [b"1"] and store.live == 1
+    b.conn.send(publish(4, b"t", b"1", 2, pid=1, dup=True))
+    b.conn.send(b"\x62\x02\x00\x01" + b"\x62\x02\x00\x02")
+    b.pump()
+    assert [m for _, m in b.got] == [b"1", b"2"] and b.client.counters.duplicates == 1
+
+
+def test_a_view_callback_of_what_is_handed_out_for_want_of_room():
+    b, store = small(1)
+    seen = collect(b, True)
+    for i in range(5):
+        b.broker.publish(b"t", b"%d" % i, 2)
+    b.pump()
+    assert seen == [b"%d" % i for i in range(5)] and not b.got and store.live == 0
+
+
+def test_a_slow_callback_is_called_once_a_call_and_the_link_lives():
+    b, store = small(0, keepalive=10)
+    for pid in range(1, 31):
+        store.put(pid, 4, b"t", b"%03d" % pid)
+        store.rec(pid)
+    b.make(keepalive=10)
+    DurableInbox(b.client, store)
+
+    def slow(topic, msg):
+        b.got.append(msg)
+        softtimer.jump(3000)
+
+    b.client.set_callback(slow)
+    b.client.connect(False)
+    for i in range(1, 31):
+        # PINGRESP comes behind a message that is not read yet.
+        b.broker.publish(b"t", b"later", 0)
+        b.client.check_msg()
+        assert b.got == [b"%03d" % k for k in range(1, i + 1)] and b.client.connected
+    assert b.client.counters.pings >= 10, b.client.counters.pings
+    b.pump(60)
+    assert b.got[30:] == [b"later"] * 30 and b.client.connected
+
+
+def test_who_waits_for_an_acknowledgement_hands_out_meanwhile():
+    for waits in ("publish", "flush", "subscribe"):
+        b, store = small(4, store=ModelStore(Disk()))
+        for pid in range(1, 5):
+            store.put(pid, 4, b"t", b"%d" % pid)
+            b.client._inbox.in_del(pid)
+        b.broker.publish(b"t", b"5", 2)
+        if waits == "publish":
+            b.client.publish(b"x", b"y", qos=1)
+        elif waits == "flush":
+            b.client.publish(b"x", b"y", qos=1, wait=False)
+            assert b.client.flush()
+        else:
+            assert b.client.subscribe(b"u", 1) == 1
+        b.pump(2)
+        assert [m for _, m in b.got] == [b"1", b"2", b"3", b"4", b"5"], waits
 
 
 def test_power_cuts_at_every_program():
