@@ -21,7 +21,7 @@ from micropython import const
 from .client import MQTTClient
 from .full import JournalFull
 from .inbox import Inbox
-from .receive import _on_publish, called
+from .receive import _on_publish, alive, called
 
 _CALLBACK = const(2)  # as in client.py
 _RECEIVED = const(5)  # as in counters.py
@@ -263,6 +263,7 @@ class DurableInbox:
             self._ids.in_add(pid)
             self._passed(pid)
         called(self._client)
+        alive(self._client)
 
     def _hand(self, n, op):
         # The message last found, of `n` bytes: length of the topic, topic, identifier, payload.

@@ -8,7 +8,7 @@ Loaded with the first such message.
 """
 
 
-from .receive import acknowledge, called, deliver, hear
+from .receive import acknowledge, alive, called, deliver, hear
 from .views import call
 from .wire import pack
 
@@ -141,6 +141,7 @@ class Large:
         elif not self._drain and self._left:
             self._client.piece = at
             call(self._client, self._topic, view, self._op & 15, self._left)
+            alive(self._client)
         else:
             self._last = view
 
@@ -171,3 +172,5 @@ class Large:
             self._rx.message = self._op
         if qos:
             acknowledge(c, self._op, self._pid)
+        else:
+            alive(c)

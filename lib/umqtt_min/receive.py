@@ -74,6 +74,8 @@ def _on_publish(self, op):
     rx.message = op
     if pid:
         acknowledge(self, op, pid)
+    else:
+        alive(self)
 
 
 def deliver(self, topic, msg):
@@ -101,19 +103,27 @@ def hear(self, topic):
 
 
 def called(self):
-    """The callback has returned; it may have closed the connection."""
+    """The callback has returned."""
+    if self.sock:
+        self._busy = _MAIN
+
+
+def alive(self):
+    """The connection may have ended while the callback ran: OSError."""
     if self.sock is None:
         raise OSError(self._tx.errno)
-    self._busy = _MAIN
 
 
 def acknowledge(self, op, pid):
-    """After the callback has returned; a QoS 2 id is durable before PUBREC."""
+    """After the callback has returned; a QoS 2 id is durable before PUBREC, and where there is
+    no connection any more, too: the next one brings the message again."""
     if self._late:
+        alive(self)
         self._late(op, pid)
         return
     if op & 4:
         self._inbox.in_add(pid)
+    alive(self)
     answer(self, op, pid)
 
 

@@ -248,3 +248,30 @@ def test_half_a_packet_is_not_copied_when_nothing_comes_behind_it():
     b.net.read_stalls = 0
     b.pump()
     assert b.got == [(b"t", b"x" * 20)] and rx.buf.count > before
+
+
+def test_a_connection_that_ends_in_the_callback_does_not_repeat_a_qos_2_message():
+    for views in (False, True):
+        for size in (5, 500):
+            b = Bench(buffer_size=64)
+            got = []
+
+            def callback(topic, payload, flags=0, left=0, b=b, got=got):
+                if left == 0:
+                    got.append(topic)
+                    b.net.cut()
+                    raises(OSError, b.client.publish, b"answer", b"x")
+
+            if views:
+                b.client.set_view_callback(callback)
+            else:
+                b.client.set_callback(callback)
+            b.client.connect(False)
+            b.client.subscribe(b"t", 2)
+            b.broker.publish(b"t", b"x" * size, 2)
+            raises(OSError, b.pump)
+            assert len(got) == 1 and not b.client.connected
+            assert b.client.connect(False)
+            b.pump()
+            assert len(got) == 1 and b.client.counters.duplicates == 1
+            assert b.kinds()[-2:] == [PUBREC, PUBCOMP] and not b.conn.session.outgoing
