@@ -75,6 +75,7 @@ def auth(client, clean_session, end):
     tx.sleep = True
     tx.errno = 107
     rx.time = ticks_ms()
+    tx.limit = ticks_diff(end, rx.time)
     try:
         tx.poll = select.poll()
         tx.poll.register(tx.sock, 1)
@@ -92,6 +93,7 @@ def auth(client, clean_session, end):
                 tx.wait(1, min(max(n, 0), 500))
     except Exception as e:
         raise module("special").reason(client, e)
+    tx.limit = client._tmo
     rx.start = 4
     head = rx.buf[: min(rx.end, 4)]
     client.session_present = head == b"\x20\x02\x01\x00"

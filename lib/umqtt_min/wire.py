@@ -52,6 +52,7 @@ class Sender:
     topic = None  # the topic that lies in the buffer already
     count = 0  # so many messages of QoS 0 until Nagle's algorithm is on again; 0: it is
     pid: int  # of the next message of QoS 1 and 2, as on the wire
+    limit: int  # ms that a write may stand still; for CONNECT, and so for TLS, what is left
     timeout: "Any"  # when the answer that is waited for is too late
     errno = 107  # what ended the connection; ENOTCONN
     stop: "Any" = None  # what stops the timer of the keep-alive, while it runs
@@ -148,7 +149,7 @@ class Sender:
                 if t > self.client._n[_STALL]:
                     self.client._n[_STALL] = t
                 self.write()
-                if ticks_diff(ticks_ms(), self.time) > self.client._tmo:
+                if ticks_diff(ticks_ms(), self.time) > self.limit:
                     raise OSError(110)
         except BaseException:
             self.client._lost()  # half a packet is out: nothing else can follow it

@@ -37,6 +37,9 @@ def one_fault():
             yield pack({**whole(), name: value})
             if name in ("bver", "lo", "n", "u", "v", "vs"):
                 yield pack(whole(), {"n": "k", "v": 1, name: value})
+    for record in (None, 1, "x", [], True):
+        records = [whole(), record]
+        yield json.dumps(records).encode(), cbor2.dumps(records)
 
 
 def several_faults(seed, count):

@@ -114,6 +114,19 @@ def test_what_names_no_reading_is_not_marked(topic, payload):
     assert not marks.marks and marks.unreadable == 1
 
 
+@pytest.mark.parametrize("more", [
+    b"\x00\x61t\x02\x15\x62sq\x09", b"\x00\x61t\x02\x15\x62ep\x48" + bytes(8),
+    b"\x00\x61t\x61u\x61u\x62sq\x09",
+])  # fmt: skip
+def test_an_identity_that_comes_twice_in_cbor_is_not_marked(more):
+    """Laid out as the firmware does up to there: ten pairs in the map, and no unit."""
+    good = senml(1)
+    start = good.index(b"\x00", good.index(b"\x62lo"))
+    assert good[:2] == b"\x81\xaa" and good[start : start + 2] == b"\x00\x6b"
+    feed(marks := Marks(), [(TOPIC, good[:start] + more)])
+    assert not marks.marks and marks.unreadable == 1
+
+
 def test_dump_and_load():
     marks, again = Marks(), Marks()
     odd = b"fleet/g/\xff\xfe/telemetry"

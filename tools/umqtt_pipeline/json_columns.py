@@ -184,8 +184,8 @@ def senml_json(text):
     fields = {**{name: first[name] for name in decoders.OWN_LABELS}, "ep": epoch}
     checks = (
         *_utf8(text),
-        (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$"),
-         reasons.NO_PACK),
+        (pack.isNotNull() & (F.size(pack) > 0) & text.rlike(r"\]\s*$")
+         & F.forall(raw, lambda r: r.isNotNull()), reasons.NO_PACK),
         (once, reasons.TWICE),
         (~version, reasons.VERSION),
         (foreign.isNull(), _with(foreign, reasons.NOT_TAKEN)),

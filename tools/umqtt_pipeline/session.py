@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,19 +62,16 @@ def cluster_settings():
 
 
 @contextmanager
-def _own_sigint():
+def _own_handlers():
     """pyspark puts a handler of its own for SIGINT, which raises KeyboardInterrupt wherever the
-    program is: the one before it stays, and what comes meanwhile is for that one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # nor does pyspark there
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    program is: there is no moment at which it may. To block the signal in this thread is not
+    enough, for another one may take it, and the handler runs here all the same."""
+    put = signal.signal
+    signal.signal = lambda number, _: signal.getsignal(number)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal = put
 
 
 def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
@@ -98,7 +94,7 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
         for key, value in {**cluster_settings(), **(extra or {})}.items():
             if not told.contains(key):
                 builder = builder.config(key, value)
-        with _own_sigint():
+        with _own_handlers():
             return builder.getOrCreate()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(for_spark(java_home()))
@@ -111,7 +107,7 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
     builder = SparkSession.builder
     for key, value in told.items():
         builder = builder.config(key, value)
-    with _own_sigint():
+    with _own_handlers():
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -117,6 +117,7 @@ def identities(raw, starts, ends):
     """Identity of each payload: (ok, start of the epoch's 8 bytes, sequence, low), arrays."""
     cursors = Cursors(raw, starts, ends)
     base = Base(cursors)
+    _labels(cursors, base.pairs - 7)  # then nothing of the identity comes twice
     return cursors.ok, base.epoch, base.sequence, base.low
 
 
@@ -149,8 +150,16 @@ def _record(c, rows, pairs):
     """The measurement at the cursors; pairs: how many of n, u, v there are."""
     found = _Fields()
     found.rows = rows
+    found.name, found.unit = _labels(c, pairs)
+    found.value = _number(c)
+    return found
+
+
+def _labels(c, pairs):
+    """What is before the value of the measurement at the cursors: where name and unit start and
+    end; pairs: how many of n, u, v there are."""
     c.literal(b"\x00")
-    found.name = c.text()
+    name = c.text()
     start, end = c.at.copy(), c.at.copy()
     c.at = c.at.copy()  # it is part of `name`, too
     with_unit = np.flatnonzero(pairs == 3)
@@ -159,10 +168,8 @@ def _record(c, rows, pairs):
     start[with_unit], end[with_unit] = part.text()
     c.at[with_unit] = part.at
     c.ok[with_unit] = part.ok
-    found.unit = start, end
     c.literal(b"\x02")
-    found.value = _number(c)
-    return found
+    return name, (start, end)
 
 
 def _records(c, base):
