@@ -30,6 +30,7 @@ _UNEXPECTED = const(8)
 
 _LITTLE = const(4)  # as in client.py
 _HELD = const(2)  # as in store.py
+_LATEST = const(2)  # as in full.py
 _CALLBACK = const(2)  # as in client.py
 _BODY = const(5)  # as in wire.py
 
@@ -48,6 +49,7 @@ class Session:
     # For discard.py: the oldest message, how many connections were in vain for it, and the count
     # of those that ended without disconnect() when the latest began.
     _tried = _vainly = _ends = 0
+    _aged = False  # the store has max_age
 
     def __init__(self, client, store, window):
         if not 0 < window < 256 or isinstance(store, type) or not hasattr(store, "put"):
@@ -74,8 +76,11 @@ class Session:
         # Sending has begun up to here in this session, or up to _cursor. The store's mark is made
         # for some messages at once, and may be ahead of what there is.
         self._sent = min(store.sent, store.seq - 1)
-        store.begun = self.begun
-        self._aged = bool(getattr(store, "_born", None))  # it has max_age
+        # Only where it is asked for: each attribute more makes all calls of an object slower.
+        if getattr(store, "_policy", 0) == _LATEST:
+            store.begun = self.begun
+        if getattr(store, "_born", None):
+            self._aged = True
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client._publish_acked = self.publish
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
