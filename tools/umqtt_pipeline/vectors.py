@@ -117,8 +117,24 @@ def identities(raw, starts, ends):
     """Identity of each payload: (ok, start of the epoch's 8 bytes, sequence, low), arrays."""
     cursors = Cursors(raw, starts, ends)
     base = Base(cursors)
-    _labels(cursors, base.pairs - 7)  # then nothing of the identity comes twice
+    cursors.ok &= _no_more(cursors, base.pairs == 10)
     return cursors.ok, base.epoch, base.sequence, base.low
+
+
+def _no_more(c, with_unit):
+    """Where only name, unit and value follow the base fields, so that none of these comes twice:
+    short ones, which take fewer steps than _labels()."""
+    named, behind_name = _short(c, c.at, 0)
+    united, behind_unit = _short(c, behind_name, 1)
+    value_at = np.where(with_unit, behind_unit, behind_name)
+    return named & (united | ~with_unit) & (c.raw[value_at] == 2)
+
+
+def _short(c, at, label):
+    """Whether a label and a text of 1 to 23 bytes are at these places, and where they end."""
+    head = c.raw[at + 1]
+    found = (c.raw[at] == label) & (head > 0x60) & (head < 0x78)
+    return found, np.minimum(at + 2 + (head & 31), c.end)
 
 
 def _number(c):
