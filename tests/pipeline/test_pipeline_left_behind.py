@@ -96,7 +96,7 @@ def test_what_was_read_is_not_read_again_after_the_bridge(folder):
         damage_kit.Options({"path": str(folder), "skipDamaged": "true"})
     )
     read = reader.latestOffset(reader.initialOffset(), damage_kit.source.ReadMaxRows(100))
-    assert read == {key: [end, 0]}
+    assert read[key][:2] == [end, 0]
     writer = SpoolWriter(folder)
     writer.append(publish(senml(99)), 1, NOON)
     writer.close()

@@ -89,11 +89,13 @@ class Bridge:
         may be damaged: nothing is changed yet."""
         path = spool.folder / "marks"
         self.marks, self.peers = Marks(), Peers(self.settings.peers, f"bridge-{spool.id}")
-        start = 0
+        start, begun = 0, spooling.begin(spool.folder)
         try:
             start, self.peers.positions = self.marks.load(path.read_bytes())
+            if start < begun:  # nothing is deleted before a snapshot covers it
+                log.warning("%s is an old one, of position %d: made again from position %d on",
+                            path, start, begun)  # fmt: skip
         except FileNotFoundError:
-            begun = spooling.begin(spool.folder)
             if begun:  # nothing is deleted before there are marks
                 log.warning("%s is missing: marks are made again from position %d on", path, begun)
         except (ValueError, KeyError, TypeError) as error:

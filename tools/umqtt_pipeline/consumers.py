@@ -22,6 +22,7 @@ import re
 import zlib
 from pathlib import Path
 
+from . import offsets
 from .spool_files import SpoolError, replace_file, spool_id, sync_folder
 
 log = logging.getLogger("umqtt.consumers")
@@ -106,6 +107,8 @@ def finish(checkpoint, folders, name):
     run.
 
     checkpoint  folder of the query's checkpoint;   folders: of the spools it reads
+
+    Raises SpoolError for a spool that is not the one which the query has read.
     """
     done = _newest(Path(checkpoint, "commits"))
     if done is None:
@@ -118,6 +121,7 @@ def finish(checkpoint, folders, name):
     for folder in folders:
         key = spool_id(folder)
         if key in end:
+            offsets.check(folder, end[key])
             register(folder, name, end[key][0], committed=end)
 
 

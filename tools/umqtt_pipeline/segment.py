@@ -23,12 +23,13 @@ EFFORT = 1 << 30  #: bytes whose check value is worked out in one search; a seco
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its position, receive time (unix us), number of packets, and bytes."""
+    """One block: its position, receive time (unix us), number of packets, bytes, check value."""
 
     position: int
     received: int
     count: int
     length: int
+    check: int
 
     @property
     def end(self):
@@ -118,12 +119,16 @@ class SegmentReader:
             yield block
             position = block.end
 
+    def block(self, position):
+        """The block that begins at `position`, or None; its body is not checked."""
+        return self._header(position, self.end)
+
     def _header(self, position, end):
         head = self._read(position, BLOCK.size)
         if len(head) < BLOCK.size:
             return None
-        magic, kind, _, length, received, count, _ = BLOCK.unpack(head)
-        block = Block(position, received, count, length)
+        magic, kind, _, length, received, count, check = BLOCK.unpack(head)
+        block = Block(position, received, count, length, check)
         if magic != BLOCK_MAGIC or kind != PUBLISH_BLOCK or block.end > end:
             return None
         return block

@@ -15,13 +15,14 @@ Options
     skipDamaged      true: leave out blocks that fail their check, and what is missing, instead of
                      failing the query; each is logged
 
-An offset is {spool id: [position of a block, packets of it to skip]}; the id makes a spool that
-was deleted and begun anew a new series. The classes are made in several processes (planner,
-driver, workers), so no constructor opens anything.
+An offset is {spool id: [position of a block, packets of it to skip, ...]} (offsets.py); the id
+makes a spool that was deleted and begun anew a new series. The classes are made in several
+processes (planner, driver, workers), so no constructor opens anything.
 """
 
 import difflib
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from . import consumers, embedded, wire
+from . import consumers, embedded, offsets, wire
 from . import spool as spooling
 from .segment import BLOCK
 from .spool import SpoolError, blocks
@@ -125,21 +126,23 @@ class Options:
 
 
 def advance(folder, start, ceiling, rows, skip_damaged=False):
-    """How far `rows` packets reach from `start`: ([position, skip], packets counted)."""
-    position, skip = start
-    taken = 0
+    """How far `rows` packets reach from the offset `start`: (offset, packets counted)."""
+    position, skip = start[:2]
+    taken, read = 0, None
     for _, block in blocks(folder, position, ceiling, skip_damaged):
         count = block.count - skip
         if taken + count > rows:
-            return [block.position, skip + rows - taken], rows
+            rest = rows - taken
+            read = block if rest else read
+            return offsets.offset(block.position, skip + rest, read, start), rows
         taken += count
-        position, skip = block.end, 0
-    return [max(position, ceiling), 0], taken
+        position, skip, read = block.end, 0, block
+    return offsets.offset(max(position, ceiling), 0, read, start), taken
 
 
 def split(folder, start, stop, parts, skip_damaged=False):
     """Cut [start, stop) at block boundaries into at most `parts` SpoolRanges of like size."""
-    (position, skip), (end, end_skip) = start, stop
+    (position, skip), (end, end_skip) = start[:2], stop[:2]
     found = blocks(folder, position, end, skip_damaged)
     listed = [(b.position, b.count) for _, b in found]
     share = max(PART_ROWS, sum(count for _, count in listed) // parts)
@@ -292,17 +295,16 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         spools, skip = self._spools(), self.options.skip_damaged
         ends = self._target or self._ends()
-        left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else math.inf
         reached = dict(start)
         for key, folder in spools.items():
             at = list(start.get(key) or self._begin(folder))
+            offsets.check(folder, at)
             end = ends.get(key, 0)
             if end <= at[0]:
                 # After a power cut `durable` may be behind what was read; the segments are not.
                 spooling.covering(folder, end, at[0], skip)
                 reached[key] = at
-            elif left is None:
-                reached[key] = [end, 0]
             else:
                 reached[key], taken = at, 0
                 if left:
@@ -324,6 +326,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if folder is None:
                 raise SpoolError(f"the spool {key} is gone, but its packets up to position "
                                  f"{stop[0]} are not yet in the tables")  # fmt: skip
+            offsets.check(folder, begin)
+            offsets.check(folder, stop)
             found += split(folder, begin, stop, self.options.partitions,
                            self.options.skip_damaged)  # fmt: skip
         return found

@@ -223,7 +223,9 @@ def covering(folder, start, stop, skip_damaged=False):
     if listed and start < listed[0].base and start < begin(folder, listed):
         raise SpoolError(
             f"{folder}: position {start} was deleted, the spool begins at {listed[0].base}: "
-            "a query's checkpoint is older than what its reader has released"
+            "a query's checkpoint is older than what its reader has released. Delete it (of "
+            "ingest: the folder _checkpoint of the tables): what is left of the spool is read "
+            "again then, and ingest leaves out what the tables have"
         )
     if skip_damaged and listed:
         listed = _by_headers(folder)  # and all of them, for there may be one that is too many
@@ -280,10 +282,12 @@ def _by_headers(folder):
 
 def _missing(folder, first, stop, found, skip):
     """Say that positions are missing behind the segments found so far."""
-    where = f"segment {first:020d}.seg"
+    where, other = f"segment {first:020d}.seg", ""
     if found:
         where += f" or the end of {found[-1][0].path.name}"
-    _tell(f"{folder}: positions {first} to {stop} are missing ({where}): {GONE}", skip)
+    elif (said := deleted(folder)) and said.position == first and holds_packets(segments(folder)):
+        other = f". If {folder}/deleted was put back from an older copy: remove that file"
+    _tell(f"{folder}: positions {first} to {stop} are missing ({where}): {GONE}{other}", skip)
 
 
 def _tell(text, skip, instead="left out"):
