@@ -326,6 +326,7 @@ class Bridge:
         """Send marks of this round. A fleet that comes back with its backlog is received first:
         each of its devices is due in each round, and a mark costs as much as a message."""
         limit = min(self._allowance, MARK_WINDOW - len(self._told))
+        packets = []
         for _ in range(min(limit, len(self._round))):
             key = next(iter(self._round))
             del self._round[key]
@@ -334,8 +335,10 @@ class Bridge:
             while self._packet_id in self._told or self._packet_id == 1:  # 1: SUBSCRIBE's
                 self._packet_id = self._packet_id % 65_535 + 1
             self._told[self._packet_id] = key
-            self._link.send(wire.publish_packet(topic, payload, 1, True, self._packet_id))
-            self.counts["acks_published"] += 1
+            packets.append(wire.publish_packet(topic, payload, 1, True, self._packet_id))
+        if packets:  # in one write: to the broker each is a wakeup
+            self.counts["acks_published"] += len(packets)
+            self._link.send(b"".join(packets))
 
     def _house(self):
         self._account()
