@@ -5,8 +5,18 @@ import socket
 import ssl
 
 import pytest
+from brokers import free_port
+from certificates import Authority
+from click.testing import CliRunner
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from pipeline_kit import run, spawn, wait_for
-from umqtt_pipeline import wire
+from umqtt_pipeline import bridge, commands, wire
+from umqtt_pipeline.connection import Settings, certificates
 from umqtt_pipeline.faults import Faults, Refused, Untrusted
 
 
@@ -24,6 +34,48 @@ def test_a_port_without_tls_and_a_peer_that_is_not_there(broker, tmp_path):
                "--tls", "--peer", "nosuch", timeout=90)  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "if the port has no TLS" in done.stderr and "peer nosuch: nosuch is not" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory):
+    """A folder of certificates and keys, good ones and others."""
+    folder, mine = tmp_path_factory.mktemp("pems"), Authority("umqtt_min test CA")
+    cert, key = mine.issue("me")
+    secret = load_pem_private_key(key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))  # fmt: skip
+    files = {"ca": mine.pem, "der": mine.certificate, "cert": cert, "key": key, "secret": secret,
+             "other": mine.issue("me")[1], "both": cert + key, "rubbish": b"rubbish", "empty": b"",
+             "cut": mine.pem[:99]}  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+CERT = ("--cert", "cert", "--key")
+
+
+@pytest.mark.parametrize("options,words", [
+    *((("--ca", name), "--ca") for name in ("der", "rubbish", "empty", "cut", "key", "gone", ".")),
+    ((*CERT, "rubbish"), "--key"), ((*CERT, "other"), "--key"), (("--cert", "cert"), "--key"),
+    (("--cert", "rubbish"), "--cert"), (("--cert", "gone"), "--cert"),
+    ((*CERT, "secret"), "passphrase"), ((*CERT, "gone"), "--key"),
+])  # fmt: skip
+def test_a_file_of_certificates_that_cannot_be_used_is_no_reason_to_wait(
+        pems, tmp_path, monkeypatch, options, words):  # fmt: skip
+    """The broker is down: it is not even asked."""
+    monkeypatch.chdir(pems)
+    monkeypatch.setattr(bridge.Bridge, "run", lambda self: pytest.fail("it waits for a broker"))
+    done = CliRunner().invoke(commands.main, (
+        "bridge", "--broker", f"localhost:{free_port()}", "--spool", str(tmp_path / "s"),
+        *options))  # fmt: skip
+    assert done.exit_code == 2 and words in done.output and options[-1] in done.output
+    assert not (tmp_path / "s").exists()
+
+
+def test_certificates_that_can_be_used(pems):
+    for files in ({"ca": "ca"}, {"cert": "cert", "key": "key"}, {"cert": "both"}, {"tls": True}):
+        told = {name: str(pems / file) if name != "tls" else file for name, file in files.items()}
+        assert certificates(Settings("h", 1, "s", **told)).check_hostname
 
 
 def ends(faults, *errors, unheard=True):

@@ -79,7 +79,7 @@ def test_tls_with_both_certificates(secured, tmp_path):
 @pytest.mark.parametrize("host,ca,words", [
     ("localhost", "wrong.pem", "not trusted"),
     ("127.0.0.1", "ca.pem", "not trusted"),
-    ("localhost", "mosquitto.conf", "not certificates"),
+    ("localhost", "mosquitto.conf", "no certificate in PEM can be read"),
 ])  # fmt: skip
 def test_what_is_not_trusted_ends_with_status_2(secured, tmp_path, host, ca, words):
     done = run("bridge", "--broker", f"{host}:{secured.port}", "--spool", tmp_path / "s",

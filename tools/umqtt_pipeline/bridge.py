@@ -18,7 +18,7 @@ from pathlib import Path
 
 from . import consumers, wire
 from . import spool as spooling
-from .connection import READ_SIZE, Link, Settings
+from .connection import READ_SIZE, Link, Settings, certificates
 from .faults import Faults, Refused
 from .marks import Marks
 from .peers import Peers
@@ -39,9 +39,12 @@ SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
 
 
 class Bridge:
-    """Runs until `stop()`; see the module's text. `sleep` can be replaced by a test."""
+    """Runs until `stop()`; see the module's text. `sleep` can be replaced by a test. Raises
+    Refused for certificates that cannot be read, SpoolError for such a spool."""
 
     def __init__(self, settings, sleep=time.sleep):
+        if settings.secured:
+            certificates(settings)  # before a broker is waited for, and before there is a spool
         self.settings = settings
         self._sleep = sleep
         self._stopping = False

@@ -104,7 +104,7 @@ def bridge(stop, broker, **options):
         raise Problem(f"--peer {settings.spool}: that is this bridge's own --spool")
     try:
         receiver = Bridge(settings)
-    except SpoolError as error:
+    except (Refused, SpoolError) as error:
         raise Problem(str(error))
     stop.tell(receiver.stop)
     try:

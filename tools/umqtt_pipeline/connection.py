@@ -47,6 +47,31 @@ class Settings:
         return bool(self.tls or self.ca or self.cert)
 
 
+def _no_passphrase():
+    """In place of OpenSSL's, which would wait for somebody to type one."""
+    raise ValueError("the key has a passphrase, and nobody is there to type it: take it off")
+
+
+def certificates(settings):
+    """An ssl.SSLContext with the files that `settings` name, read anew: they may be replaced
+    while a bridge runs. Raises Refused for one that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+    except (ssl.SSLError, OSError) as error:
+        why = getattr(error, "reason", None) or error.strerror or error
+        raise Refused(f"--ca {settings.ca}: no certificate in PEM can be read ({why}): name the "
+                      "file of the CA that signed the broker's certificate")  # fmt: skip
+    if settings.cert:
+        try:
+            context.load_cert_chain(settings.cert, settings.key, _no_passphrase)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            files = f"--cert {settings.cert}" + (f", --key {settings.key}" if settings.key else "")
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise Refused(f"{files}: not a client's certificate and its key in PEM ({why}); "
+                          "without --key both are in the file of --cert")  # fmt: skip
+    return context
+
+
 def _secured(sock, settings):
     """The socket with TLS on it, the broker's certificate and name verified.
 
@@ -54,14 +79,7 @@ def _secured(sock, settings):
     """
     where = f"{settings.host}:{settings.port}"
     try:
-        context = ssl.create_default_context(cafile=settings.ca)
-        if settings.cert:
-            context.load_cert_chain(settings.cert, settings.key)
-    except (ssl.SSLError, OSError) as error:
-        files = ", ".join(filter(None, (settings.ca, settings.cert, settings.key)))
-        raise Refused(f"{files}: not certificates and keys in PEM: {error}")
-    try:
-        return context.wrap_socket(sock, server_hostname=settings.host)
+        return certificates(settings).wrap_socket(sock, server_hostname=settings.host)
     except ssl.SSLCertVerificationError as error:
         raise Refused(
             f"{where} is not trusted: {error.verify_message}; --ca FILE names the CA that signed "
