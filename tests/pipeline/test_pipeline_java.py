@@ -40,6 +40,18 @@ def test_java_home_is_used_if_new_enough(tmp_path, monkeypatch):
     assert java.java_home().parent == tmp_path / "umqtt_pipeline"
 
 
+def test_a_java_is_asked_once_for_its_version(tmp_path, monkeypatch):
+    """Each question is the start of a Java, before the one that does the work."""
+    home, asked = fake(tmp_path / "jdk", "21.0.1"), tmp_path / "asked"
+    with open(home / "bin" / "java", "a") as program:
+        program.write(f"echo >> '{asked}'\n")
+    monkeypatch.delenv("UMQTT_JDK", raising=False)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setattr(java.sys, "prefix", str(tmp_path))
+    assert java.for_spark(java.java_home()) != home
+    assert asked.read_text() == "\n"
+
+
 def test_another_choice_is_an_error(monkeypatch):
     monkeypatch.setenv("UMQTT_JDK", "mine")
     with pytest.raises(java.NoJava, match="mine"):

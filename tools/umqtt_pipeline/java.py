@@ -7,6 +7,7 @@ what newer Javas do not know any more; and gives log4j a configuration under whi
 printed.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -47,6 +48,7 @@ class NoJava(Exception):
     """No usable Java; the text says what to do."""
 
 
+@functools.cache  # it takes the start of a Java to know
 def version(java):
     """Major version of the `java` program at a path, or None if it does not run."""
     try:
