@@ -2,6 +2,7 @@
 
 import json
 
+import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +126,50 @@ def test_an_identity_that_comes_twice_in_cbor_is_not_marked(more):
     assert good[:2] == b"\x81\xaa" and good[start : start + 2] == b"\x00\x6b"
     feed(marks := Marks(), [(TOPIC, good[:start] + more)])
     assert not marks.marks and marks.unreadable == 1
+
+
+def in_cbor(*pairs, kind=0xA0):
+    """The bytes of a CBOR map of these pairs, keys twice and all; kind 0xBF: of no stated length,
+    0xB8: its length in a byte of its own."""
+    head = {0xA0: bytes([0xA0 + len(pairs)]), 0xB8: bytes([0xB8, len(pairs)]), 0xBF: b"\xbf"}
+    return b"".join((head[kind], *(cbor2.dumps(x) for pair in pairs for x in pair),
+                     b"\xff" if kind == 0xBF else b""))  # fmt: skip
+
+
+def in_json(*pairs):
+    named = {-2: "bn", 0: "n", 2: "v"}
+    shown = (v.hex() if isinstance(v, bytes) else v for _, v in pairs)
+    return ("{%s}" % ", ".join(f'"{named.get(k, k)}": {json.dumps(v)}'
+                               for (k, _), v in zip(pairs, shown))).encode()  # fmt: skip
+
+
+FIRST = ((-2, "dev1/"), ("ep", EPOCH), ("bo", 1), ("sq", 3), ("up", 5), ("ms", 6), ("lo", 1))
+READING = ((0, "t"), (2, 1))
+
+
+@pytest.mark.parametrize("first,then,upto", [
+    (READING, [], 0), ((*READING, (2, 2)), [], 0), ((*READING, ("bo", 1), ("up", 9)), [], 0),
+    (READING, [(*READING, (2, 2))], 0), (READING, [(*READING, ("x", 1), ("x", 2))], 0),
+    ((*READING, ("sq", 3)), [], None), ((*READING, ("sq", 4), ("bo", 1)), [], None),
+    (READING + FIRST[1:2], [], None), ((("sq", 2), *READING), [(*READING, (2, 2))], None),
+    ((*READING, ("lo", 3)), [], 0), ((*READING, ("lo", 3), ("bo", 1)), [READING], 0),
+    ((("lo", None), *READING), [], 0), ((*READING, ("x", "y"), ("x", "y")), [], 0),
+])  # fmt: skip
+def test_what_comes_twice_in_cbor_is_marked_as_in_json(first, then, upto):
+    """Only sequence and epoch have to be clear; a low that is not counts as none. Number 3 has
+    come, so that the mark stands at 0 and lacks 1 and 2; upto: None, nothing is marked."""
+    maps = [FIRST + first, *then]
+    text = b"[" + b", ".join(in_json(*pairs) for pairs in maps) + b"]"
+    packs = [bytes([0x80 + len(maps)]) + b"".join(in_cbor(*pairs) for pairs in maps)]
+    packs += [b"\x9f" + b"".join(in_cbor(*pairs, kind=kind) for pairs in maps) + b"\xff"
+              for kind in (0xB8, 0xBF)]  # fmt: skip
+    for payload in (text, *packs):
+        feed(marks := Marks(), [(TOPIC, payload)])
+        if upto is None:
+            assert not marks.marks and marks.unreadable == 1
+        else:
+            ack = json.loads(marks.ack((TOPIC, EPOCH))[1])
+            assert (ack["upto"], ack["missing"]) == (upto, [[upto + 1, 2]])
 
 
 def test_dump_and_load():

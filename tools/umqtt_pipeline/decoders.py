@@ -144,18 +144,59 @@ def _refuse(pack):
 _BROKEN = (cbor2.CBORError, ValueError, ArithmeticError, TypeError, RecursionError)
 
 
-def _cbor(payload):
+def _cbor(payload, repeats=False):
     """The first CBOR item of a payload, and how many bytes it takes. Raises Malformed.
 
     A map that has a key twice is not valid [RFC 8949 section 5.6]: which is meant is open.
+    repeats: it is taken all the same.
     """
     source = io.BytesIO(payload)
     try:
-        return cbor2.CBORDecoder(source, allow_duplicate_keys=False).decode(), source.tell()
+        return cbor2.CBORDecoder(source, allow_duplicate_keys=repeats).decode(), source.tell()
     except _BROKEN as error:
         if "Duplicate map key" in str(error):
             raise Malformed(reasons.TWICE)
         raise Malformed(f"not CBOR: {type(error).__name__}")
+
+
+def _first_of_cbor(payload):
+    """The first CBOR item of a payload, for its identity alone, which counts whatever else comes
+    twice: of the first map, as `_once` has it in JSON, keys that do are None. Raises Malformed."""
+    try:
+        return _cbor(payload)[0]
+    except Malformed as error:
+        if str(error) != reasons.TWICE:
+            raise
+    pack = _cbor(payload, repeats=True)[0]
+    if pack and isinstance(pack[0], dict):
+        try:
+            keys = _keys(payload)
+        except _BROKEN as error:  # a value that refers to another one, say
+            raise Malformed(f"not CBOR: {type(error).__name__}")
+        pack[0].update((key, None) for key in OWN_LABELS if keys.count(key) > 1)
+    return pack
+
+
+_ARGUMENT = {24: 1, 25: 2, 26: 4, 27: 8}  #: bytes behind the first of an item, by its low bits
+
+
+def _keys(payload):
+    """All keys of the map with which the CBOR array that is the payload begins, which can be
+    decoded. Raises Malformed if the map is within a tag."""
+    at = 1 + _ARGUMENT.get(payload[0] & 31, 0)
+    head = payload[at]
+    if head >> 5 != 5:
+        raise Malformed(reasons.NO_PACK)
+    size = _ARGUMENT.get(head & 31, 0)
+    count = int.from_bytes(payload[at + 1 : at + 1 + size], "big") if size else head & 31
+    source = io.BytesIO(payload)
+    source.seek(at + 1 + size)
+    decoder = cbor2.CBORDecoder(source, allow_duplicate_keys=True)
+    keys = []
+    while payload[source.tell()] != 0xFF if head == 0xBF else len(keys) < count:
+        keys.append(decoder.decode())
+        decoder.decode()
+    return keys
 
 
 def senml_cbor(payload):
@@ -245,7 +286,7 @@ def _identity_fields(payload):
     elif kind is None:
         raise Malformed("unknown encoding")
     else:
-        pack = _cbor(payload)[0] if kind == "senml+cbor" else _first_of_json(payload)
+        pack = (_first_of_cbor if kind == "senml+cbor" else _first_of_json)(payload)
         if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
             raise Malformed(reasons.NO_PACK)
         fields = {key: pack[0].get(key) for key in OWN_LABELS}
