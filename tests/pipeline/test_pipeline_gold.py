@@ -103,6 +103,22 @@ def test_the_epoch_heard_last_of_one_read(spark, rows):
     assert (found.epochs, found.first_sequence, found.last_sequence) == (2, 1, 2)
 
 
+def test_the_last_battery_is_that_of_the_highest_sequence(rows):
+    """Not the one with the latest time, which may be that of a late receipt; of two epochs the
+    one heard of last, of two in a pack the second."""
+    held = rows(
+        ("late", "e", 7, 1, 0, [("battery", 3.5)]), ("late", "e", 5, 1, 60, [("battery", 3.9)]),
+        ("late", "e", 8, 1, 1, [("rssi", -60)]), ("late", "e", 6, 1, 70, [("t", 20)]),
+        ("new", "a", 900, 9, 10, [("battery", 3.1)]), ("new", "b", 2, 1, 20, [("battery", 4.2)]),
+        ("new", "b", 1, 1, 30, [("battery", 4.1), ("rssi", -70)]), ("none", "e", 1, 1, 0, []),
+        ("two", "e", 1, 1, 0, [("Battery", 4), ("t", 1), ("battery", 3)]),
+    )  # fmt: skip
+    for frame in (held, held.orderBy("sequence"), held.orderBy(F.desc("sequence"))):
+        found = {r.device: tuple(r)[2:] for r in gold._health(frame.coalesce(1)).collect()}
+        assert found == {"late": (3.5, 3.5, -60, -60), "new": (4.2, 3.1, -70, -70),
+                         "two": (3, 3, None, None)}  # fmt: skip
+
+
 def test_latency_from_the_reading_to_the_table(spark, rows):
     """Each reading's end is the commit of the batch that brought it; of a batch of which no commit
     is known only the receipt counts."""

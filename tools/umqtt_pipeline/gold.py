@@ -126,15 +126,27 @@ def _times(silver, batches):
 
 
 def _health(silver):
-    """The last and the lowest battery and RSSI of the devices that send them."""
-    values = silver.select(*DEVICE, "time", "offset", F.explode("measurements").alias("m"))
+    """The last and the lowest battery and RSSI of the devices that send them.
+
+    The last is the one with the highest sequence number: in that order the device took them,
+    while a time may be that of a late receipt. Of several epochs the one heard of last counts, by
+    its readings that have this measurement.
+    """
+    values = silver.select(*KEY, "sequence", "received_at", "offset",
+                           F.posexplode("measurements").alias("place", "m"))  # fmt: skip
     values = values.where(F.lower("m.name").isin(*HEALTH))
-    columns = []
+    per_epoch, columns = [], []
     for name in HEALTH:
         mine = F.when(F.lower("m.name") == name, F.col("m.value"))
-        last = F.max(F.when(mine.isNotNull(), F.struct("time", "offset", mine.alias("value"))))
-        columns += [last["value"].alias(name), F.min(mine).alias(f"{name}_min")]
-    return values.groupBy(*DEVICE).agg(*columns)
+        for what, found in (("heard", F.struct("received_at", "offset")),
+                            ("last", F.struct("sequence", "place", mine.alias("value")))):
+            newest = F.max(F.when(mine.isNotNull(), found))
+            per_epoch.append(newest.alias(f"_{name}_{what}"))
+        per_epoch.append(F.min(mine).alias(f"_{name}_min"))
+        newest = F.max(F.struct(f"_{name}_heard", f"_{name}_last"))  # null is less than any
+        columns += [newest[f"_{name}_last"]["value"].alias(name),
+                    F.min(f"_{name}_min").alias(f"{name}_min")]  # fmt: skip
+    return values.groupBy(*KEY).agg(*per_epoch).groupBy(*DEVICE).agg(*columns)
 
 
 def _restarts(restart):
