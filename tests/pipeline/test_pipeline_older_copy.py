@@ -7,6 +7,7 @@ import shutil
 import pytest
 from damage_kit import (
     SpoolStreamReader,
+    batch,
     blocks,
     bridge,
     change,
@@ -269,6 +270,16 @@ def test_any_two_histories(tmp_path_factory, data):
             offsets.check(folder / "b", at)
     else:
         offsets.check(folder / "b", at)
+
+
+def test_a_spool_and_its_copy_are_not_read_as_two(tmp_path):
+    write(tmp_path / "a", [50])
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    both = f"{tmp_path}/a,{tmp_path}/b"
+    with pytest.raises(SpoolError, match=f"{tmp_path}/a and {tmp_path}/b are copies of one spool"):
+        batch(both)
+    with pytest.raises(SpoolError, match="copies of one spool"):
+        reader(both).initialOffset()
 
 
 # -- the whole way --------------------------------------------------------------------------------

@@ -214,6 +214,53 @@ def test_what_a_decoder_of_ones_own_leaves_out_is_no_reading(rows):
     assert "uptime_ms" in found[0].reason and found[1].reason is None
 
 
+WHOLE = {
+    "device": "'dev1'", "epoch": f"'{EPOCH.hex()}'", "sequence": "7L", "boot": "0",
+    "uptime_ms": "0L", "low": "null",
+    "measurements": "array(named_struct('name', 't', 'unit', 'u', 'value', 1.5D))",
+}  # fmt: skip
+WRONG = [
+    ("device", "null", "not all of device"), ("device", "'other'", "the topic is not"),
+    ("epoch", "upper('00112233445566aa')", "epoch is not"), ("epoch", "'zz'", "epoch is not"),
+    ("sequence", "0L", "sequence is not in 1.."), ("sequence", "-4L", "sequence is not"),
+    ("sequence", str(1 << 53) + "L", "sequence is not"), ("boot", "-1", "boot is not in 0.."),
+    ("uptime_ms", "-5L", "uptime_ms is not"), ("uptime_ms", f"{1 << 62}L", "uptime_ms is not"),
+    ("measurements", f"slice({WHOLE['measurements']}, 1, 0)", "no measurement"),
+    *(("measurements", f"array_append({WHOLE['measurements']}, {bad})", said) for bad, said in [
+        ("named_struct('name', null, 'unit', 'u', 'value', 1D)", "has no name"),
+        ("named_struct('name', '', 'unit', 'u', 'value', 1D)", "has no name"),
+        ("named_struct('name', 'a', 'unit', 'u', 'value', double('NaN'))", "not a finite"),
+        ("named_struct('name', 'a', 'unit', 'u', 'value', double('-Infinity'))", "not a finite"),
+        ("named_struct('name', 'a', 'unit', 'u', 'value', null)", "not a finite"),
+        ("null", "has no name")]),
+]  # fmt: skip
+
+
+def test_what_a_decoder_of_ones_own_gives_out_of_range_is_no_reading(rows):
+    """Payloads say which field is to be what: the tables' columns have no other ranges."""
+    def decode(topic, payload):
+        n = payload.cast("string").cast("int")
+        chosen = {name: F.expr(good) for name, good in WHOLE.items()}
+        for at, (name, value, _) in enumerate(WRONG):
+            chosen[name] = F.when(n == at, F.expr(value)).otherwise(chosen[name])
+        error = F.lit(None).cast("string").alias("error")
+        return F.struct(*(column.alias(name) for name, column in chosen.items()), error)
+
+    def applies(topic, payload):
+        return payload.cast("string").rlike("^[0-9]+$")
+
+    numbers = silver.Decoder("numbers", applies, decode)
+    silver.register(numbers)
+    try:
+        made = rows(*(b"%d" % n for n in range(len(WRONG) + 1)), senml(2))
+        *found, whole, other = silver.decode(made).orderBy("offset").collect()
+    finally:
+        silver.forget(numbers)
+    assert whole.reason is None and whole.sequence == 7 and other.reason is None
+    for wrong, row in zip(WRONG, found, strict=True):
+        assert wrong[2] in row.reason, wrong
+
+
 def test_status_and_commands_are_neither_readings_nor_malformed(rows):
     names = ["fleet/g/d/status", "fleet/g/d/ack", "fleet/g/d/cmd/interval"]
     told = silver.decode(rows(*((n, b"{}") for n in names))).collect()

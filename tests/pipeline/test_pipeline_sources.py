@@ -93,6 +93,31 @@ def test_a_batch_is_once_in_delta(spark, tmp_path):
     assert deltalake.DeltaTable(target).to_pyarrow_table().num_rows == 11
 
 
+def test_a_new_checkpoint_is_an_error_for_delta(spark, tmp_path):
+    """Its batches have the numbers of others in the table, and would be passed over."""
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    from umqtt_pipeline import delta
+
+    target = str(tmp_path / "delta")
+
+    def run(checkpoint, application="query"):
+        frame = spark.readStream.format("mqtt").option("maxRowsPerBatch", 4)
+        writing = frame.load(str(tmp_path / "spool")).writeStream.option(
+            "checkpointLocation", str(tmp_path / checkpoint))  # fmt: skip
+        query = writing.foreachBatch(delta.writer(target, application)).trigger(availableNow=True)
+        assert query.start().awaitTermination(60)
+        return deltalake.DeltaTable(target).to_pyarrow_table().num_rows
+
+    fill(tmp_path / "spool", [publish(senml(n)) for n in range(1, 11)])
+    assert run("one") == 10
+    fill(tmp_path / "spool", [publish(senml(n)) for n in range(11, 17)])
+    for _ in range(2):
+        with pytest.raises(Exception, match="another checkpoint.*put that checkpoint back"):
+            run("two")
+    assert run("one") == 16 and run("one") == 16
+    assert run("two", "another name") == 32
+
+
 def test_spark_submit_and_a_file_of_options(tmp_path):
     """As on a cluster: what spark-submit is told stands; the options come from a file."""
     fill(tmp_path / "spool", [publish(senml(n)) for n in (1, 2, 2, 5)])

@@ -23,10 +23,9 @@ def _with(name, wording):
     return F.concat(F.lit(wording[0]), name, F.lit(wording[1]))
 
 
-def _finite(m):
-    return F.coalesce(
-        ~F.isnan(m["value"]) & (F.abs(m["value"]) < F.lit(float("inf"))), F.lit(False)
-    )
+def finite(value):
+    """bool column: whether a double is there, and finite."""
+    return F.coalesce(~F.isnan(value) & (F.abs(value) < F.lit(float("inf"))), F.lit(False))
 
 
 def _checked(device, fields, given, measurements, first_checks, names, units=()):
@@ -36,13 +35,13 @@ def _checked(device, fields, given, measurements, first_checks, names, units=())
     said = {key: text.format(**dict(zip(("ep", "sq", "bo", "up", "ms", "lo"), names)))
             for key, text in reasons.FIELDS.items()}  # fmt: skip
     ms = F.coalesce(fields["ms"], F.lit(0))
-    wrong = F.get(F.filter(measurements, lambda m: ~_finite(m)), 0)["name"]
+    wrong = F.get(F.filter(measurements, lambda m: ~finite(m["value"])), 0)["name"]
     limit, bits = reasons.LIMIT - 1, reasons.BITS_31
     error = first_error(
         *first_checks,
         (F.forall(measurements, lambda m: F.length(m["name"]) > 0), reasons.NO_NAME),
         *units,
-        (F.forall(measurements, _finite), _with(wrong, reasons.NUMBER)),
+        (F.forall(measurements, lambda m: finite(m["value"])), _with(wrong, reasons.NUMBER)),
         (fields["sq"].between(1, limit), said["sq"]),
         (given["lo"].isNull() | fields["lo"].between(1, limit), said["lo"]),
         (F.coalesce(fields["lo"], F.lit(1)) <= fields["sq"], said["lo above"]),

@@ -5,6 +5,7 @@ Knows words. Must not know how a fault is found (decoders.py, json_columns.py, s
 
 LIMIT = 1 << 53  #: integers beyond it are not exact in every JSON reader
 BITS_31 = (1 << 31) - 1
+UPTIME_MS = BITS_31 * 1000 + 999
 
 NO_PACK = "not an array of SenML records"
 TWICE = "a field comes twice"
@@ -29,6 +30,14 @@ FIELDS = {
 }
 SENML = {key: text.format(ep="ep", sq="sq", bo="bo", up="up", ms="ms", lo="lo")
          for key, text in FIELDS.items()}  # fmt: skip
+#: of what a decoder of one's own gives
+OWN = {
+    "ep": "epoch is not 16 hex digits in small letters",
+    "sq": f"sequence is not in 1..{LIMIT - 1}",
+    "bo": f"boot is not in 0..{BITS_31}",
+    "up": f"uptime_ms is not in 0..{UPTIME_MS}",
+}
+NOT_FINITE = "a value is not a finite number"
 
 
 def of(name, wording):

@@ -17,10 +17,10 @@ from operator import and_, or_
 
 from pyspark.sql import functions as F
 
-from . import decoders
+from . import decoders, reasons
 from .cbor_column import DECODED, LABELS, cbor
 from .fates import CLOCK
-from .json_columns import first_error, flat_json, senml_json
+from .json_columns import finite, first_error, flat_json, senml_json
 from .packs import CLOCK_FROM, CLOCK_TO
 from .schema import BOOT, CLOCK_ROWS, CLOCKS, DUPLICATES, KEY, QUARANTINE, SEEN
 from .schema import SILVER as COLUMNS
@@ -31,6 +31,7 @@ __all__ = ["BOOT", "CLOCKS", "CLOCK_ROWS", "COLUMNS", "DECODED", "DUPLICATES", "
 
 TELEMETRY = r"^fleet/([^/]+)/([^/]+)/telemetry$"
 NEEDED = ("epoch", "sequence", "boot", "uptime_ms", "measurements")  #: of every reading
+GIVEN = ("device", *NEEDED)  #: by every decoder
 OTHER_TOPICS = r"^fleet/[^/]+/[^/]+/(status|ack|cmd/.+)$"
 #: What a bridge says on TOPIC/ack of any TOPIC/telemetry; a wide --topic brings it back.
 MARK = r'^\{"epoch":"[0-9a-f]{16}","upto":[0-9]+,"missing":\['
@@ -152,13 +153,30 @@ def _reason(r, known):
          f"more than {decoders.LONGEST} bytes"),
         (known, "unknown encoding"),
         (r["error"].isNull(), r["error"]),
-        (reduce(and_, (r[name].isNotNull() for name in NEEDED)),
-         f"its decoder gave not all of {', '.join(NEEDED)}"),
+        (reduce(and_, (r[name].isNotNull() for name in GIVEN)),
+         f"its decoder gave not all of {', '.join(GIVEN)}"),
+        *(_ranges(r) if _registered else ()),
         (r["device"] == F.col("_device"), F.concat(
             F.lit("the payload is of device "), r["device"], F.lit(", the topic is not"))),
         (F.forall(clocks, lambda m: m["value"].between(CLOCK_FROM, CLOCK_TO)),
          "a clock outside 2020..2100"),
     ))  # fmt: skip
+
+
+def _ranges(r):
+    """[(condition, reason)] for what a decoder of one's own gives; those of this package look
+    themselves."""
+    checks = (
+        (r["epoch"].rlike(r"^[0-9a-f]{16}\z"), reasons.OWN["ep"]),
+        (r["sequence"].between(1, reasons.LIMIT - 1), reasons.OWN["sq"]),
+        (r["boot"].between(0, reasons.BITS_31), reasons.OWN["bo"]),
+        (r["uptime_ms"].between(0, reasons.UPTIME_MS), reasons.OWN["up"]),
+        (F.size(r["measurements"]) > 0, reasons.NO_MEASUREMENT),
+        (F.forall(r["measurements"], lambda m: F.coalesce(m["name"] != "", F.lit(False))),
+         reasons.NO_NAME),
+        (F.forall(r["measurements"], lambda m: finite(m["value"])), reasons.NOT_FINITE),
+    )  # fmt: skip
+    return [(F.col("_x").isNull() | holds, reason) for holds, reason in checks]
 
 
 def _validated(r):

@@ -232,6 +232,19 @@ class MqttSource(DataSource):
         return SpoolStreamReader(Options(self.options))
 
 
+def by_id(folders):
+    """{id: folder} of spools. Raises SpoolError where there is none, and for two with one id: a
+    copy has the same readings at the same positions."""
+    found = {}
+    for folder in folders:
+        key = spooling.spool_id(folder)
+        if key in found:
+            raise SpoolError(f"{found[key]} and {folder} are copies of one spool (both have the "
+                             f"id {key}): name one of them")  # fmt: skip
+        found[key] = folder
+    return found
+
+
 class SpoolReader(DataSourceReader):
     """Batch read: all that is durable when the query is planned."""
 
@@ -240,8 +253,7 @@ class SpoolReader(DataSourceReader):
 
     def partitions(self):
         found = []
-        for folder in self.options.folders:
-            spooling.spool_id(folder)  # a clear error where there is no spool
+        for folder in by_id(self.options.folders).values():
             begin, end = spooling.extent(folder, self.options.skip_damaged)
             if end > begin:
                 found += split(folder, [begin, 0], [end, 0], self.options.partitions,
@@ -267,7 +279,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 given = self.options
                 self._bridge = embedded.Embedded(given.broker, given.folders[0], given.topics)
             self._bridge.ensure()
-        return {spooling.spool_id(folder): folder for folder in self.options.folders}
+        return by_id(self.options.folders)
 
     @staticmethod
     def _begin(folder):
