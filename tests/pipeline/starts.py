@@ -15,7 +15,7 @@ from pipeline_kit import family, fill, flat, publish, run, senml, spawn, wait_fo
 
 LINE = re.compile(r"[0-9:]{8} umqtt\.\w+: ")  #: a line of the log
 SERVICES = ("ingest", "bridge")  #: for which an end is no failure
-STRIKES = ("TERM", "INT", "group TERM", "group INT", "all TERM", "java")
+STRIKES = ("TERM", "INT", "group TERM", "group INT", "all TERM", "all INT", "java")
 PATIENCE = 180  # a machine may be very busy
 
 
@@ -69,9 +69,9 @@ class Start:
                 self.wait(_java)
                 for java in _java(self.process):
                     os.kill(java, signal.SIGKILL)
-            elif how == "all TERM":  # systemd's KillMode=control-group
+            elif how.startswith("all"):  # systemd's KillMode=control-group
                 for each in [pid, *(child for child, _ in family(pid))]:
-                    os.kill(each, signal.SIGTERM)
+                    os.kill(each, signal.Signals["SIG" + how.split()[1]])
             elif how.startswith("group"):
                 os.killpg(pid, signal.Signals["SIG" + how.split()[1]])
             else:

@@ -7,6 +7,18 @@ from pipeline_kit import QUICK, fill, publish, senml, spawn, wait_for
 from pipeline_tables import numbers
 
 
+def test_a_worker_of_spark_does_not_heed_sigint(spark):
+    """It goes to whole groups and services, and is for the command: the task comes to its end."""
+
+    def struck(batches):
+        for batch in batches:
+            os.kill(os.getpid(), signal.SIGINT)
+            yield batch
+
+    rows = spark.range(3).mapInArrow(struck, "id bigint")
+    assert sorted(row.id for row in rows.collect()) == [0, 1, 2]
+
+
 def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
     """The spool's `durable` is away for a moment; then Java is killed as by the OOM killer."""
     folder, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "log"

@@ -46,6 +46,7 @@ def settings(memory, cores):
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
         "spark.sql.streaming.stopTimeout": "60s",
+        "spark.python.daemon.module": "umqtt_pipeline.workers",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     }
 
