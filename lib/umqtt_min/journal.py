@@ -62,6 +62,7 @@ class Journal(Log):
 
     _more = None  # incoming QoS 2 beyond `inbound`: an inbox.Inbox
     begun = None  # a function of the client's session, which knows it better than `sent`
+    free: int  # bytes that messages may still fill: an estimate
 
     def __init__(self, medium, **options):
         from .setup import prepare
@@ -71,6 +72,8 @@ class Journal(Log):
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
         seldom = __import__("umqtt_min.seldom", None, None, (name,))
+        if name == "free":  # a property would make each `self.x = ...` look for one
+            return seldom.free(self)
         setattr(Journal, name, getattr(seldom, name))
         return getattr(self, name)
 

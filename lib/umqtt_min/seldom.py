@@ -33,13 +33,11 @@ def expire(self):
         self._drop(self.low)
 
 
-def _free_bytes(self):
+def free(self):
     """Bytes that messages may still fill: an estimate, as if there were room for all segments."""
     more = (self.medium.count - self._made) * self._area * 7 // 8
     return max(0, self._capacity - self._used) + more
 
-
-free = property(_free_bytes)
 
 
 def _replace(self):
