@@ -58,10 +58,10 @@ class Core(MQTTClient):
         for _ in range(16):
             if self._tx.waiting or not self.room():
                 return self._briefly(self._hold)
-            big = self._rx.big
+            big = self._rx.due
             # large.py takes no `sleep = False` for the application's own call.
             op = super().check_msg() if big else self._briefly(super().check_msg)
-            if not op and self._rx.big is big:
+            if not op and self._rx.due is big:
                 return
 
     def _briefly(self, f, *args):

@@ -166,6 +166,7 @@ class MQTTClient:
         _views: Any
         _heard: Any
         _late: Any
+        _answers: Any
 
         def ping(self): ...
         def set_callback(self, f): ...
@@ -235,10 +236,10 @@ class MQTTClient:
     def _close(self):
         tx = self._tx
         sock = self.sock
+        if self._rx.due:
+            self._rx.due.close()
         self.connected = False
         self.sock = tx.sock = None
-        if self._rx.big:  # else it is no entry in the receiver's table, which has holes then
-            self._rx.big = None
         self._busy = tx.waiting = self._rx.waiting = 0
         if tx.stop:
             tx.stop()
@@ -386,10 +387,10 @@ class MQTTClient:
         rx = self._rx
         rx.message = 0
         op = 1  # 0: all that has arrived was looked at
-        n = 64  # a flood must not keep the application for ever
+        n = 64  # then nothing more is read: a flood must not keep the application for ever
         if self._tx.waiting:
             self._tx.write()
-        while n and not (tick and (self._tx.waiting or rx.big)):
+        while not (tick and (self._tx.waiting or rx.due)):
             op = rx.peek()
             if op:
                 if tick and op >> 4 == 3:
@@ -400,9 +401,9 @@ class MQTTClient:
                 elif op != 0xD0 or rx.n:  # PINGRESP says nothing
                     self._on_ack(op)
                 n -= 1
-                if rx.single and rx.message or rx.waiting and rx.code:
+                if rx.message and rx.single or rx.waiting and rx.code:
                     break
-            elif not rx.fill():
+            elif not rx.fill() or n <= 0:
                 break
         if self.keepalive and not self._tx.waiting:
             self._keep_alive(op)

@@ -65,8 +65,14 @@ class Large:
         # outside the pump: the application hears of it from the pump alone.
         self._at = rx.pos
         self._end = rx.end
+        if rx.due:
+            rx.due.read()  # the acknowledgements of what came before
         rx.start = rx.end = 0
-        rx.big = self
+        rx.due = self
+
+    def close(self):
+        """The connection has ended."""
+        self._rx.due = None
 
     def read(self):
         """Handle what came with the head, then what is there; returns 0 if nothing came."""
@@ -147,7 +153,7 @@ class Large:
 
     def _finish(self):
         c = self._client
-        self._rx.big = None
+        self._rx.due = None
         qos = self._op >> 1 & 3
         if qos == 2 and c._seen(self._pid):
             return

@@ -24,7 +24,7 @@ _WHERE = {
     "arguments": ("set_last_will",),
     "receive": (
         ("set_callback", "wait_msg", "_on_publish")
-        + ("cb", "_heard", "_late", "_views", "on_oversize", "session_present")
+        + ("cb", "_answers", "_heard", "_late", "_views", "on_oversize", "session_present")
     ),
     "rare": ("_rare", "ping", "_enter", "_bad", "_pid"),
     "inbox": ("_seen", "_known"),

@@ -19,6 +19,7 @@ cb = None
 on_oversize = None  # f(bytes): a message beyond max_message was drained
 _views = None  # the callback that is given views
 _heard = None  # the last topic that was checked
+_answers = None  # the Answers
 _late = None  # f(op, pid): it sees to the acknowledgement, in its own time
 session_present = None
 
@@ -124,11 +125,69 @@ def acknowledge(self, op, pid):
     if op & 4:
         self._inbox.in_add(pid)
     alive(self)
-    answer(self, op, pid)
+    if op & 4 or self._rx.single or self._rx.waiting:
+        answer(self, op, pid)
+        return
+    if self._answers is None:
+        self._answers = Answers(self)
+    self._answers.add(pid)
 
 
 def answer(self, op, pid):
     """Send PUBACK or PUBREC; at QoS 2 the identifier is durable already."""
+    if self._rx.due:
+        self._rx.due.read()  # those before it
     if not self._tx.count:
         self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
     self._tx.put(0x50 if op & 4 else 0x40, pid)
+
+
+class Answers:
+    """PUBACK for each message that came with one read: all go out with one write, before more is
+    read. A small write costs as much as a large one, on the air too.
+
+    They lie at the start of the receive buffer: PUBACK has less bytes than its PUBLISH, which
+    has been read.
+    """
+
+    def __init__(self, client):
+        self._client = client
+        self._n = 0
+
+    def add(self, pid):
+        """PUBACK for `pid`, as on the wire."""
+        rx = self._client._rx
+        n = self._n
+        rx.buf[n] = 0x40
+        rx.buf[n + 1] = 2
+        rx.buf[n + 2] = pid >> 8
+        rx.buf[n + 3] = pid & 255
+        self._n = n + 4
+        rx.due = self
+
+    def read(self):
+        """Send them, in place of a read."""
+        tx = self._client._tx
+        rx = self._client._rx
+        n = self._n
+        rx.due = None
+        self._n = 0
+        if not tx.count:
+            tx.push()  # the next ones must not wait for the TCP ACK of these
+        if tx.waiting:
+            tx.drain()
+        tx.send(rx.buf, 0, n)
+        return n
+
+    def close(self):
+        """The connection ends, perhaps by what a callback raised: what was handled before is
+        acknowledged, if the network takes it at once. Else it comes again."""
+        tx = self._client._tx
+        tx.sleep = False
+        try:
+            if tx.sock and not tx.waiting:
+                self.read()
+        except OSError:
+            pass
+        self._client._rx.due = None
+        self._n = 0

@@ -176,7 +176,9 @@ class Receiver:
     begins below the second rung, so that `buffer_size` bytes of it end below the last but one.
     """
 
-    big: "Any" = None  # the large.Large that is on its way in
+    # What reads in place of this: the large.Large that is on its way in, or receive.Answers that
+    # go out before. No entry of an instance until there is one: a full table makes all slow.
+    due: "Any" = None
     start: int  # what has been read and not been taken, to `end`
     end: int
     request: "Any" = None  # when the PINGREQ was sent since which nothing came
@@ -203,7 +205,7 @@ class Receiver:
         p = self.start + 1
         n = shift = 0
         while True:
-            if p >= self.end or self.big:
+            if p >= self.end:  # as it is while a large.Large is on its way in
                 return 0
             b = self.buf[p]
             p += 1
@@ -227,8 +229,8 @@ class Receiver:
 
     def fill(self):
         """Read what is there behind what is left; returns 0 if nothing came. OSError."""
-        if self.big:
-            return self.big.read()
+        if self.due:
+            return self.due.read()
         i = self.start // self.step
         if self.start == self.end:
             self.start = self.end = i = 0
