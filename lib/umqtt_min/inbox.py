@@ -50,6 +50,8 @@ def _seen(self, pid):
     # An incoming QoS 2 message that was delivered already: only PUBREC again.
     if self._known(pid):
         self._n[_DUPLICATES] += 1
+        if self._rx.due:
+            self._rx.due.read()  # in the order of the messages
         self._tx.put(0x50, pid)
         return True
     return False

@@ -60,7 +60,7 @@ class RAMStore:
     free: int  # bytes that messages may still fill
 
     def __getattr__(self, name):
-        if name == "free":  # a property would make each `self.x = ...` look for one: 20 times slower
+        if name == "free":  # a property would make each `self.x = ...` look for one first
             return self._size - self._used
         # Looked up once: then it is a method like any other.
         place = "umqtt_min.ram_room" if name == "_close_up" else "umqtt_min.ram_seldom"

@@ -76,6 +76,8 @@ def _pid(self, p):
 
 
 def _on_ack(self, t, pid):
+    if self._rx.due:
+        self._rx.due.read()  # what is answered to it comes after the answers before it
     if t == 6:
         # Released: the id may come again as another message [MQTT-4.3.3-2].
         if self._inbox:

@@ -19,7 +19,7 @@ cb = None
 on_oversize = None  # f(bytes): a message beyond max_message was drained
 _views = None  # the callback that is given views
 _heard = None  # the last topic that was checked
-_answers = None  # the Answers
+_answers = None  # the Answers of a client with a callback
 _late = None  # f(op, pid): it sees to the acknowledgement, in its own time
 session_present = None
 
@@ -37,6 +37,8 @@ def listener(self, f):
     if f is not None and not callable(f):
         raise ValueError("callback=%r: a function, or None" % (f,))
     self._rare  # noqa: B018  (loaded now: a tick may be the first to meet what it handles)
+    if not self._answers:
+        self._answers = Answers(self)
     return f
 
 
@@ -125,12 +127,10 @@ def acknowledge(self, op, pid):
     if op & 4:
         self._inbox.in_add(pid)
     alive(self)
-    if op & 4 or self._rx.single or self._rx.waiting:
+    if op & 4 or not self._answers or self._rx.single or self._rx.waiting:
         answer(self, op, pid)
-        return
-    if self._answers is None:
-        self._answers = Answers(self)
-    self._answers.add(pid)
+    else:
+        self._answers.add(pid)
 
 
 def answer(self, op, pid):
