@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .ending import full
 from .layout import KINDS, MASK, PUBLISH, TYPES
 from .statements import KEEP_ALIVE, RULES, statement
 
@@ -52,7 +53,10 @@ FLOWS = _schema(
     "outcome:s connections:i4"
 )
 #: What joining the exchanges of several connections needs beside them.
-PIECES = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
+PIECES = pa.unify_schemas([FLOWS, _schema(
+    "digest:i8 dup_first:b headless:b clean:b resumed:b file:s frame:i8 level:i2 repeats:b "
+    "unanswered:b closed:b"
+)])  # fmt: skip
 VIOLATIONS = _schema(
     "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
     "keep_alive:b what:s"
@@ -181,16 +185,35 @@ def alone(rows, conns):
     return (rows["outcome"] == 1) & (rows["state"] != 2) & ~_resumed(rows, conns)
 
 
-def flows(rows, text, whose, conns):
-    """The table of exchanges with what joining them needs. whose: columns of the connections."""
+def repeats(rows, conns):
+    """Which exchanges are sent again without DUP if the connection before left the same one open:
+    the session goes on (before 3.1.1 the server does not say so, but the client asked for it), and
+    their acknowledgement on this connection cannot be what is missing."""
+    c = conns[rows["conn"]]
+    goes_on = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
+    kept = (c["level"] == 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
+    return (goes_on & kept & (rows["state"] == 0) & (rows["dup_first"] == 0)
+            & (rows["early"] > 0) & (rows["missing"] == 0))  # fmt: skip
+
+
+def flows(rows, text, whose, conns, ways, files):
+    """The table of exchanges with what joining them needs. whose: columns of the connections;
+    ways: their streams; files: as places() has it."""
     conn = rows["conn"]
     none = rows["qos"] == 0
     first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
     done = rows["done"]
     open_ = rows["outcome"] != 1
     unknown = open_ | (rows["state"] == 2)
+    answering = full(ways)[conn, 1 - rows["sender"].astype(np.int64)]
     return build(PIECES, {
         **whose,
+        **places(rows["frame"], files),
+        "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
+        "repeats": pa.array(repeats(rows, conns)),
+        "unanswered": pa.array((rows["outcome"] == 0) & (rows["rec"] == 0) & (rows["rel"] == 0)
+                               & answering & (conns["connects"][conn] == 1)),
+        "closed": pa.array(conns["end"][conn] > 0),
         "sender": words(rows["sender"], WAYS),
         "packet_id": numbers(rows["id"], pa.int32()),
         "qos": numbers(rows["qos"].astype(np.int16), pa.int16(), none),

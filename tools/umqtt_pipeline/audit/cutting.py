@@ -52,9 +52,10 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     # Whether bytes of the other side are not there (yet), so that questions may be missing.
     other = st.streams[2 * conn + 1 - sender]
     ahead = (other["acked"] - other["next"] + 0x80000000 & MASK) - 0x80000000
-    behind = other["acked_known"] and other["known"] and ahead > 0
+    behind = other["acked_known"] and ahead > 0
     row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind
     row["late"] = s["late"]
+    row["opening"] = s["whole"] and not s["first"]
     s["first"] = 1
 
 
@@ -177,7 +178,7 @@ def _search(st, s, d, p, end, conn, sender, time, frame):
 def _opaque(st, d, p, end, s, conn, sender, time, frame):
     """Whether the first bytes of a client show another protocol; then the connection is left."""
     c = st.conns[conn]
-    if s["first"] or sender or not c["begun"] or s["stage"]:
+    if s["first"] or sender or not s["whole"] or s["stage"]:
         return False
     b = d[p]
     if b == 0x16 and (end - p < 2 or d[p + 1] == 3):
@@ -247,6 +248,8 @@ def lose(st, s, n, conn, sender, time, frame, kind):
             s["need"] = s["buf_len"] = s["buf_len"] if s["buf_len"] == s["need"] else 0
             if s["got"] == s["rem"]:
                 _close_packet(st, s, conn, sender, s["reached_at"], s["reached"])
-        else:
-            _lose_step(s)
+            s["next"] = s["next"] + n & MASK
+            return
+        _lose_step(s)
+    s["whole"] = 0
     s["next"] = s["next"] + n & MASK

@@ -1,5 +1,5 @@
-"""What is only seen when the capture is over: silence up to the end, a PINGREQ without an answer,
-bytes in which nothing was found.
+"""What is only seen when the capture is over: silence up to the end, a CONNECT or a PINGREQ
+without an answer, bytes in which nothing was found.
 
 Knows: connections and streams as they are at the end. Must not know: tables, files.
 """
@@ -7,9 +7,14 @@ Knows: connections and streams as they are at the end. Must not know: tables, fi
 import numpy as np
 
 from .layout import (
+    CONNECT,
     DISCONNECT,
+    END_FIN_CLIENT,
+    END_FIN_SERVER,
     END_OPEN,
+    END_RST_SERVER,
     FRESH,
+    MASK,
     N_FILE,
     N_UNLISTED,
     P_MORE,
@@ -23,14 +28,38 @@ from .layout import (
 from .mqtt import GRACE, SECOND
 
 
+def full(ways):
+    """Which streams have all their bytes, as far as is known: none is missing between two others,
+    and neither the other side's acknowledgements nor its own segments say that there are more at
+    the end. FIN counts as a byte."""
+
+    def beyond(item):
+        return (ways[item] - ways["next"] + 0x80000000 & MASK) - 0x80000000
+
+    fin = ways["fin"] > 0
+    acked = (ways["acked_known"] > 0) & (beyond("acked") > fin)
+    said = (ways["said_known"] > 0) & (ways["known"] > 0) & (beyond("said") > fin)
+    return (ways["gaps"] == 0) & ~acked & ~said
+
+
 def _watched(conns, ways):
     """Connections whose keep alive was to be kept up to the end. One whose client was in the
     middle of a packet was not silent."""
     return (
         (conns["connected"] > 0) & (conns["disconnected"] == 0) & (conns["keep_alive"] > 0)
-        & (ways["stage"][:, 0] == FRESH) & (ways["gaps"][:, 0] == 0) & (conns["level"] != 5)
+        & (ways["stage"][:, 0] == FRESH) & full(ways)[:, 0] & (conns["level"] != 5)
         & (conns["opaque"] == 0) & (conns["code"] == 0)
     )  # fmt: skip
+
+
+def _unheard(conns, ways):
+    """Connections on which the broker sent nothing and closed nothing, though its side is whole,
+    and until when that is known: a client's packet or FIN acknowledges all that there is."""
+    heard = np.where(conns["end"] == END_FIN_CLIENT, conns["closed"], conns["last_client"])
+    left = (conns["end"] == END_FIN_SERVER) | (conns["end"] == END_RST_SERVER)
+    broker = ways[:, 1]
+    quiet = (broker["whole"] > 0) & (broker["bytes"] == 0) & (broker["fin"] == 0) & ~left
+    return quiet & (conns["connects"] == 1) & full(ways)[:, 1], heard
 
 
 def _until(conns, ends):
@@ -54,6 +83,8 @@ def _violations(conns, ways, ends):
     watched = _watched(conns, ways)
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
     silent, waited = last - conns["last_client"], last - conns["ping_at"]
+    unheard, heard_to = _unheard(conns, ways)
+    unanswered = heard_to - conns["asked_at"]
     over = silent > allowed * 3 // 2 + GRACE
     conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
     out = []
@@ -61,7 +92,10 @@ def _violations(conns, ways, ends):
     for code, sender, kind, length, frame, broken in (
         (10, 0, DISCONNECT, silent, heard, np.where(open_, over, silent > allowed + GRACE)),
         (11, 1, DISCONNECT, silent, heard, over),
-        (47, 1, PINGREQ, waited, asked, (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
+        (47, 1, PINGREQ, waited, asked,
+         full(ways)[:, 1] & (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
+        (53, 1, CONNECT, unanswered, conns["asked_frame"],
+         unheard & (unanswered > allowed + GRACE)),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)

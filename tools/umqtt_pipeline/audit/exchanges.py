@@ -100,7 +100,7 @@ def _begin(st, at, conn, sender, ident, time):
 
 
 @kernel
-def _again(st, f, conn, sender, ident, dup, time, frame):
+def _again(st, f, conn, sender, ident, dup, time, frame, missing):
     """The same PUBLISH came once more."""
     f["sent"] += 1
     f["last"] = time
@@ -109,15 +109,21 @@ def _again(st, f, conn, sender, ident, dup, time, frame):
     else:
         f["nodup"] += 1
         violation(st, 32, conn, sender, PUBLISH, time, frame, ident)
-    if f["rec"] and f["rel"]:
+    if f["rec"] and f["rel"] and not missing:
         violation(st, 35, conn, sender, PUBLISH, time, frame, ident)
+
+
+@kernel
+def _same(f, digest, length, qos):
+    return f["hash"] == digest and f["length"] == length and f["qos"] == qos
 
 
 @kernel
 def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_len, time, frame,
             late, missing):  # fmt: skip
     """A PUBLISH at QoS 1 or 2; topic: its place in d. late: captured after TCP's acknowledgement
-    of it, so that its answer may be there already. missing: as in answer()."""
+    of it, so that its answer may be there already. missing: as in answer(). What looks like the
+    message before, without DUP, is another one if the answer to that may be what is missing."""
     at = find(st, conn, sender, ident)
     ended = False
     if at >= 0:
@@ -127,8 +133,8 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
         elif f["state"] != WHOLE:  # of another message, which the capture does not have
             finish(st, at, F_HEADLESS)
             at = find(st, conn, sender, ident)
-        elif f["hash"] == digest and f["length"] == length and f["qos"] == qos:
-            _again(st, f, conn, sender, ident, dup, time, frame)
+        elif (dup or not missing) and _same(f, digest, length, qos):
+            _again(st, f, conn, sender, ident, dup, time, frame, missing)
             return
         else:
             if not missing:
@@ -138,7 +144,7 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     k = st.slots[at] if at >= 0 else _begin(st, at, conn, sender, ident, time)
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
-    f["dup_first"] = dup
+    f["dup_first"], f["frame"], f["missing"] = dup, frame, missing
     s = st.streams[2 * conn + sender]
     f["early"] = s["publish1"] + s["publish2"] <= EARLY
     place = take(st, topic_len)
@@ -177,10 +183,10 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
         _unknown(st, at, kind, conn, from_server, ident, time, frame, missing)
         return
     f = st.flows[st.slots[at]]
-    if kind == PUBACK and f["qos"] == 2:
-        violation(st, 34, conn, from_server, kind, time, frame, ident)
-    elif (kind == PUBREC or kind == PUBCOMP) and f["qos"] == 1:
-        violation(st, 33, conn, from_server, kind, time, frame, ident)
+    if (f["qos"] == 2) == (kind == PUBACK) and f["qos"] and kind != PUBREL:
+        if not missing:  # else it may answer another message
+            violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame,
+                      ident)  # fmt: skip
     elif kind == PUBREC:
         f["rec"] = f["rec"] if f["rec"] else time
     elif kind == PUBREL:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from .columns import OUTCOMES
+from .statements import AGAIN, RULES, statement
 from .tallies import STEP
 
 OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
@@ -80,6 +81,47 @@ def joined(pieces):
                                      .otherwise(F.col("last_outcome"))),
         "latency_ms": F.when(~F.col("headless"), latency),
     })  # fmt: skip
+
+
+def without_dup(pieces, connections):
+    """Violations: a PUBLISH sent again without DUP on the connection that came next.
+
+    Said only if nothing speaks against it: the client's connection before this one left the same
+    message (packet id, QoS, length, check value) without any answer, none of the answering side's
+    bytes are missing on it, its session was to be kept and goes on (columns.repeats), and it was
+    seen to end, or is in the same capture file, for nobody knows what was left out between two.
+    A connection from there whose CONNECT is missing, between the two, may have been the client's.
+    """
+    same = ("client_id", "broker", "sender", "packet_id")
+    line = Window.partitionBy(*same).orderBy("first", "connection")
+    before = {n: F.lag(n).over(line) for n in (
+        "unanswered", "clean", "closed", "file", "connection", "qos", "length", "digest")}
+    alike = [before[n] == F.col(n) for n in ("qos", "length", "digest")]
+    seen = before["closed"] | (before["file"] == F.col("file"))
+    sure = before["unanswered"] & ~before["clean"] & seen & alike[0] & alike[1] & alike[2]
+    marked = pieces.filter(F.col("client_id") != "").withColumns(
+        {"sure": sure, "previous": before["connection"]})
+    place = (F.regexp_replace("client", r":\d+$", ""), "broker")
+    unnamed = F.sum(F.col("client_id").isNull().cast("int"))
+    connections = connections.withColumns({
+        "host": place[0],
+        "unnamed": unnamed.over(Window.partitionBy(*place).orderBy("first", "connection"))})
+    line = Window.partitionBy("client_id", "broker").orderBy("first", "connection")
+    other = F.lag("host").over(line) != F.col("host")
+    follows = connections.filter(F.col("client_id") != "").select(
+        "connection", F.lag("connection").over(line).alias("previous"),
+        (other | (F.lag("unnamed").over(line) == F.col("unnamed"))).alias("next"),
+    ).filter("next").drop("next")
+    statements = F.create_map(*[F.lit(word) for level in (2, 3, 4)
+                                for word in (level, statement(AGAIN, level))])
+    return (
+        marked.filter(F.col("repeats") & F.col("sure")).join(follows, ["connection", "previous"])
+        .withColumns({
+            "time": F.col("first"), "type": F.lit("PUBLISH"), "keep_alive": F.lit(False),
+            "statement": statements[F.col("level").cast("int")],
+            "what": F.format_string(RULES[AGAIN][2].replace("{}", "%d"), "packet_id"),
+        })
+    )  # fmt: skip
 
 
 def latencies(flows):

@@ -36,18 +36,22 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
 #: first FIN or RST was seen, 0: none. ping_frame: of the first PINGREQ without an answer.
+#: asked_frame: of CONNECT.
 CONN = _rows(
-    "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 server:u1 "
-    "begun:u1 level:u1 clean:u1 end:u1 opaque:u1 connected:u1 acked:u1 disconnected:u1 code:u1 "
-    "present:u1 login:u1 late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
+    "asked_at:i8 asked_frame:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
+    "connected:u1 acked:u1 disconnected:u1 code:u1 present:u1 login:u1 late:u1 "
+    "keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
 #: reached, reached_at: the latest frame of those with its bytes up to here, and its time; late:
-#: the other side had acknowledged the bytes before that frame was captured.
+#: the other side had acknowledged the bytes before that frame was captured. next: where it goes
+#: on; before anything is known of it, what the other side had acknowledged at first. said: so far
+#: it goes by its own segments without data. whole: from SYN up to here no packet can be missing.
 STREAM = _rows(
-    "reached:i8 reached_at:i8 late:u1 "
+    "reached:i8 reached_at:i8 late:u1 said:i8 said_known:u1 whole:u1 "
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
     "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
     "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
@@ -62,17 +66,19 @@ HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 la
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
+#: opening: it is the first that its side sent, and nothing is missing before it.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
-    "topic:u1 level:u1 late:u1"
+    "topic:u1 level:u1 late:u1 opening:u1"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server. topic: a place in the arena.
+#: frame: of its first PUBLISH; missing: as PACKET's, of that one.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
-    "id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1"
+    "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
+    "outcome:u1 state:u1 missing:u1"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 

@@ -211,7 +211,7 @@ def _connect(st, d, p, have, c, row):
 def _check_order(st, c, row, conn, sender):
     """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
-    first = st.streams[2 * conn + sender]["packets"] == 1 and c["begun"]
+    first = row["opening"]
     if sender == 0:
         if kind == CONNECT and c["connects"]:
             violation(st, 3, conn, 0, kind, time, frame, 0)
@@ -248,6 +248,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
     if kind == CONNECT:
         _connect(st, d, p, have, c, row)
         c["connected"] = 1
+        c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
     elif kind == CONNACK and have >= 2:
         c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
     elif PUBACK <= kind <= PUBCOMP and have >= 2:

@@ -40,6 +40,7 @@ class Rows:
         self.arrays, self.sink = arrays, sink
         self.files, self.pairs = {}, []
         self.tallies = Tallies(*span)
+        self.repeats = 0  #: messages that may have been sent again without DUP (columns.repeats)
         self._clients = []  # client id of each connection, or None
         self._ends = []  # (client, broker) of each connection, each as host:port
         self._shown = {}
@@ -109,13 +110,10 @@ class Rows:
 
     def _answered(self, conn, kind, ident, out, row):
         asked, n = self._asked.pop((conn, ident), (None, 0))
-        pair = self.arrays.ways[conn]
-        if pair["gaps"].any() or row["level"] == 5:
+        if self.arrays.ways[conn]["gaps"].any() or row["missing"] or row["level"] == 5:
             return
         if asked != kind - 1:
-            acked = pair["acked"][0] - pair["next"][0]
-            if not acked and pair["head"][0] < 0:
-                self._violate(51, row, ident)
+            self._violate(51, row, ident)
         elif kind == SUBACK and len(out.values.get("qos_list", ())) != n:
             self._violate(43, row)
 
@@ -137,7 +135,9 @@ class Rows:
         st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
         rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
         alone = columns.alone(rows, conns)
-        made = columns.flows(rows, text, self._whose(rows["conn"]), conns)
+        made = columns.flows(rows, text, self._whose(rows["conn"]), conns, self.arrays.ways,
+                             self.files)  # fmt: skip
+        self.repeats += int(columns.repeats(rows, conns).sum())
         if not alone.all():
             apart = pa.array(~alone)
             self.sink("_pieces", made.filter(apart))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import joining, summaries, work
 from .captures import NotACapture, content, magic, packed
-from .columns import FLOWS, MARK, PIECES, TABLES
+from .columns import FLOWS, MARK, PIECES, TABLES, VIOLATIONS
 
 log = logging.getLogger("umqtt.audit")
 
@@ -275,6 +275,9 @@ class Audit:
         self._write(joined, "flows")
         self._write(joining.latencies(joined), "latencies")
         joined.unpersist()
+        if self.rows.get("repeats"):
+            found = joining.without_dup(self.read("_pieces"), self.read("connections"))
+            self._write(found.select(VIOLATIONS.names), "violations")
 
     def _summarise(self):
         """Make the summaries; returns the figure of the latencies."""

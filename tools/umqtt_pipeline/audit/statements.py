@@ -58,6 +58,7 @@ RULES = {
     44: ("MQTT-3.14.4-2", "3.14", "a packet after DISCONNECT"),
     45: ("MQTT-4.7.1-2", "A", "'#' is not the last level of a topic filter"),
     46: ("MQTT-4.7.1-3", "A", "'+' is not a whole level of a topic filter"),
+    53: ("MQTT-3.1.4-4", "3.2", "CONNECT without CONNACK for {} ms, and still connected"),
     47: ("MQTT-3.12.4-1", "3.13", "PINGREQ without PINGRESP for {} ms"),
     48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet type of the other side only, or reserved"),
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
@@ -65,6 +66,7 @@ RULES = {
     51: ("MQTT-3.8.4-2", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
 }  # fmt: skip
 KEEP_ALIVE = (10, 11)
+AGAIN = 32
 
 
 def statement(code, level):

@@ -229,6 +229,8 @@ def _connection(st, pair, seg):
         return _new_connection(st, pair, seg, server)
     c = st.conns[conn]
     s = st.streams[2 * conn + (1 if c["server"] == 1 + seg["dir"] else 0)]
+    # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
+    opens = opens or seg["flags"] & SYN and s["isn_known"] and (c["end"] or s["first"])
     if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED
@@ -244,10 +246,10 @@ def _syn(st, s, other, seg):
     if not s["known"]:
         s["isn"], s["isn_known"], s["known"] = seg["seq"], 1, 1
         s["next"] = np.int64(seg["seq"]) + 1 & MASK
-        s["sync"] = s["ever"] = IN_STEP
+        s["sync"] = s["ever"] = s["whole"] = IN_STEP
     if seg["flags"] & ACK and not other["known"]:
         other["next"], other["known"] = seg["ack"], 1
-        other["sync"] = other["ever"] = IN_STEP
+        other["sync"] = other["ever"] = other["whole"] = IN_STEP
 
 
 @kernel
@@ -266,11 +268,38 @@ def _ends(c, s, other, seg, sender):
 
 
 @kernel
+def _begin(st, s, seq, seg, conn, sender):
+    """The first data of a stream without SYN: what had been acknowledged before it is all that is
+    known to be missing. False: a table is full."""
+    if not room(st):
+        return False
+    hole = _diff(seq, s["next"])
+    if s["acked_known"] and hole > 0:
+        frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
+        lose(st, s, hole, conn, sender, seg["time"], frame, P_LOSS)
+    s["next"], s["known"] = seq, 1
+    return True
+
+
+@kernel
+def _tell(s, other, seg):
+    """What a segment says about how far both streams go."""
+    if seg["flags"] & ACK and (not other["acked_known"] or _diff(seg["ack"], other["acked"]) > 0):
+        if not other["known"] and not other["acked_known"]:
+            other["next"] = seg["ack"]
+        other["acked"], other["acked_known"] = seg["ack"], 1
+    if not seg["wire"] and not seg["flags"] & (SYN | RST):
+        if not s["said_known"] or _diff(seg["seq"], s["said"]) > 0:
+            s["said"], s["said_known"] = seg["seq"], 1
+
+
+@kernel
 def _data(st, d, seg, s, k, conn, sender, resumed):
     """The payload of a segment; False: a table is full."""
     seq = np.int64(seg["seq"]) + (1 if seg["flags"] & SYN else 0) & MASK
     if not s["known"]:
-        s["next"], s["known"] = seq, 1
+        if not _begin(st, s, seq, seg, conn, sender):
+            return False
     ahead = _diff(seq, s["next"])
     frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
     late = s["acked_known"] > 0 and _diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
@@ -301,10 +330,7 @@ def _segment(st, d, seg, conn, resumed):
         s["segments"] += 1
         if seg["flags"] & SYN:
             _syn(st, s, other, seg)
-        if seg["flags"] & ACK and (
-            not other["acked_known"] or _diff(seg["ack"], other["acked"]) > 0
-        ):
-            other["acked"], other["acked_known"] = seg["ack"], 1
+        _tell(s, other, seg)
     if seg["wire"] and not c["opaque"]:
         if not _data(st, d, seg, s, k, conn, sender, resumed):
             return False

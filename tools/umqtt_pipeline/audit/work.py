@@ -163,7 +163,7 @@ def _bunches(path):
 
 def decode(bucket, buckets, plan, scratch, out):
     """Second pass of one bucket. plan: files [(number, path, name, parts)] in the order of
-    time, ports, brokers, span, ends. Returns {table: rows}."""
+    time, ports, brokers, span, ends. Returns {table: rows}, and under "repeats" Rows.repeats."""
     tables = Tables(out, f"bucket-{bucket:05d}")
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
     decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["ends"])
@@ -177,7 +177,7 @@ def decode(bucket, buckets, plan, scratch, out):
                 decoder.add(order, name, data, keys, mine, _bunches(segments))
     decoder.finish()
     tables.close()
-    return tables.rows
+    return {**tables.rows, "repeats": decoder.rows.repeats}
 
 
 def plan(split, paths, names, ports):
