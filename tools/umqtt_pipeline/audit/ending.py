@@ -10,7 +10,6 @@ from .layout import (
     CONNECT,
     DISCONNECT,
     END_FIN_CLIENT,
-    END_FIN_SERVER,
     END_OPEN,
     END_RST_SERVER,
     FRESH,
@@ -55,10 +54,10 @@ def _watched(conns, ways):
 def _unheard(conns, ways):
     """Connections on which the broker sent nothing and closed nothing, though its side is whole,
     and until when that is known: a client's packet or FIN acknowledges all that there is."""
-    heard = np.where(conns["end"] == END_FIN_CLIENT, conns["closed"], conns["last_client"])
-    left = (conns["end"] == END_FIN_SERVER) | (conns["end"] == END_RST_SERVER)
-    broker = ways[:, 1]
-    quiet = (broker["whole"] > 0) & (broker["bytes"] == 0) & (broker["fin"] == 0) & ~left
+    left, broker = conns["end"] == END_FIN_CLIENT, ways[:, 1]
+    heard = np.where(left, conns["closed"], conns["last_client"])
+    closes = (conns["end"] == END_RST_SERVER) | (broker["fin"] > 0) & ~left
+    quiet = (broker["whole"] > 0) & (broker["bytes"] == 0) & ~closes
     return quiet & (conns["connects"] == 1) & full(ways)[:, 1], heard
 
 

@@ -1,0 +1,202 @@
+"""What only the capture lacks is held against nobody; what breaks a rule elsewhere is told.
+
+Knows: audit_kit, the statements of MQTT 3.1.1. Must not know: how holes are found.
+"""
+
+import itertools
+import random
+
+import audit_kit as kit
+import pytest
+
+STEP = 1_000_000_000
+VERSIONS = {4: "MQTT", 3: "MQIsdp", 2: "MQIpdp"}
+
+
+def clean(made, level=4, bare=False, rounds=1):
+    """Every kind of packet, no rule broken, each packet and (if not bare) each acknowledgement of
+    TCP a frame; in each round the same ids and messages."""
+
+    def say(way, raw):
+        made.segment(way, raw)
+        if not bare:
+            made.segment(1 - way, flags=kit.ACK)
+
+    made.open()
+    say(0, kit.connect("dev", 6, name=VERSIONS[level], level=level))
+    say(1, kit.connack())
+    for _ in range(rounds):
+        for way in (0, 1):
+            say(way, kit.publish("a", b"x", 1, 258))
+            say(1 - way, kit.ack(4, 258))
+            say(way, kit.publish("a", b"x", 2, 258))
+            say(1 - way, kit.ack(5, 258))
+            say(way, kit.ack(6, 258))
+            say(1 - way, kit.ack(7, 258))
+        say(0, kit.subscribe(258, ("a/#", 1), ("b", 0)))
+        say(1, kit.suback(258, 1, 0))
+        say(0, kit.packet(0xA2, b"\1\2" + kit.string("a/#")))
+        say(1, kit.ack(11, 258))
+        say(0, kit.PINGREQ)
+        say(1, kit.PINGRESP)
+    say(0, kit.DISCONNECT)
+    return made.close()
+
+
+def losses(n, choice):
+    """Sets of places of frames, out of n: each, pairs, some at random, all up to one."""
+    pairs = list(itertools.combinations(range(n), 2))
+    some = choice.sample(pairs, min(len(pairs), 250))
+    many = [choice.sample(range(n), choice.randrange(3, 9)) for _ in range(100)]
+    return [(), *((k,) for k in range(n)), *some, *many, *(range(k) for k in range(n))]
+
+
+def without(lost, number, start, step, *more):
+    """Frames of clean() on its own connection, but for those that are lost."""
+    client = f"10.1.{number >> 8}.{number & 255}", 20_000 + number
+    made = kit.Talk(client, start=start, step=step)
+    frames = clean(made, *more).wrapped()
+    return [f for k, f in enumerate(frames) if k not in lost], made.now
+
+
+@pytest.mark.parametrize("level,bare,rounds", [
+    (4, False, 1), (4, False, 2), (4, True, 2), (3, False, 1), (2, True, 1)])  # fmt: skip
+def test_frames_that_the_capture_lacks_accuse_nobody(level, bare, rounds, tmp_path):
+    """One connection per set of lost frames, all in one capture and once more in three files; at
+    its end are connections of which it has the beginning only."""
+    n, frames, start = len(clean(kit.Talk(), level, bare, rounds).frames), [], kit.START
+    step = STEP // 2 if bare else STEP
+    sets = losses(n, random.Random(level))
+    for k, lost in enumerate(sets):
+        made, start = without(lost, k, start, step, level, bare, rounds)
+        frames += made
+    for k in range(1, n):
+        number = len(sets) + k
+        frames += without(range(k, n), number, start - k * step, step, level, bare, rounds)[0]
+    frames.sort(key=lambda f: f[0])
+    third = len(frames) // 3
+    for bounds in ((0, len(frames)), (0, third, 2 * third, len(frames))):
+        paths = [kit.pcap(tmp_path / f"{at}.pcap", frames[at:end])
+                 for at, end in itertools.pairwise(bounds)]  # fmt: skip
+        found = kit.read(paths, tmp_path)
+        assert len(found["connections"]) == len(sets) + n - 1
+        assert [(v["statement"], v["what"]) for v in found["violations"]] == []
+
+
+def broken(made, tmp_path):
+    tables = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    return [(v["statement"], v["sender"], v["frame"]) for v in tables["violations"]], tables
+
+
+def lost(made, way, raw):
+    """The bytes were sent, the capture lacks their frame."""
+    made.seq[way] += len(raw)
+    return made
+
+
+PUB = kit.publish("a", b"x", 1, 7)
+
+
+def test_first_packets_are_judged_in_whole_streams(tmp_path):
+    """Also if a hole comes later, and in the first packet itself behind its beginning."""
+    made = kit.Talk().open().client(PUB).client(kit.connect()).broker(kit.ack(4, 7))
+    lost(made, 0, PUB).client(kit.PINGREQ)
+    lost(made, 1, kit.PINGRESP).broker(kit.PINGRESP)
+    assert broken(made, tmp_path)[0] == [("MQTT-3.1.0-1", "client", 4),
+                                         ("MQTT-3.2.0-1", "broker", 6)]  # fmt: skip
+    long = kit.publish("long", bytes(100))
+    made = kit.Talk().open().client(long[:50])
+    lost(made, 0, long[50:60]).client(long[60:]).wait(2).client(kit.PINGREQ)
+    assert broken(made, tmp_path)[0] == [("MQTT-3.1.0-1", "client", 5)]
+
+
+def test_no_connack_is_told_although_connect_is_missing_and_the_other_way_round(tmp_path):
+    made = lost(kit.Talk().open(), 0, kit.connect()).broker(kit.PINGRESP).client(PUB)
+    assert broken(made, tmp_path)[0] == [("MQTT-3.2.0-1", "broker", 4)]
+    made = lost(kit.Talk().open().client(PUB), 1, kit.connack()).broker(kit.PINGRESP)
+    assert broken(made, tmp_path)[0] == [("MQTT-3.1.0-1", "client", 4)]
+
+
+def test_syn_of_the_broker_alone_is_a_beginning(tmp_path):
+    """Of both streams; without it nobody knows where the broker's begins."""
+    made = kit.Talk().open().client(PUB).broker(kit.PINGRESP)
+    both = [("MQTT-3.1.0-1", "client"), ("MQTT-3.2.0-1", "broker")]
+    for gone, told in ((0, both), (1, both[:1])):
+        other = kit.Talk()
+        other.frames = [f for k, f in enumerate(made.frames) if k != gone]
+        assert [v[:2] for v in broken(other, tmp_path)[0]] == told
+
+
+def silent(keep_alive=5, **more):
+    made = kit.Talk().open().client(kit.connect(keep_alive=keep_alive, **more))
+    return made.wait(4).client(PUB).wait(4).client(kit.PINGREQ)
+
+
+def test_a_broker_that_never_answers_connect(tmp_path):
+    """For as long as the keep alive, and with every byte of its side there; it may close."""
+    told = [("MQTT-3.1.4-4", "broker", 4)]
+    assert broken(silent().close(), tmp_path)[0] == told
+    assert broken(silent(60).wait(1).segment(0, flags=kit.FIN | kit.ACK), tmp_path)[0] == []
+    assert broken(silent().segment(1, flags=kit.FIN | kit.ACK), tmp_path)[0] == []
+    assert broken(silent().segment(1, flags=kit.RST), tmp_path)[0] == []
+    answered = silent()
+    lost(answered, 1, kit.connack()).segment(0, flags=kit.ACK)
+    assert broken(answered, tmp_path)[0] == []
+    no_beginning = silent()
+    del no_beginning.frames[1]
+    assert broken(no_beginning, tmp_path)[0] == []
+
+
+def test_a_ping_is_unanswered_only_if_the_brokers_side_is_whole(tmp_path):
+    for gone, told in ((False, ["MQTT-3.12.4-1"]), (True, [])):
+        made = kit.Talk().open().client(kit.connect(keep_alive=5)).broker(kit.connack())
+        made.client(kit.PINGREQ)
+        made = lost(made, 1, kit.PINGRESP) if gone else made
+        for k in range(3):
+            made.wait(3).client(kit.publish("a", b"%d" % k))
+        assert [v[0] for v in broken(made.close(), tmp_path)[0]] == told
+
+
+@pytest.mark.parametrize("shown", ["ack", "own", "fin"])
+def test_a_client_is_not_silent_if_its_last_packet_is_missing(shown, tmp_path):
+    """As the broker's acknowledgement, the client's own next number, or that of its FIN say."""
+    made = kit.Talk().open().client(kit.connect(keep_alive=5)).broker(kit.connack()).wait(4)
+    lost(made, 0, kit.PINGREQ)
+    if shown != "fin":
+        made.segment(1 if shown == "ack" else 0, flags=kit.ACK)
+    made.wait(4)
+    made = made.close() if shown == "fin" else made.segment(1, flags=kit.RST)
+    assert broken(made, tmp_path)[0] == []
+
+
+def test_the_same_message_again_is_another_one_if_its_acknowledgement_may_be_missing(tmp_path):
+    for gone, told in ((False, ["MQTT-3.3.1-1"]), (True, [])):
+        made = kit.Talk().open().client(kit.connect()).broker(kit.connack()).client(PUB)
+        made = lost(made, 1, kit.ack(4, 7)) if gone else made
+        said, tables = broken(made.client(PUB).broker(kit.ack(4, 7)), tmp_path)
+        assert [v[0] for v in said] == told
+        assert sum(f["sent"] for f in tables["flows"]) == 2
+        assert sum(f["without_dup"] for f in tables["flows"]) == len(told)
+
+
+def test_an_id_in_flight_on_a_connection_that_began_before(tmp_path):
+    """What was acknowledged before the broker's first byte is missing; nothing else is."""
+    for gone, told in ((False, ["MQTT-2.3.1-2"]), (True, [])):
+        made = kit.Talk().client(PUB)
+        made = lost(made, 1, kit.ack(4, 7)) if gone else made
+        made.client(kit.publish("a", b"other", 1, 8)).broker(kit.ack(4, 8))
+        said, tables = broken(made.client(kit.publish("a", b"new", 1, 7)), tmp_path)
+        assert [v[0] for v in said] == told
+        missing = [(p["sender"], p["count"]) for p in tables["problems"] if p["problem"] == "loss"]
+        assert missing == ([("broker", 4)] if gone else [])
+
+
+def test_a_port_used_again_whose_syn_is_missing(tmp_path):
+    """The broker's SYN opens the new connection: no second CONNECT, nothing after DISCONNECT."""
+    one = kit.Talk().open().client(kit.connect("one")).broker(kit.connack())
+    one.client(kit.DISCONNECT).close()
+    two = kit.Talk(isn=(9000, 70_000), start=one.now).open().client(kit.connect("two"))
+    two.broker(kit.connack()).client(kit.DISCONNECT)
+    one.frames += two.frames[1:]
+    said, tables = broken(one, tmp_path)
+    assert said == [] and [c["client_id"] for c in tables["connections"]] == ["one", "two"]
