@@ -46,7 +46,7 @@ def clean(made, level=4, bare=False, rounds=1):
 def losses(n, choice):
     """Sets of places of frames, out of n: each, pairs, some at random, all up to one."""
     pairs = list(itertools.combinations(range(n), 2))
-    some = choice.sample(pairs, min(len(pairs), 250))
+    some = choice.sample(pairs, min(len(pairs), 150))
     many = [choice.sample(range(n), choice.randrange(3, 9)) for _ in range(100)]
     return [(), *((k,) for k in range(n)), *some, *many, *(range(k) for k in range(n))]
 

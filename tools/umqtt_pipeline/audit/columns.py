@@ -53,10 +53,9 @@ FLOWS = _schema(
     "outcome:s connections:i4"
 )
 #: What joining the exchanges of several connections needs beside them.
-PIECES = pa.unify_schemas([FLOWS, _schema(
-    "digest:i8 dup_first:b headless:b clean:b resumed:b file:s frame:i8 level:i2 repeats:b "
-    "unanswered:b closed:b"
-)])  # fmt: skip
+_MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
+PIECES = pa.unify_schemas([_MADE, _schema(
+    "file:s frame:i8 level:i2 repeats:b unanswered:b closed:b")])  # fmt: skip
 VIOLATIONS = _schema(
     "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
     "keep_alive:b what:s"
@@ -196,24 +195,34 @@ def repeats(rows, conns):
             & (rows["early"] > 0) & (rows["missing"] == 0))  # fmt: skip
 
 
-def flows(rows, text, whose, conns, ways, files):
-    """The table of exchanges with what joining them needs. whose: columns of the connections;
-    ways: their streams; files: as places() has it."""
+def pieces(made, rows, conns, ways, files):
+    """flows() of the same rows with all that joining them needs. ways: the connections' streams;
+    files: as places() has it."""
+    conn = rows["conn"]
+    used, place = np.unique(conn, return_inverse=True)
+    answering = full(ways[used])[place, 1 - rows["sender"].astype(np.int64)]
+    unanswered = (rows["outcome"] == 0) & (rows["rec"] == 0) & (rows["rel"] == 0)
+    return build(PIECES, {
+        **{name: made[name] for name in made.column_names},
+        **places(rows["frame"], files),
+        "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
+        "repeats": pa.array(repeats(rows, conns)),
+        "unanswered": pa.array(unanswered & answering & (conns["connects"][conn] == 1)),
+        "closed": pa.array(conns["end"][conn] > 0),
+    })  # fmt: skip
+
+
+def flows(rows, text, whose, conns):
+    """The table of exchanges with what tells their pieces apart. whose: columns of the
+    connections."""
     conn = rows["conn"]
     none = rows["qos"] == 0
     first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
     done = rows["done"]
     open_ = rows["outcome"] != 1
     unknown = open_ | (rows["state"] == 2)
-    answering = full(ways)[conn, 1 - rows["sender"].astype(np.int64)]
-    return build(PIECES, {
+    return build(_MADE, {
         **whose,
-        **places(rows["frame"], files),
-        "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
-        "repeats": pa.array(repeats(rows, conns)),
-        "unanswered": pa.array((rows["outcome"] == 0) & (rows["rec"] == 0) & (rows["rel"] == 0)
-                               & answering & (conns["connects"][conn] == 1)),
-        "closed": pa.array(conns["end"][conn] > 0),
         "sender": words(rows["sender"], WAYS),
         "packet_id": numbers(rows["id"], pa.int32()),
         "qos": numbers(rows["qos"].astype(np.int16), pa.int16(), none),

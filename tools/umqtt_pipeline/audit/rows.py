@@ -6,6 +6,7 @@ not know: TCP, Parquet.
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from . import bodies, columns
 from .layout import (
@@ -135,12 +136,13 @@ class Rows:
         st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
         rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
         alone = columns.alone(rows, conns)
-        made = columns.flows(rows, text, self._whose(rows["conn"]), conns, self.arrays.ways,
-                             self.files)  # fmt: skip
-        self.repeats += int(columns.repeats(rows, conns).sum())
+        made = columns.flows(rows, text, self._whose(rows["conn"]), conns)
         if not alone.all():
             apart = pa.array(~alone)
-            self.sink("_pieces", made.filter(apart))
+            found = columns.pieces(
+                made.filter(apart), rows[~alone], conns, self.arrays.ways, self.files)
+            self.repeats += pc.sum(found["repeats"]).as_py()
+            self.sink("_pieces", found)
             made, rows = made.filter(pa.array(alone)), rows[alone]
         self.sink("flows", made.select(columns.FLOWS.names))
         self.tallies.flows(rows)
