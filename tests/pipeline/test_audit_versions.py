@@ -122,3 +122,7 @@ def test_mqtt_5_is_listed_and_not_read_as_311(tmp_path):
     assert all(r["filters"] is None and r["qos_list"] is None for r in found["packets"])
     assert [f["outcome"] for f in sorted(found["flows"], key=lambda f: f["first"])] == [
         "acknowledged", "acknowledged", "open"]  # fmt: skip
+    # Nothing is held against it if the capture lacks CONNECT, so that the version is not known.
+    first = [made.wrapped()[k] for k in range(len(made.frames)) if k != 3]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", first)], tmp_path)
+    assert found["violations"] == [] and found["packets"][0]["type"] == "CONNACK"

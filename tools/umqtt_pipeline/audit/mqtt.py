@@ -253,7 +253,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
         c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
     elif PUBACK <= kind <= PUBCOMP and have >= 2:
         row["id"] = _id_at(d, p, row["level"])
-        if kind == PUBREC and row["level"] == 5 and have > 2 and d[p + 2] >= 128:
+        if kind == PUBREC and row["level"] in (0, 5) and have > 2 and d[p + 2] >= 128:
             kind = PUBCOMP  # MQTT 5: refused, and thereby over
         answer(st, kind, conn, sender, row["id"], row["time"], row["frame"], missing)
     elif kind in (SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) and have >= 2:

@@ -67,6 +67,8 @@ RULES = {
 }  # fmt: skip
 KEEP_ALIVE = (10, 11)
 AGAIN = 32
+#: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
+_NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
 
 
 def statement(code, level):
@@ -77,6 +79,6 @@ def statement(code, level):
     ident, section, _ = RULES[code]
     if level == 3 or level == 2:
         return section and f"MQTT 3.1, {section}"
-    if not level and not section:
+    if not level and (not section or code in _NOT_IN_5):
         return None  # the version is not known
     return ident
