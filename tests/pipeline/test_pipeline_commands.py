@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -70,6 +71,9 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
 @pytest.mark.parametrize("command,words", [
     ((*BRIDGE, "--metrics", "none/x"), "none/x: its folder"),
     (("bridge", "--broker", "h:1", "--spool", ""), "the folder is empty"),
+    (("bridge", "--broker", "h:1", "--spool", os.devnull), "is no folder"),
+    *(((*BRIDGE, "--topic", topic), "$share/GROUP/FILTER")
+      for topic in ("$share", "$share/x", "$share//a", "$share/x/", "$share/+/a")),
     (("ingest", "--spool", "none", "--tables", ""), "the folder is empty"),
     (("report", "--tables", ".", "--out", "none/x.html"), "none/x.html: its folder"),
     (("ingest", "--spool", "a,./a", "--tables", "t"), "named twice"),
@@ -130,6 +134,18 @@ def test_what_spark_says_as_a_sentence(text, said):
     assert failures.sentence(ValueError(text)) == said
 
 
+BATCH_FAILED = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided \
+function in foreach batch sink. Reason: Return Message: Traceback (most recent call last):
+  File "a.py", line 1, in call
+    return work()
+           ^^^^^^
+  File "b.py", line 2, in work
+%s
+
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+"""
+
+
 @pytest.mark.parametrize("text,status,words", [
     ("[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find ...", 2,
      "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"),
@@ -138,6 +154,9 @@ def test_what_spark_says_as_a_sentence(text, said):
     ("[STREAM_FAILED] Query ended\njava.io.IOException: No space left on device\n\tat x", 1,
      "given up: java.io.IOException: No space left on device"),
     ("[OTHER] Something else\nmore", 1, "given up: [OTHER] Something else"),
+    (BATCH_FAILED % "ValueError: day is out of range", 1, "given up: ValueError: day is out of"),
+    (BATCH_FAILED % "pyspark.errors.exceptions.captured.AnalysisException: [PATH_NOT_FOUND] x", 1,
+     "given up: [PATH_NOT_FOUND] x"),
 ])  # fmt: skip
 def test_why_an_ingest_was_given_up(text, status, words):
     told = commands._failed(ValueError(text), "4.3.0")
@@ -173,24 +192,46 @@ def test_what_is_printed_cannot_be_written(command, unbuffered):
 
 
 def test_a_report_is_replaced_at_once(tmp_path):
-    """And what is no file is written into, not put in its place."""
     from umqtt_pipeline.report import _write
 
-    made, pipe = tmp_path / "r.html", tmp_path / "pipe"
+    made = tmp_path / "r.html"
     made.write_text("old")
     with open(made) as opened:
         _write(made, "new")
         assert opened.read() == "old" and made.read_text() == "new"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        _write(pipe, "new")
-        assert os.read(reader, 9) == b"new" and pipe.is_fifo()
-    finally:
-        os.close(reader)
     with pytest.raises(OSError, match="full.html"):
         _write(tmp_path / "none" / "full.html", "new")
-    assert sorted(tmp_path.iterdir()) == [pipe, made]
+    assert list(tmp_path.iterdir()) == [made]
+
+
+@pytest.mark.parametrize("command", [(*BRIDGE, "--metrics"), ("report", "--tables", ".", "--out")])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "folder", "link"])
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path, monkeypatch, command, kind):
+    """As /dev/null would be, by a program that may."""
+    monkeypatch.chdir(tmp_path)
+    node = tmp_path / "node"
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "socket":
+            listening.bind("node")
+        elif kind == "folder":
+            node.mkdir()
+        else:
+            os.mkfifo(tmp_path / "fifo" if kind == "link" else node)
+        if kind == "link":
+            node.symlink_to("fifo")
+        before = [(path, path.lstat().st_mode) for path in sorted(tmp_path.iterdir())]
+        done = CliRunner().invoke(commands.main, [*command, "node"])
+    assert done.exit_code == 2 and "node" in done.output, done.output
+    assert [(path, path.lstat().st_mode) for path in sorted(tmp_path.iterdir())] == before
+
+
+@pytest.mark.parametrize("command", ["gold", "compact", "replay"])
+def test_a_name_that_spark_cannot_be_told(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir(b"a\xff")
+    for arguments_ in ((command, "--tables", "a\udcff"), (*INGEST[:4], "a\udcff", "--once")):
+        done = CliRunner().invoke(commands.main, arguments_)
+        assert done.exit_code == 2 and "not UTF-8: rename" in done.output, done.output
 
 
 def test_every_line_of_the_log_says_whose_it_is(tmp_path, caplog):

@@ -159,6 +159,16 @@ def test_boots_gaps_and_restarts(made):
     assert (restart["boot"], restart["before_sequence"], restart["after_sequence"]) == (2, 9, 10)
 
 
+def test_a_boot_of_which_only_a_clock_record_came(spark, rows):
+    """It counts among the restarts, so it has a row."""
+    clocks = spark.createDataFrame([("g", "d", "e", 2)], "`group` string, device string, "
+                                   "epoch string, boot int")  # fmt: skip
+    made = gold.boots(rows(("d", "e", 7, 1, 0, [("t", 1)])), clocks)
+    assert made.columns == list(gold.BOOTS)
+    assert sorted((r.boot, r.readings, r.first_sequence, r.first_time is None, r.clock)
+                  for r in made.collect()) == [(1, 1, 7, False, False), (2, 0, None, True, True)]
+
+
 def test_the_report_escapes_what_came_from_the_wire(made, tmp_path):
     report.build(made, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pipeline_tables import Killed
 from umqtt_pipeline import gold, silver
 from umqtt_pipeline.ingest import COLUMNS as INGEST
 from umqtt_pipeline.tables import EMPTY, Tables, ddl, staged_files
@@ -115,6 +116,28 @@ def test_a_table_that_is_replaced_by_nothing_keeps_its_columns(spark, tables, fr
     tables.replace(frame((1, "a")).where("x = 2"), "t", "date")
     assert tables.files("t") == [] and pq.read_table(tables.path("t")).num_rows == 0
     assert spark.read.parquet(str(tables.path("t"))).columns == ["x", "date"]
+
+
+def test_a_table_is_never_a_folder_without_a_file(tmp_path, kill_at):
+    """Whichever of its steps is the last one before a kill; and one without is mended."""
+    steps = 0
+    for left in range(100):
+        root = tmp_path / str(left)
+        kill_at(left)
+        try:
+            Tables(root, COLUMNS)
+            break
+        except Killed:
+            steps += 1
+        finally:
+            kill_at(-1)
+        assert not (root / "t").exists() or pq.read_table(root / "t").num_rows == 0
+        Tables(root, COLUMNS)
+        assert pq.read_table(root / "t").column_names == ["x", "date"]
+    assert 4 <= steps < 100
+    (tmp_path / "old" / "t").mkdir(parents=True)
+    Tables(tmp_path / "old", COLUMNS)
+    assert pq.read_table(tmp_path / "old" / "t").column_names == ["x", "date"]
 
 
 def test_columns_that_come_later_are_shown_in_an_empty_table_too(tables):

@@ -34,7 +34,8 @@ class Seconds(click.FloatRange):
 
 
 class OutputFile(click.Path):
-    """A file to be written: it is in a folder that exists, which a typing error is not."""
+    """A file to be written: it is in a folder that exists, which a typing error is not. What is
+    there already is a file: it is replaced, which a device or a pipe must not be."""
 
     def __init__(self):
         super().__init__(dir_okay=False)
@@ -42,7 +43,36 @@ class OutputFile(click.Path):
     def convert(self, value, param, ctx):
         if not Path(value).absolute().parent.is_dir():
             self.fail(f"{value}: its folder does not exist", param, ctx)
+        if Path(value).exists() and not Path(value).is_file():
+            self.fail(f"{value} is no regular file, and would be replaced by one: name a file",
+                      param, ctx)  # fmt: skip
         return super().convert(value, param, ctx)
+
+
+def spark_can_name(path):
+    """Whether Spark, whose names are text, can be told of a path: of bytes that are no UTF-8 it
+    cannot. Everything else goes, with tables.reader."""
+    try:
+        return bool(os.path.abspath(path).encode())
+    except UnicodeEncodeError:
+        return False
+
+
+class TablesHere(click.Path):
+    """A folder of tables that exists."""
+
+    def __init__(self):
+        super().__init__(exists=True, file_okay=False)
+
+    def convert(self, value, param, ctx):
+        _has_text_name(self, value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _has_text_name(of, value, param, ctx):
+    if not spark_can_name(value):
+        of.fail(f"{value!r}: Spark cannot use a name that is not UTF-8: rename the folder",
+                param, ctx)  # fmt: skip
 
 
 class Folder(click.Path):
@@ -55,6 +85,9 @@ class Folder(click.Path):
     def convert(self, value, param, ctx):
         if not value:
             self.fail("the name of the folder is empty", param, ctx)
+        _has_text_name(self, value, param, ctx)
+        if Path(value).exists() and not Path(value).is_dir():
+            self.fail(f"{value} is no folder: name another one", param, ctx)
         if Path(value, self.other).exists():
             self.fail(f"{value} is the folder of {self.kind}: name another one", param, ctx)
         return super().convert(value, param, ctx)
@@ -110,7 +143,7 @@ def mqtt_string(_, __, value):
 
 
 def topic_filters(_, __, value):
-    """Callback: topic filters [MQTT 3.1.1, 4.7]."""
+    """Callback: topic filters [MQTT 3.1.1, 4.7], shared ones as in [MQTT 5.0, 4.8.2]."""
     for topic in value:
         mqtt_string(_, __, topic)
         levels = topic.split("/")
@@ -118,6 +151,8 @@ def topic_filters(_, __, value):
                        for i, level in enumerate(levels))  # fmt: skip
         if not topic or bad_hash or any("+" in level and level != "+" for level in levels):
             raise click.BadParameter(f"{topic!r} is not a topic filter")
+        if levels[0] == "$share" and not re.fullmatch(r"\$share/[^/+#]+/.+", topic, re.DOTALL):
+            raise click.BadParameter(f"{topic!r}: a shared subscription is $share/GROUP/FILTER")
     return value
 
 

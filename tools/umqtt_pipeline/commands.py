@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from . import arguments, failures, running
-from .arguments import Folder, OutputFile, Problem, Seconds
+from .arguments import Folder, OutputFile, Problem, Seconds, TablesHere
 from .stopping import Stop
 
 
@@ -244,7 +244,7 @@ def _alone(stop, tables, memory, conf):
 
 
 @main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--tables", required=True, type=TablesHere())
 @click.option("--files", type=click.IntRange(2), default=8,
               help="small files of a day for which it is worth it")  # fmt: skip
 @_with_spark
@@ -264,7 +264,7 @@ def compact(stop, tables, files, memory, conf):
 
 
 @main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--tables", required=True, type=TablesHere())
 @_with_decoders
 @_with_spark
 @click.pass_obj
@@ -283,7 +283,7 @@ def replay(stop, tables, memory, conf):
 
 
 @main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--tables", required=True, type=TablesHere())
 @_with_spark
 @click.pass_obj
 def gold(stop, tables, memory, conf):
@@ -299,7 +299,7 @@ def gold(stop, tables, memory, conf):
 
 
 @main.command()
-@click.option("--tables", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--tables", required=True, type=TablesHere())
 @click.option("--out", required=True, type=OutputFile(), help="FILE.html")
 def report(tables, out):
     """Write an HTML report on the gold tables."""

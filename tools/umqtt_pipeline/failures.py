@@ -12,10 +12,21 @@ from pathlib import PurePath
 log = logging.getLogger("umqtt.failures")
 
 
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+_OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
+
+
+def _raised(text):
+    """What the last Python traceback in a text ends in, or None."""
+    said = _TRACEBACK.findall(text)
+    return _OF_SPARK.sub("", said[-1], count=1)[:500] if said else None
+
+
 def why(text):
     """What a failed query was given up for; `text` is all that Spark says of it."""
     told = re.findall(r"umqtt_pipeline\.\w+\.\w+: (.+)|(\w[^\n]*No space left on device)", text)
-    return next((one or other for one, other in told), text.partition("\n")[0][:500])
+    found = next((one or other for one, other in told), None) or _raised(text)
+    return found or text.partition("\n")[0][:500]
 
 
 def no_traceback_of_py4j(record):

@@ -69,14 +69,15 @@ def _mean(value):
 
 
 def boots(silver, clock):
-    """Per boot: its readings, their range, and whether a clock is known for it."""
+    """Per boot: its readings, their range, and whether a clock is known for it. Of a boot there
+    may be nothing but its clock record."""
     clocks = clock.select(*BOOT).distinct().withColumn("_clock", F.lit(True))
     found = silver.groupBy(*BOOT).agg(
         F.count("*").alias("readings"),
         F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
         F.min("time").alias("first_time"), F.max("time").alias("last_time"),
     )  # fmt: skip
-    joined = found.join(clocks, BOOT, "left")
+    joined = found.join(clocks, BOOT, "outer").fillna(0, ["readings"])
     return joined.withColumn("clock", F.coalesce("_clock", F.lit(False))).select(*BOOTS)
 
 

@@ -43,7 +43,7 @@ from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
 from .spool_files import SpoolError
 from .state import State, check
-from .tables import PARTITION, Tables, arrow_schema, ddl, place
+from .tables import PARTITION, Tables, arrow_schema, ddl, place, reader
 
 __all__ = ["COLUMNS", "InUse", "Ingest", "Lock", "Runner", "State", "check"]
 
@@ -90,7 +90,7 @@ class Batch:
             self.watch.doing(f"decoding {count}")
             if self.rows(stages.REST) >= MANY_REST:
                 log.info("%s: %s are JSON, or not as the firmware packs", self.watch.name, count)
-            held = self.spark.read.schema(ddl(COLUMNS["bronze"])).parquet(*rest)
+            held = reader(self.spark, ddl(COLUMNS["bronze"])).parquet(*rest)
             self.run(silver.decode(held), stages.Sort(self.folder, self.buckets))
 
     def settle(self, number, state):
@@ -237,7 +237,7 @@ class Ingest:
         wrong = self.spark.createDataFrame([], ddl(COLUMNS["quarantine"]))
         paths = [row["path"] for row in batch.of("quarantine")]
         if paths:
-            wrong = self.spark.read.schema(wrong.schema).parquet(*paths)
+            wrong = reader(self.spark, wrong.schema).parquet(*paths)
         joined = rows.select(*known).join(wrong.select(*known, "reason"), known, "left")
         settled = F.when(F.col("reason").isNull(), "settled").otherwise("quarantine")
         return joined.withColumn("fate", settled)

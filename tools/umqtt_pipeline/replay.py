@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from . import bronze
 from .ingest import COLUMNS, Ingest
 from .spool_files import sync_folder
-from .tables import ddl
+from .tables import ddl, reader
 
 log = logging.getLogger("umqtt.replay")
 
@@ -55,7 +55,7 @@ def _copy(spark, tables, copy):
 
 
 def _work(spark, work, copy, number):
-    rows = spark.read.schema(ddl(COLUMNS["quarantine"])).parquet(str(copy))
+    rows = reader(spark, ddl(COLUMNS["quarantine"])).parquet(str(copy))
     for path in work.tables.files("bronze", number):
         path.unlink()  # of a batch of the query that was interrupted: it gets another number
     for path in work.tables.files("quarantine", number):

@@ -283,9 +283,6 @@ def build(root, out):
 
 def _write(path, text):
     """Write a file at once: who looks at it, or a kill, finds the old one or the new one."""
-    if path.exists() and not path.is_file():  # a terminal, a pipe
-        path.write_text(text)
-        return
     hidden = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         hidden.write_text(text)

@@ -42,6 +42,13 @@ def ddl(columns):
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
+def reader(spark, schema):
+    """Spark's reader of files with this schema, to which a path is a name and not a pattern: by
+    an option that Spark has for itself (DataSource.GLOB_PATHS_KEY). A pattern in which all is
+    escaped would do but for names that have a colon, too."""
+    return spark.read.schema(schema).option("__globPaths__", "false")
+
+
 LISTING_S = 60  #: a reader lists a folder within so many seconds
 EMPTY = "empty.parquet"
 PARTITION = "date"
@@ -76,20 +83,28 @@ class Tables:
         self.owner = owner
         self.schemas = {name: ddl(kinds) for name, kinds in columns.items()}
         for name, kinds in columns.items():
-            self.path(name).mkdir(parents=True, exist_ok=True)
-            if PARTITION in kinds:  # the others get a file when they are made, however few rows
+            if PARTITION in kinds:
                 self._show_columns(name, kinds)
+            else:  # gets a file when it is made, however few rows
+                self.path(name).mkdir(parents=True, exist_ok=True)
 
     def _show_columns(self, name, kinds):
         """Have a file without rows in a table; in a partition, or the partitions would not be
-        found by every reader."""
+        found by every reader. A table's folder comes with it: none is met empty."""
         target = self.path(name) / f"{PARTITION}=1970-01-01" / EMPTY
         schema = arrow_schema({c: kind for c, kind in kinds.items() if c != PARTITION})
         if target.exists() and pq.read_schema(target).equals(schema):
             return
         staged = self.staging()
         pq.write_table(schema.empty_table(), staged / EMPTY)
-        place(staged / EMPTY, target)
+        ready = place(staged / EMPTY, staged / target.relative_to(self.root))
+        try:
+            os.replace(staged / name, self.path(name))  # also what is there and empty
+            sync_folder(self.root)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            place(ready, target)
         shutil.rmtree(staged)
 
     def path(self, name):
@@ -119,12 +134,12 @@ class Tables:
 
     def read(self, spark, name, paths=None):
         """A table, or some of its files, as a DataFrame with the table's schema."""
-        reader = spark.read.schema(self.schemas[name]).option("basePath", str(self.path(name)))
         if paths is None:
             paths = self.files(name)
         if not paths:
             return spark.createDataFrame([], self.schemas[name])
-        return reader.parquet(*map(str, paths))
+        within = reader(spark, self.schemas[name]).option("basePath", str(self.path(name)))
+        return within.parquet(*map(str, paths))
 
     def put(self, name, number, files):
         """Place staged files as all that batch `number` adds to a table; returns their paths.

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..tables import reader
 from . import joining, summaries, work
 from .captures import NotACapture, content, magic, packed
 from .columns import FLOWS, MARK, PIECES, TABLES, VIOLATIONS
@@ -254,7 +255,7 @@ class Audit:
         folder = self.tables / table
         if not folder.exists():
             return joining.empty(self.spark, schema)
-        return self.spark.read.schema(joining.spark_schema(schema)).parquet(str(folder))
+        return reader(self.spark, joining.spark_schema(schema)).parquet(str(folder))
 
     def complete(self):
         """Exchanges across connections, summaries, figures; then all is moved into place."""
