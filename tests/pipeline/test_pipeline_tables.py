@@ -131,7 +131,8 @@ def test_a_table_is_never_a_folder_without_a_file(tmp_path, kill_at):
             steps += 1
         finally:
             kill_at(-1)
-        assert not (root / "t").exists() or pq.read_table(root / "t").num_rows == 0
+        if (root / "t").exists():
+            assert pq.read_table(root / "t").column_names == ["x", "date"]
         Tables(root, COLUMNS)
         assert pq.read_table(root / "t").column_names == ["x", "date"]
     assert 4 <= steps < 100
