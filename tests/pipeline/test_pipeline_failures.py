@@ -3,8 +3,12 @@
 import os
 import signal
 
+import pytest
 from pipeline_kit import QUICK, fill, publish, senml, spawn, wait_for
 from pipeline_tables import numbers
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from umqtt_pipeline import failures
 
 
 def test_a_worker_of_spark_does_not_heed_sigint(spark):
@@ -17,6 +21,14 @@ def test_a_worker_of_spark_does_not_heed_sigint(spark):
 
     rows = spark.range(3).mapInArrow(struck, "id bigint")
     assert sorted(row.id for row in rows.collect()) == [0, 1, 2]
+
+
+def test_a_column_that_there_is_not_is_raised_and_not_printed(spark, capfd):
+    """As a decoder of one's own may ask for one: pyspark logs the way through the JVM as well."""
+    failures.hush_python()
+    with pytest.raises(AnalysisException, match="nonsense"):
+        spark.range(1).select(F.col("nonsense")).collect()
+    assert "nonsense" not in "".join(capfd.readouterr())
 
 
 def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):

@@ -35,9 +35,13 @@ def no_traceback_of_py4j(record):
 
 
 def hush_python():
-    """Have pyspark's own server not print a traceback when the JVM is gone: what fails is raised,
-    too. Before there is a session."""
+    """Have pyspark not print what it raises, too: its server's tracebacks when the JVM is gone,
+    and the JVM's stack for a column that there is not. Before there is a session."""
     from pyspark import accumulators
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = lambda *_: log.debug("pyspark's server failed", exc_info=True)
