@@ -254,10 +254,11 @@ class MQTTClient:
 
     def _lost(self, code=0):
         # The connection ends, and whoever calls raises what ended it. code: its errno, or reason
-        # of an MQTTException + 1000, 0: the network's; returned. It may have ended already.
+        # of an MQTTException + 1000, 0: the network's, or 103 if it is the callback that raises;
+        # returned. It may have ended already.
         if self.sock:
             self._n[_CLOSED] += 1
-            code = code or 104
+            code = code or (103 if self._busy == _CALLBACK else 104)
         if code:
             self._n[_LAST_ERROR] = code
             self._tx.errno = code if code < 1000 else 104
@@ -362,8 +363,8 @@ class MQTTClient:
     # Receiving
 
     def check_msg(self):
-        """Handle what has arrived, send what may be sent, keep the link alive;
-        never waits for the broker.
+        """Handle what has arrived, send what may be sent, keep the link alive; does not wait
+        for the broker, but (up to `timeout`) for a write that the network does not take.
 
         Returns the first byte of the last PUBLISH delivered, None if there was none.
         Raises OSError, MQTTException; what the callback raises.

@@ -277,6 +277,7 @@ class DurableInbox:
         c._n[_RECEIVED] += 1
         c._busy = _CALLBACK
         if c._views:
+            c.piece = 0
             c._views(memoryview(topic), memoryview(payload), op & 15, 0)
         elif c.cb:
             c.cb(bytes(topic), bytes(payload))

@@ -33,6 +33,7 @@ _HELD = const(2)  # as in store.py
 _LATEST = const(2)  # as in full.py
 _CALLBACK = const(2)  # as in client.py
 _BODY = const(5)  # as in wire.py
+_ABORTED = const(103)  # errno of a connection that ended by what a callback raised
 
 
 def _begin_session(self, window):
@@ -267,6 +268,8 @@ class Session:
             self._client.check_msg()
             return 0
         except OSError:
+            if self._client._tx.errno == _ABORTED:
+                raise  # of the callback: the application's own
             return _LOST
 
     def _is_done(self, seq):

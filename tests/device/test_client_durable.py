@@ -76,6 +76,22 @@ def test_every_size_as_bytes_and_as_views_and_the_other_qos():
         assert not b.conn.session.outgoing
 
 
+def test_what_is_handed_out_begins_at_its_first_byte():
+    """A longer message came by in pieces while this one waited for its PUBREL."""
+    b = bench(Disk(), buffer_size=64)
+    seen = []
+    b.client.set_view_callback(lambda t, p, flags, left: seen.append((bytes(p), b.client.piece)))
+    b.broker.when(PUBREC, b"")
+    b.conn.send(publish(4, b"t", b"short", 2, pid=5))
+    b.pump()
+    b.conn.send(publish(4, b"t", b"long" * 50))
+    b.pump(20)
+    assert b"".join([p for p, _ in seen]) == b"long" * 50 and seen[-1][1] > 0
+    b.conn.send(b"\x62\x02\x00\x05")
+    b.pump()
+    assert seen[-1] == (b"short", 0)
+
+
 def test_a_tick_takes_it_in_and_never_calls_the_application():
     b = bench(Disk(), keepalive=10)
     b.broker.when(PUBREC, b"")

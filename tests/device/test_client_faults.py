@@ -9,7 +9,7 @@ import time
 from harness import Bench, raises
 from strict_broker import CLOSE, DROP, publish
 from strict_wire import CONNECT, PINGREQ, PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE
-from umqtt_min import MQTTException
+from umqtt_min import MQTTException, RAMStore
 
 # What may come in place of any answer: (bytes, must it end the connection).
 WRONG = (
@@ -192,3 +192,34 @@ def test_a_broker_that_hangs_up_instead_of_connack_gets_a_hint_about_keep_alive_
     b.broker.when(CONNECT, CLOSE)
     e = raises(MQTTException, b.connect)
     assert "keepalive" in str(e)
+
+
+def test_what_a_callback_raises_comes_out_of_a_publish_that_waits():
+    """Its message comes with the acknowledgement awaited, before it or behind it."""
+    for qos, step in ((1, PUBLISH), (2, PUBREL)):
+        for before in (True, False):
+            for error in (OSError(28), OSError(104), ValueError("of the callback")):
+                b = Bench(store=RAMStore(2048)).subscribe()
+
+                def callback(topic, msg, error=error):
+                    raise error
+
+                b.client.set_callback(callback)
+                pid = b.client.pid % 65535 + 1
+                ack = bytes((0x40 if qos == 1 else 0x70, 2, pid >> 8, pid & 255))
+                msg = publish(4, b"t", b"m", 1, pid=7)
+                b.broker.when(step, msg + ack if before else ack + msg)
+                assert raises(type(error), b.client.publish, b"u", b"x", False, qos) is error
+                assert not b.client.connected
+                b.client.set_callback(None)
+                b.client.connect(False)
+                b.client.flush()
+                assert not b.client.inflight
+
+
+def test_a_link_that_ends_in_a_publish_that_waits_is_no_error_of_a_callback():
+    b = Bench(store=RAMStore(2048)).subscribe()
+    b.conn.send(publish(4, b"t", b"m"))
+    b.broker.when(PUBLISH, CLOSE)
+    e = raises(MQTTException, b.client.publish, b"u", b"x", False, 1)
+    assert e.args[0] == 18 and e.stored and b.got == [(b"t", b"m")]
