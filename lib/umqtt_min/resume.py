@@ -24,14 +24,15 @@ def run(client, clean_session, end, auth):
         del sys.modules["umqtt_min"].resume
     session = client._session
     # Some brokers close on a PUBREL whose message they have completed, instead of answering
-    # it [MQTT-4.3.3-2], and would do so for ever. A link that went silent says nothing of them.
-    if client._tx.errno != _RESET:
-        session._owed = False
-    if not clean_session and session._vain + session._owed >= _HOPELESS:
+    # it [MQTT-4.3.3-2], and would do so for ever. A link that went silent says nothing of them,
+    # nor does an attempt to connect that comes to nothing.
+    if session._owed is not None:
+        session._vain = session._vain + 1 if session._owed and client._tx.errno == _RESET else 0
+        session._owed = None
+    if not clean_session and session._vain >= _HOPELESS:
         auth(client, True, end)  # the broker forgets the session [MQTT-3.1.2-6]
         client.disconnect()
         client._busy = 1
-        session._owed = False
         session._vain = -1  # all is sent as new after CONNACK
     resume(session, client, auth(client, clean_session, end))
     if session._vain > 0:
@@ -79,7 +80,7 @@ def resume(session, client, fresh):
     for i in range(session._size):
         session._next[i] = 0
     session._count = session._cursor = session._back = 0
-    session._vain = session._vain + 1 if session._owed else 0
+    session._vain = max(session._vain, 0)
     session._owed = False
     client._tx.push()  # none of them may wait for another's TCP ACK
     if vain > 1:

@@ -72,7 +72,9 @@ class Session:
         self.seq = 0  # of the message stored last
         # Connections in a row on which PUBREL was sent again and nothing came back.
         self._vain = 0
-        self._owed = False  # PUBREL was sent again on this one, and nothing has come yet
+        # PUBREL was sent again on this one, and nothing has come yet; None: of the last one it
+        # was looked at.
+        self._owed = False
         store.open()
         # Sending has begun up to here in this session, or up to _cursor. The store's mark is made
         # for some messages at once, and may be ahead of what there is.

@@ -68,6 +68,23 @@ def test_a_broker_that_closes_on_pubrel_is_made_to_forget_the_session():
         assert b.broker.payloads() == [b"once", b"once"]  # at least once, and not for ever held
 
 
+def test_attempts_to_connect_that_fail_in_between_change_nothing():
+    """They say nothing of the broker, or a busy one is never made to forget the session."""
+    b = completed()
+    for n in range(20):
+        closes_on_pubrel(b)
+        b.net.refuse = n % 3
+        for _ in range(n % 3):
+            raises(OSError, b.connect)
+        if n % 4 == 3:
+            b.broker.when(CONNECT, CLOSE)
+            raises(Exception, b.connect)
+    assert b.client.counters.lost_sessions == 0
+    assert b.connect() is False
+    assert b.client.counters.lost_sessions == 1 and True in cleans(b)
+    assert b.client.flush(60)
+
+
 def test_an_answer_in_between_and_the_session_stays():
     b = completed()
     for _ in range(19):
