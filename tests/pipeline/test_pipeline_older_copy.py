@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_kit import NOON, fill, publish, senml
 from pipeline_tables import ingest, numbers, table
-from umqtt_pipeline import consumers, offsets, source, spool
+from umqtt_pipeline import consumers, offsets, source, spool, spool_files
 from umqtt_pipeline.ingest import Runner
 from umqtt_pipeline.source import Options
 from umqtt_pipeline.spool_files import SpoolError
@@ -100,11 +100,27 @@ def test_what_was_received_since_is_not_passed_over(restored, sizes, skip):
     assert read_all(folder, again)[1] == [bytes(10)]
 
 
-def test_as_long_as_nothing_came_since_it_is_known_that_some_is_missing(restored):
+def test_as_long_as_nothing_came_since_it_is_known_that_some_is_missing(restored, caplog):
     folder, end = restored
-    with pytest.raises(SpoolError, match="positions .* are missing"):
+    with pytest.raises(SpoolError, match="positions .* are missing.*older copy .* checkpoint"):
         reader(folder).latestOffset(end, source.ReadAllAvailable())
     assert reader(folder, skipDamaged="true").latestOffset(end, source.ReadAllAvailable()) == end
+    (_, at), = end.items()
+    assert f"it ends before position {at[0]}" in caplog.text
+
+
+def test_a_clock_that_stands_behind_hides_it_and_the_cure_is_said(restored, caplog):
+    folder, end = restored
+    write(folder, [50], at=5)  # before the last block that was read
+    with pytest.raises(SpoolError, match="are missing.*older copy .* delete the query's"):
+        reader(folder).latestOffset(end, source.ReadAllAvailable())
+    for _ in range(2):
+        caplog.clear()
+        spool_files.tell_once.cache_clear()
+        assert read_all(folder, end, skipDamaged="true") == (end, [])
+        assert "older copy of it was put back" in caplog.text
+        consumers.register(folder, "r", end[spool.spool_id(folder)][0])  # it proves more
+    assert len(read_all(folder)[1]) == 5  # with a new checkpoint
 
 
 def test_a_segment_where_a_block_was_is_another_spools(restored):

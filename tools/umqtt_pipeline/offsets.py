@@ -22,6 +22,10 @@ from collections import deque
 from .segment import SegmentReader
 from .spool_files import SpoolError, segments
 
+CURE = ("Delete the query's checkpoint (of ingest: the folder _checkpoint of the tables): all of "
+        "the spool is read again then, and ingest leaves out what the tables have")  # fmt: skip
+COPY = f"If an older copy of it was put back, for all that: {CURE[0].lower()}{CURE[1:]}"
+
 
 def offset(position, skip, block, before):
     """The offset at [position, skip]. block: the last that was read (Block); None if there was
@@ -47,9 +51,7 @@ def check(folder, at):
         raise SpoolError(
             f"{folder} is not as it was read: the block at position {at[2]} was received at "
             f"{_time(at[3])}, but {instead}. An older copy of the spool was put back, and a "
-            "bridge has gone on with it; what it has received since would be passed over. Delete "
-            "the query's checkpoint (of ingest: the folder _checkpoint of the tables): all of the "
-            "spool is read again then, and ingest leaves out what the tables have"
+            f"bridge has gone on with it; what it has received since would be passed over. {CURE}"
         )
 
 

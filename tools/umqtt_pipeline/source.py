@@ -39,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from . import consumers, embedded, offsets, wire
+from . import consumers, embedded, offsets, spool_files, wire
 from . import spool as spooling
 from .segment import BLOCK
 from .spool import SpoolError, blocks
@@ -245,6 +245,19 @@ def by_id(folders):
     return found
 
 
+def covered(folder, end, position, skip):
+    """Look whether a spool that is durable up to `end` has all up to `position`, where a query
+    goes on. Raises SpoolError; with skip it is logged: nothing of it is read up to there."""
+    try:
+        spooling.covering(folder, end, position, skip)
+    except SpoolError as error:
+        raise SpoolError(f"{error}. {offsets.COPY}")
+    listed = spooling.segments(folder)
+    if listed and listed[-1].base + listed[-1].size() < position:
+        spool_files.tell_once(f"{folder}: it ends before position {position}, nothing of it is "
+                              f"read until it is longer. {offsets.COPY}")  # fmt: skip
+
+
 class SpoolReader(DataSourceReader):
     """Batch read: all that is durable when the query is planned."""
 
@@ -315,7 +328,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = ends.get(key, 0)
             if end <= at[0]:
                 # After a power cut `durable` may be behind what was read; the segments are not.
-                spooling.covering(folder, end, at[0], skip)
+                covered(folder, end, at[0], skip)
                 reached[key] = at
             else:
                 reached[key], taken = at, 0
