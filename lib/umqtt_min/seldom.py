@@ -39,7 +39,6 @@ def free(self):
     return max(0, self._capacity - self._used) + more
 
 
-
 def _replace(self):
     # Drop unsent messages that are queued for the topic just put. The new one is durable
     # already: a cut, or a file system that is full, leaves one too many, never one too few.
