@@ -134,10 +134,10 @@ def advance(folder, start, ceiling, rows, skip_damaged=False):
         if taken + count > rows:
             rest = rows - taken
             read = block if rest else read
-            return offsets.offset(block.position, skip + rest, read, start), rows
+            return offsets.offset(folder, block.position, skip + rest, read, start), rows
         taken += count
         position, skip, read = block.end, 0, block
-    return offsets.offset(max(position, ceiling), 0, read, start), taken
+    return offsets.offset(folder, max(position, ceiling), 0, read, start), taken
 
 
 def split(folder, start, stop, parts, skip_damaged=False):
