@@ -205,13 +205,21 @@ def test_what_a_decoder_of_ones_own_leaves_out_is_no_reading(rows):
         error = F.lit(None).cast("string").alias("error")
         return F.struct(*(c.alias(n) for n, c in made.items()), *nulls, values, error)
 
-    half = silver.Decoder("half", lambda topic, payload: payload == F.lit(b"half"), decode)
-    silver.register(half)
+    def nothing(topic, payload):
+        return F.lit(None)
+
+    made = [silver.Decoder("half", lambda topic, payload: payload == F.lit(b"half"), decode),
+            silver.Decoder("none", lambda topic, payload: payload == F.lit(b"none"), nothing)]
+    for decoder in made:
+        silver.register(decoder)
     try:
-        found = silver.decode(rows(b"half", senml(2))).orderBy("offset").collect()
+        found = silver.decode(rows(b"half", b"none", senml(2), b"?")).orderBy("offset").collect()
     finally:
-        silver.forget(half)
-    assert "uptime_ms" in found[0].reason and found[1].reason is None
+        for decoder in made:
+            silver.forget(decoder)
+    words = "gave not all of device, epoch, sequence, boot, uptime_ms, measurements"
+    assert [r.reason for r in found] == [
+        f"the decoder half {words}", f"the decoder none {words}", None, "unknown encoding"]
 
 
 WHOLE = {

@@ -12,14 +12,20 @@ from pathlib import PurePath
 log = logging.getLogger("umqtt.failures")
 
 
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)")
+_FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
 
 
 def _raised(text):
-    """What the last Python traceback in a text ends in, or None."""
+    """What the last Python traceback in a text ends in, and where that was raised, or None. Whose
+    decoder it is has no other way to find the line."""
     said = _TRACEBACK.findall(text)
-    return _OF_SPARK.sub("", said[-1], count=1)[:500] if said else None
+    if not said:
+        return None
+    frames, last = said[-1]
+    where = "".join(f" ({path}, line {line})" for path, line in _FRAME.findall(frames)[-1:])
+    return f"{_OF_SPARK.sub('', last, count=1)[:500]}{where}"
 
 
 def why(text):

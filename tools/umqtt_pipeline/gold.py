@@ -10,7 +10,7 @@ import logging
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from . import events
+from . import events, failures
 from .events import DEVICE
 from .schema import ALL
 from .silver import BOOT, KEY, TELEMETRY
@@ -186,7 +186,8 @@ def build(spark, root, tries=3):
             tries -= 1
             if not tries:
                 raise
-            log.warning("a table changed while it was read, once more: %s", str(error)[:200])
+            log.warning("gold is begun once more, an ingest may have replaced what was read: %s",
+                        failures.sentence(error))
 
 
 def _build(spark, root):

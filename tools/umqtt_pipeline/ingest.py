@@ -41,7 +41,7 @@ from . import (
 from .lock import InUse, Lock
 from .schema import ALL, BATCHES
 from .schema import TABLES as COLUMNS
-from .spool_files import SpoolError
+from .spool_files import SpoolError, tell_once
 from .state import State, check
 from .tables import PARTITION, Tables, arrow_schema, ddl, place, reader
 
@@ -306,7 +306,8 @@ class Runner:
         try:
             consumers.finish(self.ingest.checkpoint, self.folders, self.consumer)
         except (OSError, ValueError, SpoolError) as error:
-            log.warning("the spool is not released now, but with a later batch: %s", error)
+            # Once: if it is the reason why the query fails, that is said, too.
+            tell_once(f"the spool is not released now, but with a later batch: {error}")
 
     def _start(self):
         checkpoint.tidy(self.ingest.checkpoint)

@@ -41,7 +41,7 @@ MARK = r'^\{"epoch":"[0-9a-f]{16}","upto":[0-9]+,"missing":\['
 class Decoder:
     """A decoder of one's own, asked before those of this module.
 
-    name     for messages
+    name     for messages, and for the reason of what it gives no whole reading of
     applies  function from the columns topic and payload to a bool column: which packets are its
     decode   function from the columns topic and payload to a column DECODED; its field `error`
              is null or the reason for the quarantine
@@ -85,17 +85,17 @@ def load(name):
 
 def own():
     """bool column: which packets are for decoders of one's own."""
-    return _own()[0]
+    return _own()[0].isNotNull()
 
 
 def _own():
-    """(bool column: a registered decoder takes it, column DECODED or null)."""
+    """(column: name of the registered decoder that takes it, or null; column DECODED or null)."""
     topic, payload = F.col("topic"), F.col("payload")
-    taken, found = F.lit(False), F.lit(None).cast(DECODED)
+    taken, found = F.lit(None).cast("string"), F.lit(None).cast(DECODED)
     for decoder in reversed(_registered):
         applies = F.coalesce(decoder.applies(topic, payload), F.lit(False))
         found = F.when(applies, decoder.decode(topic, payload).cast(DECODED)).otherwise(found)
-        taken = applies | taken
+        taken = F.when(applies, F.lit(decoder.name)).otherwise(taken)
     return taken, found
 
 
@@ -118,11 +118,11 @@ def _decode_columns(_application):
     levels = F.split("topic", "/")  # no regular expression where most topics go
     shape = F.col("topic").startswith("fleet/") & F.col("topic").endswith("/telemetry")
     telemetry = shape & (F.size(levels) == 4)
-    own, found = _own()
+    by, found = _own()
     # A row may take a hundred times the room of its payload, and several of them are in memory.
-    ours = ~own & (F.length("payload") <= decoders.LONGEST)
+    ours = by.isNull() & (F.length("payload") <= decoders.LONGEST)
     split = [
-        F.when(own, found).alias("_x"),
+        by.alias("_by"), F.when(by.isNotNull(), found).alias("_x"),
         F.when(telemetry, F.get(levels, 1)).otherwise("").alias("_group"),
         F.when(telemetry, F.get(levels, 2)).otherwise("").alias("_device"),
         F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS) | (
@@ -138,7 +138,7 @@ def _decode_columns(_application):
     # Field by field: a struct that is chosen as a whole is copied as a whole, with its lists.
     sources = ("_x", "_c", "_j") if _registered else ("_c", "_j")
     fields = {name: F.coalesce(*(F.col(s)[name] for s in sources)) for name in LABELS}
-    known = reduce(or_, (F.col(s).isNotNull() for s in sources))
+    known = reduce(or_, (F.col(s).isNotNull() for s in ("_by", "_c", "_j")))
     steps.append([_reason(fields, known).alias("_reason")])
     return steps, _validated(fields)
 
@@ -154,7 +154,7 @@ def _reason(r, known):
         (known, "unknown encoding"),
         (r["error"].isNull(), r["error"]),
         (reduce(and_, (r[name].isNotNull() for name in GIVEN)),
-         f"its decoder gave not all of {', '.join(GIVEN)}"),
+         F.concat(F.lit("the decoder "), "_by", F.lit(f" gave not all of {', '.join(GIVEN)}"))),
         *(_ranges(r) if _registered else ()),
         (r["device"] == F.col("_device"), F.concat(
             F.lit("the payload is of device "), r["device"], F.lit(", the topic is not"))),
@@ -176,7 +176,7 @@ def _ranges(r):
          reasons.NO_NAME),
         (F.forall(r["measurements"], lambda m: finite(m["value"])), reasons.NOT_FINITE),
     )  # fmt: skip
-    return [(F.col("_x").isNull() | holds, reason) for holds, reason in checks]
+    return [(F.col("_by").isNull() | holds, reason) for holds, reason in checks]
 
 
 def _validated(r):

@@ -104,7 +104,8 @@ class State:
         """{part: [path]} of the state as batch `before` - 1 left it."""
         if before and not self.done(before - 1):
             raise SpoolError(f"{self.folder(before - 1)} is missing: without the state of the "
-                             "batch before, duplicates would not be known")  # fmt: skip
+                             "batch before, duplicates would not be known. Put that folder back "
+                             "as it was, or begin in another folder (--tables)")  # fmt: skip
         held = self._manifest(before - 1)
         return {part: [str(self.root / path) for path in held.get(part, ())] for part in STATE}
 
