@@ -11,6 +11,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
+from pipeline_tables import ingest
 from pyspark.sql import functions as F
 from umqtt_pipeline import gold, plots, report, silver
 from umqtt_pipeline.ingest import COLUMNS, Runner
@@ -258,3 +259,19 @@ def test_nothing_to_report(tmp_path):
         done = run(*command, "--tables", tmp_path)
         assert done.returncode == 2 and "umqtt-pipeline" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_readings_that_silver_lacks_are_told_of(spark, tmp_path, caplog):
+    """A file of it is gone, or is as it was before: gold is made of what is there."""
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    for first in (101, 111, 121):
+        fill(folder, [publish(senml(n), packet_id=n) for n in range(first, first + 10)])
+        ingest(spark, folder, root)
+    gold.build(spark, root)
+    assert not caplog.records
+    for path in sorted((root / "silver").rglob("ingest-*.parquet"))[1:]:
+        path.unlink()
+    assert gold.build(spark, root)["gold_device"] == 1
+    assert "silver lacks 20 readings of batches 1 to 2: " in caplog.text
+    (path,) = (root / "gold_device").rglob("*.parquet")
+    assert pq.read_table(path)["readings"].to_pylist() == [10]

@@ -190,13 +190,38 @@ def build(spark, root, tries=3):
                         failures.sentence(error))
 
 
+def lacking(silver, batches):
+    """How many readings silver has not, though `batches` tells that they were put there: one row
+    with lacking, first and last (numbers of batches; null for none).
+
+    batches: read before silver, or it tells of readings that silver did not have yet
+    """
+    held = silver.groupBy("batch").agg(F.count("*").alias("_held"))
+    told = batches.groupBy("batch").agg(F.max("readings").alias("_told"))
+    less = F.col("_told") - F.coalesce("_held", F.lit(0))
+    return told.join(held, "batch", "left").withColumn("_less", less).where(less > 0).agg(
+        F.coalesce(F.sum("_less"), F.lit(0)).alias("lacking"),
+        F.min("batch").alias("first"), F.max("batch").alias("last"),
+    )  # fmt: skip
+
+
+def _tell_lacking(silver, batches):
+    found = lacking(silver, batches).first()
+    if found.lacking:
+        log.warning("silver lacks %d readings of batches %d to %d: files were removed, or an "
+                    "older copy of its folder was put back; gold is made of what is there",
+                    found.lacking, found.first, found.last)  # fmt: skip
+
+
 def _build(spark, root):
     tables = Tables(root, {**ALL, **TABLES}, owner="gold")
     tables.clean(older_than=86_400)
+    earlier = tables.read(spark, "batches")
     silver, clock, duplicates, quarantine, batches = (
         tables.read(spark, name)
         for name in ("silver", "clock", "duplicates", "quarantine", "batches")
     )
+    _tell_lacking(silver, earlier)
     tables.replace(minute(silver), "gold_minute", "date")
     tables.replace(boots(silver, clock), "gold_boot")
     tables.replace(events.restarts(silver, clock), "restarts")
