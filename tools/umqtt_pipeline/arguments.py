@@ -196,8 +196,17 @@ def decoders(_, __, value):
     for name in value:
         try:
             silver.register(silver.load(name))
-        except Exception as error:  # a module of the user's own may raise anything
-            raise click.BadParameter(f"{name!r}: {type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:  # a module of the user's own may raise anything
+            raise click.BadParameter(f"{name!r}: {_import_failed(error)}")
+
+
+def _import_failed(error):
+    """What an exception says, and where. What Spark says for want of a session is no help."""
+    from . import failures
+
+    why = ("; a decoder's module must not need a Spark session when it is imported: make columns "
+           "in its functions" if failures.raised_in_spark(error) else "")  # fmt: skip
+    return f"{failures.raised_at(error)}{why}"
 
 
 def configured(main):

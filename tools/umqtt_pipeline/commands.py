@@ -138,6 +138,16 @@ def _with_decoders(command):
     )(command)  # fmt: skip
 
 
+def _check_decoders(spark):
+    """A decoder that gives something else than it should is an argument that is wrong."""
+    from . import silver
+
+    try:
+        silver.check(spark)
+    except silver.Unfit as error:
+        raise Problem(str(error))
+
+
 def _wait_for_spool(folders, once):
     """The bridge may be started after the ingest; a single run needs a spool now."""
     from .spool import SpoolError, spool_id
@@ -207,6 +217,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compa
         raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
+        _check_decoders(spark)
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
                         compact_files=compact_files, kafka=kafka,
                         skip_damaged=skip_damaged)  # fmt: skip
@@ -273,6 +284,7 @@ def replay(stop, tables, memory, conf):
     from . import replay as replaying
 
     with _alone(stop, tables, memory, conf) as spark:
+        _check_decoders(spark)
         counts = replaying.run(spark, tables)
     log = logging.getLogger("umqtt.replay")
     if counts is None:

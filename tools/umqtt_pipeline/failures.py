@@ -7,13 +7,16 @@ tables.
 import logging
 import re
 import sys
-from pathlib import PurePath
+import traceback
+from pathlib import Path, PurePath
 
 log = logging.getLogger("umqtt.failures")
 
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)")
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
+_SPARKS = re.compile(r"[\\/](?:pyspark|py4j)[\\/]")
+_OURS = re.compile(f"{re.escape(str(Path(__file__).parent))}|<frozen")  # and the import's own
 _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
 
 
@@ -26,6 +29,25 @@ def _raised(text):
     frames, last = said[-1]
     where = "".join(f" ({path}, line {line})" for path, line in _FRAME.findall(frames)[-1:])
     return f"{_OF_SPARK.sub('', last, count=1)[:500]}{where}"
+
+
+def raised_at(error):
+    """What an exception of the user's own code says, and the line in that code: the last on its
+    way that is neither Spark's nor of this package."""
+    frames = [frame for frame in _frames(error) if not _OURS.match(frame.filename)
+              and not _SPARKS.search(frame.filename)]  # fmt: skip
+    where = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in frames[-1:])
+    said = str(error).strip().partition("\n")[0][:500]
+    return f"{type(error).__name__}{said and ': '}{said}{where}"
+
+
+def raised_in_spark(error):
+    """Whether an exception was raised by pyspark's own code, by an assertion, too."""
+    return any(_SPARKS.search(frame.filename) for frame in _frames(error)[-1:])
+
+
+def _frames(error):
+    return traceback.extract_tb(error.__traceback__)
 
 
 def why(text):

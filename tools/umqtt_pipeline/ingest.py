@@ -81,7 +81,7 @@ class Batch:
         own = None
         if silver.registered():
             own = "_own"
-            rows = rows.withColumn(own, silver.own())
+            rows = rows.withColumn(own, silver.own(rows))
         self.watch.doing("receiving")
         self.run(rows, stages.Receive(self.folder, self.buckets, bronze, own))
         rest = [row["path"] for row in self.of(stages.REST)]

@@ -8,26 +8,24 @@ same. What becomes of a reading is in fates.py.
 Knows topics, decoders, and which asks first. Must not know files or batches.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, reduce
-from importlib import import_module
 from itertools import zip_longest
 from operator import and_, or_
 
 from pyspark.sql import functions as F
 
-from . import decoders, reasons
+from . import decoders, own_decoders, reasons
 from .cbor_column import DECODED, LABELS, cbor
 from .fates import CLOCK
 from .json_columns import finite, first_error, flat_json, senml_json
+from .own_decoders import Decoder, Session, Unfit, forget, load, register, registered
 from .packs import CLOCK_FROM, CLOCK_TO
 from .schema import BOOT, CLOCK_ROWS, CLOCKS, DUPLICATES, KEY, QUARANTINE, SEEN
 from .schema import SILVER as COLUMNS
 
 __all__ = ["BOOT", "CLOCKS", "CLOCK_ROWS", "COLUMNS", "DECODED", "DUPLICATES", "KEY",
-           "QUARANTINE", "SEEN", "TELEMETRY", "Decoder", "decode", "forget", "load", "own",
-           "register", "registered"]  # fmt: skip
+           "QUARANTINE", "SEEN", "TELEMETRY", "Decoder", "Unfit", "check", "decode", "forget",
+           "load", "own", "register", "registered"]  # fmt: skip
 
 TELEMETRY = r"^fleet/([^/]+)/([^/]+)/telemetry$"
 NEEDED = ("epoch", "sequence", "boot", "uptime_ms", "measurements")  #: of every reading
@@ -37,80 +35,33 @@ OTHER_TOPICS = r"^fleet/[^/]+/[^/]+/(status|ack|cmd/.+)$"
 MARK = r'^\{"epoch":"[0-9a-f]{16}","upto":[0-9]+,"missing":\['
 
 
-@dataclass(frozen=True)
-class Decoder:
-    """A decoder of one's own, asked before those of this module.
-
-    name     for messages, and for the reason of what it gives no whole reading of
-    applies  function from the columns topic and payload to a bool column: which packets are its
-    decode   function from the columns topic and payload to a column DECODED; its field `error`
-             is null or the reason for the quarantine
-    """
-
-    name: str
-    applies: Callable
-    decode: Callable
+def own(rows):
+    """bool column for `rows`: which packets are for decoders of one's own. Raises Unfit."""
+    return own_decoders.which(_session(rows.sparkSession)).isNotNull()
 
 
-_registered = []
+def check(spark):
+    """Raises Unfit if a decoder of one's own gives something else than DECODED, by name."""
+    own_decoders.which(_session(spark))
 
 
-def register(decoder):
-    """Use a Decoder from now on. Raises TypeError if it is none."""
-    if not isinstance(decoder, Decoder):
-        raise TypeError(f"{decoder!r} is no umqtt_pipeline.silver.Decoder")
-    if decoder not in _registered:
-        _registered.append(decoder)
-        _decode_columns.cache_clear()
-
-
-def forget(decoder):
-    """Do without a registered decoder again."""
-    _registered.remove(decoder)
-    _decode_columns.cache_clear()
-
-
-def registered():
-    """Whether there are decoders of one's own."""
-    return bool(_registered)
-
-
-def load(name):
-    """The object that MODULE:NAME names. Raises ImportError, AttributeError, ValueError."""
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise ValueError("expected MODULE:NAME")
-    return getattr(import_module(module), attribute)
-
-
-def own():
-    """bool column: which packets are for decoders of one's own."""
-    return _own()[0].isNotNull()
-
-
-def _own():
-    """(column: name of the registered decoder that takes it, or null; column DECODED or null)."""
-    topic, payload = F.col("topic"), F.col("payload")
-    taken, found = F.lit(None).cast("string"), F.lit(None).cast(DECODED)
-    for decoder in reversed(_registered):
-        applies = F.coalesce(decoder.applies(topic, payload), F.lit(False))
-        found = F.when(applies, decoder.decode(topic, payload).cast(DECODED)).otherwise(found)
-        taken = F.when(applies, F.lit(decoder.name)).otherwise(taken)
-    return taken, found
+def _session(spark):
+    return Session(spark.sparkContext.applicationId, spark)
 
 
 def decode(bronze):
     """Bronze rows -> the same rows with group, device, epoch, sequence, boot, uptime_ms,
-    measurements, other (a topic that carries no reading) and reason (why it is no reading)."""
-    steps, validated = _decode_columns(bronze.sparkSession.sparkContext.applicationId)
+    measurements, other (a topic that carries no reading) and reason (why it is no reading).
+    Raises Unfit."""
+    steps, validated = _decode_columns(_session(bronze.sparkSession), registered())
     decoded = reduce(lambda rows, step: rows.select("*", *step), steps, bronze)
     return decoded.select(*bronze.columns, *validated)
 
 
 @lru_cache(maxsize=1)
-def _decode_columns(_application):
-    """The columns of `decode`, made once in an application: it takes thousands of calls into the
-    JVM, which would be a good part of a small batch's time."""
+def _decode_columns(session, own):
+    """The columns of `decode`, with the decoders `own`, made once in an application: it takes
+    thousands of calls into the JVM, which would be a good part of a small batch's time."""
     text = F.col("payload").cast("string")
     head = F.substring(F.ltrim(F.substring(text, 1, 16), F.lit(" \t\r\n")), 1, 1)
     byte = F.substring("payload", 1, 1)
@@ -118,11 +69,10 @@ def _decode_columns(_application):
     levels = F.split("topic", "/")  # no regular expression where most topics go
     shape = F.col("topic").startswith("fleet/") & F.col("topic").endswith("/telemetry")
     telemetry = shape & (F.size(levels) == 4)
-    by, found = _own()
+    by = F.col("_by")
     # A row may take a hundred times the room of its payload, and several of them are in memory.
     ours = by.isNull() & (F.length("payload") <= decoders.LONGEST)
     split = [
-        by.alias("_by"), F.when(by.isNotNull(), found).alias("_x"),
         F.when(telemetry, F.get(levels, 1)).otherwise("").alias("_group"),
         F.when(telemetry, F.get(levels, 2)).otherwise("").alias("_device"),
         F.when(telemetry, False).otherwise(F.col("topic").rlike(OTHER_TOPICS) | (
@@ -132,19 +82,20 @@ def _decode_columns(_application):
         F.when(ours & ~is_cbor & (head == "{"), text).alias("_flat"),
     ]
     (senml, of_senml), (flat, of_flat) = senml_json(F.col("_senml")), flat_json(F.col("_flat"))
-    steps = [split, [cbor(F.col("_cbor")).alias("_c")]]
+    steps = [*own_decoders.steps(session), split, [cbor(F.col("_cbor")).alias("_c")]]
     steps += [a + b for a, b in zip_longest(senml.made, flat.made, fillvalue=[])]
     steps.append([F.coalesce(of_senml, of_flat).alias("_j")])
     # Field by field: a struct that is chosen as a whole is copied as a whole, with its lists.
-    sources = ("_x", "_c", "_j") if _registered else ("_c", "_j")
+    sources = ("_x", "_c", "_j") if own else ("_c", "_j")
     fields = {name: F.coalesce(*(F.col(s)[name] for s in sources)) for name in LABELS}
     known = reduce(or_, (F.col(s).isNotNull() for s in ("_by", "_c", "_j")))
-    steps.append([_reason(fields, known).alias("_reason")])
+    steps.append([_reason(fields, known, own).alias("_reason")])
     return steps, _validated(fields)
 
 
-def _reason(r, known):
-    """Why it is no reading. r: the decoded fields, known: whether any decoder took the payload."""
+def _reason(r, known, own):
+    """Why it is no reading. r: the decoded fields, known: whether any decoder took the payload,
+    own: decoders of one's own, if there are any."""
     clocks = F.filter(r["measurements"], lambda m: m["name"] == CLOCK)
     return F.when(~F.col("other"), first_error(
         ((F.col("_device") != "") & (F.col("_group") != ""),
@@ -155,7 +106,7 @@ def _reason(r, known):
         (r["error"].isNull(), r["error"]),
         (reduce(and_, (r[name].isNotNull() for name in GIVEN)),
          F.concat(F.lit("the decoder "), "_by", F.lit(f" gave not all of {', '.join(GIVEN)}"))),
-        *(_ranges(r) if _registered else ()),
+        *(_ranges(r) if own else ()),
         (r["device"] == F.col("_device"), F.concat(
             F.lit("the payload is of device "), r["device"], F.lit(", the topic is not"))),
         (F.forall(clocks, lambda m: m["value"].between(CLOCK_FROM, CLOCK_TO)),
