@@ -115,7 +115,6 @@ def tshark_seconds(path):
 
 def audited(spark, paths, folder):
     """One audit: wall and CPU seconds to the packet table, the same to everything."""
-    from umqtt_pipeline.audit import report
     from umqtt_pipeline.audit.run import Audit
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -125,7 +124,6 @@ def audited(spark, paths, folder):
     audit.packets()
     middle, half = time.perf_counter(), cpu()
     audit.complete()
-    report.build(folder, folder / "report.html", audit.figures)
     return (middle - started, half - used, time.perf_counter() - started, cpu() - used)
 
 

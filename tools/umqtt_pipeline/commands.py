@@ -337,20 +337,19 @@ def audit(stop, captures, out, ports, cores, memory, conf):  # fmt: skip
     """Decode captured traffic: tables of packets, exchanges and violations, and a report.
 
     CAPTURES are files of pcap or pcapng, each of them also packed by gzip (.gz). One that cannot
-    be read is said and left out; if none can, one is given twice, or OUT holds other things, the
-    exit status is 2."""
+    be read is said and left out; if none can, one is given twice, OUT holds other things, or
+    another audit is being made there, the exit status is 2."""
     from .audit import run
 
     try:
-        run.check(captures, out)
         cores = str(cores or os.cpu_count())
         conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
                 "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip
-        with run.sockets() as settings:
+        with run.begun(captures, out), run.sockets() as settings:
             folder = settings.get("spark.python.unix.domain.socket.dir")
             if folder:
                 stop.leave(lambda: shutil.rmtree(folder, ignore_errors=True))
             with running.spark(stop, memory, {**settings, **conf}) as spark:
-                run.build(spark, captures, out, ports)
+                run.make(spark, captures, out, ports)
     except run.Refused as error:
         raise Problem(str(error))

@@ -35,8 +35,12 @@ PAGE = """<!doctype html>
 <p>Files: {{ files|length }}. {{ "{:,}".format(frames) }} frames,
 {{ "{:,}".format(packets) }} MQTT packets, {{ "{:,}".format(connections) }} connections,
 {{ "{:,}".format(flows) }} messages of QoS 1 and 2.</p>
-<img alt="packets over time" src="data:image/png;base64,{{ over_time }}">
-{% if latency %}<img alt="latency" src="data:image/png;base64,{{ latency }}">{% endif %}
+{% if not packets %}<p class="bad">No MQTT was found. Brokers are those on port
+{{ ports|join(", ") }} and whoever is sent a CONNECT; others, of connections that began before the
+capture, are found by --port.{% if not frames %} The captures have no frames at all.{% endif %}</p>
+{% endif %}{% if over_time %}<img alt="packets over time"
+ src="data:image/png;base64,{{ over_time }}">
+{% endif %}{% if latency %}<img alt="latency" src="data:image/png;base64,{{ latency }}">{% endif %}
 {% for title, head, rows in lists %}{% if rows %}<h2>{{ title }}</h2>
 <table><tr>{% for h, kind in head %}
 <th class="{{ kind }}">{{ h }}</th>{% endfor %}</tr>
@@ -104,8 +108,11 @@ def _bars(axis, counts, xlabel):
 
 
 def over_time(root):
-    """Packets per second by type, and how many of each type there are: from `timeline`."""
+    """Packets per second by type, and how many of each type there are: from `timeline`. None if
+    there are none."""
     rows = _read(root, "timeline").group_by(["type", "time"]).aggregate([("packets", "sum")])
+    if not rows.num_rows:
+        return None
     rows = rows.sort_by("time")
     times = np.unique(rows["time"].cast(pa.int64()).to_numpy()) / 1e6
     width = times[1] - times[0] if len(times) > 1 else 1
@@ -120,9 +127,8 @@ def over_time(root):
     for name in busiest:
         left.plot(times - times[0], counts[name] / width, label=name, lw=1.2)
     left.set(xlabel="seconds of the capture", ylabel="packets/s", ylim=(0, None))
-    if busiest:  # above, as the lines may be anywhere
-        left.legend(frameon=False, ncol=3, fontsize=9, loc="lower center",
-                    bbox_to_anchor=(0.5, 1.0))  # fmt: skip
+    left.legend(frameon=False, ncol=3, fontsize=9, loc="lower center",  # above: lines are anywhere
+                bbox_to_anchor=(0.5, 1.0))  # fmt: skip
     _bars(right, totals, "packets")
     _plain(left)
     _plain(right)
@@ -266,7 +272,7 @@ def build(root, out, drawn=None):
     drawn = drawn or {name: draw(root) for name, draw in FIGURES.items()}
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
-        files=_files(facts), frames=sum(f["frames"] for f in facts["files"]),
+        files=_files(facts), ports=facts["ports"], frames=sum(f["frames"] for f in facts["files"]),
         packets=_rows(root, "packets"), connections=_rows(root, "connections"),
         flows=_rows(root, "flows"), lists=_lists(root), **drawn,
     )  # fmt: skip

@@ -2,10 +2,10 @@
 
 Knows: the order of the steps, folders, progress. Must not know: bytes of captures.
 
-Everything is written below OUT/_staging and moved into place at the end, so OUT holds one whole
-audit or the one before it.
+Everything is written below OUT/_staging, the report too, and put in place at the end (folder.py).
 """
 
+import filecmp
 import json
 import logging
 import os
@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..tables import reader
-from . import joining, summaries, work
+from . import folder, joining, summaries, work
 from .captures import NotACapture, content, magic, packed
 from .columns import FLOWS, MARK, PIECES, TABLES, VIOLATIONS
+from .folder import Refused
 
 log = logging.getLogger("umqtt.audit")
 
@@ -32,11 +33,6 @@ MAX_BUCKETS = 1024
 TASKS = 4  #: of the first pass, per core
 PART_BYTES = 16 << 20  #: a part of a file is not smaller
 SUMMED = 4 << 20  #: rows that one task makes summaries of
-MADE = tuple(summaries.GROUPS)
-
-
-class Refused(Exception):
-    """The audit cannot be made; the text says why and what to do."""
 
 
 @contextmanager
@@ -80,23 +76,23 @@ def _twice(paths):
 
 
 def check(paths, out):
-    """Raise Refused if no capture can be read, one is given twice, or OUT is not to be written."""
+    """Raise Refused if no capture can be read, one is given twice, or OUT is not to be written
+    (folder.check)."""
     good, bad = readable(paths)
     if not good:
         raise Refused("\n".join(why for _, why in bad))
     _twice([str(p) for p in paths if os.path.exists(p)])
-    out = Path(out)
-    try:
-        if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
-            left = {p.name for p in out.iterdir()} - {"_staging"}
-            if left:
-                raise Refused(f"{out}: holds other things than an audit ({min(left)}); "
-                              "name an empty or a new folder")  # fmt: skip
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refused(f"{out}: {error.strerror}")
-    if not os.access(out, os.W_OK):
-        raise Refused(f"{out}: Permission denied")
+    folder.check(out, good)
+
+
+@contextmanager
+def begun(paths, out):
+    """An audit of the captures `paths` into OUT may be made as long as this lasts: check() has
+    nothing against it, and no other audit works there. Raises Refused."""
+    check(paths, out)
+    with folder.alone(out):
+        folder.check(out)  # the one that was made here until now may have ended meanwhile
+        yield
 
 
 def warm():
@@ -171,8 +167,23 @@ class _Progress:
 
 
 def in_order(split):
-    """Files by the time of their first frame."""
+    """Files by the time of their first frame, those that begin together by their number."""
     return sorted(split, key=lambda s: (s["first"] is None, s["first"], s["number"]))
+
+
+def _copies(split, paths, names):
+    """Raise Refused if two captures with frames have the same bytes, unpacked: all of one of them
+    would be taken for sent again."""
+    known = {}
+    for s in split:
+        here = s["number"]
+        if s["frames"]:
+            alike = known.setdefault((s["bytes"], s["frames"], s["first"], s["last"]), [])
+            for other in alike:
+                if filecmp.cmp(paths[here], paths[other], shallow=False):
+                    raise Refused(f"{names[here]}: is a copy of {names[other]}; "
+                                  "name each capture once")  # fmt: skip
+            alike.append(here)
 
 
 class Audit:
@@ -181,19 +192,18 @@ class Audit:
 
     def __init__(self, spark, paths, out, ports=(1883,)):
         self.spark, self.ports = spark, ports
-        self.paths, self.unread = readable(paths)
+        good, self.unread = readable(paths)
+        self.paths = sorted(good)  # what is made of them does not depend on the order given
         self.out = Path(out).absolute()
-        self.staging = self.out / "_staging"
-        self.tables, self.scratch = self.staging / "tables", self.staging / "scratch"
         self.split, self._wrong = [], []
         self.rows = {}
-        self.figures = None  # of the report, when complete() is over
 
     def packets(self):
         """Both passes: packets, connections, exchanges within a connection, violations."""
-        shutil.rmtree(self.staging, ignore_errors=True)
-        for folder in (self.tables, self.scratch):
-            folder.mkdir(parents=True)
+        staging = folder.staged(self.out)
+        self.tables, self.scratch = staging / "tables", staging / "scratch"
+        for made in (self.tables, self.scratch):
+            made.mkdir()
         paths, names, scratch, tables = self._unpacked(), self.paths, *map(
             str, (self.scratch, self.tables))  # fmt: skip
         size = sum(os.path.getsize(p) for p in paths)
@@ -209,8 +219,11 @@ class Audit:
 
         with _Progress(self.spark, "reading headers", len(hands)):
             found = [f for task in _tasks(self.spark, len(hands), split) for f in task]
-        self.split = in_order([work.whole([f for f in found if f["number"] == k])
-                               for k in range(len(paths))])  # fmt: skip
+        of_file = {k: [] for k in range(len(paths))}
+        for made in found:
+            of_file[made["number"]].append(made)
+        self.split = in_order([work.whole(made) for made in of_file.values()])
+        _copies(self.split, paths, names)
         wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
         work.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
         plan = work.plan(self.split, paths, names, self.ports)
@@ -252,13 +265,12 @@ class Audit:
     def read(self, table):
         """A table made so far, as a DataFrame."""
         schema = {**TABLES, "_pieces": PIECES}[table]
-        folder = self.tables / table
-        if not folder.exists():
+        if not (self.tables / table).exists():
             return joining.empty(self.spark, schema)
-        return reader(self.spark, joining.spark_schema(schema)).parquet(str(folder))
+        return reader(self.spark, joining.spark_schema(schema)).parquet(str(self.tables / table))
 
     def complete(self):
-        """Exchanges across connections, summaries, figures; then all is moved into place."""
+        """Exchanges across connections, summaries, report; then all is put in place."""
         from . import report
 
         work.sum_timeline(self.tables)
@@ -268,8 +280,12 @@ class Audit:
             if self.rows.get("_pieces"):
                 self._join()
             latency = self._summarise()
-            self.figures = {"over_time": over_time.result(), "latency": latency}
-        self._place()
+            figures = {"over_time": over_time.result(), "latency": latency}
+        self._only_tables()
+        (self.tables / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")
+        report.build(self.tables, self.tables / folder.REPORT, figures)
+        folder.place(self.tables, self.out)
+        folder.discard(self.out)
 
     def _join(self):
         joined = joining.joined(self.read("_pieces")).select(FLOWS.names).persist()
@@ -294,21 +310,17 @@ class Audit:
     def _write(self, frame, table):
         frame.write.mode("append").parquet(str(self.tables / table))
 
-    def _place(self):
+    def _only_tables(self):
+        """Every table has a file, if without rows, and nothing else is beside them."""
         shutil.rmtree(self.tables / "_pieces", ignore_errors=True)
-        for name in (*TABLES, *MADE):
-            folder = self.tables / name
-            if not folder.exists():
-                folder.mkdir()
-                if name in TABLES:
-                    joining.write_empty(TABLES[name], folder / "part-none.parquet")
-            for extra in [*folder.glob("_SUCCESS"), *folder.glob(".*.crc")]:
+        schemas = TABLES | {name: summaries.schema(name) for name in summaries.GROUPS}
+        for name, schema in schemas.items():
+            made = self.tables / name
+            made.mkdir(exist_ok=True)
+            for extra in [*made.glob("_SUCCESS"), *made.glob(".*.crc")]:
                 extra.unlink()
-        for name in (*TABLES, *MADE):
-            shutil.rmtree(self.out / name, ignore_errors=True)
-            os.replace(self.tables / name, self.out / name)
-        (self.out / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")
-        shutil.rmtree(self.staging)
+            if not any(made.iterdir()):
+                joining.write_empty(schema, made / "part-none.parquet")
 
     def facts(self):
         """Files and frames, for the report."""
@@ -319,9 +331,12 @@ class Audit:
 
 def build(spark, paths, out, ports=(1883,)):
     """Make the whole audit with its report. Raises Refused."""
-    from . import report
+    with begun(paths, out):
+        make(spark, paths, out, ports)
 
-    check(paths, out)
+
+def make(spark, paths, out, ports=(1883,)):
+    """The same between begun() and its end."""
     took = warm()
     if took > 5:
         log.info("the inner loops were compiled, once for this installation: %.0f s", took)
@@ -329,9 +344,15 @@ def build(spark, paths, out, ports=(1883,)):
     for _, why in audit.unread:
         log.warning("left out: %s", why)
     started = time.monotonic()
-    audit.packets()
-    log.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
-             audit.rows.get("packets", 0), time.monotonic() - started)  # fmt: skip
-    audit.complete()
-    report.build(out, Path(out, "report.html"), audit.figures)
-    log.info("wrote %s", Path(out, "report.html"))
+    try:
+        audit.packets()
+        packets = audit.rows.get("packets", 0)
+        log.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
+                 packets, time.monotonic() - started)  # fmt: skip
+        audit.complete()
+    except BaseException:
+        folder.discard(out)
+        raise
+    if not packets:
+        log.warning("no MQTT was found; the report says where to look")
+    log.info("wrote %s", Path(out, folder.REPORT))

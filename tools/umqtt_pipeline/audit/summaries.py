@@ -137,6 +137,12 @@ def _exchanges(latencies, side):
     return out | {f"{side}_latency_{name}_ms": values for name, values in found.items()}
 
 
+def schema(name):
+    """The columns of the table `name`, as summary() makes them."""
+    return summary(name, {table: columns.empty_table().select(NEEDED[table])
+                          for table, columns in TABLES.items()}).schema  # fmt: skip
+
+
 def summary(name, tables):
     """The table `name`: devices (one row per client id and broker; a client whose id was not seen:
     per broker, id null) or brokers. tables: {name: its rows, with the columns NEEDED}. Latency of

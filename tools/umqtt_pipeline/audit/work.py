@@ -51,7 +51,7 @@ class Tables:
         if not rows.num_rows:
             return
         if table not in self._open:
-            (self.folder / table).mkdir(parents=True, exist_ok=True)
+            (self.folder / table).mkdir(exist_ok=True)
             path = self.folder / table / f"part-{self.part}.parquet"
             self._open[table] = _writer(path, rows.schema)
         self._open[table].write_table(rows)
@@ -168,10 +168,11 @@ def decode(bucket, buckets, plan, scratch, out):
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
     decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["ends"])
     for order, (number, path, name, parts) in enumerate(plan["files"]):
-        data = content(path)
+        data = None  # of many small captures most have nothing for this bucket
         for place in range(parts):
             segments = _segments(scratch, number, place, bucket)
             if segments.exists():
+                data = content(path) if data is None else data
                 keys = np.load(_keys(scratch, number, place))
                 mine = keys["hash"] % buckets == bucket
                 decoder.add(order, name, data, keys, mine, _bunches(segments))
