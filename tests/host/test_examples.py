@@ -138,20 +138,20 @@ def test_deep_sleep(start, mosquitto, other, tmp_path):
 
 
 @both
-def test_tls(start):
+def test_secure(start):
     broker = brokers.get("tls")
     where = {"server": "localhost", "port": broker.port}
-    start("tls", ca=broker.folder / "ca.der", **where).end()
-    start("tls", ca=broker.folder / "ca.pem", **where).end()
+    start("secure", ca=broker.folder / "ca.der", **where).end()
+    start("secure", ca=broker.folder / "ca.pem", **where).end()
 
 
 @both
 @pytest.mark.parametrize("wrong", ["authority", "name"])
-def test_tls_refuses(start, wrong):
+def test_secure_refuses(start, wrong):
     broker = brokers.get("tls")
     ca = broker.folder / ("other.der" if wrong == "authority" else "ca.der")
     host = "127.0.0.1" if wrong == "name" else "localhost"
-    example = start("tls", server=host, port=broker.port, ca=ca)
+    example = start("secure", server=host, port=broker.port, ca=ca)
     assert example.process.wait(SECONDS) != 0
     example._thread.join(SECONDS)
     assert "Error" in example.output
@@ -192,6 +192,24 @@ def test_every_example_is_tested():
     text = Path(__file__).read_text()
     for path in EXAMPLES.glob("*.py"):
         assert f'start("{path.stem}"' in text, f"{path.name} is not executed by a test"
+
+
+def test_no_example_has_the_name_of_a_module_of_micropython():
+    # On a board `import NAME` would give that one instead of the example.
+    names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    script = f"""
+import sys
+sys.path[:] = [".frozen"]
+for name in {names!r}:
+    try:
+        __import__(name)
+        print(name)
+    except ImportError:
+        pass
+"""
+    out = subprocess.run([*command("micropython", "1M"), "-c", script], check=True,
+                         capture_output=True, text=True, timeout=SECONDS)  # fmt: skip
+    assert out.stdout == ""
 
 
 def test_examples_coming_from_elsewhere_name_the_import_they_had():

@@ -2,6 +2,8 @@
 
 The reading goes into flash first. Then the radio gets `awake` seconds; what is not
 acknowledged by then waits in flash for the next time. `main.py` of the board calls main().
+On a host nothing sleeps: the unix port has no machine.deepsleep, so that the last line ends there
+with an AttributeError, when all else is done.
 """
 
 import machine
