@@ -9,8 +9,9 @@ from time import ticks_add, ticks_diff, ticks_ms
 
 from micropython import const
 
-from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException
+from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException, by_callback
 
+_ENDS = const(1)  # as in counters.py: "closed"
 _MOST = const(16777)  # seconds; three random bytes are milliseconds up to there
 
 
@@ -57,10 +58,11 @@ class Reconnect:
 
         Returns True while connected and subscribed. Errors of network and broker are
         kept in `error` and make another attempt; what the application's callback
-        raises passes on (but an OSError, which looks like the network's, and what its
-        publish() says of the connection). Blocks `attempt` seconds at most to connect,
-        and as long to subscribe if that is due.
+        raises passes on, an OSError too (but where its publish() found the connection
+        ended), and the next steps connect again. Blocks `attempt` seconds at most to
+        connect, and as long to subscribe if that is due.
         """
+        ends = self.client._n[_ENDS]
         try:
             if self._ready and self.client.connected:
                 self.client.check_msg()
@@ -72,14 +74,13 @@ class Reconnect:
                 self._ended(MQTTException(e - 1000) if e > 1000 else OSError(e or ENOTCONN))
             if ticks_diff(ticks_ms(), self._at) >= 0:
                 self._connect()
-        except OSError as e:
-            self._ended(e)
-        except MQTTException as e:
-            if e.reason == BUSY:
+        except (OSError, MQTTException) as e:
+            reason = getattr(e, "reason", 0)
+            if reason == BUSY:
                 raise
             self._ended(e)
-            if e.reason == STORE_FULL:  # of a publish() in the callback
-                raise
+            if reason == STORE_FULL or by_callback(self.client, ends, e):
+                raise  # the application's own
         except BaseException as e:
             if not self._ready:  # no memory to connect: with a pause, too
                 self._ended(e)

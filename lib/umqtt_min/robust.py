@@ -10,6 +10,8 @@ New programs are better served by reconnect.Reconnect, which does not block.
 
 import time
 
+from micropython import const
+
 from .client import MQTTClient as _Client
 from .errors import (
     CLOSED,
@@ -19,8 +21,10 @@ from .errors import (
     REFUSED_UNAVAILABLE,
     TIMEOUT,
     MQTTException,
+    by_callback,
 )
 
+_ENDS = const(1)  # as in counters.py: "closed"
 _LONGEST = 268435  # seconds that ticks_ms reckons with
 _CURABLE = (CLOSED, LOST, NOT_CONNECTED, PROTOCOL, REFUSED_UNAVAILABLE, TIMEOUT)
 
@@ -29,15 +33,21 @@ class MQTTClient(_Client):
     """As umqtt_min.MQTTClient; its errors of the network make another connection.
 
     DELAY: seconds between attempts; PATIENCE: seconds after which a call gives up and
-    raises the last error; DEBUG: True prints errors. delay(), log() may be overridden.
-    A broker that refuses the login is an error at once.
+    raises the last error; DEBUG: True prints errors. delay(), log(), reconnect() and
+    connect() may be overridden: the calls use them, with no other arguments than
+    umqtt.robust gives. What a connect() or reconnect() of your own calls of this class does
+    not connect again by itself: what fails in connect() makes another attempt, what
+    reconnect() raises passes on. So do, at once, what the callback raises, OSError too, and
+    a broker's refusal of the login.
     """
 
     DELAY = 2
     DEBUG = False
     PATIENCE = 600
     _inside = False
-    _made = None  # when the last connection of ours was made
+    _own = False  # the last error was raised by the callback
+    _made = None  # when the last connection of ours was made, until it has lasted
+    _end = None  # until when the call that is under way has patience
 
     def delay(self, i):
         """Wait before attempt number i + 1, i from 1."""
@@ -52,11 +62,32 @@ class MQTTClient(_Client):
                 print("mqtt: %r" % e)
 
     def reconnect(self, patience=None):
-        """Connect, again and again for `patience` seconds, None: PATIENCE.
+        """Connect, again and again for `patience` seconds; None: as long as the call that needs
+        it may still take, PATIENCE where there is none.
 
         Returns what connect(False) returns. Raises its last OSError or MQTTException, ValueError.
         """
-        return self._reconnect(self._until(patience))
+        end = self._end
+        if end is None or patience is not None:
+            end = self._until(patience)
+        i = 0
+        if self._made is not None:
+            if time.ticks_diff(time.ticks_ms(), self._made) < self.DELAY * 1000:
+                i = 1
+                self.delay(i)  # a broker that lets everybody in and throws them out
+        while True:
+            try:
+                present = self._plain(self.connect, False)
+                self._made = time.ticks_ms()
+                return present
+            except (OSError, MQTTException) as e:
+                if not self._curable(e):
+                    raise
+                self.log(True, e)
+                if _over(end):
+                    raise
+            i += 1
+            self.delay(i)
 
     def publish(self, topic, msg, retain=False, qos=0, wait=True):
         """As umqtt_min's, over as many connections as it takes. A message that is in the
@@ -69,29 +100,38 @@ class MQTTClient(_Client):
                 self._excuse(e)
                 if getattr(e, "stored", False):
                     return self._see_through(e, end)
-                if time.ticks_diff(end, time.ticks_ms()) <= 0:
-                    raise
-            self._reconnect(end)
+                self._renew(e, end)
 
     def wait_msg(self):
-        """Wait until one message has been delivered, over as many connections as it takes."""
+        """Wait until one message has been delivered, over as many connections as it takes.
+
+        PATIENCE is for errors in a row, which ends with a connection that lasts (DELAY, 1 s at
+        least).
+        """
+        end = None
         while True:
             try:
                 return self._plain(super().wait_msg)
             except (OSError, MQTTException) as e:
                 self._excuse(e)
-            self.reconnect()
+                if end is None or self._made is None:
+                    end = self._until(None)
+                self._renew(e, end)
 
     def check_msg(self, attempts=2):
         """As umqtt_min's; an error makes a new connection, up to `attempts` times."""
         if self._inside:
+            self._look()
             return super().check_msg()
+        end = None
         while attempts:
             try:
                 return self._plain(super().check_msg)
             except (OSError, MQTTException) as e:
                 self._excuse(e)
-            self.reconnect()
+                if end is None:
+                    end = self._until(None)
+                self._renew(e, end)
             attempts -= 1
 
     def flush(self, timeout=None):
@@ -99,12 +139,17 @@ class MQTTClient(_Client):
         return self._plain(super().flush, timeout)
 
     def _plain(self, f, *args):
-        # The core's own call, and what it calls of this class is the core's too. Inside
-        # a callback everything is: what fails there makes a connection afterwards.
+        # The core's own call, or one that may be the application's; what it calls of this class
+        # is the core's. Inside a callback everything is: what fails there makes a connection
+        # afterwards.
         inside = self._inside
+        ends = self._n[_ENDS]
         self._inside = True
         try:
             return f(*args)
+        except (OSError, MQTTException) as e:
+            self._own = by_callback(self, ends, e)
+            raise
         finally:
             self._inside = inside
 
@@ -115,42 +160,49 @@ class MQTTClient(_Client):
             raise ValueError("patience=%r: seconds, 0 to %d" % (patience, _LONGEST))
         return time.ticks_add(time.ticks_ms(), int(patience * 1000))
 
+    def _curable(self, e):
+        # By another connection; not what the callback did, nor a login that is refused.
+        return not self._own and (isinstance(e, OSError) or e.reason in _CURABLE)
+
     def _excuse(self, e):
-        # Errors that another connection does not cure pass on.
-        if self._inside or isinstance(e, MQTTException) and e.reason not in _CURABLE:
+        if self._inside or not self._curable(e):
             raise e
         self.log(False, e)
 
-    def _reconnect(self, end):
-        i = 0
+    def _renew(self, e, end):
+        # After error `e`, by reconnect(), which may be the application's own.
+        if _over(end):
+            raise e
+        self._end = end
+        try:
+            self._plain(self.reconnect)
+        except (OSError, MQTTException) as error:
+            if getattr(e, "stored", False) and self._curable(error):
+                raise e  # it tells that the message is not to be published again
+            raise
+        finally:
+            self._end = None
+
+    def _look(self):
+        # Whether the connection has lasted; often, for ticks_ms() begins again after days.
         if self._made is not None:
-            if time.ticks_diff(time.ticks_ms(), self._made) < self.DELAY * 1000:
-                i = 1
-                self.delay(i)  # a broker that lets everybody in and throws them out
-        while True:
-            try:
-                present = super().connect(False)
-                self._made = time.ticks_ms()
-                return present
-            except (OSError, MQTTException) as e:
-                if isinstance(e, MQTTException) and e.reason not in _CURABLE:
-                    raise
-                self.log(True, e)
-                if time.ticks_diff(end, time.ticks_ms()) <= 0:
-                    raise
-            i += 1
-            self.delay(i)
+            if time.ticks_diff(time.ticks_ms(), self._made) >= max(self.DELAY, 1) * 1000:
+                self._made = None
 
     def _see_through(self, e, end):
         # The message is in the store: connect, and wait until nothing is unacknowledged.
         while True:
-            left = time.ticks_diff(end, time.ticks_ms())
-            if left <= 0:
-                raise e
+            left = max(0, time.ticks_diff(end, time.ticks_ms()))
             try:
-                if not self.connected:
-                    self._reconnect(end)
-                if self.flush(left / 1000):
+                if self.connected and self.flush(left / 1000):
                     return e.pid
             except (OSError, MQTTException) as error:
                 self._excuse(error)
+            if _over(end):
+                raise e
+            if not self.connected:
+                self._renew(e, end)
+
+
+def _over(end):
+    return time.ticks_diff(end, time.ticks_ms()) <= 0

@@ -178,6 +178,51 @@ def test_what_the_callback_raises_passes_on():
     assert b.client.connected
 
 
+def passes_on(error):
+    b = bench(first=0)
+    b.link.client = Persistent(b.client)
+    b.link.step()
+
+    def callback(topic, msg):
+        b.got.append((topic, msg))
+        if len(b.got) == 1:
+            raise error
+
+    b.client.set_callback(callback)
+    b.broker.publish(b"t", b"x", 1)
+    assert raises(type(error), b.link.step) is error
+    assert b.link.error is error
+    assert not b.client.connected
+    for _ in range(5):
+        b.link.step()  # the network's errors stay here
+    assert b.got == 2 * [(b"t", b"x")]
+
+
+def test_an_oserror_of_the_callback_passes_on():
+    for error in (OSError(2), OSError(104), MQTTException(18)):
+        passes_on(error)
+
+
+def test_a_link_that_dies_under_the_callback_is_the_networks():
+    b = bench(first=0)
+    b.link.client = Persistent(b.client)
+    b.link.step()
+
+    def callback(topic, msg):
+        b.got.append((topic, msg))
+        if len(b.got) == 1:
+            b.net.stream.end()
+            b.client.publish(b"answer", msg)
+
+    b.client.set_callback(callback)
+    b.broker.publish(b"t", b"x", 1)
+    assert not b.link.step()
+    assert isinstance(b.link.error, OSError)
+    for _ in range(5):
+        b.link.step()
+    assert b.got == 2 * [(b"t", b"x")]
+
+
 def test_an_answer_that_finds_no_room_in_the_store_passes_on():
     b = Bench(store=RAMStore(256))
     b.link = Reconnect(b.client, [(b"t", 1)], first=1, most=1)
