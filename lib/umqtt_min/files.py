@@ -319,8 +319,6 @@ def littlefs(folder):
     except (ImportError, TypeError):  # before 1.25: the ports' file system in flash is littlefs
         return sys.platform not in ("linux", "darwin", "win32")
     best = name = ""
-    if not folder.startswith("/"):
-        folder = os.getcwd().rstrip("/") + "/" + folder
     for device, path in mounts:
         prefix = path.rstrip("/") + "/"
         if (folder + "/").startswith(prefix) and len(prefix) >= len(best):
@@ -337,6 +335,8 @@ def FileMedium(folder, size=65536, segment=0, chunk=0, small=None):
     what littlefs keeps inline less 2 (128 with its program size of 32, 512 with 256); 0 for
     224 on rp2, 112 elsewhere. small: True or False to choose the layout.
     """
+    if not folder.startswith("/"):  # now, for os.chdir() may come
+        folder = os.getcwd().rstrip("/") + "/" + folder
     if small is None:
         small = littlefs(folder)
     if small:

@@ -74,3 +74,36 @@ def last_record_crosses_a_page(folder):
 
 def test_a_message_across_two_pages_survives_reboots():
     everywhere(last_record_crosses_a_page)
+
+
+def test_a_folder_without_a_root_stays_where_it_was():
+    here = os.getcwd()
+    os.mkdir("elsewhere")
+    for small in (False, True):
+        store = FileStore("own%d/q" % small, size=2048, segment=512, small=small)
+        os.chdir("elsewhere")  # before the first file is made
+        try:
+            store.open()
+            for i in range(40):  # more than a segment
+                store.put(i + 1, 2, b"t", b"x" * 30)
+                if i > 2:
+                    store.done(store.next(0))
+            assert os.listdir(".") == []
+        finally:
+            os.chdir(here)
+        seen = store.live
+        store.close()
+        store = FileStore("%s/own%d/q" % (here, small), size=2048, segment=512, small=small)
+        store.open()
+        assert store.live == seen
+        store.close()
+
+
+def test_the_root_is_a_folder():
+    here = os.getcwd()
+    os.chdir("/")
+    try:
+        store = FileStore(here[1:] + "/r", size=2048, segment=512, small=False)
+    finally:
+        os.chdir(here)
+    assert store.medium.folder == here + "/r"
