@@ -28,13 +28,13 @@ def sequences(folder, device="dev1"):
     return [identity(p)[1] for t, p in spooled(folder) if t == name]
 
 
-def start(broker, folder, *more):
+def start(broker, folder, *more, environment=()):
     """A bridge process; waits until it has subscribed."""
     log = folder.parent / "bridge.log"
     before = log.read_text().count("subscribed to") if log.exists() else 0
     process = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
                     "--mark-interval", "0.05", "--metrics", folder.parent / "metrics.json",
-                    *more, log=log)  # fmt: skip
+                    *more, log=log, **dict(environment))  # fmt: skip
     wait_for(lambda: process.poll() is not None
              or log.read_text().count("subscribed to") > before, what="subscription")  # fmt: skip
     return process
@@ -115,6 +115,52 @@ def test_killed_at_random_it_loses_nothing_it_acknowledged(broker, device, tmp_p
     wait_for(lambda: device.upto == total, 10, "the mark")
     assert end(bridge) == 0
     assert device.marks[-1] == {"epoch": EPOCH.hex(), "upto": total, "missing": []}
+
+
+SHIFTED = """
+import os, time
+
+def shifted(real, unit):
+    return lambda: real() + int(open(os.environ["SHIFT"]).read()) * unit
+
+time.time, time.time_ns = shifted(time.time, 1), shifted(time.time_ns, 10**9)
+"""
+
+
+def test_a_clock_before_1970(broker, device, tmp_path):
+    """Refused at the start. Set back later, it costs the times of receipt, also in the header of
+    a segment, and neither a message nor a mark."""
+    folder, shift = tmp_path / "spool", tmp_path / "shift"
+    (tmp_path / "sitecustomize.py").write_text(SHIFTED)  # of the bridge's interpreter
+    clock = {"PYTHONPATH": str(tmp_path), "SHIFT": str(shift)}
+    early = -int(time.time()) - 90_000
+
+    def set_clock(seconds):
+        shift.with_suffix(".new").write_text(str(seconds))
+        shift.with_suffix(".new").replace(shift)
+
+    set_clock(early)
+    done = run("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder, **clock)
+    assert done.returncode == 2 and not folder.exists()
+    assert done.stderr.startswith("Error: the clock of this computer says 1969-12-30: set it")
+    set_clock(0)
+    bridge = start(broker, folder, "--segment-bytes", "4096", environment=clock)
+    device.take(1)
+    device.confirmed()
+    set_clock(early)
+    for _ in range(2):
+        device.take(75)
+        device.confirmed()
+    set_clock(0)
+    device.take(1)
+    device.confirmed()
+    assert end(bridge) == 0
+    found = [block.received for block, _ in spool.walk(folder, 0, spool.durable(folder))]
+    assert found[0] > 0 and found[-1] > 0 and found.count(0) >= 2
+    assert set(sequences(folder)) == set(range(1, 153))
+    assert len(list(folder.glob("*.seg"))) > 1
+    said = (tmp_path / "bridge.log").read_text()
+    assert said.count("says 1969-12-30: until it is set") == 1 and "Traceback" not in said
 
 
 def test_a_broker_that_forgets_everything(broker, device, tmp_path):

@@ -23,7 +23,7 @@ from .faults import Faults, Refused
 from .marks import Marks
 from .peers import Peers
 from .reserve import Reserve
-from .spool_writer import SpoolFull, SpoolWriter
+from .spool_writer import SpoolFull, SpoolWriter, now_us
 
 __all__ = ["Bridge", "Refused", "Settings"]
 
@@ -38,11 +38,20 @@ HOUSEKEEPING_S = 1.0
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
 
 
+def _today():
+    """The day that the clock says."""
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time()))
+
+
 class Bridge:
     """Runs until `stop()`; see the module's text. `sleep` can be replaced by a test. Raises
-    Refused for certificates that cannot be read, SpoolError for such a spool."""
+    Refused for certificates that cannot be read and for a clock before 1970, SpoolError for a
+    spool that cannot be trusted."""
 
     def __init__(self, settings, sleep=time.sleep):
+        if time.time() < 0:
+            raise Refused(f"the clock of this computer says {_today()}: set it. Times of receipt "
+                          "before 1970 cannot be written")  # fmt: skip
         if settings.secured:
             certificates(settings)  # before a broker is waited for, and before there is a spool
         self.settings = settings
@@ -66,6 +75,7 @@ class Bridge:
         self._last_error = None
         self._rate = (time.monotonic(), 0, 0.0)
         self._full = False
+        self._early = False  # the clock was set to before 1970
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
         where = f"{settings.host}:{settings.port}"
@@ -190,7 +200,7 @@ class Bridge:
         if found.count:
             try:
                 self.reserve.take()
-                self.spool.append(found.body, found.count, time.time_ns() // 1000)
+                self.spool.append(found.body, found.count, self._received())
             except SpoolFull as error:
                 self._disk_full(found, error)
                 return
@@ -203,6 +213,16 @@ class Bridge:
         self._pending = None
         for head, body in found.others:
             self._control(head, body)
+
+    def _received(self):
+        """Time of receipt, unix us. A clock that is set to before 1970 while messages come costs
+        their time, and no message."""
+        early = time.time() < 0
+        if early and not self._early:
+            log.warning("the clock of this computer says %s: until it is set, messages are said "
+                        "to be received when 1970 began", _today())  # fmt: skip
+        self._early = early
+        return now_us()
 
     def _taken(self, found):
         """Count what was acknowledged; whose it is is looked at later, many reads at once."""

@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 class InUse(Exception):
-    """Another ingest writes these tables."""
+    """Another process writes these tables."""
 
 
 class Lock:
-    """Keeps a second ingest off the same tables. A killed ingest's JVM may live on for a moment
-    and still write; the next one waits for its end."""
+    """Keeps a second ingest, compact or replay off the same tables. A killed one's JVM may live on
+    for a moment and still write; the next one waits for its end."""
 
     def __init__(self, tables_root, patience=60):
         folder = Path(tables_root, "_state")
@@ -20,7 +20,7 @@ class Lock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InUse(f"{tables_root} is being written by another ingest")
+            raise InUse(f"{tables_root} is being written by another ingest, compact or replay")
         self._file.seek(0)
         self._wait_for(self._file.read().strip(), patience)
 

@@ -30,6 +30,11 @@ from .spool_files import (
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def now_us():
+    """The time as a spool says it: unix us, 0 for one before 1970."""
+    return max(0, time.time_ns() // 1000)
+
+
 class SpoolFull(Exception):
     """No room for a block; nothing of it was kept."""
 
@@ -115,7 +120,7 @@ class SpoolWriter:
     def _begin(self, base):
         """Start a new segment whose first byte has position `base`."""
         path = self.folder / f"{base:020d}.seg"
-        head = HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, base, time.time_ns() // 1000, 0, 0)
+        head = HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, base, now_us(), 0, 0)
         head = head[:24] + struct.pack("<II", zlib.crc32(head[:24]), 0)
         hidden = self.folder / ".new.seg"
         handle = None
