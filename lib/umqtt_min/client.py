@@ -76,7 +76,7 @@ class MQTTClient:
     buffer_size: bytes, 64 or more, of each of the two packet buffers;
     timeout: seconds that an answer may take and that a write may stand still;
     window: publishes in flight at most, 1 to 255;
-    max_message: largest payload in bytes that the callback is given;
+    max_message: largest payload in bytes that is put together for the callback;
     connector: f(host, port, timeout_ms) -> non-blocking stream, instead of TCP.
     Raises ValueError for arguments out of range.
     """
@@ -405,9 +405,12 @@ class MQTTClient:
                 elif op != 0xD0 or rx.n:  # PINGRESP says nothing
                     self._on_ack(op)
                 n -= 1
-                if rx.message and rx.single or rx.waiting and rx.code:
-                    break
-            elif not rx.fill() or n <= 0:
+            elif tick and rx.end - rx.start > 3 and rx.buf[rx.start] >> 4 == 3:
+                op = 1
+                break  # nor is it read: whoever polls the socket is to be woken
+            elif not rx.fill(tick) or n <= 0:
+                break
+            if rx.message and rx.single or rx.waiting and rx.code:
                 break
         if self.keepalive and not self._tx.waiting:
             self._keep_alive(op)

@@ -4,7 +4,7 @@ Knows: sockets; sections 3.1 and 3.2 of MQTT 3.1.1 as far as all is well: for th
 special.py, for a store's session resume.py. Loaded for each connection and given back after
 it: nobody needs it while connected.
 
-A stream has `write(buf, off, n)`, `readinto(buf)`, `setblocking`, `close` with MicroPython's
+A stream has `write(buf, off, n)`, `readinto(buf, n)`, `setblocking`, `close` with MicroPython's
 non-blocking meaning: None when nothing can be moved now.
 """
 
@@ -89,7 +89,7 @@ def auth(client, clean_session, end):
             if rx.end and (rx.buf[0] >> 4 != 2 or rx.end > 1 and rx.buf[1] != 2):
                 break
             n = ticks_diff(end, ticks_ms())
-            if not rx.fill():
+            if not rx.fill(True):
                 tx.wait(1, min(max(n, 0), 500))
     except Exception as e:
         raise module("special").reason(client, e)

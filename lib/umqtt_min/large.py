@@ -84,7 +84,7 @@ class Large:
             self._end = 0
             self._feed(self._at, n)
             return n
-        n = rx.read(rx.target[0][: min(self._left, len(rx.buf))])
+        n = rx.read(rx.buf, self._left)
         self._feed(0, n)
         return n
 

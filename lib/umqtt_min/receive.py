@@ -43,19 +43,24 @@ def listener(self, f):
 
 
 def wait_msg(self):
-    """Wait, without limit, until one message has been delivered.
+    """Wait, without limit, for one packet, and handle it.
 
+    Nothing is read beyond it: a program may poll the socket for the next one.
+    Returns the first byte of a PUBLISH, None for what was no message (a PINGRESP).
     A link that is dead ends it (OSError) where there is a keep-alive.
     """
-    self._rx.single = True
+    rx = self._rx
+    rx.single = rx.exact = True
     try:
         while True:
+            rx.n = -1
             op = self.check_msg()
-            if op:
+            # A packet has been looked at, and nothing of one is left.
+            if op or rx.n >= 0 and rx.start == rx.end and not rx.due:
                 return op
             self._idle(1000)
     finally:
-        self._rx.single = False
+        rx.single = rx.exact = False
 
 
 def _on_publish(self, op):

@@ -185,7 +185,8 @@ class Receiver:
     waiting = 0  # packet id, as on the wire, whose acknowledgement somebody waits for
     code: int  # first byte of that when it has come
     message: int  # first byte of the last PUBLISH delivered
-    single = False  # wait_msg(): stop after one message
+    single = False  # stop after one message
+    exact = False  # wait_msg(): nothing is read beyond the packet at the head
 
     def __init__(self, client, buffer_size):
         self.client = client
@@ -227,10 +228,18 @@ class Receiver:
             self.client._rare(0)  # it is received apart, if it is a PUBLISH
         return 0
 
-    def fill(self):
-        """Read what is there behind what is left; returns 0 if nothing came. OSError."""
+    def fill(self, exact):
+        """Read what is there behind what is left; returns 0 if nothing came. OSError.
+
+        exact, or somebody waits: not beyond the packet at the head, for programs that poll the
+        socket. 4 bytes first: what is answered to has no more, and every PUBLISH has.
+        """
         if self.due:
             return self.due.read()
+        n = 65536
+        if exact or self.exact or self.waiting:
+            n = self.end - self.start
+            n = 4 - n if n < 4 else max(self.next - self.end, 1)
         i = self.start // self.step
         if self.start == self.end:
             self.start = self.end = i = 0
@@ -241,15 +250,15 @@ class Receiver:
             self.start -= i
             self.end -= i
         i = (self.end + self.step - 1) // self.step
-        n = self.read(self.target[i])
+        n = self.read(self.target[i], n)
         if n and i * self.step != self.end:
             self.buf[self.end : self.end + len(self.target[i])] = self.target[i]
         self.end += n
         return n
 
-    def read(self, buf):
-        """Read into `buf`; returns how much, 0 if nothing came. OSError at the end."""
-        n = self.client.sock.readinto(buf)
+    def read(self, buf, n):
+        """Read into `buf`, `n` at most; returns how much, 0: nothing came. OSError at the end."""
+        n = self.client.sock.readinto(buf, n)
         if n:
             self.request = None
             self.time = ticks_ms()  # when the last byte came

@@ -98,7 +98,8 @@ class Wire:
             return None
         if not self.left:
             return 0 if self.ended else None
-        n = min(len(buf), self.left, self.chunk or 65535, self.pause or 65535)
+        n = min(len(buf), n if n >= 0 else 65535, self.left)
+        n = min(n, self.chunk or 65535, self.pause or 65535)
         if self.pause:
             self.pause -= n
             if not self.pause:

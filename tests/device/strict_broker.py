@@ -461,11 +461,16 @@ class Connection:
         if action is CLOSE:
             self.open = False
             return
+        more = b""
         if action is not None and action is not ANSWER_CLOSE:
             proper, data = data, action if isinstance(action, bytes) else action(data)
-            if not data.startswith(proper):
+            if data.startswith(proper):
+                data, more = proper, data[len(proper) :]  # the client may read it by itself
+            else:
                 seen = None
         self.send(data, seen)
+        if more:
+            self.send(more)
         if action is ANSWER_CLOSE:
             self.open = False
 

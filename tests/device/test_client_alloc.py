@@ -235,7 +235,7 @@ class Long(Echo):
     def readinto(self, buf, n=-1):
         if self._pending or self._times:
             return Echo.readinto(self, buf)
-        n = min(len(buf), self.left)
+        n = min(len(buf), n if n >= 0 else self.left, self.left)
         self.left -= n
         return n or None
 

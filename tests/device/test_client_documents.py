@@ -44,8 +44,8 @@ class Tape:
             self.out += answer
         return n
 
-    def readinto(self, buf):
-        n = min(len(buf), len(self.out))
+    def readinto(self, buf, n):
+        n = min(len(buf), n, len(self.out))
         buf[:n] = self.out[:n]
         self.out = self.out[n:]
         return n or None

@@ -57,9 +57,11 @@ def test_wait_msg_does_it():
     start = time.ticks_ms()
     timer = machine.Timer(-1)
     timer.init(period=100000, callback=lambda t: b.broker.publish(b"t", b"at last"))
-    b.client.wait_msg()
+    rounds = 1
+    while not b.client.wait_msg():  # PINGRESP is no message
+        rounds += 1
     assert time.ticks_diff(time.ticks_ms(), start) >= 100000
-    assert b.broker.count(PINGREQ) >= 10
+    assert b.broker.count(PINGREQ) >= 10 and rounds == b.broker.count(PINGREQ) + 1
 
 
 def test_no_keep_alive_sends_nothing():
@@ -139,7 +141,7 @@ def test_a_message_nobody_reads_does_not_kill_the_link_while_asleep():
 
 
 def test_ticks_at_every_write_and_read_never_break_a_packet():
-    for limit, ms in ((1, 10), (2, 20), (3, 30), (7, 60), (0, 300)):
+    for limit, ms in ((1, 10), (2, 20), (3, 30), (7, 60), (0, 200)):
         timer = machine.Timer(-1)
         b = Bench(keepalive=2, buffer_size=64, timeout=60, timer=timer)
 

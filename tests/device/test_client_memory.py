@@ -48,8 +48,8 @@ class Long:
         self.acks += buf[off] == 0x40
         return len(buf) if n < 0 else n
 
-    def readinto(self, buf):
-        n = min(len(buf), len(self.head) or self.left)
+    def readinto(self, buf, n):
+        n = min(len(buf), n, len(self.head) or self.left)
         if self.head:
             buf[:n] = self.head[:n]
             self.head = self.head[n:]

@@ -1,0 +1,107 @@
+"""Programs of umqtt.simple that poll the socket themselves, and call wait_msg() when it can be
+read: what the client has read and not handed out would wake nobody."""
+
+import machine
+import softtimer
+from harness import Bench
+from strict_broker import CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
+from umqtt_min import RAMStore
+
+POLLIN = 1
+
+
+def can_be_read(b):
+    return b.net.stream.ready(POLLIN) & POLLIN != 0
+
+
+def loop(b, rounds=50):
+    """while poll(): wait_msg(); how many messages each round has brought."""
+    found = []
+    while can_be_read(b) and len(found) < rounds:
+        count = len(b.got)
+        op = b.client.wait_msg()
+        assert (op is None) == (len(b.got) == count)
+        found.append(len(b.got) - count)
+    return found
+
+
+def test_each_message_wakes_the_program():
+    for qos in (0, 1, 2):
+        b = Bench().subscribe()
+        for n in range(5):
+            b.broker.publish(b"t", b"%d" % n, qos)
+        assert loop(b)[:5] == [1] * 5
+        assert [m for _, m in b.got] == [b"%d" % n for n in range(5)]
+
+
+def test_messages_of_all_lengths():
+    """Around a step of the buffer, all of it, and what is received apart."""
+    lengths = (0, 1, 2, 10, 11, 12, 13, 14, 59, 60, 61, 120, 121, 122, 123, 124, 300, 20000)
+    b = Bench(buffer_size=64).subscribe()
+    for n in lengths:
+        b.broker.publish(b"t", b"x" * n, 1)
+    for n in lengths:
+        assert can_be_read(b) and b.client.wait_msg() == 0x32
+        assert [len(m) for _, m in b.got] == [n], (n, b.got)
+        del b.got[:]
+    assert not can_be_read(b)
+
+
+def test_an_answer_is_no_message():
+    """PINGRESP wakes the program, and wait_msg() returns; it does not wait for a message then."""
+    b = Bench().subscribe()
+    b.client.ping()
+    assert loop(b) == [0]
+    b.client.ping()
+    b.client.ping()
+    b.broker.publish(b"t", b"x")
+    assert loop(b) == [1]
+
+
+def test_acknowledgements_are_no_messages():
+    b = Bench(store=RAMStore()).subscribe()
+    for n in range(3):
+        b.client.publish(b"u", b"%d" % n, qos=1 + n % 2, wait=False)
+    found = loop(b)
+    assert set(found) == {0} and b.client.inflight == 0
+
+
+def test_what_is_too_long_for_the_callback_is_no_message():
+    b = Bench(max_message=500, buffer_size=64).subscribe()
+    sizes = []
+    b.client.on_oversize = sizes.append
+    b.broker.publish(b"t", b"x" * 501, 1)
+    assert loop(b) == [0] and sizes == [501]
+    b.broker.publish(b"t", b"x" * 500, 1)
+    assert loop(b) == [1] and sizes == [501]
+
+
+def test_what_follows_an_acknowledgement_wakes_it():
+    """A broker may send both in one piece."""
+    message = b"\x30\x04\x00\x01tm"
+    for kind, call in (
+        (SUBSCRIBE, lambda c: c.subscribe(b"t")),
+        (UNSUBSCRIBE, lambda c: c.unsubscribe(b"t")),
+        (PUBLISH, lambda c: c.publish(b"u", b"x", qos=1)),
+        (CONNECT, lambda c: c.connect()),
+    ):
+        b = Bench()
+        if kind != CONNECT:
+            b.connect()
+        b.broker.when(kind, lambda answer: answer + message)
+        call(b.client)
+        assert b.got == [] and loop(b) == [1], kind
+        assert b.got == [(b"t", b"m")]
+
+
+def test_a_tick_leaves_it_what_is_there():
+    """The keep-alive's timer reads what the broker answers to it, and no message."""
+    timer = machine.Timer(-1)
+    b = Bench(keepalive=10, timer=timer).subscribe()
+    for wait in (100, 6000, 6000):
+        b.broker.publish(b"t", b"m", 1)
+        for _ in range(3):
+            softtimer.jump(wait // 3)
+            timer.fire()
+        assert can_be_read(b) and loop(b)[0] == 1
+    assert b.client.connected and len(b.got) == 3
