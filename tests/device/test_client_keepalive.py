@@ -61,7 +61,7 @@ def test_wait_msg_does_it():
     while not b.client.wait_msg():  # PINGRESP is no message
         rounds += 1
     assert time.ticks_diff(time.ticks_ms(), start) >= 100000
-    assert b.broker.count(PINGREQ) >= 10 and rounds == b.broker.count(PINGREQ) + 1
+    assert b.broker.count(PINGREQ) >= 10 and 1 < rounds <= b.broker.count(PINGREQ) + 1
 
 
 def test_no_keep_alive_sends_nothing():
