@@ -103,7 +103,7 @@ class MQTTClient(_Client):
                 self._renew(e, end)
 
     def wait_msg(self):
-        """Wait until one message has been delivered, over as many connections as it takes.
+        """As umqtt_min's: wait for one packet, over as many connections as it takes.
 
         PATIENCE is for errors in a row, which ends with a connection that lasts (DELAY, 1 s at
         least).
