@@ -28,10 +28,10 @@ class socket:
         self._in = self._in[n:]
         return data
 
-    def readinto(self, buf):
-        n = len(self._in)
-        buf[:n] = self._in
-        self._in = b""
+    def readinto(self, buf, n=-1):
+        n = min(len(buf) if n < 0 else n, len(self._in))
+        buf[:n] = self._in[:n]
+        self._in = self._in[n:]
         return n or None
 
     def setblocking(self, flag):
