@@ -394,24 +394,24 @@ class MQTTClient:
         n = 64  # then nothing more is read: a flood must not keep the application for ever
         if self._tx.waiting:
             self._tx.write()
-        while not (tick and (self._tx.waiting or rx.due)):
+        # A tick leaves a PUBLISH where it is: in the socket, for whoever polls that.
+        while not tick or not (
+            self._tx.waiting or rx.due or rx.end > rx.start and rx.buf[rx.start] >> 4 == 3
+        ):
             op = rx.peek()
             if op:
-                if tick and op >> 4 == 3:
-                    break  # it is for the application
                 rx.start = rx.next
                 if op >> 4 == 3:
                     self._on_publish(op)
                 elif op != 0xD0 or rx.n:  # PINGRESP says nothing
                     self._on_ack(op)
                 n -= 1
-            elif tick and rx.end - rx.start > 3 and rx.buf[rx.start] >> 4 == 3:
-                op = 1
-                break  # nor is it read: whoever polls the socket is to be woken
             elif not rx.fill(tick) or n <= 0:
                 break
             if rx.message and rx.single or rx.waiting and rx.code:
                 break
+        else:
+            op = 1
         if self.keepalive and not self._tx.waiting:
             self._keep_alive(op)
         if self._session and not tick:
