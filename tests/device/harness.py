@@ -35,6 +35,18 @@ class Bench:
     def _received(self, topic, msg):
         self.got.append((bytes(topic), bytes(msg)))
 
+    def disturb(self, act):
+        """Have a message wait, with QoS 1, whose callback takes it and then calls `act`; the
+        callback of any message after it only takes it."""
+
+        def callback(topic, msg):
+            self._received(topic, msg)
+            if len(self.got) == 1:
+                act()
+
+        self.client.set_callback(callback)
+        self.broker.publish(b"t", b"x", 1)
+
     @property
     def conn(self):
         """The broker's side of the latest connection."""
@@ -59,6 +71,15 @@ class Bench:
     def kinds(self):
         """Types of the packets that came from clients."""
         return [p.type for p in self.broker.packets]
+
+
+def thrower(error):
+    """A function that raises `error`."""
+
+    def throw():
+        raise error
+
+    return throw
 
 
 def raises(kind, function, *args, **kw):

@@ -5,7 +5,7 @@ Knows: the strict broker on a virtual clock.  Must not know: how the pauses are 
 
 import time
 
-from harness import Bench, raises
+from harness import Bench, raises, thrower
 from strict_broker import CLOSE, DROP
 from strict_wire import CONNECT, SUBSCRIBE
 from umqtt_min import MQTTException, RAMStore
@@ -182,14 +182,7 @@ def passes_on(error):
     b = bench(first=0)
     b.link.client = Persistent(b.client)
     b.link.step()
-
-    def callback(topic, msg):
-        b.got.append((topic, msg))
-        if len(b.got) == 1:
-            raise error
-
-    b.client.set_callback(callback)
-    b.broker.publish(b"t", b"x", 1)
+    b.disturb(thrower(error))
     assert raises(type(error), b.link.step) is error
     assert b.link.error is error
     assert not b.client.connected
@@ -208,14 +201,11 @@ def test_a_link_that_dies_under_the_callback_is_the_networks():
     b.link.client = Persistent(b.client)
     b.link.step()
 
-    def callback(topic, msg):
-        b.got.append((topic, msg))
-        if len(b.got) == 1:
-            b.net.stream.end()
-            b.client.publish(b"answer", msg)
+    def act():
+        b.net.stream.end()
+        b.client.publish(b"answer", b"x")
 
-    b.client.set_callback(callback)
-    b.broker.publish(b"t", b"x", 1)
+    b.disturb(act)
     assert not b.link.step()
     assert isinstance(b.link.error, OSError)
     for _ in range(5):

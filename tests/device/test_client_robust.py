@@ -7,7 +7,7 @@ Must not know: how the client waits.
 import time
 
 import harness
-from harness import raises
+from harness import raises, thrower
 from strict_broker import CLOSE, DROP
 from strict_wire import CONNECT, PUBLISH, SUBSCRIBE
 from umqtt_min import MQTTException, RAMStore
@@ -430,14 +430,7 @@ def waiting_message(error, **options):
     """A client for which a message waits whose callback raises `error` the first time."""
     b = connected(**options)
     b.client.subscribe(b"t", 1)
-
-    def callback(topic, msg):
-        b.got.append((topic, msg))
-        if len(b.got) == 1:
-            raise error
-
-    b.client.set_callback(callback)
-    b.broker.publish(b"t", b"x", 1)
+    b.disturb(thrower(error))
     return b
 
 
