@@ -191,10 +191,15 @@ class Run:
 
     def _kill(self, rng):
         boots, before = len(self.lines("boot")), self.counter.count()
+        subscribed = len(self.lines("s"))
         self.board.start()
         if self.kills % 3:
             wait_until(lambda: self.counter.count() > before, self._what("a message"))
             if self.kills % 3 == 1:
+                # What the store held goes out before the board subscribes: a message of the
+                # board does not show that it would get one.
+                wait_until(lambda: len(self.lines("s")) > subscribed,
+                           self._what("a subscription"))
                 self.counter.send(f"command-{self.kills}")
             time.sleep(rng.uniform(0, 0.2))
         else:  # perhaps while it mounts

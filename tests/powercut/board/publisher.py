@@ -4,8 +4,9 @@ Knows: the client's API, a store, a line log that no power cut can touch.
 Must not know: brokers, how it is killed.
 
 A message is "number boot", its QoS 1, or 1 and 2 by the number. The log says what the
-application knows: "boot N" the journal is open, "a N" publish() of it returned, "f N" all up to
-it is acknowledged, "i TEXT" an incoming message was delivered, "end" all is done.
+application knows: "boot N" the journal is open, "s N" the broker has confirmed the subscription
+in boot N, "a N" publish() of it returned, "f N" all up to it is acknowledged, "i TEXT" an
+incoming message was delivered, "end" all is done.
 """
 
 import time
@@ -32,6 +33,7 @@ def main(host, port, most, store, log):
             if not c.connected:
                 c.connect()
                 c.subscribe(b"to/board", most)
+                log("s %d" % store.boot)
             _work(c, most, store, log)
         except (OSError, MQTTException):
             time.sleep_ms(20)
