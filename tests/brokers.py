@@ -35,13 +35,21 @@ keyfile {folder}/server-key.pem
 """
 _running = {}
 _folders = []
+_kept = []
 
 
 def free_port():
-    """A port that was free a moment ago."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of 127.0.0.1 that is this process's until it ends, also while no broker listens.
+
+    The socket that keeps it is bound and does not listen: a broker may listen there, as brokers
+    set SO_REUSEADDR, and the port is given to nobody else, neither to another test's server nor
+    to a client, which would at last connect to itself.
+    """
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _kept.append(s)
+    return s.getsockname()[1]
 
 
 def wait_port(port, process, seconds=START_SECONDS):

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from umqtt_board.virtual import VirtualBoard
+from patience import PatientBoard
 
 MPREMOTE = [sys.executable, "-m", "mpremote"]
 
@@ -16,7 +16,7 @@ def make_board(tmp_path):
     made = []
 
     def make(name="one", **options):
-        board = VirtualBoard(tmp_path / name, name=name, **options)
+        board = PatientBoard(tmp_path / name, name=name, **options)
         made.append(board)
         return board
 
@@ -40,7 +40,7 @@ def mpremote():
     def run(board, *command, status=0):
         done = subprocess.run(
             [*MPREMOTE, "connect", board.port, *command],
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout + done.stderr

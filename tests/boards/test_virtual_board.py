@@ -161,8 +161,11 @@ def test_watchdog_and_the_prompt(make_board, mpremote, kind, bites):
     board = make_board(watchdog=kind)
     board.power_on()
     mpremote(board, "resume", "exec", "import machine; machine.WDT(timeout=300)")
-    time.sleep(1)
-    assert ("watchdog: not fed" in board.printed()) is bites
+    if bites:
+        board.wait_for("watchdog: not fed")
+    else:
+        time.sleep(1)
+        assert "watchdog: not fed" not in board.printed()
 
 
 def test_deep_sleep_ends_with_a_boot(board, put):
@@ -263,7 +266,7 @@ def test_board_loses_power_with_its_supervisor_and_with_its_owner(tmp_path):
 
 
 def _wait_gone(pid):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < deadline, f"process {pid} still runs"
         time.sleep(0.02)

@@ -6,11 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from processes import alive
-from umqtt_demo.ports import free_port, is_free
+from umqtt_demo.ports import free_port, listens
 from umqtt_demo.procs import Child, descendants, wait_until
 
 DEADLINE_S = 280
@@ -68,10 +67,9 @@ def test_whatever_ends_it_no_process_stays(tmp_path, number, status):
     process = start(tmp_path / "demo", "--boards", "1", "--readings", "1000", "--fault", "none")
     events = tmp_path / "demo" / "events.jsonl"
     assert wait_until(lambda: events.exists() and "running" in events.read_text(), 150, 0.2)
-    time.sleep(1)
-    family = descendants(process.pid)
     # Broker, bridge, ingest with its JVM, the board and its supervisor, the guard.
-    assert len(family) >= 7
+    assert wait_until(lambda: len(descendants(process.pid)) >= 7, 60), descendants(process.pid)
+    family = descendants(process.pid)
     process.send_signal(number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == status, text
@@ -90,7 +88,7 @@ def test_somebody_elses_broker_is_cut_off_and_left_as_it_was(tmp_path):
         % (port, tmp_path / "passwords"))
     broker = Child(["mosquitto", "-c", tmp_path / "conf"], tmp_path / "log").start()
     try:
-        assert wait_until(lambda: not is_free(port), 20)
+        assert wait_until(lambda: listens(port), 60)
         process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300",
                         "--seed", "2", "--fault", "broker", "--fault", "bridge",
                         "--broker", "127.0.0.1:%d" % port,

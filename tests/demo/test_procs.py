@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from processes import alive
@@ -62,14 +61,16 @@ def test_the_guard_kills_what_a_killed_parent_left(tmp_path):
 import sys, time
 from umqtt_demo.procs import Child, Guard
 Child([sys.executable, "-c", %r], %r, guard=Guard()).start()
+print("watched", flush=True)
 time.sleep(600)
 """ % (FAMILY, str(tmp_path / "log"))
-    process = subprocess.Popen([sys.executable, "-c", parent])
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE)
     pids = ids(tmp_path / "log")
-    time.sleep(0.1)
+    # Until then the guard may not know of the child, which has begun before.
+    assert process.stdout.readline() == b"watched\n"
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(10)
-    assert wait_until(lambda: not any(map(alive, pids)), 20)
+    process.communicate(timeout=60)
+    assert wait_until(lambda: not any(map(alive, pids)), 60)
 
 
 def test_the_guard_lets_go_of_what_has_ended(tmp_path):

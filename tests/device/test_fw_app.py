@@ -125,16 +125,6 @@ def test_driver_that_fails_touches_neither_store_nor_connection():
     leave(made)
 
 
-def test_missed_intervals_are_left_out_and_counted():
-    made = make("fw-f", port=1, interval_ms=50, readings=0)
-    made.step()
-    taken = made.sensor.taken
-    time.sleep_ms(500)
-    made.step()
-    made.step()
-    assert made.sensor.taken == taken + 1 and made.late == 1
-
-
 def test_steady_state_takes_nothing_from_the_heap():
     if not hasattr(gc, "mem_alloc"):
         return  # CPython: its heap is none of ours

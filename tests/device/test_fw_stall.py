@@ -33,6 +33,16 @@ def test_connections_that_stall_at_every_step_are_none_either():
         assert resets.row() == 0
 
 
+def test_missed_intervals_are_left_out_and_counted():
+    with Board(interval_ms=50, readings=0) as board:
+        board.app.step()
+        taken = board.app.sensor.taken
+        softtimer.sleep_ms(500)
+        board.app.step()
+        board.app.step()
+        assert board.app.sensor.taken == taken + 1 and board.app.late == 1
+
+
 def test_a_main_loop_that_stands_still_is_not_fed():
     with Board() as board:
         board.run(lambda: board.app.client.counters.acked > 5)

@@ -11,15 +11,14 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections import namedtuple
 from contextlib import suppress
 from pathlib import Path
 
 import cbor2
 import paho.mqtt.client as mqtt
+from patience import PATIENCE, PatientBoard, wait_until
 from umqtt_board.flash import flash
-from umqtt_board.virtual import VirtualBoard
 from umqtt_pipeline import wire
 from umqtt_pipeline.marks import Marks
 
@@ -28,24 +27,9 @@ MPREMOTE = [sys.executable, "-m", "mpremote", "connect"]
 Reading = namedtuple("Reading", "epoch seq boot low ordinal celsius dup")
 
 
-PATIENCE = 4  # a machine with much else to do may take so many times longer
-
-
-def wait_until(condition, timeout, what):
-    """Wait until the function returns something true, and return that."""
-    deadline = time.monotonic() + PATIENCE * timeout
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"within {timeout} s not: {what}")
-        time.sleep(0.02)
-
-
 def make_image(folder):
     """Return a flash image with the firmware and no settings on it; made once, copied after."""
-    with VirtualBoard(folder / "template", name="template") as board:
+    with PatientBoard(folder / "template", name="template") as board:
         board.power_on()
         flash("unix", port=board.port)
     return board.flash_image
@@ -53,7 +37,7 @@ def make_image(folder):
 
 def make_board(image, folder, settings, **options):
     """Return a virtual board, switched off, with the firmware and these settings on it."""
-    board = VirtualBoard(folder, **options)
+    board = PatientBoard(folder, **options)
     shutil.copy(image, board.flash_image)
     os.truncate(board.flash_image, board.config["filesystem"] + board.config["journal"])
     source = Path(folder) / "settings.json"
@@ -69,7 +53,8 @@ def make_board(image, folder, settings, **options):
 def taken(board):
     """What the sensor itself counted: {(epoch, seq): (ordinal, value)} less what it took back."""
     out = {}
-    for line in board.sensor_log.read_text().splitlines():
+    # The board may be writing: what has no newline yet is not a line.
+    for line in board.sensor_log.read_text().split("\n")[:-1]:
         words = line.split()
         key = words[2], int(words[3])
         if words[0] == "take":
@@ -100,7 +85,7 @@ class Subscriber:
         self.client.loop_start()
 
     def __enter__(self):
-        assert self.subscribed.wait(10), "no SUBACK"
+        assert self.subscribed.wait(PATIENCE * 10), "no SUBACK"
         return self
 
     def __exit__(self, *_):

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import paho.mqtt.client as paho
 import pytest
-from bench import MPREMOTE, wait_until
+from bench import MPREMOTE
 from certificates import Authority
 from commands import Commands, hmac_sha256
+from patience import wait_until
 from strict_server import StrictServer
 from umqtt_board import keys, ota_send, ota_set
 from umqtt_board.errors import BoardError

@@ -5,8 +5,9 @@ import random
 import time
 
 import pytest
-from bench import Bridge, Subscriber, taken, wait_until
+from bench import Bridge, Subscriber, taken
 from commands import sign
+from patience import wait_until
 
 KEY = bytes(range(16))
 
@@ -94,7 +95,6 @@ def test_broker_that_loses_its_memory_loses_no_reading_of_the_pipeline(boards, b
     board.wait_for("first publish acknowledged", 20)
     wait_until(lambda: len(taken(board)) >= 20, 20, "20 readings")
     broker.kill()
-    time.sleep(0.5)
     broker.start()
     with Bridge(broker.port) as bridge:
         board.wait_for("all delivered: 60 readings", 60)
@@ -135,11 +135,12 @@ def test_unconfirmed_readings_come_again_with_the_same_name(boards, broker):
 
 
 def test_held_readings_outlive_a_cut(boards, broker):
-    board = boards.make(broker.port, confirm="pipeline", readings=10, stall_s=600)
+    board = boards.make(broker.port, confirm="pipeline", readings=10, stall_s=600, report_s=1)
     with Bridge(broker.port, marking=False) as bridge:
         board.power_on()
         wait_until(lambda: len(bridge.ordinals()) == 10, 30, "10 readings")
-        time.sleep(0.3)
+        # That they have arrived does not say that the board has had the acknowledgement of all.
+        wait_until(lambda: bridge.status[-1]["store"]["held"] == 11, 20, "all held")
         board.cut()
         since = len(board.printed())
         board.power_on()

@@ -7,7 +7,8 @@ import time
 from threading import Thread
 
 import pytest
-from bench import MPREMOTE, Subscriber, taken, wait_until
+from bench import MPREMOTE, Subscriber, taken
+from patience import PATIENCE, wait_until
 from umqtt_board import cli, keys, ota_send, ota_set
 from umqtt_board.ota_send import Session
 from umqtt_board.paths import FIRMWARE, LIBRARY
@@ -70,7 +71,7 @@ class Sending:
     def __init__(self, port, made, *names, boots=2, seconds=60, timeout=45):
         self.session = Session("test", [keys.load("test", name) for name in names],
                                {"host": "127.0.0.1", "port": port}, keys.next_count)  # fmt: skip
-        self._work = (made, boots, seconds, timeout)
+        self._work = (made, boots, seconds, PATIENCE * timeout)
         self._thread = Thread(target=self._run)
 
     def _run(self):
@@ -82,7 +83,7 @@ class Sending:
         return self
 
     def __exit__(self, *_):
-        self._thread.join(150)
+        self._thread.join(PATIENCE * 150)
         assert not self._thread.is_alive()
 
     @property
@@ -121,7 +122,8 @@ def test_update_of_a_group_with_a_cut_and_a_lost_link(boards, broker, link, new_
         two.reset()
         two.wait_for("first publish acknowledged", 20, since)
         wait_until(lambda: subscriber.status[-1].get("version") == NEW, 10, "a report")
-        assert subscriber.ordinals()[-1] > before
+        # What was acknowledged first may be the clock record.
+        wait_until(lambda: subscriber.ordinals()[-1] > before, 10, "a reading")
 
 
 def test_firmware_that_crashes_is_taken_back(boards, broker, tmp_path):
@@ -190,14 +192,15 @@ def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):
     two.wait_for("interval 250 ms by command", 10)
     two.cut()
     status, said = run_cli(capsys, "command", "--group", "test", "--timeout", "3", "report")
-    assert status == 1 and "not taken by b2" in said, said
+    # b1 has three seconds, too, which a busy machine may not give it.
+    assert status == 1 and re.search("not taken by (b1, )?b2", said), said
     status, said = run_cli(capsys, "command", "--device", "b1", "--group", "test", "restart")
     assert status == 0, said
     assert one.printed().count("restart by command") == 1
-    status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "90")
+    status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "300")
     assert status == 0 and re.search(r"b1 +done +100 %", said), said
     since = len(one.printed())
-    status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "90")
+    status, said = run_cli(capsys, "ota", "--device", "b1", "--group", "test", "--timeout", "300")
     assert status == 0 and "bytes to come" not in one.printed()[since:], said
     status, said = run_cli(capsys, "ota", "--device", "b2", "--group", "test", "--timeout", "1")
     assert status == 1 and "not taken by b2" in said, said
@@ -269,17 +272,17 @@ def test_deep_sleep_through_an_outage(boards, broker, link):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
     key = keys.give(flat, "b1")["command_key"]
-    board = boards.make(link.port, "b1", command_key=key, deep_sleep=True, awake_s=2,
+    board = boards.make(link.port, "b1", command_key=key, deep_sleep=True, awake_s=4,
                         interval_ms=1500)  # fmt: skip
     with Subscriber(broker.port) as subscriber:
         board.power_on()
         subscriber.await_readings(2)
         asleep = wait_until(lambda: [status for status in subscriber.status
-                                     if "asleep_ms" in status], 10, "asleep")  # fmt: skip
-        assert asleep[-1]["online"] is False and asleep[-1]["stored"] == 0
+                                     if status.get("stored") == 0], 10, "asleep")  # fmt: skip
+        assert asleep[-1]["online"] is False and asleep[-1]["asleep_ms"] > 0
         link.down()
-        # One reading and one clock record from each waking.
-        board.wait_for("sleeping for .* 4 stored", 30)
+        # One reading and one clock record from each waking; the link may have gone between them.
+        board.wait_for("sleeping for .* [4-9] stored", 30)
         # A command that comes while the board is asleep or cut off waits at the broker.
         record = keys.load("test", "b1")
         body = {"count": keys.next_count([record]), "interval_ms": 1700}

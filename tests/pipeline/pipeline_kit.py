@@ -3,14 +3,15 @@ processes with deadlines. Must not know what a test asserts."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from decimal import Decimal
 from pathlib import Path
 
 import cbor2
+from patience import wait_until
 from umqtt_pipeline import wire
 from umqtt_pipeline.spool_writer import SpoolWriter
 
@@ -149,11 +150,11 @@ def family(pid):
 
 
 def wait_for(condition, seconds=30, what="the condition"):
-    """Poll until `condition()` is true and return its value; AssertionError at the deadline."""
-    until = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < until, f"{what} did not come within {seconds} s"
-        time.sleep(0.05)
+    """Poll until `condition()` is true and return its value; AssertionError PATIENCE * `seconds`
+    later."""
+    return wait_until(condition, seconds, what)
+
+
+def batch_done(log, number=0):
+    """Whether a log tells the end of that batch: "batch 0: ..." alone may be how far it is."""
+    return re.search(rf"batch {number}: \d+ messages: \d+ new", log.read_text())

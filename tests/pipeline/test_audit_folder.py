@@ -15,7 +15,7 @@ import sys
 import audit_kit as kit
 import pyarrow.parquet as pq
 import pytest
-from pipeline_kit import QUICK, spawn
+from pipeline_kit import QUICK, spawn, wait_for
 from pipeline_kit import run as command
 
 FOLDERS = {"brokers", "connections", "devices", "flows", "latencies", "packets", "problems",
@@ -62,13 +62,16 @@ class TestOneAtATime:
         with open(tmp_path / "log", "w+") as log:
             first = spawn("audit", one, "--out", tmp_path / "out", *QUICK, log=tmp_path / "log")
             lock = tmp_path / "out" / "_lock"
-            while not (lock.exists() and lock.read_text()):
-                assert first.poll() is None, log.read()
+            wait_for(lambda: first.poll() is not None or lock.exists() and lock.read_text(),
+                     120, "the lock")  # fmt: skip
+            # Or it might be done before the other one looks.
+            first.send_signal(signal.SIGSTOP)
             second = command("audit", two, "--out", tmp_path / "out", *QUICK)
+            first.send_signal(signal.SIGCONT)
             assert second.returncode == 2 and second.stderr.count("\n") == 1, second.stderr
             assert f"another audit is being made here (process {first.pid} on " in second.stderr
             assert "wait for its end, or name another folder" in second.stderr
-            assert first.wait(120) == 0, log.read()
+            assert first.wait(480) == 0, log.read()
         assert clients(tmp_path / "out") == {"one"}
         assert sorted(os.listdir(tmp_path / "out")) == CONTENT
 

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from pipeline_kit import QUICK, fill, publish, run, senml, spawn, wait_for
+from pipeline_kit import QUICK, batch_done, fill, publish, run, senml, spawn, wait_for
 from pipeline_tables import numbers
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -37,7 +37,7 @@ def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
     fill(folder, [publish(senml(n)) for n in (1, 2, 3)])
     process = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.2, *QUICK,
                     log=log)  # fmt: skip
-    wait_for(lambda: "batch 0:" in log.read_text(), 120, "a batch")
+    wait_for(lambda: batch_done(log), 120, "a batch")
     raw = (folder / "durable").read_bytes()
     (folder / "durable").unlink()
     wait_for(lambda: "started again" in log.read_text(), 120, "a failure")

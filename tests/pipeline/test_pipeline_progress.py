@@ -7,7 +7,7 @@ import signal
 import threading
 
 import pytest
-from pipeline_kit import QUICK, end, fill, flat, publish, senml, spawn, wait_for
+from pipeline_kit import QUICK, batch_done, end, fill, flat, publish, senml, spawn, wait_for
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline import ingest as ingest_module
 from umqtt_pipeline.progress import Watch
@@ -58,7 +58,7 @@ def test_a_signal_to_all_its_processes_is_a_clean_end(tmp_path, how):
     fill(folder, [publish(senml(n)) for n in (1, 2, 3)])
     process = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.2, *QUICK,
                     log=log, preexec_fn=os.setsid)  # fmt: skip
-    wait_for(lambda: "batch 0:" in log.read_text(), 120, "a batch")
+    wait_for(lambda: batch_done(log), 120, "a batch")
     java = int((root / "_state" / "lock").read_text())
     assert os.getpgid(java) == process.pid
     os.killpg(process.pid, how)

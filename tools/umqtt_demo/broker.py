@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from .ports import free_port, is_free
+from .ports import free_port, is_free, listens
 
 # What rumqttd keeps per topic filter before it forgets the oldest: enough for any demo run.
 SEGMENT_BYTES, SEGMENTS = 16 * 1024 * 1024, 10
@@ -87,7 +87,7 @@ class EmbeddedBroker:
                               "another port" % (self.port, self.host))
         self._process = self._spawn()
         deadline = time.monotonic() + timeout
-        while is_free(self.port, self.host):
+        while not listens(self.port, self.host):
             if not self.running:
                 raise BrokerError("the embedded broker ended at its start with status %s: see %s"
                                   % (self._process.returncode, self._log or "its output"))

@@ -23,6 +23,19 @@ def is_free(port, host="127.0.0.1"):
     return True
 
 
+def listens(port, host="127.0.0.1"):
+    """Whether a server accepts connections on `port`.
+
+    What waits for a server asks this and not is_free(), which listens there for an instant: a
+    server that starts in that instant would find its port in use.
+    """
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def free_port(host="127.0.0.1"):
     """A port between 20000 and 32000 that nobody listens on. Raises OSError if there is none."""
     draw = random.SystemRandom()
