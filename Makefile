@@ -27,7 +27,7 @@ TESTS ?=
 # ... and how many files of tests run at once: auto (one for each core, four at most), a number, 0
 JOBS ?= auto
 
-# fuzz: SEED=, and how many spoiled streams on each interpreter
+# fuzz, fuzz-firmware: SEED=, and how many spoiled streams or messages on each interpreter
 MUTATIONS ?=
 # bench: a folder with umqtt/simple.py and mqtt_as, to be measured beside it
 PEERS ?=
@@ -56,7 +56,7 @@ $(error umqtt_min: there is no $(filter-out $(KNOWN) $(PASSED),$(GIVEN)). What m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz clean
+.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -148,6 +148,9 @@ powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every
 
 fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client: up to half an hour: SEED= MUTATIONS=
 	@$(BIN)/python tests/fuzz/campaign.py $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
+
+fuzz-firmware: $(VENV)/.ready ## a hundred thousand spoiled marks, commands and updates against a board: ten minutes: SEED= MUTATIONS=
+	@$(BIN)/python tests/fuzz/campaign.py --of firmware $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)
 	@[ ! -x $(BIN)/umqtt-board ] || [ ! -d build/boards ] || $(BIN)/umqtt-board stop || true

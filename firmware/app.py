@@ -338,7 +338,11 @@ class App:
         if settings.validate({"broker.host": "-", "interval_ms": ms}):
             log("command interval: interval_ms: expected %s" % settings.expected("interval_ms"))
             return
-        self.remote.keep_interval(ms)
+        try:
+            self.remote.keep_interval(ms)
+        except OSError as error:
+            log("command interval: cannot be kept: %s" % why(error))
+            return
         self._due = ticks_ms()
         log("interval %d ms by command" % ms)
         self._report()

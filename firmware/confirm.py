@@ -10,9 +10,11 @@ a pipeline that is down for a day does not find a hundred copies of each reading
 from it ends that.
 """
 
-import json
 from binascii import hexlify
 from time import ticks_diff, ticks_ms
+
+from console import log_rarely
+from shape import parse, whole
 
 _ROUNDS = 3
 _MAX_RANGES = 16
@@ -47,25 +49,42 @@ class Confirm:
         self.republished = 0
 
     def received(self, payload):
-        """Take a message of the ack topic; for use in the callback: acts only in step()."""
+        """Take a message of the ack topic; for use in the callback: acts only in step().
+
+        Raises nothing, whatever the message is: with QoS 1 it would come again for ever.
+        """
         try:
-            ack = json.loads(payload)
-            if ack["epoch"] != self._epoch:
-                return  # of a journal that is no more
-            upto, missing = int(ack["upto"]), ack.get("missing", ())
-            # A mark beyond what was ever put would release readings that are yet to come.
-            if upto >= self._store.seq:
-                raise ValueError
-            for first, last in missing:
-                if first > last:
-                    raise ValueError
-            self._upto = max(self._upto, upto)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            mark = self._read(payload)
+        except ValueError as error:
             self.malformed += 1
+            log_rarely("mark refused: %s" % error, self.malformed, self._log)
             return
-        self.acks += 1
-        self._round = 0
-        self._missing = missing[:_MAX_RANGES]
+        if mark:
+            self._upto = max(self._upto, mark[0])
+            self._missing = mark[1][:_MAX_RANGES]
+            self.acks += 1
+            self._round = 0
+
+    def _read(self, payload):
+        # Return (upto, missing), or None for a mark of a journal that is no more.
+        ack = parse(payload)
+        if not isinstance(ack, dict) or not isinstance(ack.get("epoch"), str):
+            raise ValueError('no object with an "epoch"')
+        if ack["epoch"] != self._epoch:
+            return None
+        # A mark beyond what was ever put would release readings that are yet to come.
+        last = self._store.seq - 1
+        upto, missing = ack.get("upto"), ack.get("missing", [])
+        if not whole(upto, 0, last):
+            raise ValueError('"upto" is no whole number from 0 to %d' % last)
+        if not isinstance(missing, list):
+            raise ValueError('"missing" is no list')
+        for pair in missing:
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise ValueError('"missing" has what is no pair of numbers')
+            if not whole(pair[0], 1, last) or not whole(pair[1], pair[0], last):
+                raise ValueError('"missing" has what is no range from 1 to %d' % last)
+        return upto, missing
 
     def connected(self):
         """A new connection stands: the mark gets its whole time anew."""

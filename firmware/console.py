@@ -11,8 +11,8 @@ def log(text):
     print("umqtt:", text)
 
 
-def log_rarely(text, times):
-    """Print the 1st, 2nd, 4th, 8th ... of a line that may come again and again."""
+def log_rarely(text, times, log=log):
+    """Give log(text) the 1st, 2nd, 4th, 8th ... of a line that may come again and again."""
     if times & times - 1 == 0:
         log("%s (%d times)" % (text, times))
 

@@ -55,8 +55,11 @@ def _check(body):
             raise Refused('"%s" is missing or of the wrong kind' % key)
         size = len(value) if isinstance(value, str) else value
         if not low <= size <= high:
-            raise Refused('"%s" is %s, expected %d to %d' % (key, value, low, high))
-    unhexlify(body["sha"] + body["chain"])
+            raise Refused('"%s" is %s, expected %d to %d' % (key, size, low, high))
+    try:
+        unhexlify(body["sha"] + body["chain"])
+    except ValueError:
+        raise Refused('"sha" or "chain" is not hexadecimal')
     mpy = getattr(sys.implementation, "_mpy", body["mpy"]) & 0xFF
     if body["mpy"] != mpy:
         raise Refused("files for .mpy version %d, this MicroPython loads %d" % (body["mpy"], mpy))
@@ -141,7 +144,8 @@ class Update:
             self.tell()
         except (ValueError, OSError) as error:
             # ValueError: Refused, and a SHA-256 that is not hexadecimal.
-            self._refuse(str(error), body.get("sha", ""))
+            sha = body.get("sha")
+            self._refuse(str(error), sha if isinstance(sha, str) else "")
 
     def _prepare(self, body):
         found = loader.pointer()
@@ -272,11 +276,12 @@ class Update:
         if self._get:
             self._tell("receiving" if self._have < self._get["size"] else "checking")
 
-    def _tell(self, word, why="", sha=""):
+    def _tell(self, word, why="", sha=None):
+        # sha: of the set that it is about, "" if its command gave none; None: the one on its way
         self._told = ticks_ms()
         self._pieces = 0
         get = self._get
-        report = {"id": (sha or get["sha"])[:8], "state": word,
+        report = {"id": (get["sha"] if sha is None else sha)[:8], "state": word,
                   "have": self._have if get else 0, "size": get.get("size", 0)}
         if why:
             report["why"] = why

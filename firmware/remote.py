@@ -9,9 +9,16 @@ import gc
 
 import loader
 import state
+from umqtt_min import MQTTException
 
 # No name of a device begins with "-": on this level are the commands for a whole group.
 ALL = "-all"
+_NAME = b"abcdefghijklmnopqrstuvwxyz-"
+
+
+def _plain(name):
+    # The name of a command, bytes of the topic, as text that may be printed, whoever sent it.
+    return "".join([chr(c) if c in _NAME else "?" for c in name[:16]])
 
 
 class Remote:
@@ -79,7 +86,10 @@ class Remote:
         return self._update is not None and self._update.busy
 
     def received(self, topic, payload):
-        """Take a message, in the client's callback: takes note, acts in step()."""
+        """Take a message, in the client's callback: takes note, acts in step().
+
+        Raises nothing, whatever the message is: with QoS 1 it would come again for ever.
+        """
         if self._commands is None:
             return
         if topic in self._piece:
@@ -89,7 +99,7 @@ class Remote:
             return
         start = self._mine if topic.startswith(self._mine) else self._all
         if topic.startswith(start):
-            self._command(topic, topic[len(start) :].decode(), payload)
+            self._command(topic, _plain(topic[len(start) :]), payload)
 
     def _command(self, topic, name, payload):
         try:
@@ -111,9 +121,16 @@ class Remote:
             self._update.tell()
 
     def step(self):
-        """Carry out what was taken note of; raises what an action raises."""
+        """Carry out what was taken note of. Raises what sending raises: OSError, MQTTException."""
         if self._todo:
-            self._obey(*self._todo.pop(0))
+            name, body = self._todo.pop(0)
+            try:
+                self._obey(name, body)
+            except (OSError, MQTTException):
+                raise
+            except Exception as error:
+                # What a command says ends no connection.
+                self._log("command %s failed: %s: %s" % (name, type(error).__name__, error))
         if self._update and self._update.step():
             self._restart("update")
 

@@ -13,8 +13,9 @@ class StateError(ValueError):
     """The file is there and cannot be read: nothing that depends on it may be trusted."""
 
 
-def load(path=PATH):
+def load(path=None):
     """Return the saved dict, {} when nothing was ever saved. Raises StateError when damaged."""
+    path = path or PATH
     try:
         with open(path) as file:
             text = file.read()
@@ -29,8 +30,9 @@ def load(path=PATH):
     return data
 
 
-def save(data, path=PATH):
+def save(data, path=None):
     """Make the dict durable; when this returns, a cut finds the new one. Raises OSError."""
+    path = path or PATH
     new = path + ".new"
     with open(new, "w") as file:
         file.write(json.dumps(data))

@@ -1,6 +1,7 @@
-"""Runs fuzzers on this interpreter: `worker.py FIRST COUNT CASES`, for seeds FIRST and on.
+"""Runs fuzzers on this interpreter: `worker.py OF FIRST COUNT CASES`, from seed FIRST on.
 
-Knows: the fuzzer of tests/device, the lines that campaign.py reads:
+OF is "client" or "firmware".
+Knows: the fuzzers of tests/device, the lines that campaign.py reads:
     SEED seed mutations closings    after each seed
     BROKEN seed, then a traceback
 Must not know: how many workers there are. Runs on MicroPython and on CPython.
@@ -17,15 +18,26 @@ _run.set_path(ROOT)
 if not _run.MICROPYTHON:
     import mpshim  # noqa: F401
 
-from fuzz import Fuzzer  # noqa: E402
 
 
-def main(first, count, cases):
+def fuzzer_of(what):
+    """The class that fuzzes the client or the firmware."""
+    if what == "firmware":
+        from fw_fuzz import FirmwareFuzzer
+
+        return FirmwareFuzzer
+    from fuzz import Fuzzer
+
+    return Fuzzer
+
+
+def main(what, first, count, cases):
     """Run; returns the exit status."""
     status = 0
+    made = fuzzer_of(what)
     for seed in range(first, first + count):
         try:
-            fuzzer = Fuzzer(seed)
+            fuzzer = made(seed)
             fuzzer.run(cases)
             print("SEED", seed, fuzzer.mutated, fuzzer.closings)
         except Exception as e:  # whatever escapes is a finding
@@ -37,4 +49,4 @@ def main(first, count, cases):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*[int(a) for a in sys.argv[1:4]]))
+    sys.exit(main(sys.argv[1], *[int(a) for a in sys.argv[2:5]]))
