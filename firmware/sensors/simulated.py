@@ -4,12 +4,12 @@ Knows the virtual board's sensor_log: a stream on a file outside the flash. Must
 readings travel: its count is the other side of the demonstration's balance, and worth something
 only because it does not come by way of the store.
 
-One line before each reading goes into the store, and one line at the next start when it did not
-get there:
+One line before publish() is called with a reading, and one when it has returned:
     take K EPOCH SEQ VALUE UNIXMS
-    void K EPOCH SEQ
-K counts from 1 and is published as the measurement "reading"; VALUE is the temperature in
-hundredths of a degree. Readings taken = lines "take" - lines "void".
+    done K EPOCH SEQ
+K counts from 1, is given to one reading only, and is published as the measurement "reading"; VALUE
+is the temperature in hundredths of a degree. A reading with both lines must reach the table. One
+with the first alone was cut off: nobody can know whether the store has it, and nobody asks it.
 """
 
 import sys
@@ -53,18 +53,15 @@ class SimulatedSensor(Sensor):
         super().__init__()
         self._seed = seed
         self._log = log
+        self._name = ()  # (K, EPOCH, SEQ) of the reading that is being taken
 
     def begin(self, store):
-        """Find out how far the count had come, and whether its last reading became durable."""
+        """Find out how far the count had come."""
         if self._log is None:
             # No count of its own: go on where the store does.
             self.taken = store.seq - 1
-            return
-        k, epoch, seq, open_ = self._last()
-        self.taken = k
-        if open_ and epoch == hexlify(store.epoch) and store.seq <= seq:
-            self._log.write(b"void %d %s %d\n" % (k, epoch, seq))
-            self.taken = k - 1
+        else:
+            self.taken = self._last()
 
     def sample(self):
         """Make up the values of the next reading."""
@@ -78,26 +75,30 @@ class SimulatedSensor(Sensor):
         """Write the line of this reading, before the store gets it."""
         if self._log is not None:
             value, _, k = self.values
-            line = (k, hexlify(store.epoch), store.seq, value, clock.unix_ms())
-            self._log.write(b"take %d %s %d %d %d\n" % line)
+            self._name = (k, hexlify(store.epoch), store.seq)
+            self._log.write(b"take %d %s %d %d %d\n" % (self._name + (value, clock.unix_ms())))
+
+    def stored(self):
+        """Write that it has been accepted."""
+        if self._log is not None:
+            self._log.write(b"done %d %s %d\n" % self._name)
+        super().stored()
 
     def _last(self):
-        # (K, epoch, seq, whether it is a reading) of the last line; a void one takes K back.
+        # K of the last reading that was begun.
         self._log.seek(0)
-        k, epoch, seq, open_ = 0, b"", 0, False
+        k = 0
         while True:
             line = self._log.readline()
             if not line.endswith(b"\n"):
                 break
             words = line.split()
             if len(words) == 6 and words[0] == b"take":
-                k, epoch, seq, open_ = int(words[1]), words[2], int(words[3]), True
-            elif len(words) == 4 and words[0] == b"void":
-                k, open_ = int(words[1]) - 1, False
+                k = int(words[1])
         if line:
-            # A line that was cut off: nothing was published after it.
+            # A line that was cut off: what it says did not happen.
             self._log.write(b"\n")
-        return k, epoch, seq, open_
+        return k
 
 
 def make(settings):

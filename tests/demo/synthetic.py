@@ -22,6 +22,7 @@ def device(name, readings, cuts, dice, lose=()):
         table = (moment // 4 + 1) * 4 + dice.random()
         copies = 1 + (dice.random() < 0.04) * dice.randrange(1, 4)
         lines.append("take %d %s %d %d %d\n" % (k, epoch, k + 1, 2100 + k, moment * 1000))
+        lines.append("done %d %s %d\n" % (k, epoch, k + 1))
         if k not in lose:
             rows.append(Row(name, epoch, k + 1, ordinal=k, copies=copies,
                             value={"temperature": 21 + k / 100}))

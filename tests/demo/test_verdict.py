@@ -10,9 +10,16 @@ EPOCH = "00112233445566ff"
 N = 10
 
 
-def log_text(count=N, first_seq=2):
-    return "".join("take %d %s %d %d %d\n" % (k, EPOCH, first_seq + k - 1, 200 + k, 10**12 + k)
-                   for k in range(1, count + 1))
+def take(k, sequence, epoch=EPOCH):
+    return "take %d %s %d %d %d\n" % (k, epoch, sequence, 200 + k, 10**12 + k)
+
+
+def done(k, sequence, epoch=EPOCH):
+    return "done %d %s %d\n" % (k, epoch, sequence)
+
+
+def log_text(count=N):
+    return "".join(take(k, k + 1) + done(k, k + 1) for k in range(1, count + 1))
 
 
 def silver(count=N):
@@ -88,32 +95,62 @@ def test_a_missing_clock_record_is_a_gap():
 
 def test_a_reading_never_taken_is_seen():
     result = verdict(text=log_text(N - 1), rows=silver(N - 1))
-    assert not result.ok and "9 readings taken, 10 wanted" in result.faults()
+    assert not result.ok
+    assert "9 readings taken and 0 cut off, 10 wanted" in result.faults()
 
 
-def test_a_void_reading_does_not_count():
-    # Cut between the sensor's count and the store: the next boot voids it and takes it again.
-    lines = log_text().splitlines(keepends=True)
-    take = lines[4]
-    void = "void 5 %s 6\n" % EPOCH
-    result = verdict(text="".join(lines[:5] + [void, take] + lines[5:]))
+CUT = "".join(take(k, k + 1) + (done(k, k + 1) if k != 5 else "") for k in range(1, N + 1))
+
+
+def test_a_reading_that_was_cut_off_may_be_in_the_table():
+    result = verdict(text=CUT)
     assert result.ok, result.faults()
-    assert result.taken == N
+    assert (result.taken, result.cut_off, result.arrived, result.rows) == (N - 1, 1, 1, N)
 
 
-def test_a_void_reading_in_the_table_is_seen():
-    text = log_text() + "take 11 %s 12 1 1\nvoid 11 %s 12\n" % (EPOCH, EPOCH)
-    result = verdict(text=text, rows=silver(N + 1))
-    assert not result.ok and result.extra == [(EPOCH, 12)]
+def test_a_reading_that_was_cut_off_may_be_missing():
+    # The store did not get it: the next reading takes its number.
+    after = [(k, k) for k in range(6, N + 1)]
+    text = log_text(4) + take(5, 6) + "".join(take(*one) + done(*one) for one in after)
+    rows = silver(4) + [reading(k, sequence=number) for k, number in after]
+    result = verdict(text=text, rows=rows)
+    assert result.ok, result.faults()
+    assert (result.taken, result.cut_off, result.arrived, result.rows) == (N - 1, 1, 0, N - 1)
 
 
-def test_the_same_sequence_number_taken_twice_is_seen():
-    text = log_text() + "take 11 %s 11 1 1\n" % EPOCH
-    assert not verdict(text=text).ok
+def test_only_the_reading_that_was_cut_off_may_be_missing():
+    result = verdict(text=CUT, rows=[row for row in silver() if row.ordinal != 6])
+    assert not result.ok and result.missing == [(EPOCH, 7)]
 
 
-def test_a_void_of_nothing_is_seen():
-    assert verdict(text=log_text() + "void 3 %s 99\n" % EPOCH).complaints
+def test_another_value_of_a_reading_that_was_cut_off_is_seen():
+    rows = silver()
+    rows[5] = dataclasses.replace(rows[5], value={"temperature": 9.99})
+    result = verdict(text=CUT, rows=rows)
+    assert not result.ok and len(result.wrong) == 1
+
+
+def test_a_store_that_forgot_what_it_had_accepted_is_seen():
+    # Reading 5 was accepted as number 6, and the store gives number 6 once more.
+    after = [(k, k) for k in range(6, N + 1)]
+    text = log_text(5) + "".join(take(*one) + done(*one) for one in after)
+    rows = silver(4) + [reading(k, sequence=number) for k, number in after]
+    faults = "; ".join(verdict(text=text, rows=rows).faults())
+    assert "the store forgot a reading that it had accepted" in faults
+    assert "readings not in silver: 5" in faults
+
+
+def test_a_store_that_forgot_its_very_last_reading_is_seen():
+    result = verdict(rows=silver(N - 1))
+    assert not result.ok and result.missing == [(EPOCH, N + 1)]
+
+
+def test_the_same_reading_taken_twice_is_seen():
+    assert not verdict(text=log_text() + take(10, 11) + done(10, 11)).ok
+
+
+def test_the_end_of_a_reading_that_was_not_begun_is_seen():
+    assert verdict(text=log_text() + done(3, 99)).complaints
 
 
 def test_rubbish_in_the_sensor_log_is_seen():
@@ -121,11 +158,12 @@ def test_rubbish_in_the_sensor_log_is_seen():
 
 
 def test_a_line_without_its_end_does_not_count_yet():
-    assert sensorlog.parse(log_text() + "take 11 " + EPOCH).count == N
+    assert sensorlog.parse(log_text() + "take 11 " + EPOCH).begun == N
+    assert not sensorlog.parse(take(1, 2) + "done 1 %s 2" % EPOCH).taken
 
 
 def test_no_log_counts_nothing(tmp_path):
-    assert sensorlog.read(tmp_path / "none").count == 0
+    assert sensorlog.read(tmp_path / "none").begun == 0
 
 
 def test_rows_of_other_devices_do_not_count():
@@ -135,7 +173,7 @@ def test_rows_of_other_devices_do_not_count():
 
 def test_a_new_epoch_counts_on_its_own():
     other = "f" * 16
-    text = log_text(5) + "".join("take %d %s %d %d 1\n" % (k, other, k - 5, 200 + k)
+    text = log_text(5) + "".join(take(k, k - 5, other) + done(k, k - 5, other)
                                  for k in range(6, N + 1))
     rows = silver(5) + [reading(k, other, k - 5) for k in range(6, N + 1)]
     result = verdict(text=text, rows=rows)

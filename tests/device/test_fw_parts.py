@@ -306,31 +306,34 @@ def started(text, seq, epoch=b"\x01" * 8):
     return log, sensor
 
 
-def take(k, seq, epoch=OURS):
-    return "take %d %s %d 2100 1\n" % (k, epoch, seq)
+def take(k, seq):
+    return "take %d %s %d 2100 1\n" % (k, OURS, seq)
 
 
-def test_reading_that_never_got_into_the_store_is_taken_back_and_taken_again():
-    before = take(1, 1) + take(2, 2)
-    log, sensor = started(before, 2)
-    assert log.getvalue() == (before + "void 2 %s 2\n" % OURS).encode()
+def done(k, seq):
+    return "done %d %s %d\n" % (k, OURS, seq)
+
+
+def test_a_count_is_given_to_one_reading_only_whatever_the_store_says():
+    # Cut off while 2 was being taken: whether the store has it or not, 3 comes next.
+    before = take(1, 1) + done(1, 1) + take(2, 2)
+    for seq in (1, 2, 3, 100):
+        log, sensor = started(before, seq)
+        assert sensor.taken == 2 and log.getvalue() == before.encode()
+        sensor.sample()
+        assert sensor.values[2] == 3
+    # A journal that was lost, and with it the reading: taken it was.
+    log, sensor = started(before, 1, b"\x02" * 8)
+    assert sensor.taken == 2
+
+
+def test_what_was_accepted_is_written_when_it_was():
+    log, sensor = started(take(1, 4) + done(1, 4), 5)
     sensor.sample()
-    assert sensor.values[2] == 2
-    # Cut once more before it is taken: it is not taken back twice.
-    again, sensor = started(log.getvalue().decode(), 2)
-    assert again.getvalue() == log.getvalue() and sensor.taken == 1
-
-
-def test_reading_that_got_into_the_store_stays():
-    for seq in (3, 4, 100):
-        log, sensor = started(take(1, 1) + take(2, 2), seq)
-        assert b"void" not in log.getvalue() and sensor.taken == 2
-
-
-def test_reading_of_another_epoch_stays():
-    # That journal is lost, and with it the reading: taken it was.
-    log, sensor = started(take(7, 9), 1, b"\x02" * 8)
-    assert b"void" not in log.getvalue() and sensor.taken == 7
+    sensor.taking(Store(5))
+    assert log.getvalue().count(b"done") == 1 and sensor.taken == 1
+    sensor.stored()
+    assert log.getvalue().endswith(done(2, 5).encode()) and sensor.taken == 2
 
 
 def test_first_start_counts_from_one():
@@ -344,8 +347,8 @@ def test_first_start_counts_from_one():
 
 
 def test_line_that_was_cut_off_does_not_count():
-    log, sensor = started(take(1, 1) + "take 2 01", 2)
+    log, sensor = started(take(1, 1) + done(1, 1) + "take 2 01", 2)
     assert sensor.taken == 1
     sensor.sample()
     sensor.taking(Store(2))
-    assert log.getvalue().split(b"\n")[2].startswith(b"take 2 " + OURS.encode())
+    assert log.getvalue().split(b"\n")[3].startswith(b"take 2 " + OURS.encode())

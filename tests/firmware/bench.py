@@ -19,6 +19,8 @@ import cbor2
 import paho.mqtt.client as mqtt
 from patience import PATIENCE, PatientBoard, wait_until
 from umqtt_board.flash import flash
+from umqtt_demo import sensorlog
+from umqtt_demo.verdict import Row, judge
 from umqtt_pipeline import wire
 from umqtt_pipeline.marks import Marks
 
@@ -51,18 +53,8 @@ def make_board(image, folder, settings, **options):
 
 
 def taken(board):
-    """What the sensor itself counted: {(epoch, seq): (ordinal, value)} less what it took back."""
-    out = {}
-    # The board may be writing: what has no newline yet is not a line.
-    for line in board.sensor_log.read_text().split("\n")[:-1]:
-        words = line.split()
-        key = words[2], int(words[3])
-        if words[0] == "take":
-            assert key not in out, line
-            out[key] = int(words[1]), int(words[4])
-        else:
-            assert words[0] == "void" and out.pop(key)[0] == int(words[1]), line
-    return out
+    """What the sensor itself counted, as the demo reads it: a SensorLog."""
+    return sensorlog.read(board.sensor_log)
 
 
 class Subscriber:
@@ -119,6 +111,25 @@ class Subscriber:
         with self.lock:
             seen = {(r.epoch, r.seq): r.ordinal for r in self.readings}
         return sorted(seen.values())
+
+    def rows(self, device):
+        """What arrived as the rows that the demo's verdict judges, each reading once."""
+        with self.lock:
+            seen = {(r.epoch, r.seq): r for r in self.readings}
+        return [Row(device, r.epoch, r.seq, r.ordinal, value={"temperature": r.celsius})
+                for r in seen.values()]
+
+    def verdict(self, board, count):
+        """The demo's verdict on the board, which was told to take `count` readings. Sequence
+        numbers that are no reading's are the clock records'."""
+        found = judge(board.name, count, taken(board), self.rows(board.name))
+        found.gaps = []
+        return found
+
+    def await_all(self, board):
+        """Wait until each reading that the board's sensor says was accepted has arrived."""
+        wait_until(lambda: set(taken(board).taken) <= {(r.epoch, r.seq) for r in self.readings},
+                   10, "all readings")  # fmt: skip
 
     def await_readings(self, count):
         """Wait until so many different readings have arrived."""

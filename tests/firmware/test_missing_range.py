@@ -67,9 +67,9 @@ def test_a_missing_range_is_asked_for_and_filled(boards, broker, tmp_path):
     with bridging(broker, tmp_path):
         board.power_on()
         wait_until(lambda: len(spooled(tmp_path / "spool")) >= 20, 30, "20 readings")
-    count = len(taken(board))
-    wait_until(lambda: len(taken(board)) >= count + 20, 30, "readings for the broker alone")
-    lost = set(taken(board))
+    count = len(taken(board).taken)
+    wait_until(lambda: len(taken(board).taken) >= count + 20, 30, "readings for the broker alone")
+    lost = set(taken(board).taken)
     broker.kill()
     broker.start()
     # The listener is there before the bridge: a mark that names what is missing may come once.

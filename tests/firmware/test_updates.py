@@ -293,8 +293,8 @@ def test_deep_sleep_through_an_outage(boards, broker, link):
         board.wait_for("interval 1700 ms by command", 30, since)
         board.wait_for("sleeping for .* 0 stored", 30, since)
         board.cut()
-        own = taken(board)
-        wait_until(lambda: len(subscriber.ordinals()) == len(own), 10, "all readings")
+        own = taken(board).taken
+        subscriber.await_all(board)
     assert subscriber.ordinals() == list(range(1, len(own) + 1)) and len(own) >= 4
     boots = {reading.boot for reading in subscriber.readings}
     assert len(boots) == len(own), "one reading from each waking"

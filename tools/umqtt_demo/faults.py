@@ -54,7 +54,7 @@ class Faults:
         # Most of what can go wrong goes wrong in the first milliseconds.
         time.sleep(min(2.0, fault.share ** 4 * interval))
         sensor.cut()
-        taken = sensor.log.count
+        taken = sensor.log.begun
         away = self.tell.away(plan.BOARD, sensor.name, "%s loses power (SIGKILL) at reading %d"
                               % (sensor.name, taken))
         yield pause(fault.seconds)
@@ -66,8 +66,8 @@ class Faults:
     def _catch_reading(sensor, seconds):
         # Not by way of the director's turn: this is about single milliseconds.
         deadline = time.monotonic() + seconds
-        count = sensor.log.takes
-        while sensor.log.takes == count and time.monotonic() < deadline:
+        count = sensor.log.begun
+        while sensor.log.begun == count and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def link(self, fault):

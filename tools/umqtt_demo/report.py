@@ -60,14 +60,15 @@ def _row(n, device):
     verdict, late = device["verdict"], _latencies(device)
     return {
         "name": device["name"], "colour": plots.colour(n), "ok": verdict["ok"],
-        "taken": verdict["taken"], "rows": verdict["rows"], "missing": len(verdict["missing"]),
+        "taken": verdict["taken"], "cut_off": verdict["cut_off"], "rows": verdict["rows"],
+        "missing": len(verdict["missing"]), "arrived": verdict["arrived"],
         "extra": len(verdict["extra"]), "duplicates": verdict["duplicates"],
         "gaps": sum(last - first + 1 for _, first, last in verdict["gaps"]),
         "median": _span(_median(late)), "longest": _span(max(late, default=None)),
     }
 
 
-COLUMNS = ("taken", "rows", "missing", "extra", "gaps", "duplicates")
+COLUMNS = ("taken", "cut_off", "rows", "missing", "extra", "gaps", "duplicates")
 
 
 def _cards(run, rows):
@@ -77,8 +78,9 @@ def _cards(run, rows):
     late = [seconds for device in run["devices"] for seconds in _latencies(device)]
     return [
         {"name": "readings taken", "value": total("taken")},
+        {"name": "cut off while being taken", "value": total("cut_off")},
         {"name": "rows in silver", "value": total("rows"),
-         "bad": total("rows") != total("taken")},
+         "bad": total("rows") != total("taken") + total("arrived")},
         {"name": "missing", "value": total("missing"), "bad": total("missing")},
         {"name": "duplicates removed", "value": total("duplicates")},
         {"name": "outages", "value": len(run["outages"])},

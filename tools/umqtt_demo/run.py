@@ -84,7 +84,7 @@ class Demo:
             seconds = site.flash(n)
             tell("%s flashed in %.1f s and running" % (sensor.name, seconds))
         for sensor in site.sensors:
-            if not wait_until(lambda s=sensor: s.log.takes, FIRST_S + o.interval_ms / 1000, 0.1):
+            if not wait_until(lambda s=sensor: s.log.begun, FIRST_S + o.interval_ms / 1000, 0.1):
                 raise Failed("%s takes no reading; it printed last:\n%s"
                              % (sensor.name, "\n".join(sensor.board.printed().splitlines()[-6:])))
 
@@ -115,7 +115,7 @@ class Demo:
             self.rows = self.watch.look()
             self._show()
             self._check_parts()
-            now = sum(s.log.count for s in self.site.sensors), sum(self.rows.values())
+            now = sum(s.log.begun for s in self.site.sensors), sum(self.rows.values())
             if now != last:
                 moved, last = time.monotonic(), now
             if time.monotonic() - moved > self.options.patience and not running:
@@ -127,7 +127,7 @@ class Demo:
 
     def _now_due(self):
         """Takes from the plan what is due, by the readings of the board concerned, or of all."""
-        counts = [sensor.log.count for sensor in self.site.sensors]
+        counts = [sensor.log.begun for sensor in self.site.sensors]
         whole = sum(counts) / len(counts)
         due = [fault for fault in self.due if fault.at * self.options.readings
                <= (whole if fault.target < 0 else counts[fault.target])]
@@ -136,11 +136,12 @@ class Demo:
 
     def _complete(self):
         wanted = self.options.readings
-        return all(sensor.log.count >= wanted and self.rows.get(sensor.name, 0) >= wanted
+        return all(sensor.log.begun >= wanted
+                   and self.rows.get(sensor.name, 0) >= len(sensor.log.taken)
                    for sensor in self.site.sensors)
 
     def _show(self):
-        devices = [{"name": s.name, "on": s.on, "link": s.link.is_up, "taken": s.log.count,
+        devices = [{"name": s.name, "on": s.on, "link": s.link.is_up, "taken": len(s.log.taken),
                     "wanted": self.options.readings, "rows": self.rows.get(s.name, 0)}
                    for s in self.site.sensors]
         self.screen.state(time.time() - self.timeline.started, devices, self.site.parts())
@@ -155,11 +156,11 @@ class Demo:
         self.ended = time.time()
         text = "nothing has moved for %d s: " % self.options.patience + "; ".join(
             "%s has taken %d of %d, %d are in the table"
-            % (s.name, s.log.count, self.options.readings, self.rows.get(s.name, 0))
+            % (s.name, len(s.log.taken), self.options.readings, self.rows.get(s.name, 0))
             for s in self.site.sensors)
         self._problem(text)
         for s in self.site.sensors:
-            if s.log.count < self.options.readings:
+            if s.log.begun < self.options.readings:
                 self._problem("%s printed last: %s" % (s.name, s.last_words()))
 
     def _problem(self, text):
@@ -230,6 +231,8 @@ class Demo:
     def _device(sensor, judged, rows):
         there = {(row.epoch, row.sequence): row for row in rows if row.device == sensor.name}
         samples = [_sample(take, there.get(key)) for key, take in sensor.log.taken.items()]
+        samples += [_sample(take, there[take.key]) for take in sensor.log.cut_off.values()
+                    if take.key in there and there[take.key].ordinal == take.ordinal]
         epochs = []
         for epoch in sorted({key[0] for key in there} | {key[0] for key in sensor.log.taken}):
             copies = {key[1]: row.copies for key, row in there.items() if key[0] == epoch}

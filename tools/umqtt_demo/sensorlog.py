@@ -1,9 +1,13 @@
 """The sensor's own count of its readings, kept apart from the way of publishing.
 
 Knows the lines that the simulated sensor of the virtual board writes to a host file:
-    take K EPOCHHEX SEQ VALUE UNIXMS    before the reading is given to the client
-    void K EPOCHHEX SEQ                 at the next boot, if the reading never became durable
+    take K EPOCHHEX SEQ VALUE UNIXMS    before publish() is called with the reading
+    done K EPOCHHEX SEQ                 when publish() has returned
 Must not know MQTT, Spark or how the readings travel.
+
+A reading with both lines has been accepted: it must be in the table. One with the first line alone
+was cut off while it was being taken: it may be in the table or not. Nothing that the store says
+about itself decides which is which.
 """
 
 from dataclasses import dataclass, field
@@ -19,25 +23,34 @@ class Take:
     value: str
     unix_ms: int
 
+    @property
+    def key(self):
+        """(epoch, sequence), the identity that the pipeline knows it by."""
+        return self.epoch, self.sequence
+
 
 @dataclass
 class SensorLog:
     """What a sensor says that it has taken.
 
-    taken: {(epoch, sequence): Take} of the readings that count
-    takes, voids: number of lines of each kind
+    taken: {(epoch, sequence): Take} of the readings that publish() has accepted
+    cut_off: {(epoch, sequence, ordinal): Take} of those that were cut off while being taken; the
+        last one may still be on its way into the store
     complaints: lines that can't be read or contradict others, as text
     """
 
     taken: dict = field(default_factory=dict)
-    takes: int = 0
-    voids: int = 0
+    cut_off: dict = field(default_factory=dict)
     complaints: list = field(default_factory=list)
 
     @property
-    def count(self):
-        """Readings taken: takes less voids."""
-        return self.takes - self.voids
+    def begun(self):
+        """Readings that were begun, whether or not publish() has accepted them."""
+        return len(self.taken) + len(self.cut_off)
+
+    def ordinals(self):
+        """The ordinals of all that were begun, in order."""
+        return sorted(t.ordinal for t in (*self.taken.values(), *self.cut_off.values()))
 
 
 def parse(text):
@@ -53,19 +66,20 @@ def parse(text):
 
 def _line(log, words):
     ordinal, epoch, sequence = int(words[1]), words[2], int(words[3])
-    key = epoch, sequence
+    name = epoch, sequence, ordinal
     if words[0] == "take" and len(words) == 6:
-        log.takes += 1
-        if key in log.taken:
-            raise ValueError("sequence number %d taken before" % sequence)
-        log.taken[key] = Take(ordinal, epoch, sequence, words[4], int(words[5]))
-    elif words[0] == "void" and len(words) == 4:
-        log.voids += 1
-        if log.taken[key].ordinal != ordinal:
-            raise ValueError("void of another reading")
-        del log.taken[key]
+        if name in log.cut_off:
+            raise ValueError("reading %d taken before" % ordinal)
+        log.cut_off[name] = Take(ordinal, epoch, sequence, words[4], int(words[5]))
+    elif words[0] == "done" and len(words) == 4:
+        if (epoch, sequence) in log.taken:
+            raise ValueError("sequence number %d given before: the store forgot a reading that "
+                             "it had accepted" % sequence)
+        if name not in log.cut_off:
+            raise ValueError("end of a reading that was not begun")
+        log.taken[epoch, sequence] = log.cut_off.pop(name)
     else:
-        raise ValueError("neither take nor void")
+        raise ValueError("neither take nor done")
 
 
 def read(path):

@@ -97,11 +97,12 @@ def verdict_table(verdicts, console=None):
     """Print the table of the end: one line per device."""
     console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     table = Table(title="Readings, from sensor to table", title_justify="left")
-    for name in ("device", "readings taken", "rows in silver", "missing", "duplicates removed",
-                 "gaps", "exact"):
+    for name in ("device", "readings taken", "cut off while being taken", "rows in silver",
+                 "missing", "duplicates removed", "gaps", "exact"):
         table.add_column(name, justify="left" if name == "device" else "right")
     for v in verdicts:
         gaps = sum(last - first + 1 for _, first, last in v.gaps)
-        table.add_row(v.device, *map(str, (v.taken, v.rows, len(v.missing), v.duplicates, gaps)),
+        numbers = v.taken, v.cut_off, v.rows, len(v.missing), v.duplicates, gaps
+        table.add_row(v.device, *map(str, numbers),
                       Text("yes", style="green") if v.ok else Text("NO", style="bold red"))
     console.print(table)

@@ -30,11 +30,17 @@ class Row:
 
 @dataclass
 class Verdict:
-    """What became of the readings of one device; every list must be empty."""
+    """What became of the readings of one device; every list must be empty.
+
+    taken: readings that publish() accepted; cut_off: readings that were cut off while being taken,
+    which may be in silver or not; arrived: how many of those are; rows: readings in silver
+    """
 
     device: str
     wanted: int
     taken: int = 0
+    cut_off: int = 0
+    arrived: int = 0
     rows: int = 0
     duplicates: int = 0
     missing: list = field(default_factory=list)
@@ -51,9 +57,10 @@ class Verdict:
     def faults(self):
         """What is wrong, one line each; nothing if every count is exact."""
         found = []
-        if self.taken != self.wanted:
-            found.append("%d readings taken, %d wanted" % (self.taken, self.wanted))
-        if self.rows != self.taken:
+        if self.taken + self.cut_off != self.wanted:
+            found.append("%d readings taken and %d cut off, %d wanted"
+                         % (self.taken, self.cut_off, self.wanted))
+        if self.rows != self.taken + self.arrived:
             found.append("%d readings taken, %d rows in silver" % (self.taken, self.rows))
         for name, text in (("missing", "not in silver"), ("extra", "in silver and never taken"),
                            ("twice", "more than once in silver"),
@@ -92,14 +99,17 @@ def judge(device, wanted, log, rows, bronze=None):
     """
     rows = [row for row in rows if row.device == device]
     readings = [row for row in rows if row.ordinal is not None]
-    result = Verdict(device, wanted, taken=log.count, rows=len(readings))
+    result = Verdict(device, wanted, len(log.taken), len(log.cut_off), rows=len(readings))
     result.complaints = list(log.complaints)
     seen = Counter((row.epoch, row.sequence) for row in rows)
     result.twice = sorted(key for key, n in seen.items() if n > 1)
     there = {(row.epoch, row.sequence): row for row in readings}
     result.missing = sorted(key for key in log.taken if key not in there)
-    result.extra = sorted(key for key in there if key not in log.taken)
-    _compare(result, log, there)
+    arrived = {take.key: take for take in log.cut_off.values()
+               if take.key in there and there[take.key].ordinal == take.ordinal}
+    result.arrived = len(arrived)
+    result.extra = sorted(key for key in there if key not in log.taken and key not in arrived)
+    _compare(result, {**arrived, **log.taken}, there)
     _ordinals(result, wanted, log, readings)
     result.gaps = gaps(rows)
     copies = bronze if bronze is not None else sum(row.copies for row in rows)
@@ -107,8 +117,8 @@ def judge(device, wanted, log, rows, bronze=None):
     return result
 
 
-def _compare(result, log, there):
-    for key, take in sorted(log.taken.items()):
+def _compare(result, takes, there):
+    for key, take in sorted(takes.items()):
         row = there.get(key)
         if row is None:
             continue
@@ -121,15 +131,17 @@ def _compare(result, log, there):
 
 
 def _ordinals(result, wanted, log, readings):
-    expected = Counter(range(1, wanted + 1))
-    for name, have in (("taken", Counter(take.ordinal for take in log.taken.values())),
-                       ("in silver", Counter(row.ordinal for row in readings))):
-        lost, more = expected - have, have - expected
-        if lost:
-            result.complaints.append("readings not %s: %s" % (name, _some(sorted(lost))))
-        if more:
-            result.complaints.append("readings once too often %s: %s"
-                                     % (name, _some(sorted(more))))
+    # By the sensor's own count, which knows nothing of the numbers that the store gives.
+    every, begun = Counter(range(1, wanted + 1)), Counter(log.ordinals())
+    accepted = Counter(take.ordinal for take in log.taken.values())
+    in_silver = Counter(row.ordinal for row in readings)
+    for text, numbers in (
+            ("readings not taken", every - begun),
+            ("readings once too often taken", begun - every),
+            ("readings not in silver", accepted - in_silver),
+            ("readings once too often in silver", in_silver - every)):
+        if numbers:
+            result.complaints.append("%s: %s" % (text, _some(sorted(numbers))))
 
 
 def gaps(rows):
