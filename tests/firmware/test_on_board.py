@@ -13,7 +13,7 @@ KEY = bytes(range(16))
 
 
 def balance(board, subscriber, count):
-    """Each reading that the sensor says was accepted arrived, with its value. None was made up, and
+    """Each reading that the sensor says was accepted arrived, with its value. None was made up;
     only one that was cut off while being taken may be missing."""
     verdict = subscriber.verdict(board, count)
     assert verdict.ok, verdict.faults()
