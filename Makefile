@@ -56,7 +56,7 @@ $(error umqtt_min: there is no $(filter-out $(KNOWN) $(PASSED),$(GIVEN)). What m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
+.PHONY: help venv demo picture test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -87,6 +87,10 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready ## sensors lose power and network, no reading is lost: BOARDS= READINGS= SEED= BROKER=host:port
 	@$(BIN)/python -m umqtt_demo --boards "$(BOARDS)" --readings "$(READINGS)" $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(BROKER),--broker "$(BROKER)") --out "$(OUT)"
+
+picture: $(VENV)/.ready ## a demo, and the picture of it that the README shows: SEED=
+	@$(BIN)/python -m umqtt_demo --boards 3 --readings 120 --seed "$(or $(SEED),3)" --out build/picture
+	@$(BIN)/python -m umqtt_demo.report build/picture tools/umqtt_demo/picture.png
 
 test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, boards, firmware, pipeline: TESTS= JOBS=
 	@echo "== Testing (device tests run on MicroPython and on CPython)"

@@ -43,9 +43,12 @@ def device(name, readings, cuts, dice, lose=()):
 def run(boards=3, readings=120, lose=()):
     dice = random.Random(5)
     outages = [("board", "board-1", 11, 14), ("broker", "", 25, 27), ("spark", "", 36, 41),
-               ("link", "board-2", 50, 53), ("bridge", "", 62, 66), ("board", "board-1", 80, 82)]
-    outages = [{"kind": kind, "target": target, "start": T0 + start, "end": T0 + end,
-                "text": "%s <away>" % kind} for kind, target, start, end in outages]
+               ("link", "board-2", 50, 53), ("board", "board-1", 58, 60), ("bridge", "", 62, 66),
+               ("broker", "", 63, 65)]
+    # As in a real run, the bridge and the broker are away for one fault together.
+    outages = [{"fault": min(n, 6), "kind": kind, "target": target, "start": T0 + start,
+                "end": T0 + end, "text": "%s <away>" % kind}
+               for n, (kind, target, start, end) in enumerate(outages, 1)]
     devices = [device("board-%d" % (n + 1), readings,
                       [(o["start"], o["end"]) for o in outages if o["kind"] == "board" and n == 0],
                       dice, lose if n == 0 else ()) for n in range(boards)]
@@ -53,7 +56,7 @@ def run(boards=3, readings=120, lose=()):
         "meta": {"seed": 5, "boards": boards, "readings": readings, "interval_ms": 750,
                  "command": "make demo SEED=5", "broker": "embedded", "seconds": 170,
                  "agreement": "Spark's own result (gold) agrees with what pyarrow reads."},
-        "started": T0, "ended": T0 + readings * 0.75 + 10, "devices": devices,
-        "outages": outages, "events": [{"time": T0 - 3, "kind": "info", "text": "begin"}],
+        "started": T0 - 9, "boards_on": T0, "ended": T0 + readings * 0.75 + 10, "devices": devices,
+        "outages": outages, "events": [{"time": T0 - 6, "kind": "info", "text": "begin"}],
         "problems": [],
     }

@@ -13,14 +13,14 @@ from umqtt_demo import report
 
 def figures(html):
     return [base64.b64decode(text).decode()
-            for text in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', html)]
+            for text in re.findall(r'src(?:set)?="data:image/svg\+xml;base64,([^"]+)"', html)]
 
 
 def test_it_needs_nothing_else():
     html = report.render(synthetic.run())
     assert not re.findall(r'(?:src|href)="(?!data:)', html)
     drawn = figures(html)
-    assert len(drawn) == 5
+    assert len(drawn) == 10
     for svg in drawn:
         ET.fromstring(svg)
 
@@ -28,7 +28,7 @@ def test_it_needs_nothing_else():
 def test_a_right_run_says_so():
     html = report.render(synthetic.run())
     assert "Every reading is in the table exactly once" in html
-    assert "360 readings of 3 boards, 6 outages" in html
+    assert "360 readings of 3 boards, 6 faults" in html
     assert "✗" not in html
 
 
@@ -51,7 +51,7 @@ def test_text_is_escaped():
 
 @pytest.mark.parametrize("boards, readings", [(1, 1), (1, 20), (8, 3)])
 def test_small_and_wide_runs(boards, readings):
-    assert len(figures(report.render(synthetic.run(boards, readings)))) == 5
+    assert len(figures(report.render(synthetic.run(boards, readings)))) == 10
 
 
 def test_a_run_in_which_nothing_arrived():
@@ -74,3 +74,27 @@ def test_no_run_to_draw_again(tmp_path):
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert "run.json" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_faults_are_counted_alike_everywhere():
+    run = synthetic.run()
+    html = report.render(run)
+    assert len(run["outages"]) == 7 and report.faults_of(run) == 6
+    assert re.search(r"<b>6</b><span>faults</span>", html)
+    assert report.summary(run) == "360 readings of 3 boards, 6 faults on the way."
+    assert report.summary(run) in html and "outages" not in html
+
+
+def test_one_clock():
+    # The terminal counts from the beginning of the demo, 9 s before the boards are switched on.
+    html = report.render(synthetic.run())
+    assert "<td>20.0 s</td>" in html and "<td>3.0 s</td>" in html
+    assert "since the boards" not in html + "".join(figures(html))
+
+
+def test_a_reading_that_was_cut_off_is_shown():
+    run = synthetic.run()
+    run["devices"][0]["verdict"].update(cut_off=1, taken=119, arrived=1)
+    html = report.render(run)
+    assert "359 readings of 3 boards, 6 faults on the way; 1 reading cut off" in html
+    assert "<b>1</b><span>cut off while being taken</span>" in html

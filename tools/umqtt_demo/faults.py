@@ -55,8 +55,8 @@ class Faults:
         time.sleep(min(2.0, fault.share ** 4 * interval))
         sensor.cut()
         taken = sensor.log.begun
-        away = self.tell.away(plan.BOARD, sensor.name, "%s loses power (SIGKILL) at reading %d"
-                              % (sensor.name, taken))
+        away = self.tell.away(fault, plan.BOARD, sensor.name,
+                              "%s loses power (SIGKILL) at reading %d" % (sensor.name, taken))
         yield pause(fault.seconds)
         sensor.power_on()
         self._busy.discard(sensor)
@@ -90,7 +90,7 @@ class Faults:
             link.disarm()
             link.down()
             where = "while nothing was being sent"
-        away = self.tell.away(plan.LINK, sensor.name,
+        away = self.tell.away(fault, plan.LINK, sensor.name,
                               "link of %s cut %s" % (sensor.name, where))
         yield pause(fault.seconds)
         link.up()
@@ -110,7 +110,7 @@ class Faults:
         yield self._free("bridge", "broker")
         self._busy.add("bridge")
         self.site.bridge.kill()
-        away = self.tell.away(plan.BRIDGE, "", "bridge killed (SIGKILL)")
+        away = self.tell.away(fault, plan.BRIDGE, "", "bridge killed (SIGKILL)")
         yield pause(fault.seconds)
         yield from self._bridge_back(away)
         self._busy.discard("bridge")
@@ -120,7 +120,7 @@ class Faults:
         yield self._free("spark")
         self._busy.add("spark")
         self.site.spark.kill()
-        away = self.tell.away(plan.SPARK, "", "Spark killed (SIGKILL)")
+        away = self.tell.away(fault, plan.SPARK, "", "Spark killed (SIGKILL)")
         yield pause(fault.seconds)
         began = time.time()
         self.site.spark.start()
@@ -141,15 +141,16 @@ class Faults:
     def _broker_dies(self, fault):
         site = self.site
         site.bridge.kill()
-        bridge_away = self.tell.away(plan.BRIDGE, "",
+        bridge_away = self.tell.away(fault, plan.BRIDGE, "",
                                      "bridge killed, so that messages gather in the broker")
         before = self._accepted()
         enough = IN_MEMORY * len(site.sensors)
         yield (lambda: self._accepted() - before >= enough), 10
         site.broker.kill()
         lost = self._accepted() - before
-        away = self.tell.away(plan.BROKER, "", "broker killed (SIGKILL) with %d messages in its "
-                              "memory that it had acknowledged and the bridge has not had" % lost)
+        away = self.tell.away(fault, plan.BROKER, "",
+                              "broker killed (SIGKILL) with %d messages in its memory that it had "
+                              "acknowledged and the bridge has not had" % lost)
         yield pause(fault.seconds)
         site.broker.start()
         self.tell.back(away, "broker is back, its memory empty,")
@@ -162,8 +163,8 @@ class Faults:
         links = [sensor.link for sensor in self.site.sensors] + [self.site.bridge_link]
         for link in links:
             link.down()
-        away = self.tell.away(plan.BROKER, "", "the way to the broker is cut for all (it is not "
-                              "ours to kill)")
+        away = self.tell.away(fault, plan.BROKER, "",
+                              "the way to the broker is cut for all (it is not ours to kill)")
         yield pause(fault.seconds)
         for link in links:
             link.up()

@@ -29,6 +29,7 @@ class Fault:
     seconds: how long what was cut stays away
     share: 0..1; link, ack: how much of the packet still passes; board: how soon after a reading is
         begun the current goes, 0 at once, 1 an interval later (small shares are favoured)
+    number: 1.. in the order of the plan
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Fault:
     at: float
     seconds: float
     share: float
+    number: int = 1
 
 
 def draw(seed, boards, kinds=ALL):
@@ -65,7 +67,8 @@ def draw(seed, boards, kinds=ALL):
         seconds = shortest + (longest - shortest) * dice.random()
         share = dice.random()
         target = {BOARD: board, LINK: linked, ACK: answered}.get(kind, -1)
-        faults.append(Fault(kind, target, round(at, 4), round(seconds, 2), round(share, 4)))
+        faults.append(Fault(kind, target, round(at, 4), round(seconds, 2), round(share, 4),
+                            n + 1))
     return faults
 
 

@@ -5,13 +5,14 @@ Spark or the table's files. The form of a run:
 
     meta      {"seed", "boards", "readings", "interval_ms", "command", "broker", "seconds",
                "python", ...}
-    started   Unix seconds of the moment the boards were switched on
+    started   Unix seconds of the moment the demo began: the zero of every clock that is shown
+    boards_on Unix seconds of the moment the boards were switched on
     ended     Unix seconds of the moment that the last reading was in the table
     devices   [{"name", "verdict": {fields of Verdict, "ok", "faults"},
                 "samples": [{"ordinal", "taken", "bridge", "table": Unix seconds or None,
                              "copies", "value"}],
                 "epochs": [{"epoch", "once", "again", "missing": [[first, last], ...]}]}]
-    outages   [{"kind", "target", "start", "end", "text"}]
+    outages   [{"fault", "kind", "target", "start", "end", "text"}]; a fault may have two
     events    [{"time", "kind", "text"}]
     problems  [what is wrong beside the devices' own faults, as text]
 """
@@ -56,19 +57,22 @@ def _latencies(device):
     return [s["table"] - s["taken"] for s in device["samples"] if s["table"] is not None]
 
 
+# (what the verdict gives, heading of its column)
+COLUMNS = (("taken", "readings taken"), ("cut_off", "cut off while being taken"),
+           ("rows", "rows in silver"), ("missing", "missing"), ("extra", "never taken"),
+           ("gaps", "gaps"), ("duplicates", "duplicates removed"))
+TIMES = ("median latency", "longest")
+
+
 def _row(n, device):
     verdict, late = device["verdict"], _latencies(device)
-    return {
-        "name": device["name"], "colour": plots.colour(n), "ok": verdict["ok"],
-        "taken": verdict["taken"], "cut_off": verdict["cut_off"], "rows": verdict["rows"],
-        "missing": len(verdict["missing"]), "arrived": verdict["arrived"],
-        "extra": len(verdict["extra"]), "duplicates": verdict["duplicates"],
-        "gaps": sum(last - first + 1 for _, first, last in verdict["gaps"]),
-        "median": _span(_median(late)), "longest": _span(max(late, default=None)),
-    }
-
-
-COLUMNS = ("taken", "cut_off", "rows", "missing", "extra", "gaps", "duplicates")
+    numbers = {**{name: verdict[name] for name in ("taken", "cut_off", "rows", "duplicates")},
+               "missing": len(verdict["missing"]), "extra": len(verdict["extra"]),
+               "gaps": sum(last - first + 1 for _, first, last in verdict["gaps"])}
+    cells = [(heading, numbers[name]) for name, heading in COLUMNS]
+    cells += zip(TIMES, (_span(_median(late)), _span(max(late, default=None))))
+    return {"name": device["name"], "colour": plots.colour(n), "ok": verdict["ok"],
+            "arrived": verdict["arrived"], "cells": cells, **numbers}
 
 
 def _cards(run, rows):
@@ -83,13 +87,30 @@ def _cards(run, rows):
          "bad": total("rows") != total("taken") + total("arrived")},
         {"name": "missing", "value": total("missing"), "bad": total("missing")},
         {"name": "duplicates removed", "value": total("duplicates")},
-        {"name": "outages", "value": len(run["outages"])},
+        {"name": "faults", "value": faults_of(run)},
         {"name": "median latency", "value": _span(_median(late))},
     ]
 
 
+def faults_of(run):
+    """How many faults there were: one may have taken two parts away."""
+    return len({outage["fault"] for outage in run["outages"]})
+
+
+def summary(run):
+    """The run in one sentence, for the terminal and the report."""
+    verdicts = [device["verdict"] for device in run["devices"]]
+    cut_off = sum(verdict["cut_off"] for verdict in verdicts)
+    text = "%s of %s, %s on the way" % (
+        _count(sum(verdict["taken"] for verdict in verdicts), "reading"),
+        _count(len(verdicts), "board"), _count(faults_of(run), "fault"))
+    if cut_off:
+        text += "; %s cut off while being taken" % _count(cut_off, "reading")
+    return text + "."
+
+
 def _since(run):
-    """The run with every moment in seconds since the boards were switched on."""
+    """The run with every moment in seconds since the demo began, as the terminal shows them."""
     start = run["started"]
 
     def shift(item, names):
@@ -99,6 +120,7 @@ def _since(run):
     devices = [{**device, "samples": [shift(s, ("taken", "bridge", "table"))
                                       for s in device["samples"]]} for device in run["devices"]]
     return {**run, "devices": devices, "ended": run["ended"] - start,
+            "boards_on": run["boards_on"] - start,
             "outages": [shift(outage, ("start", "end")) for outage in run["outages"]],
             "events": [shift(event, ("time",)) for event in run["events"]]}
 
@@ -107,8 +129,8 @@ FIGURES = (
     ("journeys", "The way of every reading",
      "A dark dot is a reading taken, a coloured dot the same reading in the table. The strong "
      "line between them is the time that it was kept in the board's flash, the faint one the time "
-     "in the bridge's spool. What was away is shaded. A red cross would be a reading that never "
-     "came."),
+     "in the bridge's spool. The bars on top say what was away; one that belongs to a board has "
+     "its colour. A red cross would be a reading that never came."),
     ("latency", "From sensor to table",
      "How long each reading took, and the share of readings that took no longer than so long. "
      "The tall ones waited, in a board's flash or in the bridge's spool, until there was a way "
@@ -126,23 +148,23 @@ FIGURES = (
 def _figures(run):
     for name, title, text in FIGURES:
         draw = getattr(plots, name)
-        svg = (draw(run["devices"]) if name == "coverage"
-               else draw(run["devices"], run["outages"], run["ended"]))
-        if svg:
-            yield {"title": title, "text": text,
-                   "data": base64.b64encode(svg.encode()).decode()}
+        wide, narrow = draw(run, plots.WIDE), draw(run, plots.NARROW)
+        if wide:
+            yield {"title": title, "text": text, "wide": _data(wide), "narrow": _data(narrow)}
+
+
+def _data(figure):
+    return base64.b64encode(plots.svg(figure).encode()).decode()
 
 
 def _count(number, noun):
     return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
-def _headline(run, ok, rows):
+def _headline(run, ok):
     if ok:
         return ("Every reading is in the table exactly once",
-                "%d readings of %s, %s on the way, none lost and none counted twice."
-                % (sum(row["taken"] for row in rows), _count(len(rows), "board"),
-                   _count(len(run["outages"]), "outage")))
+                summary(run) + " None was lost and none counted twice.")
     return ("A count is wrong", "What follows was found by comparing the sensors' own count with "
                                 "the silver table.")
 
@@ -156,9 +178,10 @@ def _facts(run):
 
 
 def _moments(run):
-    outages = [{"start": "%.1f s" % outage["start"], "text": outage["text"],
-                "end": "–" if outage["end"] is None else "%.1f s" % outage["end"],
-                "colour": plots.OUTAGES[outage["kind"]][0]} for outage in run["outages"]]
+    outages = [{"fault": outage["fault"], "start": "%.1f s" % outage["start"],
+                "text": outage["text"],
+                "end": "–" if outage["end"] is None else "%.1f s" % outage["end"]}
+               for outage in run["outages"]]
     events = [{"at": "%.1f s" % event["time"], "text": event["text"]} for event in run["events"]]
     return {"outages": outages, "events": events}
 
@@ -170,12 +193,13 @@ def render(run):
     faults = ["%s: %s" % (device["name"], line)
               for device in run["devices"] for line in device["verdict"]["faults"]]
     faults += run["problems"]
-    headline, subtitle = _headline(run, not faults, rows)
+    headline, subtitle = _headline(run, not faults)
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent),
                               autoescape=select_autoescape(default=True, default_for_string=True))
     return environment.get_template(TEMPLATE).render(
         ok=not faults, headline=headline, subtitle=subtitle, faults=faults, rows=rows,
-        cards=_cards(run, rows), totals=[sum(row[name] for row in rows) for name in COLUMNS],
+        cards=_cards(run, rows), columns=[*dict(COLUMNS).values(), *TIMES, "exact"],
+        totals=[(heading, sum(row[name] for row in rows)) for name, heading in COLUMNS],
         figures=list(_figures(run)), facts=_facts(run), meta=run["meta"],
         agreement=run["meta"].get("agreement", ""), **_moments(run))
 
@@ -185,13 +209,29 @@ def write(run, path):
     Path(path).write_text(render(run), encoding="utf-8")
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo")
+def write_picture(run, path):
+    """Write the picture of a run (PNG) to a file."""
+    taken = sum(device["verdict"]["taken"] for device in run["devices"])
+    rows = sum(device["verdict"]["rows"] for device in run["devices"])
+    missing = sum(len(device["verdict"]["missing"]) for device in run["devices"])
+    title = "%d readings taken, %s, %d rows in the table: %d missing, none twice" % (
+        taken, _count(faults_of(run), "fault"), rows, missing)
+    Path(path).write_bytes(plots.png(plots.picture(_since(run), title)))
+
+
+def main(folder, picture=None):
+    """Draw the report of an earlier run again, or its picture; returns the exit status."""
     try:
-        data = (folder / "run.json").read_text()
+        run = json.loads((folder / "run.json").read_text())
     except OSError as error:
         print("%s: %s; a demo that came to its end leaves it" % (error.filename, error.strerror),
               file=sys.stderr)
-        sys.exit(2)
-    write(json.loads(data), folder / "report.html")
-    print(folder / "report.html")
+        return 2
+    path = Path(picture) if picture else folder / "report.html"
+    (write_picture if picture else write)(run, path)
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo"), *sys.argv[2:3]))

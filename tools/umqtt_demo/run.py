@@ -51,7 +51,7 @@ class Demo:
         self.problems = []
         self.rows = {}
         self.began = time.monotonic()
-        self.started = self.ended = time.time()
+        self.boards_on = self.ended = time.time()
 
     def run(self):
         """Everything; returns whether every count is exact. Raises BrokerError, Failed."""
@@ -79,7 +79,7 @@ class Demo:
                                  " (not ours)" if site.broker.external else " (iotcore)"))
         site.make_parts()
         self._start_pipeline()
-        self.started = time.time()
+        self.boards_on = time.time()
         for n, sensor in enumerate(site.sensors):
             seconds = site.flash(n)
             tell("%s flashed in %.1f s and running" % (sensor.name, seconds))
@@ -203,10 +203,11 @@ class Demo:
         run = self._data(verdicts, rows, agreement)
         (self.out / "run.json").write_text(json.dumps(run, indent=1))
         report.write(run, self.out / "report.html")
-        return self._tell_verdict(verdicts)
+        return self._tell_verdict(verdicts, run)
 
-    def _tell_verdict(self, verdicts):
+    def _tell_verdict(self, verdicts, run):
         show.verdict_table(verdicts)
+        print(report.summary(run))
         lines = ["%s: %s" % (v.device, line) for v in verdicts for line in v.faults()]
         for line in lines + self.problems:
             print("WRONG  " + line)
@@ -225,7 +226,7 @@ class Demo:
         devices = [self._device(sensor, judged, rows)
                    for sensor, judged in zip(self.site.sensors, verdicts)]
         return {"meta": meta, "devices": devices, "problems": self.problems,
-                **self.timeline.data(), "started": self.started, "ended": self.ended}
+                **self.timeline.data(), "boards_on": self.boards_on, "ended": self.ended}
 
     @staticmethod
     def _device(sensor, judged, rows):

@@ -13,9 +13,12 @@ from dataclasses import asdict, dataclass
 class Outage:
     """Something was away from `start` to `end` (Unix seconds; None: still away).
 
-    kind: as plan.Fault.kind; target: device name, "" if it concerns all; text: one line
+    fault: number of the plan.Fault that it belongs to (one fault may take two parts away)
+    kind: what is away: "board", "link", "broker", "bridge" or "spark"
+    target: device name, "" if it concerns all; text: one line
     """
 
+    fault: int
     kind: str
     target: str
     start: float
@@ -43,11 +46,11 @@ class Timeline:
         if self._listener:
             self._listener(now - self.started, text, kind)
 
-    def away(self, kind, target, text):
-        """An outage begins; returns it, for back()."""
-        outage = Outage(kind, target, time.time(), text=text)
+    def away(self, fault, kind, target, text):
+        """An outage of that plan.Fault begins; returns it, for back()."""
+        outage = Outage(fault.number, kind, target, time.time(), text=text)
         self.outages.append(outage)
-        self.tell(text, "fault")
+        self.tell("fault %d: %s" % (fault.number, text), "fault")
         return outage
 
     def back(self, outage, text):
