@@ -53,7 +53,7 @@ class SimulatedSensor(Sensor):
         super().__init__()
         self._seed = seed
         self._log = log
-        self._name = ()  # (K, EPOCH, SEQ) of the reading that is being taken
+        self._name = b""  # "K EPOCH SEQ" of the reading that is being taken
 
     def begin(self, store):
         """Find out how far the count had come."""
@@ -75,13 +75,13 @@ class SimulatedSensor(Sensor):
         """Write the line of this reading, before the store gets it."""
         if self._log is not None:
             value, _, k = self.values
-            self._name = (k, hexlify(store.epoch), store.seq)
-            self._log.write(b"take %d %s %d %d %d\n" % (self._name + (value, clock.unix_ms())))
+            self._name = b"%d %s %d" % (k, hexlify(store.epoch), store.seq)
+            self._log.write(b"take %s %d %d\n" % (self._name, value, clock.unix_ms()))
 
     def stored(self):
         """Write that it has been accepted."""
         if self._log is not None:
-            self._log.write(b"done %d %s %d\n" % self._name)
+            self._log.write(b"done %s\n" % self._name)
         super().stored()
 
     def _last(self):
