@@ -16,12 +16,12 @@ CONNACK: see `reconnect`. Loaded by those who use it.
 """
 
 import asyncio
-from time import ticks_add, ticks_diff, ticks_ms
 
 from .aio_core import Core
 from .aio_inbox import Inbox
 from .aio_tasks import POLL, Tasks, sleep
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
+from .port import ticks_add, ticks_diff, ticks_ms
 from .timeouts import milliseconds
 
 

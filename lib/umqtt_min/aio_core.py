@@ -3,9 +3,8 @@
 Knows: the insides of client and session. Never knows: tasks.
 """
 
-from micropython import const
-
 from .client import MQTTClient
+from .port import const
 from .receive import answer
 from .session import Session
 from .wire import pack

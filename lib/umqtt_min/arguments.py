@@ -3,8 +3,7 @@
 Knows: what the protocol allows in topic names and in a will. Loaded by the first of them.
 """
 
-from micropython import const
-
+from .port import const
 from .topics import check_name
 
 _TOPIC_MAX = const(2)  # as in protocol.py

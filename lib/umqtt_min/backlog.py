@@ -6,11 +6,8 @@ Loaded when there is the first of them. Functions with `client` are methods of M
 with `self` of session.py's Session.
 """
 
-import time
-
-from micropython import const
-
 from .exception import MQTTException
+from .port import const, ticks_add, ticks_diff, ticks_ms
 from .timeouts import milliseconds
 from .wire import pack
 
@@ -33,7 +30,7 @@ def flush(client, timeout=None):
     too short. Raises OSError when the connection ends, or is not there although
     something waits for it.
     """
-    end = time.ticks_add(time.ticks_ms(), milliseconds(client, timeout))
+    end = ticks_add(ticks_ms(), milliseconds(client, timeout))
     if not client._session:
         return True
     while True:
@@ -41,7 +38,7 @@ def flush(client, timeout=None):
             client.check_msg()
         if not client.inflight:
             return True
-        left = time.ticks_diff(end, time.ticks_ms())
+        left = ticks_diff(end, ticks_ms())
         if left <= 0:
             return False
         client._idle(left)

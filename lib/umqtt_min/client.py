@@ -11,10 +11,8 @@ with a name that lazy.py lists, is loaded into the class when it is first used.
 """
 
 from sys import modules
-from time import ticks_add, ticks_diff, ticks_ms
 
-from micropython import const
-
+from .port import const, ticks_add, ticks_diff, ticks_ms
 from .wire import Receiver, Sender
 
 # For type checkers, which are told that it is true: check_types.py.
@@ -40,6 +38,7 @@ _LAST_ERROR = const(13)
 # OASIS MQTT 3.1.1, as protocol.py explains it.
 MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
 _LITTLE = const(4)
+_MOST_PINGS = const(28)  # PINGREQ without an answer, of which is known who sent them
 
 
 def plain(s):
@@ -403,9 +402,10 @@ class MQTTClient:
                 rx.start = rx.next
                 if op >> 4 == 3:
                     self._on_publish(op)
-                elif op != 0xD0 or rx.n:  # PINGRESP says nothing
+                elif op != 0xD0 or rx.n:
                     self._on_ack(op)
                 n -= 1
+                rx.ended |= op != 0xD0 or rx.answers()
             elif not rx.fill(tick) or n <= 0:
                 break
             if rx.message and rx.single or rx.waiting and rx.code:
@@ -417,6 +417,15 @@ class MQTTClient:
         if self._session and not tick:
             self._session.pump()
         return rx.message
+
+    def _ping(self, asked):
+        # PINGREQ; asked: 1 if the application wants to hear of the answer, else 0.
+        rx = self._rx
+        if rx.pings < _MOST_PINGS:
+            rx.asked |= asked << rx.pings
+        rx.pings += 1
+        self._n[_PINGS] += 1
+        self._tx.put(0xC0)
 
     def _on_ack(self, op):
         rx = self._rx
@@ -448,5 +457,4 @@ class MQTTClient:
             quiet = True
             rx.request = now
         if quiet:
-            self._n[_PINGS] += 1
-            self._tx.put(0xC0)
+            self._ping(0)

@@ -8,14 +8,11 @@ A stream has `write(buf, off, n)`, `readinto(buf, n)`, `setblocking`, `close` wi
 non-blocking meaning: None when nothing can be moved now.
 """
 
-import select
 import socket
 import sys
-from time import ticks_add, ticks_diff, ticks_ms
-
-from micropython import const
 
 from .client import MQTT_3_1_1, module
+from .port import Poll, Socket, const, ticks_add, ticks_diff, ticks_ms
 from .wire import pack
 
 _CONNECTS = const(0)  # as in counters.py
@@ -70,14 +67,14 @@ def auth(client, clean_session, end):
     # What is an attribute already takes nothing from a heap that may be full, or locked in a
     # timer's callback, when it is needed.
     rx.start = rx.end = rx.code = tx.timeout = tx.count = tx.pid = 0
-    rx.message = rx.pos = rx.n = rx.next = 0
+    rx.message = rx.pos = rx.n = rx.next = rx.pings = rx.asked = 0
     tx.topic = rx.request = None
     tx.sleep = True
     tx.errno = 107
     rx.time = ticks_ms()
     tx.limit = ticks_diff(end, rx.time)
     try:
-        tx.poll = select.poll()
+        tx.poll = Poll()
         tx.poll.register(tx.sock, 1)
     except (OSError, TypeError, ValueError, AttributeError):
         tx.poll = None  # an injected stream that the port cannot poll
@@ -114,9 +111,9 @@ def stream(client, end):
     if client.ssl:
         wrap = module("tls").load(client)
     info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]
-    sock = socket.socket(info[0], info[1], info[2])
+    sock = Socket(info[0], info[1], info[2])
     try:
-        poller = select.poll()
+        poller = Poll()
         poller.register(sock, 4)
         sock.setblocking(False)
         try:

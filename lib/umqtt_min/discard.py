@@ -6,9 +6,8 @@ Loaded when a connection has ended with messages in flight, or by the applicatio
 Functions with `client` are methods of MQTTClient, the others are for the session.
 """
 
-from micropython import const
-
 from .exception import MQTTException
+from .port import const
 
 _BUSY = const(21)  # as in errors.py
 _CLOSED = const(1)  # as in counters.py

@@ -14,13 +14,11 @@ Source: MQTT 3.1.1, figure 4.3, method A, and its section 4.3.3.
 Knows: who handles an incoming QoS 2 message when. Never knows: how a store keeps it; sockets.
 """
 
-from time import ticks_add, ticks_diff, ticks_ms
-
-from micropython import const
 
 from .client import MQTTClient
 from .full import JournalFull
 from .inbox import Inbox
+from .port import const, ticks_add, ticks_diff, ticks_ms
 from .receive import _on_publish, alive, called
 
 _CALLBACK = const(2)  # as in client.py

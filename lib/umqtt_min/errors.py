@@ -4,9 +4,8 @@ Network errors are OSError, bad arguments ValueError; all else that a broker or
 a full store can bring about is MQTTException. Nothing else escapes.
 """
 
-from micropython import const
-
 from .exception import MQTTException  # noqa: F401  (who needs it does not need the numbers)
+from .port import const
 
 # errno, as every port of MicroPython numbers it
 ECONNRESET = const(104)

@@ -154,6 +154,7 @@ class Large:
     def _finish(self):
         c = self._client
         self._rx.due = None
+        self._rx.ended = True
         qos = self._op >> 1 & 3
         if qos == 2 and c._seen(self._pid):
             return

@@ -6,10 +6,9 @@ plain, and given back after it.
 
 import sys
 
-from micropython import const
-
 from .arguments import field
 from .client import MQTT_3_1_1, MQTTClient
+from .port import const
 from .topics import check_utf8
 
 _ID_MAX = const(1)  # as in protocol.py

@@ -6,9 +6,8 @@ MQIpdp draft stand in legacy.py, so that only those who use them pay for them, t
 MQTT 3.1.1 in client.py.
 """
 
-from micropython import const
-
 from .client import MQTT_3_1_1  # noqa: F401  (the row that every program has)
+from .port import const
 
 NAME = const(0)  # CONNECT: protocol name with its length, then the level
 ID_MAX = const(1)  # longest client id in bytes; 0: no limit but the length field

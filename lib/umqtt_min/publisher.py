@@ -4,9 +4,7 @@ Knows: what of a PUBLISH stays the same, and where the Sender keeps the rest. Lo
 who ask for it.
 """
 
-from time import ticks_ms
-
-from micropython import const
+from .port import const, ticks_ms
 
 _SENT = const(2)  # as in counters.py
 # Found at once, where the names that are built in are looked for in two tables.

@@ -4,15 +4,13 @@ Knows: which of them the broker may send. Loaded with the first of them. What is
 is session.py's where there is a store.
 """
 
-from micropython import const
-
 from .client import module
+from .port import const
 
 # As in errors.py, protocol.py and counters.py
 _PROTOCOL = const(16)
 _STRICT = const(6)
 _UNEXPECTED = const(8)
-_PINGS = const(10)
 
 
 def _enter(self):
@@ -29,10 +27,9 @@ def _bad(self, detail):
 
 
 def ping(self):
-    """Send PINGREQ; the answer is awaited by the keep-alive, not here."""
+    """Send PINGREQ; its answer ends wait_msg(). This call does not wait for it."""
     self._enter()
-    self._n[_PINGS] += 1
-    self._tx.put(0xC0)
+    self._ping(1)
     self._busy &= 2
 
 

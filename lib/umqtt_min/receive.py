@@ -5,9 +5,8 @@ bytes came in. Loaded with set_callback(), subscribe() or the first message: who
 publishes does not pay for it.
 """
 
-from micropython import const
-
 from .client import module, plain
+from .port import const
 
 # As in client.py and counters.py
 _MAIN = const(1)
@@ -46,19 +45,23 @@ def wait_msg(self):
     """Wait, without limit, for one packet, and handle it.
 
     Nothing is read beyond it: a program may poll the socket for the next one.
-    Returns the first byte of a PUBLISH, None for what was no message (a PINGRESP).
+    Returns the first byte of a PUBLISH, None for an acknowledgement and for the answer
+    to ping(). What answers the keep-alive's own PINGREQ does not end the wait; only where it
+    was there before the call does None say so, to a program that had polled the socket.
     A link that is dead ends it (OSError) where there is a keep-alive.
     """
     rx = self._rx
     rx.single = rx.exact = True
+    rx.ended = False
+    rx.n = -1
     try:
-        while True:
-            rx.n = -1
-            op = self.check_msg()
-            # A packet has been looked at, and nothing of one is left.
-            if op or rx.n >= 0 and rx.start == rx.end and not rx.due:
-                return op
+        op = self.check_msg()
+        rx.ended |= rx.n >= 0
+        # A packet has been handled, and nothing of one is left.
+        while not op and (not rx.ended or rx.start != rx.end or rx.due):
             self._idle(1000)
+            op = self.check_msg()
+        return op
     finally:
         rx.single = rx.exact = False
 

@@ -5,11 +5,9 @@ Optional: an application that has its own idea of this does not import it.
 """
 
 import os
-from time import ticks_add, ticks_diff, ticks_ms
-
-from micropython import const
 
 from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException, by_callback
+from .port import const, ticks_add, ticks_diff, ticks_ms
 
 _ENDS = const(1)  # as in counters.py: "closed"
 _MOST = const(16777)  # seconds; three random bytes are milliseconds up to there

@@ -6,11 +6,9 @@ Loaded for each connection and given back after it, like connect.py.
 
 import hashlib
 import sys
-from time import ticks_ms
-
-from micropython import const
 
 from .client import module
+from .port import const, ticks_ms
 
 _CLOSED = const(1)  # as in counters.py
 _LOST_SESSIONS = const(11)
@@ -51,7 +49,7 @@ def wait(session, client):
             session.pump()
 
     session.pump = pump
-    client._tx.put(0xC0)
+    client._ping(0)
     client._rx.request = ticks_ms()
 
 

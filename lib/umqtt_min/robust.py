@@ -8,10 +8,6 @@ session's, as there: connect with clean_session=False where you subscribe.
 New programs are better served by reconnect.Reconnect, which does not block.
 """
 
-import time
-
-from micropython import const
-
 from .client import MQTTClient as _Client
 from .errors import (
     CLOSED,
@@ -23,6 +19,7 @@ from .errors import (
     MQTTException,
     by_callback,
 )
+from .port import const, sleep_ms, ticks_add, ticks_diff, ticks_ms
 
 _ENDS = const(1)  # as in counters.py: "closed"
 _LONGEST = 268435  # seconds that ticks_ms reckons with
@@ -51,7 +48,7 @@ class MQTTClient(_Client):
 
     def delay(self, i):
         """Wait before attempt number i + 1, i from 1."""
-        time.sleep(self.DELAY)
+        sleep_ms(int(self.DELAY * 1000))
 
     def log(self, in_reconnect, e):
         """Called with every error that is not passed on."""
@@ -72,13 +69,13 @@ class MQTTClient(_Client):
             end = self._until(patience)
         i = 0
         if self._made is not None:
-            if time.ticks_diff(time.ticks_ms(), self._made) < self.DELAY * 1000:
+            if ticks_diff(ticks_ms(), self._made) < self.DELAY * 1000:
                 i = 1
                 self.delay(i)  # a broker that lets everybody in and throws them out
         while True:
             try:
                 present = self._plain(self.connect, False)
-                self._made = time.ticks_ms()
+                self._made = ticks_ms()
                 return present
             except (OSError, MQTTException) as e:
                 if not self._curable(e):
@@ -158,7 +155,7 @@ class MQTTClient(_Client):
             patience = self.PATIENCE
         if not isinstance(patience, (int, float)) or not 0 <= patience <= _LONGEST:
             raise ValueError("patience=%r: seconds, 0 to %d" % (patience, _LONGEST))
-        return time.ticks_add(time.ticks_ms(), int(patience * 1000))
+        return ticks_add(ticks_ms(), int(patience * 1000))
 
     def _curable(self, e):
         # By another connection; not what the callback did, nor a login that is refused.
@@ -186,13 +183,13 @@ class MQTTClient(_Client):
     def _look(self):
         # Whether the connection has lasted; often, for ticks_ms() begins again after days.
         if self._made is not None:
-            if time.ticks_diff(time.ticks_ms(), self._made) >= max(self.DELAY, 1) * 1000:
+            if ticks_diff(ticks_ms(), self._made) >= max(self.DELAY, 1) * 1000:
                 self._made = None
 
     def _see_through(self, e, end):
         # The message is in the store: connect, and wait until nothing is unacknowledged.
         while True:
-            left = max(0, time.ticks_diff(end, time.ticks_ms()))
+            left = max(0, ticks_diff(end, ticks_ms()))
             try:
                 if self.connected and self.flush(left / 1000):
                     return e.pid
@@ -205,4 +202,4 @@ class MQTTClient(_Client):
 
 
 def _over(end):
-    return time.ticks_diff(end, time.ticks_ms()) <= 0
+    return ticks_diff(end, ticks_ms()) <= 0

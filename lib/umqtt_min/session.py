@@ -11,12 +11,10 @@ straight from the caller's buffers is sent by backlog.py, loaded when it is need
 
 import os
 from array import array
-from time import ticks_add, ticks_diff, ticks_ms
-
-from micropython import const
 
 from .exception import MQTTException
 from .full import JournalFull
+from .port import const, ticks_add, ticks_diff, ticks_ms
 
 # As in errors.py and counters.py
 _TIMEOUT = const(17)

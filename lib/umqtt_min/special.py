@@ -5,11 +5,9 @@ given back like it.
 """
 
 import sys
-from time import ticks_add, ticks_ms
-
-from micropython import const
 
 from .client import module
+from .port import const, ticks_add, ticks_ms
 
 # As in errors.py, protocol.py and counters.py
 _PROTOCOL = const(16)

@@ -4,11 +4,9 @@ Knows: sections 3.8 to 3.11 of MQTT 3.1.1. Loaded with the first subscription;
 it allocates its packet, which the steady state does not need.
 """
 
-from time import ticks_add, ticks_ms
-
-from micropython import const
 
 from .client import module
+from .port import const, ticks_add, ticks_ms
 from .timeouts import milliseconds
 from .topics import check_filter
 from .wire import pack

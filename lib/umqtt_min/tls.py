@@ -82,6 +82,8 @@ def handshake(sock, ctx, server_hostname):
         sock.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY: the stream will not have it
     except (OSError, AttributeError):
         pass
+    if hasattr(sock, "secure"):  # CPython's own
+        return sock.secure(ctx, server_hostname)
     # do_handshake_on_connect=False: the handshake then runs inside write(), which
     # returns None until it is through, so that it can be bounded.
     tls = ctx.wrap_socket(sock, server_hostname=server_hostname, do_handshake_on_connect=False)

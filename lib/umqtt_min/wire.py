@@ -9,9 +9,7 @@ A packet is laid down with its body (variable header and payload) at index 5, an
 fixed header right before it: one buffer, one write, whatever the Remaining Length.
 """
 
-from time import sleep_ms, ticks_diff, ticks_ms
-
-from micropython import const
+from .port import const, sleep_ms, ticks_diff, ticks_ms
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
@@ -185,6 +183,9 @@ class Receiver:
     waiting = 0  # packet id, as on the wire, whose acknowledgement somebody waits for
     code: int  # first byte of that when it has come
     message: int  # first byte of the last PUBLISH delivered
+    pings: int  # PINGREQ sent and not answered, those of the keep-alive too
+    asked: int  # bit n is set: the answer to the one after n others is for the application
+    ended = False  # a packet has come that ends wait_msg()
     single = False  # stop after one message
     exact = False  # wait_msg(): nothing is read beyond the packet at the head
 
@@ -227,6 +228,15 @@ class Receiver:
         if p - self.start > _RUNGS * self.step:
             self.client._rare(0)  # it is received apart, if it is a PUBLISH
         return 0
+
+    def answers(self):
+        """PINGRESP has come: whether it answers the application's ping(). The broker answers in
+        the order of the PINGREQs."""
+        if self.pings:
+            self.pings -= 1
+        asked = self.asked & 1
+        self.asked >>= 1
+        return asked == 1
 
     def fill(self, exact):
         """Read what is there behind what is left; returns 0 if nothing came. OSError.

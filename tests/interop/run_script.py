@@ -1,5 +1,7 @@
 """Runs one script of scripts/ on either interpreter: `run_script.py NAME HOST PORT [k=v ...]`.
 
+With peers=FOLDER its imports are what they were before: FOLDER/umqtt/simple.py, robust.py.
+
 Knows: the search path of device code, a Pin that remembers its levels.
 Must not know: what the scripts do.
 """
@@ -33,7 +35,7 @@ def main(argv):
     here = argv[0].replace("\\", "/").rsplit("/", 1)[0]
     root = here + "/../.."
     shims = ["/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
-    sys.path[:0] = [root + p for p in ["/tests/interop/scripts"] + shims + ["/lib"]]
+    sys.path[:0] = [root + p for p in shims + ["/lib"]]
     if not MICROPYTHON:
         import mpshim  # noqa: F401
     import machine
@@ -43,7 +45,20 @@ def main(argv):
     for pair in argv[4:]:
         key, _, value = pair.partition("=")
         options[key] = int(value) if value.isdigit() else value.encode()
-    __import__(argv[1]).main(argv[2], int(argv[3]), **options)
+    load(root, argv[1], options.pop("peers", b"").decode())(argv[2], int(argv[3]), **options)
+
+
+def load(root, name, peers):
+    """main() of the script, with this library or the one that it was written for."""
+    with open(root + "/tests/interop/scripts/" + name + ".py") as f:
+        text = f.read()
+    if peers:
+        sys.path.insert(0, peers)
+        text = text.replace("umqtt_min.robust", "umqtt.robust")
+        text = text.replace("from umqtt_min import", "from umqtt.simple import")
+    names = {"__name__": name}
+    exec(text, names)
+    return names["main"]
 
 
 if __name__ == "__main__":

@@ -4,3 +4,4 @@ Knows: nothing.  Must not know: anything else; a test there gives the client a c
 """
 
 SOCK_STREAM = 1
+socket = None
