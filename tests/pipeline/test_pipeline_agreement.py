@@ -73,11 +73,21 @@ def check_marks(payloads, fates):
             assert decoders.identity(payload)[:2] == (bytes.fromhex(epoch), sequence), payload
 
 
+def is_reading(payload):
+    try:
+        return decoders.reading(payload).device == "dev1"
+    except decoders.Malformed:
+        return False
+
+
 def test_a_pack_ends_the_same_in_json_and_in_cbor(told):
     single, mixed = list(one_fault()), list(several_faults(7, 200))
     payloads = [payload for both in single + mixed for payload in both]
     fates = told(payloads)
     check_marks(payloads, fates)
+    for payload, (reason, _, _) in zip(payloads, fates):
+        # A `low` counts for the marks in what silver takes, and in nothing else.
+        assert is_reading(payload) == (reason is None), payload
     for n, (text, _) in enumerate(single + mixed):
         in_json, in_cbor = fates[2 * n : 2 * n + 2]
         if n >= len(single):  # of several faults each may name another one

@@ -4,9 +4,9 @@ import json
 
 import cbor2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_kit import EPOCH, flat, senml, senml_text
+from pipeline_kit import EPOCH, clock, flat, senml, senml_text
 from umqtt_pipeline import wire
 from umqtt_pipeline.marks import RANGE_LIMIT, Mark, Marks
 
@@ -78,6 +78,67 @@ def test_what_is_below_low_is_settled():
     assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 8
     feed(marks, [(TOPIC, flat(11, low=10, x=1))])
     assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 11
+
+
+HIGHEST = 2**53 - 1
+
+
+@pytest.mark.parametrize("low", [500, HIGHEST])
+@pytest.mark.parametrize("forged", [
+    lambda n: senml(n, device="other", low=n), lambda n: flat(n, device="other", low=n, x=1),
+    lambda n: senml(n, [("clock", "s", 5)], low=n), lambda n: flat(n, low=n),
+    lambda n: flat(n, low=n, x="warm"), lambda n: flat(n, low=n, clock=5),
+    lambda n: senml_text(n, [("t", "Cel", "warm")], low=n), lambda n: flat(n, low=n, x=1) + b"x",
+    lambda n: senml(n, [("t", "Cel", float("nan"))], low=n), lambda n: senml(n, low=n) + b"x",
+    lambda n: senml_text(n, low=n).replace(b"Cel", b"\xff"),
+    lambda n: flat(n, low=n, x=1).replace(b'"x"', b'"\\ud800"'),
+    lambda n: flat(n, low=n, x=1).replace(b'"x": 1', b'"x": NaN'),
+    lambda n: senml(n, low=n) + bytes(1 << 20), lambda n: flat(n, low=n, boot=-1, x=1),
+])  # fmt: skip
+def test_low_of_what_is_no_reading_of_the_device_moves_no_mark(forged, low):
+    """It goes to quarantine, as the tables have it; the number itself has arrived."""
+    feed(marks := Marks(), [(TOPIC, senml(n)) for n in range(1, 11)] + [(TOPIC, forged(low))])
+    told = json.loads(marks.ack((TOPIC, EPOCH))[1])
+    assert (told["upto"], told["missing"]) == (10, [[11, low - 1]])
+
+
+@pytest.mark.parametrize("reading", [
+    senml(500, low=500), senml_text(500, low=500), flat(500, low=500, x=1),
+    flat(500, low=500, x="20.5"), clock(500, 1_767_268_800, low=500),
+])  # fmt: skip
+def test_low_of_a_reading_moves_the_mark(reading):
+    feed(marks := Marks(), [(TOPIC, senml(1)), (TOPIC, reading)])
+    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 500
+
+
+def test_low_on_a_topic_that_carries_no_readings_moves_no_mark():
+    feed(marks := Marks(), [(b"plant/telemetry", senml(500, device="plant", low=500))])
+    assert json.loads(marks.ack((b"plant/telemetry", EPOCH))[1])["upto"] == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([senml(3), senml_text(3), flat(3, x=1)]), st.data())
+def test_no_payload_stops_the_marks(payload, data):
+    """What a fault makes of a good payload, and whatever CBOR can say with its tags."""
+    at = data.draw(st.integers(0, len(payload)))
+    more = data.draw(st.binary(max_size=12))
+    odd = payload[:at] + more + payload[data.draw(st.integers(at, len(payload))) :]
+    feed(marks := Marks(), [(TOPIC, odd), (TOPIC, senml(1))])
+    assert (TOPIC, EPOCH) in marks.marks
+
+
+@pytest.mark.parametrize("tag", [*range(40), 100, 256, 258, 260, 261, 1004, 43000, 55799])
+@pytest.mark.parametrize("value", [
+    b"\x00", b"\x1b" + b"\xff" * 8, b"\xfb\x7f\xf0" + bytes(6), b"\x61(", b"\x62\xc3\x28",
+    b"\x41x", b"\x80", b"\x82\x00\x00", b"\x82\x1b" + b"\x7f" * 8 + b"\x01", b"\xa1\x80\x00",
+    b"\xf6", b"\x5b" + b"\x7f" * 8, b"\x9b" + b"\x7f" * 8, b"\xa1\xa0\xa0",
+])  # fmt: skip
+def test_no_tag_of_cbor_stops_the_marks(tag, value):
+    head = bytes([0xC0 + tag]) if tag < 24 else b"\xd9" + tag.to_bytes(2, "big")
+    good = senml(1)
+    odd = good[:1] + bytes([good[1] + 1]) + b"\x61z" + head + value + good[2:]
+    feed(marks := Marks(), [(TOPIC, odd), (TOPIC, b"\x81" + head + value), (TOPIC, senml(1))])
+    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 1
 
 
 def test_epochs_and_devices_are_told_apart():

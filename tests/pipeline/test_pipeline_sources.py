@@ -9,10 +9,12 @@ from pathlib import Path
 
 import paho.mqtt.publish
 import pytest
-from pipeline_kit import QUICK, fill, publish, run, senml, topic, wait_for
-from pipeline_tables import numbers
+from pipeline_kit import NOON, QUICK, fill, publish, run, senml, topic, wait_for
+from pipeline_tables import numbers, table
 from pyspark.sql import Row
+from pyspark.sql import functions as F
 from umqtt_pipeline import bronze, fates, metrics, silver, spool, tables
+from umqtt_pipeline.ingest import Ingest
 from umqtt_pipeline.schema import READINGS
 from umqtt_pipeline.spool_writer import SpoolWriter
 
@@ -66,15 +68,38 @@ def test_kafka_rows_become_silver(spark):
     at = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
     rows = [Row(key=topic("dev1").encode(), value=senml(n), topic="mqtt", partition=p, offset=n,
                 timestamp=at, timestampType=0) for n, p in ((1, 0), (2, 1), (2, 2))]  # fmt: skip
-    schema = ("key binary, value binary, topic string, partition int, offset bigint, "
-              "timestamp timestamp, timestampType int")  # fmt: skip
-    held = bronze.bronze(bronze.from_kafka(spark.createDataFrame(rows, schema)))
+    held = bronze.bronze(bronze.from_kafka(spark.createDataFrame(rows, KAFKA)))
     assert [f.name for f in held.schema] == list(bronze.COLUMNS)
     schema = tables.arrow_schema(READINGS)
     came = silver.decode(held).select(*schema.names).toArrow().cast(schema)
     new, copies, _ = fates.told_apart(came, tables.arrow_schema(silver.SEEN).empty_table())
     assert new["sequence"].to_pylist() == [1, 2] and copies["sequence"].to_pylist() == [2]
     assert len({*new["offset"].to_pylist(), *copies["offset"].to_pylist()}) == 3
+
+
+KAFKA = ("key binary, value binary, topic string, partition int, offset bigint, "
+         "timestamp timestamp, timestampType int")  # fmt: skip
+
+
+@pytest.mark.parametrize("key,value,at,reason", [
+    (None, senml(2), NOON, "the topic is not fleet/GROUP/DEVICE/telemetry"),
+    (topic().encode(), None, NOON, "unknown encoding"),
+    (None, None, NOON, "the topic is not fleet/GROUP/DEVICE/telemetry"),
+    (b"fleet/\xff/\xfe/telemetry", senml(2), NOON, "the payload is of device dev1"),
+    (topic().encode(), b"", -1, "unknown encoding"),
+    (topic().encode(), b"", 253_402_300_800_000_000 + NOON, "unknown encoding"),
+])  # fmt: skip
+def test_no_kafka_record_stops_ingest(spark, tmp_path, key, value, at, reason):
+    """A producer may leave out key and value, and sets the time as it likes."""
+    good = (topic().encode(), senml(1), "mqtt", 0, 1)
+    schema = KAFKA.partition("timestamp")[0] + "at bigint"
+    rows = spark.createDataFrame([(*good, NOON), (key, value, "mqtt", 0, 2, at)], schema)
+    held = rows.select("*", F.timestamp_micros("at").alias("timestamp"))
+    counts = Ingest(spark, tmp_path).work(bronze.bronze(bronze.from_kafka(held)), 0)
+    assert (counts["rows"], counts["new"], counts["quarantine"]) == (2, 1, 1)
+    (wrong,) = table(tmp_path, "quarantine")
+    assert wrong["reason"].startswith(reason) and wrong["offset"] == 2
+    assert numbers(tmp_path) == [1] and len(table(tmp_path, "bronze")) == 2
 
 
 def test_a_batch_is_once_in_delta(spark, tmp_path):

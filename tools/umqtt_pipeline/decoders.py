@@ -19,7 +19,7 @@ from decimal import Decimal
 import cbor2
 
 from . import reasons
-from .reasons import BITS_31, LIMIT
+from .reasons import BITS_31, CLOCK, CLOCK_FROM, CLOCK_TO, LIMIT
 
 LONGEST = 1 << 20  #: bytes of a payload that is decoded: a thousandth of that is usual
 CBOR_LABELS = {-1: "bver", -2: "bn", -3: "bt", -4: "bu", -5: "bv", -6: "bs", 0: "n", 1: "u",
@@ -269,6 +269,76 @@ def _deep(text):
         return _json.raw_decode(text)[0]
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _alone(pairs):
+    """A JSON object as a dict. Raises Malformed for a name that comes twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise Malformed(reasons.TWICE)
+    return fields
+
+
+def _whole_json(payload, **numbers):
+    """The JSON value that a payload is. numbers: how they are made. Raises Malformed."""
+
+    def refuse(name):
+        raise Malformed(f"{name} is no JSON")
+
+    try:
+        value = json.loads(payload.decode(), object_pairs_hook=_alone, parse_constant=refuse,
+                           **numbers)  # fmt: skip
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no UTF-8
+        return value
+    except (ValueError, RecursionError) as error:
+        raise error if isinstance(error, Malformed) else Malformed("not JSON")
+
+
+def _flat(data):
+    """A Reading of flat JSON whose numbers are text as they were written. Raises Malformed."""
+    fields = {short: data.get(key) for key, short in FLAT.items()}
+    for key in ("sq", "lo", "bo", "up", "ms"):
+        if fields[key] is not None:
+            fields[key] = _integer(fields[key])
+            if fields[key] is None:
+                raise Malformed(reasons.SENML[key])
+    if not isinstance(data.get("device"), str) or not data["device"]:
+        raise Malformed("device is missing")
+    measurements = [(name, None, _number(name, _double(text)))
+                    for name, text in data.items() if name not in FLAT]  # fmt: skip
+    if not all(name for name, _, _ in measurements):
+        raise Malformed(reasons.NO_NAME)
+    return _reading(data["device"], fields, measurements)
+
+
+def _double(text):
+    """The number that text is, or None."""
+    try:
+        return float(text) if isinstance(text, str) and "_" not in text else None
+    except ValueError:
+        return None
+
+
+def reading(payload):
+    """The Reading that a payload of any encoding is, as silver would take it. Raises Malformed.
+
+    What JSON has written in some way that only Java takes for a number is refused here.
+    """
+    if len(payload) > LONGEST:
+        raise Malformed(f"more than {LONGEST} bytes")
+    kind = encoding(payload)
+    if kind is None:
+        raise Malformed("unknown encoding")
+    if kind == "senml+cbor":
+        found = senml_cbor(payload)
+    elif kind == "json":
+        found = _flat(_whole_json(payload, parse_int=_Number, parse_float=_Number))
+    else:
+        found = _senml(_whole_json(payload))
+    for name, _, value in found.measurements:
+        if name == CLOCK and not CLOCK_FROM <= value <= CLOCK_TO:
+            raise Malformed("a clock outside 2020..2100")
+    return found
 
 
 def _integer(text):

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .reasons import CLOCK
 from .schema import BOOT, CLOCK_ROWS, CLOCKS, DUPLICATES, KEY, SEEN, SILVER, UNCLOCKED
 from .tables import arrow_schema
-
-CLOCK = "clock"  #: name of the measurement that sets a boot's time
 
 
 def numbers(column):

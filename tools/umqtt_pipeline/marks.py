@@ -12,12 +12,24 @@ from bisect import bisect_right
 import numpy as np
 
 from . import vectors, wire
-from .decoders import identity
+from .decoders import Malformed, identity, reading
 
 MISSING_LIMIT = 16  #: ranges listed in one ack
 RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
 TELEMETRY = b"/telemetry"
+OWNER = re.compile(rb"fleet/[^/]+/([^/]+)/telemetry", re.DOTALL)
 HEAD = re.compile(rb'\{"version": 1, "position": (\d+),')  #: what a dump begins with
+
+
+def _owned(name, payload):
+    """Whether a payload is a reading of the device whose telemetry topic `name` is. Anybody who
+    may publish can write any `low`; one that is no reading ends in quarantine, and settles
+    nothing."""
+    owner = OWNER.fullmatch(name)
+    try:
+        return owner is not None and reading(payload).device.encode() == owner[1]
+    except Malformed:
+        return False
 
 
 def position(raw):
@@ -40,7 +52,8 @@ class Mark:
         self.ends = [b for _, b in ranges] if ranges else ()
 
     def add(self, sequence, low):
-        """Sequence number `sequence` arrived; all below `low` is settled on the device."""
+        """Sequence number `sequence` arrived; all below `low` (None: not known) is settled on the
+        device."""
         if low is not None and low > self.upto + 1:
             self.upto = low - 1
             self._absorb()
@@ -123,14 +136,19 @@ class Marks:
                 self.unreadable += 1
             else:
                 epoch, sequence, low = found
-                self._mark((name, epoch)).add(sequence, low)
+                mark = self._mark((name, epoch))
+                if low is not None and low > mark.upto + 1 and not _owned(
+                        name, body[payload:end]):  # fmt: skip
+                    low = None
+                mark.add(sequence, low)
 
     def _feed_known(self, body, frames, epochs, sequences, lows):
         """Messages whose identity is known, as arrays; epochs: where the 8 bytes begin."""
         names = [body[a:b] for a, b in zip(frames.topic.tolist(), frames.topic_end.tolist())]
         keys = zip(names, [body[a : a + 8] for a in epochs.tolist()])
         marks, due = self.marks, self.due
-        for key, sequence, low in zip(keys, sequences.tolist(), lows.tolist()):
+        known = zip(keys, sequences.tolist(), lows.tolist())
+        for row, (key, sequence, low) in enumerate(known):
             mark = marks.get(key)
             if mark is None:
                 if not key[0].endswith(TELEMETRY):
@@ -141,6 +159,9 @@ class Marks:
             if sequence == mark.upto + 1 and not mark.starts and low <= sequence:
                 mark.upto = sequence
             else:
+                if low > mark.upto + 1:  # seldom: so only here a packet is decoded as a whole
+                    payload = body[frames.payload[row] : frames.end[row]]
+                    low = low if _owned(key[0], payload) else None
                 mark.add(sequence, low)
 
     def _mark(self, key):

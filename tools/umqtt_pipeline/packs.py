@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 
 from . import vectors
 from .decoders import LONGEST
-from .fates import CLOCK
+from .reasons import CLOCK, CLOCK_FROM, CLOCK_TO
 from .schema import READINGS
 from .tables import arrow_schema
 
-CLOCK_FROM, CLOCK_TO = 1_577_836_800, 4_102_444_800  #: believed: from 2020 until 2100
 TOPIC = re.compile("fleet/([^/]+)/([^/]+)/telemetry")
 
 

@@ -6,6 +6,8 @@ Knows words. Must not know how a fault is found (decoders.py, json_columns.py, s
 LIMIT = 1 << 53  #: integers beyond it are not exact in every JSON reader
 BITS_31 = (1 << 31) - 1
 UPTIME_MS = BITS_31 * 1000 + 999
+CLOCK = "clock"  #: name of the measurement that sets a boot's time
+CLOCK_FROM, CLOCK_TO = 1_577_836_800, 4_102_444_800  #: believed: from 2020 until 2100
 
 NO_PACK = "not an array of SenML records"
 TWICE = "a field comes twice"

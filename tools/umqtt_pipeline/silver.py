@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 
 from . import decoders, own_decoders, reasons
 from .cbor_column import DECODED, LABELS, cbor
-from .fates import CLOCK
 from .json_columns import finite, first_error, flat_json, senml_json
 from .own_decoders import Decoder, Session, Unfit, forget, load, register, registered
-from .packs import CLOCK_FROM, CLOCK_TO
+from .reasons import CLOCK, CLOCK_FROM, CLOCK_TO
 from .schema import BOOT, CLOCK_ROWS, CLOCKS, DUPLICATES, KEY, QUARANTINE, SEEN
 from .schema import SILVER as COLUMNS
 
