@@ -22,6 +22,7 @@ if _TYPING:
 
 # What _busy says: who has the stream. Odd: nobody else may touch it.
 _MAIN = const(1)
+_WAIT = const(16)  # publish() waits for the acknowledgement: beside QoS << 1 and retain
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
 
 # As in errors.py and counters.py
@@ -87,7 +88,8 @@ class MQTTClient:
     connected = False  # True between connect() and the end of the connection
     _session: "Any" = None
     _inbox: "Any" = None  # incoming QoS 2 ids: the store, or inbox.py
-    _topic: "Any" = plain  # the last topic to publish to that was checked; plain: none
+    _topic: "Any" = object()  # the last topic of bytes that was checked; nobody's: none
+    _pair: "Any" = (_topic, None)  # the last topic that is a str, and its bytes
     _busy = 0
     pid = 0
 
@@ -283,50 +285,62 @@ class MQTTClient:
         MQTTException (.stored tells whether the store will send it again).
         """
         if topic is not self._topic:
-            self._check(topic)
+            topic = self._name_of(topic)
         if type(msg) is not bytes:
             msg = self._bytes(msg)
         if qos:
             if qos not in (1, 2):
                 self._odd(qos, 2)
-            self._block = wait
-            return self._publish_acked(msg, int(qos) << 1 | (1 if retain else 0))
+            qos = int(qos) << 1 | (1 if retain else 0) | (_WAIT if wait else 0)
+            if self._session:
+                return self._session.publish(topic, msg, qos)
+            return self._publish_acked(topic, msg, qos)
         if self._busy & 1 or self.sock is None:
             self._raise()
         self._busy |= 1
-        self._tx.publish(0x31 if retain else 0x30, self._name, msg)
+        self._tx.publish(0x31 if retain else 0x30, topic, msg)
         self._busy &= 2
         self._n[_SENT] += 1
 
-    def _check(self, topic):
-        # str and bytes do not change: what was checked once need not be checked again.
+    def _name_of(self, topic):
+        # The topic name as bytes-like, checked. str and bytes do not change: what was checked once
+        # need not be checked again. A publish() in an interrupt may do this for another topic at
+        # any line of ours: what one publish() works with are its own variables, and the pair is
+        # read at once.
+        pair = self._pair
+        if topic is pair[0]:
+            return pair[1]
         name = self._bytes(topic)
         if not plain(name):
             self._odd(name, 1)
-        self._name = name
-        self._topic = topic if isinstance(topic, bytes) or isinstance(topic, str) else plain
+        if isinstance(topic, bytes):
+            self._topic = topic
+        elif isinstance(topic, str):
+            self._pair = (topic, name)
+        return name
 
-    def _publish_acked(self, msg, flags):
-        # Without a store; with one it is the session's publish().
-        if not self._block or self._busy == _CALLBACK:
-            self._odd(flags >> 1, 2)
+    def _publish_acked(self, name, msg, flags):
+        # Without a store; flags: QoS << 1 | retain | _WAIT.
+        if not flags & _WAIT or self._busy == _CALLBACK:
+            self._odd(flags >> 1 & 3, 2)
         tx = self._tx
         if not tx.count:
             tx.push()  # it must not wait for the TCP ACK of what went before
         if self._busy & 1 or self.sock is None:
             self._raise()
         self._busy |= 1
-        tx.pid = self._wire(self._next_pid())
+        pid = self._next_pid()
+        tx.pid = self._wire(pid)
         # From here on the caller's buffers hold the message: after an error it is forgotten.
         self._n[_FORGOTTEN] += 1
-        tx.publish(0x30 | flags, self._name, msg)
+        tx.publish(0x30 | flags & 7, name, msg)
         self._n[_SENT] += 1
         self._rx.waiting = tx.pid
         tx.timeout = ticks_add(ticks_ms(), self._tmo)
         self._await(0x40 if flags & 2 else 0x70)
         self._n[_FORGOTTEN] -= 1
         self._n[_ACKED] += 1
-        return self.pid
+        return pid
 
     def _await(self, op):
         # Pump until the acknowledgement `op` of what the receiver waits for is in, or it is

@@ -23,8 +23,8 @@ def publisher(self, topic, retain=False, qos=0):
     """
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
-    self._check(bytes(self._bytes(topic)))
-    made = Publisher(self, self._name, retain, int(qos))
+    topic = self._name_of(bytes(self._bytes(topic)))
+    made = Publisher(self, topic, retain, int(qos))
     return made.slow if qos else made.publish
 
 

@@ -29,7 +29,7 @@ _UNEXPECTED = const(8)
 _LITTLE = const(4)  # as in client.py
 _HELD = const(2)  # as in store.py
 _LATEST = const(2)  # as in full.py
-_CALLBACK = const(2)  # as in client.py
+_WAIT = const(16)  # as in client.py
 _BODY = const(5)  # as in wire.py
 _ABORTED = const(103)  # errno of a connection that ended by what a callback raised
 
@@ -49,6 +49,7 @@ class Session:
     # of those that ended without disconnect() when the latest began.
     _tried = _vainly = _ends = 0
     _aged = False  # the store has max_age
+    _putting = False  # publish() has a message that is not stored, or whose number is not taken
 
     def __init__(self, client, store, window):
         if not 0 < window < 256 or isinstance(store, type) or not hasattr(store, "put"):
@@ -83,7 +84,6 @@ class Session:
         if getattr(store, "_born", None):
             self._aged = True
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
-        client._publish_acked = self.publish
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
 
     def __getattr__(self, name):
@@ -98,22 +98,28 @@ class Session:
 
     # Sending
 
-    def publish(self, msg, flags):
+    def publish(self, name, msg, flags):
         """Store a message, send it if its turn has come; returns its packet identifier.
 
-        In place of the client's _publish_acked(); flags: QoS << 1 | retain. Waits for the
-        end if the client is set to.
+        flags: QoS << 1 | retain | _WAIT: wait for its end, but not inside a callback.
         """
-        c = self._client
-        if c._busy & 1:
+        # An interrupt may publish at any line. While _putting is set none does, so that the
+        # message at hand can lie in attributes: more arguments would make frames too large.
+        if self._client._busy & 1 or self._putting:
             raise MQTTException(_BUSY)
-        self._busy = c._busy
-        self._flags = flags  # an attribute, for an argument would make frames too large
+        self._putting = True
+        self._busy = self._client._busy
+        if self._busy:
+            flags &= 7
+        self._flags = flags & 7
+        self._name = name
         self._guard(msg)
-        flags = c.pid  # while this one waits, a callback may publish others
-        if c._block and self._busy != _CALLBACK:
-            self._wait(self.seq, flags)
-        return flags
+        name = self._given  # before the next one may be put
+        msg = self.seq
+        self._putting = False
+        if flags & _WAIT:
+            self._wait(msg, name)
+        return name
 
     def _guard(self, msg):
         self.seq = 0
@@ -128,6 +134,7 @@ class Session:
                 raise
         except BaseException:
             self._failed()  # no memory for what is loaded then
+            self._putting = False
             raise
 
     def _failed(self):
@@ -138,6 +145,7 @@ class Session:
             c._lost()
             return False
         c._busy = self._busy
+        self._putting = False
         return True
 
     def _put(self, msg):
@@ -150,10 +158,11 @@ class Session:
             self._due = n + 1
         else:
             n = c._next_pid()
+        self._given = n
         if c.protocol[_LITTLE]:
             n = c._wire(n)
         c._tx.pid = n
-        self.seq = n = self._store.put(n, self._flags, c._name, msg)  # durable when it returns
+        self.seq = n = self._store.put(n, self._flags, self._name, msg)  # durable when it returns
         if c.sock:
             if self._cursor == n - 1 and self._room(n):
                 self._send_new(n, msg)
@@ -174,7 +183,7 @@ class Session:
             self._first = seq
         self._count += 1
         self._cursor = seq  # before the first byte goes out: it "may have been sent"
-        c._tx.publish(0x30 | self._flags, c._name, msg)
+        c._tx.publish(0x30 | self._flags, self._name, msg)
         c._n[_SENT] += 1
 
     def _room(self, seq):
