@@ -3,6 +3,8 @@ what only a human can mend is said and ends it."""
 
 import socket
 import ssl
+import threading
+from contextlib import suppress
 
 import pytest
 from brokers import free_port
@@ -76,6 +78,62 @@ def test_certificates_that_can_be_used(pems):
     for files in ({"ca": "ca"}, {"cert": "cert", "key": "key"}, {"cert": "both"}, {"tls": True}):
         told = {name: str(pems / file) if name != "tls" else file for name, file in files.items()}
         assert certificates(Settings("h", 1, "s", **told)).check_hostname
+
+
+def serving(answer, first):
+    """The port of a server in a thread of its own: it says `answer` to the first line that comes,
+    or at once (first), and then waits."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=talk, args=(client,), daemon=True).start()
+
+    def talk(client):
+        with suppress(OSError), client:
+            while not first and b"\n" not in client.recv(4096):
+                pass
+            client.sendall(answer)
+            while client.recv(4096):
+                pass
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server
+
+
+@pytest.mark.parametrize("answer,first,words", [
+    (b"HTTP/1.0 400 Bad Request\r\n\r\n", True, "an HTTP server ('HTTP/1.0 400 Bad Request')"),
+    (b"HTTP/1.0 200 OK\r\n\r\n", False, "an HTTP server ('HTTP/1.0 200 OK')"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", True, "an SSH server ('SSH-2.0-OpenSSH_9.2')"),
+    (b"\x15\x03\x01\x00\x02\x02F", True, "a server that speaks TLS: --tls or --ca FILE"),
+    (b"220 mail ready\r\n", True, "a mail or FTP server"),
+    (b"\x1b[2Jfoo\n", True, "something that is no MQTT broker, first byte 0x1b,"),
+])  # fmt: skip
+def test_the_bridge_says_what_answers_where_no_broker_is(tmp_path, answer, first, words):
+    """It waited for ever at an HTTP port: the server waits for a line, the bridge for CONNACK."""
+    with serving(answer, first) as server:
+        settings = Settings("127.0.0.1", server.getsockname()[1], str(tmp_path / "s"),
+                            connect_timeout=0.5, backoff_max=0.1)  # fmt: skip
+        made = bridge.Bridge(settings)
+        ended = threading.Timer(20, made.stop)
+        ended.start()
+        with pytest.raises(Refused) as told:
+            made.run()
+        ended.cancel()
+    assert words in str(told.value) and "\x1b" not in str(told.value)
+
+
+def test_a_broker_that_says_nothing_is_waited_for(tmp_path):
+    with serving(b"", False) as server:
+        made = bridge.Bridge(Settings("127.0.0.1", server.getsockname()[1], str(tmp_path / "s"),
+                                      connect_timeout=0.2, backoff_max=0.1))  # fmt: skip
+        threading.Timer(2, made.stop).start()
+        made.run()
+    assert "no CONNACK within" in made.state()["last_error"]
 
 
 def ends(faults, *errors, unheard=True):

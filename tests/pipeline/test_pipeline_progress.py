@@ -9,6 +9,7 @@ import threading
 import pytest
 from pipeline_kit import QUICK, batch_done, end, fill, flat, publish, senml, spawn, wait_for
 from pipeline_tables import ingest, numbers
+from umqtt_pipeline import gold, progress
 from umqtt_pipeline import ingest as ingest_module
 from umqtt_pipeline.progress import Watch
 
@@ -51,6 +52,33 @@ def test_a_batch_says_beforehand_what_takes_long(spark, tmp_path, caplog, monkey
     assert told[first + 1].startswith("batch 0: 3 messages: 3 new")
 
 
+def test_every_step_of_ingest_and_gold_says_what_it_does(spark, tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(progress, "FIRST_S", 0)
+    monkeypatch.setattr(progress, "LOOK_S", 0.002)
+    fill(tmp_path / "spool", [publish(p) for p in (flat(1, x=1), senml(2))])
+    ingest(spark, tmp_path / "spool", tmp_path / "tables")
+    gold.build(spark, tmp_path / "tables")
+    for step in (f"ingest: looking for messages in {tmp_path / 'spool'}, ", "batch 0: receiving",
+                 "batch 0: decoding 1 of 2 messages", "gold: comparing silver",
+                 "gold: gold_minute, 1 of 6 tables", "gold: gold_device, 6 of 6 tables"):
+        assert step in caplog.text
+
+
+def test_who_waits_for_messages_says_so(spark, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    fill(tmp_path / "spool", [publish(senml(1))])
+    ingest(spark, tmp_path / "spool", tmp_path / "tables")
+    again = ingest_module.Runner(spark, str(tmp_path / "spool"), str(tmp_path / "tables"))
+    running = threading.Thread(target=again.run)
+    running.start()
+    try:
+        wait_for(lambda: "there is no new message in" in caplog.text, 60, "the line")
+    finally:
+        again.stop()
+        running.join(60)
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_all_its_processes_is_a_clean_end(tmp_path, how):
     """As `timeout`, a terminal and a service manager send it; and nothing else is on stderr."""
@@ -65,6 +93,7 @@ def test_a_signal_to_all_its_processes_is_a_clean_end(tmp_path, how):
     assert process.wait(90) == 0
     assert numbers(root) == [1, 2, 3]
     said = log.read_text().splitlines()
+    assert "umqtt.progress: Spark: starting, " in log.read_text()
     assert [line for line in said if not LINE.match(line)] == []
 
 

@@ -16,7 +16,7 @@ import random
 import time
 from pathlib import Path
 
-from . import consumers, wire
+from . import answers, consumers, wire
 from . import spool as spooling
 from .connection import READ_SIZE, Link, Settings, certificates
 from .faults import Faults, Refused
@@ -132,6 +132,7 @@ class Bridge:
     def run(self):
         """Serve until stopped. Raises Refused; network errors are retried for ever."""
         wait = 0.2
+        log.info("connecting to %s:%d", self.settings.host, self.settings.port)
         try:
             while not self._stopping:
                 begun = time.monotonic()
@@ -148,6 +149,11 @@ class Bridge:
             self._finish()
 
     def _lost(self, error):
+        if isinstance(error, answers.Silent) and not self.counts["connects"]:
+            try:
+                answers.ask(self.settings)
+            except answers.Foreign as found:
+                error = found
         self._last_error = self._faults.lost(error, self._unheard)
         log.warning("%s; trying again", self._last_error)
 
@@ -187,6 +193,8 @@ class Bridge:
             self._store(self._pending)
         elif reading:
             data = link.receive()
+            if self._unheard:
+                answers.check(data)
             found = wire.scan(data) if data else wire.Scan()
             link.keep(found.consumed)
             busy = len(data) > READ_SIZE // 8
@@ -336,9 +344,9 @@ class Bridge:
     def _keep_alive(self, now):
         link, half = self._link, self.settings.keepalive / 2
         if not self._ready and now > self._deadline:
-            raise ConnectionError(
-                f"no CONNACK and SUBACK within {self.settings.connect_timeout:g} s"
-            )
+            kind = answers.Silent if self._unheard else ConnectionError
+            raise kind(f"no {'CONNACK' if self._unheard else 'SUBACK'} within "
+                       f"{self.settings.connect_timeout:g} s")  # fmt: skip
         if self._pending is None and now - link.last_in > 2 * half:
             raise ConnectionError(f"not a byte from the broker for {2 * half:g} s")
         if self._ready and (now - link.last_out > half or now - link.last_in > half):

@@ -63,7 +63,8 @@ class Faults:
             raise Refused(f"{self.where} refuses this client's certificate or lack of one "
                           f"({error.reason}): --cert FILE and --key FILE")  # fmt: skip
         elif isinstance(error, wire.ProtocolError) and unheard:
-            hint = "" if self.tls else "; if it is the port for TLS: --tls or --ca FILE"
+            hint = "" if self.tls or "TLS" in str(error) else (
+                "; if it is the port for TLS: --tls or --ca FILE")
             raise Refused(f"{self.where} does not speak MQTT 3.1.1: {error}{hint}")
         elif self._rebuffs == REBUFFS:
             if isinstance(error, Untrusted):

@@ -10,7 +10,7 @@ import logging
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from . import events, failures
+from . import events, failures, progress
 from .events import DEVICE
 from .schema import ALL
 from .silver import BOOT, KEY, TELEMETRY
@@ -214,6 +214,12 @@ def _tell_lacking(silver, batches):
 
 
 def _build(spark, root):
+    with progress.Watch(spark, "gold") as watch:
+        return _made(spark, root, watch)
+
+
+def _made(spark, root, watch):
+    """Make and replace the tables one by one; those of events are read again for devices."""
     tables = Tables(root, {**ALL, **TABLES}, owner="gold")
     tables.clean(older_than=86_400)
     earlier = tables.read(spark, "batches")
@@ -221,13 +227,22 @@ def _build(spark, root):
         tables.read(spark, name)
         for name in ("silver", "clock", "duplicates", "quarantine", "batches")
     )
+    watch.doing("comparing silver with what its batches brought")
     _tell_lacking(silver, earlier)
-    tables.replace(minute(silver), "gold_minute", "date")
-    tables.replace(boots(silver, clock), "gold_boot")
-    tables.replace(events.restarts(silver, clock), "restarts")
-    tables.replace(events.gaps(silver, clock), "gaps")
-    tables.replace(events.clock_corrections(silver, clock), "clock_corrections")
+
+    def replace(name, rows, *by):
+        replaced.append(name)
+        watch.doing(f"{name}, {len(replaced)} of {len(TABLES)} tables")
+        tables.replace(rows, name, *by)
+
+    replaced = []
+    replace("gold_minute", minute(silver), "date")
+    replace("gold_boot", boots(silver, clock))
+    replace("restarts", events.restarts(silver, clock))
+    replace("gaps", events.gaps(silver, clock))
+    replace("clock_corrections", events.clock_corrections(silver, clock))
     gap, restart = tables.read(spark, "gaps"), tables.read(spark, "restarts")
     known = devices(silver, clock, gap, restart, duplicates, quarantine, batches)
-    tables.replace(known, "gold_device")
+    replace("gold_device", known)
+    watch.doing("counting rows")
     return {name: tables.read(spark, name).count() for name in TABLES}

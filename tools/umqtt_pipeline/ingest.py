@@ -18,6 +18,7 @@ import datetime
 import json
 import logging
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -133,6 +134,7 @@ class Ingest:
         self.checkpoint = self.tables.root / "_checkpoint"
         self.on_batch = on_batch or (lambda counts: None)
         self.compact_files = compact_files
+        self.begun = threading.Event()  # a batch
 
     def _query(self):
         """The id that Spark gave the query of this checkpoint."""
@@ -141,6 +143,7 @@ class Ingest:
     def __call__(self, df, batch):
         """Run one batch; may be run again for the same number at any time."""
         begun = time.monotonic()
+        self.begun.set()
         if self.state.replaying() is not None:
             raise SpoolError(f"{self.tables.root}: a replay of the quarantine was interrupted; "
                              "run `umqtt-pipeline replay` first")
@@ -334,9 +337,21 @@ class Runner:
             self.spark.streams.removeListener(listener)
             self._last.unlink(missing_ok=True)
 
+    def _begin(self):
+        """Start the query; returns it when it has begun a batch, or has none to do."""
+        self.ingest.begun.clear()
+        source = "Kafka" if self.kafka else ", ".join(self.folders)
+        with progress.Watch(self.spark, "ingest", doing=f"looking for messages in {source}"):
+            query = self._start()
+            while not (self.ingest.begun.wait(0.1) or self._stopping or not query.isActive):
+                if query.lastProgress and not query.status["isTriggerActive"]:
+                    log.info("there is no new message in %s: waiting", source)
+                    break
+        return query
+
     def _run(self):
         while not self._stopping:
-            query = self._start()
+            query = self._begin()
             try:
                 while not query.awaitTermination(0.5):
                     if self._stopping:

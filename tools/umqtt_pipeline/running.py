@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from . import failures
+from . import failures, progress
 from .arguments import Problem
 from .gateway import Java, NotStarted
 from .java import NoJava
@@ -24,7 +24,8 @@ def spark(stop, memory, conf):
     """
     java = Java()
     stop.leave(java.end)
-    made = _started(java, memory, conf)
+    with progress.Watch(None, "Spark", doing="starting"):
+        made = _started(java, memory, conf)
     try:
         yield made
     except Exception as error:
