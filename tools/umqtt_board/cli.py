@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards as board_files
-from umqtt_board import find, keep_cli, keys, ota_cli, steps_cli
+from umqtt_board import find, keep_cli, keys, ota_cli, settings_cli, steps_cli
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import flash as run_flash
 from umqtt_board.follow import TIMEOUT_S
@@ -51,12 +51,17 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
     default = PROJECT / "settings.toml"
     if settings is None and default.exists():
         settings = default
-    run_flash(
+    report = run_flash(
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
         ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
         confirm=keep_cli.confirmed_by(yes), keys=keys.for_board,
     )  # fmt: skip
+    if report.settings == "none":
+        raise BoardError(
+            f"The board {board} has its library and firmware, and waits: without settings it "
+            "knows no broker. `umqtt-board settings` (make settings) asks for them and writes "
+            "settings.toml; then flash again, which takes seconds.")  # fmt: skip
 
 
 def _ask(key, text, secret):
@@ -169,7 +174,7 @@ def stop(folder):
 
 for _command in (
     ota_cli.command, ota_cli.ota, keep_cli.backup, keep_cli.restore, keep_cli.erase,
-    steps_cli.step,
+    steps_cli.step, settings_cli.settings,
 ):  # fmt: skip
     cli.add_command(_command)
 
@@ -183,6 +188,12 @@ def main(arguments=None):
         sys.exit(2)
     except click.ClickException as error:
         error.show()
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name != "esptool":
+            raise
+        click.echo("umqtt-board: a chip of Espressif's is flashed with esptool, which is not "
+                   "installed: pip install 'umqtt-min[esp32]'.", err=True)
         sys.exit(2)
     except OSError as error:  # of this computer: a disk that is full, a folder that is not ours
         where = f"{error.filename}: " if error.filename else ""

@@ -129,6 +129,9 @@ def install_items(device, items, flat, report, progress, transfer):
         install.carry_out(device, todo, transfer)
         progress("install", "done")
     progress("settings", report.settings)
+    if flat is not None:
+        word = flat.get("confirm", "broker")
+        progress("settings", f'confirm = "{word}": {settings_file.PROMISES[word]}')
 
 
 def _settings_word(device, flat, written):
@@ -162,8 +165,7 @@ def start(device, flat, report, progress, follow_log, timeout):
     """Start the board; with `follow_log` until its first publish is acknowledged."""
     if report.settings == "none":
         device.hard_reset(keep_open=True)
-        progress("start", "without settings the firmware waits: `python3 firmware/settings.py > "
-                          "settings.toml`, fill it in, flash again")  # fmt: skip
+        progress("start", "without settings the firmware waits")
     elif follow_log:
         progress("start", "following the log until the first publish is acknowledged")
         follow.follow(device, lambda line: progress("log", line), timeout)

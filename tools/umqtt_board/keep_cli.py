@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import boards, esp, find, interpreter, keep, onto_chip
+from umqtt_board import boards, find, interpreter, keep, onto_chip
 from umqtt_board.device import Device
 from umqtt_board.errors import BoardError
 
@@ -146,6 +146,8 @@ def _erase_virtual(board, folder):
 
 
 def _erase_esp(board, port):
+    from umqtt_board import esp  # only here: esptool is an extra
+
     with esp.Chip(port, board, say, transferred) as chip:
         say("erase", f"{board['flash']['size'] >> 20} MiB, MicroPython too: some 10 to 40 seconds")
         chip.erase_all()

@@ -11,7 +11,7 @@ Must not know: how each of them is done, what is installed afterwards.
 import time
 from dataclasses import dataclass
 
-from umqtt_board import esp, fetch, find, interpreter, rp2
+from umqtt_board import fetch, find, interpreter, rp2
 from umqtt_board.device import CannotOpen, Device, NoPrompt
 from umqtt_board.errors import BoardError
 
@@ -101,6 +101,8 @@ def _by_esptool(board, ways, image):
         if there:
             return there
         image = _image(board, ways, "fetch")
+    from umqtt_board import esp  # only here: esptool is an extra
+
     with esp.Chip(port, board, ways.progress, ways.transfer, ways.baud) as chip:
         written = esp.write(chip, image.read_bytes(), image.name, ways.confirm)
         chip.restart()

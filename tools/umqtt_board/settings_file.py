@@ -24,6 +24,13 @@ PREFIX = "UMQTT_"  # environment: UMQTT_WIFI_PASSWORD is wifi.password
 OTHERS = ("UMQTT_JDK", "UMQTT_USERNAME", "UMQTT_PASSWORD")  # the pipeline's
 # What a file need not hold: it stays on the board as long as that is for the same network, login.
 BELONGS = {"wifi.password": ("wifi.ssid",), "broker.password": ("broker.host", "broker.user")}
+# What each value of `confirm` promises, for whoever sets it and whoever flashes it.
+PROMISES = {
+    "pipeline": "a reading stays on the board until the pipeline's bridge has it on disk: exactly "
+                "once, whatever is unplugged; `umqtt-pipeline bridge` must run",
+    "broker": "a reading is forgotten when the broker has acknowledged it: what a broker loses "
+              "with its memory is lost; for a broker without our pipeline",
+}  # fmt: skip
 UNKNOWN = ": unknown key"  # how the firmware's check words it
 
 

