@@ -8,11 +8,10 @@ protocols and the tools for subscriptions are imported when they are first named
 
 from .client import MQTT_3_1_1, MQTTClient
 from .client import module as _module
+from .exception import MQTTException
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    if name == "MQTTException":  # what most programs name is worth a line here
-        return _module("exception").MQTTException
     return _module("lazy").find(None, name)

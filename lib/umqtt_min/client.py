@@ -12,6 +12,7 @@ with a name that lazy.py lists, is loaded into the class when it is first used.
 
 from sys import modules
 
+from .exception import MQTTException
 from .port import const, ticks_add, ticks_diff, ticks_ms
 from .wire import Receiver, Sender
 
@@ -51,14 +52,18 @@ def plain(s):
     return 0 < len(s) < 32768
 
 
-def module(name):
-    """The module of this package with that name, which is imported when it is first used."""
+def mend_imports():
+    """Forget modules for which there was no memory: MicroPython keeps an entry without a value for
+    them, and crashes with the next import of that name."""
     for key in modules:
-        # Where there was no room for a module's object MicroPython keeps an entry without a
-        # value, and falls over it with the next import of that name.
         if modules.get(key, key) is key:
             modules.pop(key, None)
-            break
+            return mend_imports()  # the dictionary has changed
+
+
+def module(name):
+    """The module of this package with that name, which is imported when it is first used."""
+    mend_imports()
     return __import__("umqtt_min." + name, None, None, "*")
 
 
@@ -146,7 +151,9 @@ class MQTTClient:
             or not plain(self.client_id)
         ):
             self.ssl_params = ssl_params
-            complete = module("options").complete
+            mend_imports()
+            from .options import complete
+
             complete(self, user, password, connector, timeout, window, buffer_size)
         self._tx = Sender(self, buffer_size)
         self._rx = Receiver(self, buffer_size)
@@ -221,7 +228,10 @@ class MQTTClient:
         Raises OSError (network), MQTTException (refused, no CONNACK, broken
         protocol), ValueError (empty client id with a session [MQTT-3.1.3-7]).
         """
-        return module("connect").connect(self, clean_session, timeout)
+        mend_imports()
+        from .connect import connect
+
+        return connect(self, clean_session, timeout)
 
     def disconnect(self):
         """Send DISCONNECT and close; does nothing without a connection."""
@@ -271,7 +281,7 @@ class MQTTClient:
         # The exception of that reason; _BUSY: nobody has the stream, or somebody else.
         if reason == _BUSY and not self._busy:
             raise OSError(self._tx.errno)
-        raise module("exception").MQTTException(reason, None, pid)
+        raise MQTTException(reason, None, pid)
 
     # Sending
 

@@ -1,52 +1,52 @@
 """From no connection to a session that is taken up: stream, CONNECT, CONNACK.
 
 Knows: sockets; sections 3.1 and 3.2 of MQTT 3.1.1 as far as all is well: for the rest it has
-special.py, for a store's session resume.py. Loaded for each connection and given back after
-it: nobody needs it while connected.
+special.py, for a store's session resume.py. Loaded by the first connect().
 
 A stream has `write(buf, off, n)`, `readinto(buf, n)`, `setblocking`, `close` with MicroPython's
 non-blocking meaning: None when nothing can be moved now.
 """
 
 import socket
-import sys
 
-from .client import MQTT_3_1_1, module
+from .client import MQTT_3_1_1
 from .port import Poll, Socket, const, ticks_add, ticks_diff, ticks_ms
 from .wire import pack
 
 _CONNECTS = const(0)  # as in counters.py
 
-# Functions here, and what is loaded from elsewhere, have names that MicroPython has in flash:
-# any other would stay in the heap.
-
 
 def connect(client, clean_session, timeout):
     """See MQTTClient.connect."""
-    if sys.modules.pop(__name__, None):
-        # Nothing but the functions that run keep the module from now on.
-        del sys.modules["umqtt_min"].connect
     session = client._session
     if clean_session is None:
         clean_session = not session
     end = ticks_add(ticks_ms(), client._tmo)
     if timeout is not None or client._busy > 1 or not (clean_session or client.client_id):
-        end = module("special").clock(client, clean_session, timeout)
+        from .special import clock
+
+        end = clock(client, clean_session, timeout)
     client._close()
     client.session_present = None
     client._busy = 1
     try:
         if session:
-            module("resume").run(client, clean_session, end, auth)
+            from .resume import run
+
+            run(client, clean_session, end, auth)
         elif auth(client, clean_session, end) and client._inbox:
             client._inbox.in_clear()
         client._n[_CONNECTS] += 1
         if client.keepalive and client.timer is not False:
-            module("timer").start(client)
+            from .timer import start
+
+            start(client)
     except BaseException as e:
         client._lost(104)
         try:
-            module("special").count(client, e)
+            from .special import count
+
+            count(client, e)
         except MemoryError:
             pass  # it is closed; what this would note is the number of the error
         raise e
@@ -63,7 +63,6 @@ def auth(client, clean_session, end):
     else:
         tx.sock = stream(client, end)
     client.sock = tx.sock
-    client.connected = True
     # What is an attribute already takes nothing from a heap that may be full, or locked in a
     # timer's callback, when it is needed.
     rx.start = rx.end = rx.code = tx.timeout = tx.count = tx.pid = 0
@@ -89,7 +88,9 @@ def auth(client, clean_session, end):
             if not rx.fill(True):
                 tx.wait(1, min(max(n, 0), 500))
     except Exception as e:
-        raise module("special").reason(client, e)
+        from .special import reason
+
+        raise reason(client, e)
     tx.limit = client._tmo
     rx.start = 4
     head = rx.buf[: min(rx.end, 4)]
@@ -99,7 +100,10 @@ def auth(client, clean_session, end):
         and (clean_session or not client.session_present)
         or client.protocol is not MQTT_3_1_1
     ):
-        module("special").accept(client, clean_session, head)
+        from .special import accept
+
+        accept(client, clean_session, head)
+    client.connected = True
     # None: the version cannot tell; what we hold is resumed.
     return clean_session or client.session_present is False
 
@@ -109,7 +113,9 @@ def stream(client, end):
     # cannot be bounded.
     wrap = None
     if client.ssl:
-        wrap = module("tls").load(client)
+        from .tls import load
+
+        wrap = load(client)
     info = socket.getaddrinfo(client.server, client.port, 0, socket.SOCK_STREAM)[0]
     sock = Socket(info[0], info[1], info[2])
     try:
@@ -142,7 +148,9 @@ def send(client, clean_session):
     flags = 2 if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None or client.user is not None:
-        flags |= module("special").extend(client, fields)
+        from .special import extend
+
+        flags |= extend(client, fields)
     packet = bytearray(5) + client.protocol[0]
     packet += bytes((flags, client.keepalive >> 8, client.keepalive & 255))
     for field in fields:

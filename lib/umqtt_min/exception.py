@@ -1,10 +1,7 @@
 """The one exception of the library.
 
-Never knows: the words of a reason. Loaded with the first error that is not the network's, or by
-who names the exception.
+Never knows: the words of a reason.
 """
-
-from .client import module
 
 
 class MQTTException(Exception):
@@ -26,7 +23,12 @@ class MQTTException(Exception):
 
     def __str__(self):
         try:
-            return module("reasons").text(self)
+            from .client import mend_imports
+
+            mend_imports()
+            from .reasons import text
+
+            return text(self)
         except MemoryError:  # no room for the words
             return str(self.reason)
 

@@ -3,7 +3,7 @@
 Knows: which of it can be sent. Loaded with the first of it.
 """
 
-from .client import module
+from .topics import check_name
 
 # As client.py says what it asks
 _TOPIC = 1
@@ -64,7 +64,7 @@ def _look(self, view):
 
 def _refuse(self, what, kind):
     if kind == _TOPIC:
-        return module("topics").check_name(what, self.protocol[2])
+        return check_name(what, self.protocol[2])
     if what not in (1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (what,))
     raise ValueError("qos=%d: no acknowledgement can be awaited here: give the client a"

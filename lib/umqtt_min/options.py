@@ -1,10 +1,8 @@
 """The constructor's arguments when they are out of the ordinary: which are wrong, in what words.
 
 Knows: their ranges, what CONNECT may carry. Loaded by the first client whose arguments are not
-plain, and given back after it.
+plain.
 """
-
-import sys
 
 from .arguments import field
 from .client import MQTT_3_1_1, MQTTClient
@@ -35,8 +33,6 @@ def whole(name, value, least, most):
 
 def complete(self, user, password, connector, timeout, window, buffer_size):
     """Check what the constructor of `self` was given, and complete it. Raises ValueError."""
-    if sys.modules.pop(__name__, None):
-        del sys.modules["umqtt_min"].options
     if not isinstance(self.server, (str, bytes)) or not self.server:
         raise ValueError("server=%r: a host name or an address" % (self.server,))
     whole("port", self.port, 1, 65535)  # 0 has become 1883 or 8883

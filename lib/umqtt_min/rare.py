@@ -4,7 +4,7 @@ Knows: which of them the broker may send. Loaded with the first of them. What is
 is session.py's where there is a store.
 """
 
-from .client import module
+from .exception import MQTTException
 from .port import const
 
 # As in errors.py, protocol.py and counters.py
@@ -23,7 +23,7 @@ def _enter(self):
 def _bad(self, detail):
     # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
     self._lost(1000 + _PROTOCOL)
-    raise module("exception").MQTTException(_PROTOCOL, detail)
+    raise MQTTException(_PROTOCOL, detail)
 
 
 def ping(self):
@@ -46,7 +46,9 @@ def _rare(self, op):
             self._bad("length of an acknowledgement")
         _on_ack(self, t, self._pid(self._rx.pos))
     elif t == 9 or t == 11:
-        module("subscribe").on_suback(self, t)
+        from .subscribe import on_suback
+
+        on_suback(self, t)
     elif t != 13:
         self._bad("packet type %d" % t)
     elif self._rx.n:
@@ -62,7 +64,9 @@ def _head(self, rx):
         self._bad("fixed header")
     if op >> 4 != 3:
         self._bad("packet of %d bytes" % rx.n)
-    module("large").Large(self)
+    from .large import Large
+
+    Large(self)
     return 0
 
 

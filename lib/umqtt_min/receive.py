@@ -5,7 +5,7 @@ bytes came in. Loaded with set_callback(), subscribe() or the first message: who
 publishes does not pay for it.
 """
 
-from .client import module, plain
+from .client import plain
 from .port import const
 
 # As in client.py and counters.py
@@ -108,7 +108,9 @@ def deliver(self, topic, msg):
 def hear(self, topic):
     """Check the topic name of a PUBLISH, when it is another one."""
     if not plain(topic):
-        module("arguments").check_heard(self, topic)
+        from .arguments import check_heard
+
+        check_heard(self, topic)
     if not self._views or self._heard is None:
         self._heard = bytes(topic)  # views: not a copy of each
 

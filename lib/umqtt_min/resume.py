@@ -1,13 +1,11 @@
 """Taking up the session after CONNACK: what the broker still knows decides what is sent again.
 
 Knows: what of a session is forgotten with a connection.  Never knows: sockets, records.
-Loaded for each connection and given back after it, like connect.py.
+Loaded by the first connect() of a client with a store.
 """
 
 import hashlib
-import sys
 
-from .client import module
 from .port import const, ticks_ms
 
 _CLOSED = const(1)  # as in counters.py
@@ -18,8 +16,6 @@ _RESET = const(104)  # the other side has ended it
 
 def run(client, clean_session, end, auth):
     """The part of connect() that a session has; auth(): see connect.py."""
-    if sys.modules.pop(__name__, None):
-        del sys.modules["umqtt_min"].resume
     session = client._session
     # Some brokers close on a PUBREL whose message they have completed, instead of answering
     # it [MQTT-4.3.3-2], and would do so for ever. A link that went silent says nothing of them,
@@ -65,7 +61,9 @@ def resume(session, client, fresh):
     store = session._store
     vain = 0
     if session._count and session._ends != client._n[_CLOSED]:  # what was sent came to nothing
-        vain = module("discard").ended(session)
+        from .discard import ended
+
+        vain = ended(session)
     session._ends = client._n[_CLOSED]
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
@@ -82,4 +80,6 @@ def resume(session, client, fresh):
     session._owed = False
     client._tx.push()  # none of them may wait for another's TCP ACK
     if vain > 1:
-        module("discard").alone(session)
+        from .discard import alone
+
+        alone(session)

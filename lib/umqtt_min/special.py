@@ -1,13 +1,12 @@
 """What few connections need: login and will, what the broker says but "accepted", what failed.
 
-Knows: section 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded by connect.py, and
-given back like it.
+Knows: section 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded by connect.py.
 """
 
-import sys
-
-from .client import module
+from .exception import MQTTException
 from .port import const, ticks_add, ticks_ms
+from .reasons import hint
+from .timeouts import milliseconds
 
 # As in errors.py, protocol.py and counters.py
 _PROTOCOL = const(16)
@@ -23,17 +22,15 @@ _REFUSED = const(5)  # the last return code of CONNACK that means something
 
 def clock(client, clean_session, timeout):
     """The arguments of connect(): until when it may take. Raises ValueError, MQTTException."""
-    _give_back()
     if client._busy > 1:
         client._raise(_BUSY)
     if not (clean_session or client.client_id):
         raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
-    return ticks_add(ticks_ms(), module("timeouts").milliseconds(client, timeout))
+    return ticks_add(ticks_ms(), milliseconds(client, timeout))
 
 
 def extend(client, fields):
     """Add will and login to the fields of CONNECT; returns their flags [MQTT-3.1.3-1]."""
-    _give_back()
     flags = 0
     if client.lw_topic is not None:
         flags = client.lw_flags
@@ -49,20 +46,17 @@ def extend(client, fields):
 
 def reason(client, e):
     """The exception for `e` while CONNECT went out or CONNACK was awaited."""
-    _give_back()
     if client.ssl and isinstance(e, ValueError):
         # MicroPython's word for a certificate that mbedtls refuses; CPython has an OSError, too.
         return OSError(str(e).strip())
     if isinstance(e, OSError) and e.args and e.args[0] in (104, 32, 103):
         # Some brokers answer what they do not like by hanging up without a word.
-        return module("exception").MQTTException(_CLOSED, module("reasons").hint(client))
+        return MQTTException(_CLOSED, hint(client))
     return e
 
 
 def accept(client, clean_session, head):
     """CONNACK of an older version, or one that does not accept, or what came of it, `head`."""
-    _give_back()
-    MQTTException = module("exception").MQTTException
     client.session_present = None  # 3.1 and the draft cannot tell
     if len(head) > 1 and head[1] != 2 or head and head[0] >> 4 != 2:
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
@@ -84,7 +78,6 @@ def accept(client, clean_session, head):
 
 def count(client, e):
     """Count `e`, which ended connect(), as the last error."""
-    _give_back()
     code = 104
     if isinstance(e, OSError):
         if e.args and isinstance(e.args[0], int):
@@ -92,8 +85,3 @@ def count(client, e):
     elif isinstance(getattr(e, "reason", None), int):  # MQTTException
         client._n[_LAST_ERROR] = 1000 + e.reason
     client._tx.errno = code
-
-
-def _give_back():
-    if sys.modules.pop(__name__, None):
-        del sys.modules["umqtt_min"].special

@@ -5,7 +5,7 @@ it allocates its packet, which the steady state does not need.
 """
 
 
-from .client import module
+from .exception import MQTTException
 from .port import const, ticks_add, ticks_ms
 from .timeouts import milliseconds
 from .topics import check_filter
@@ -94,7 +94,7 @@ def granted(client, wanted, topic):
     codes = client._granted
     for i in range(len(wanted)):
         if codes[i] == 0x80:
-            raise module("exception").MQTTException(_SUBSCRIBE_REFUSED, wanted[i][0])
+            raise MQTTException(_SUBSCRIBE_REFUSED, wanted[i][0])
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 

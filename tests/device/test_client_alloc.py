@@ -9,6 +9,7 @@ bytes taken even for a moment (micropython.mem_total), which a frame too large f
 
 import gc
 import struct
+import sys
 
 import machine
 import micropython
@@ -277,3 +278,16 @@ def test_an_idle_check_with_a_durable_inbox_takes_nothing():
     client.connect()
     assert allocates(client.check_msg) == (0, 0)
     locked(client.check_msg)
+
+
+def test_a_second_connect_loads_nothing():
+    """What it takes are its packet and its poll object: no code, least of all on a bad link."""
+    for options in ({}, {"store": RAMStore()}):
+        client, echo = connected(**options)
+        modules = len(sys.modules)
+        client.disconnect()
+        taken = micropython.mem_total()
+        client.connect()
+        taken = micropython.mem_total() - taken
+        assert taken < 400 * struct.calcsize("P"), taken
+        assert len(sys.modules) == modules

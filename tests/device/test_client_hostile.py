@@ -8,7 +8,7 @@ Each ends with a client that is closed or as it was, and connect() works.
 import umqtt_min
 import umqtt_min.lazy as lazy
 from harness import Bench, raises, reason
-from strict_broker import publish
+from strict_broker import CONNECT, publish
 from strict_wire import PUBACK, SUBSCRIBE
 from umqtt_min import MQTTClient, RAMStore
 from umqtt_min.errors import BUSY
@@ -305,3 +305,16 @@ def test_a_tick_without_memory_for_a_part_never_raises():
             raises(OSError, b.client.check_msg)
         works(b)
         assert not b.client.inflight
+
+
+def test_connected_is_said_when_the_broker_has_said_so():
+    b = Bench()
+    seen = []
+
+    def look(answer):
+        seen.append(b.client.connected)
+        return answer
+
+    b.broker.when(CONNECT, look)
+    b.connect()
+    assert seen == [False] and b.client.connected
