@@ -43,6 +43,10 @@ def test_every_reading_is_in_the_table_once(tmp_path):
     run = json.loads((out / "run.json").read_text())
     assert [d["verdict"]["taken"] for d in run["devices"]] == [20, 20]
     assert [d["verdict"]["rows"] for d in run["devices"]] == [20, 20]
+    # A reading may have been cut off on the board that lost its power, and on no other.
+    cuts = [sum(o["kind"] == "board" and o["target"] == d["name"] for o in run["outages"])
+            for d in run["devices"]]
+    assert [d["verdict"]["cuts"] for d in run["devices"]] == cuts and sorted(cuts) == [0, 2]
     kinds = {outage["kind"] for outage in run["outages"]}
     assert kinds == {"board", "link", "broker", "bridge"}
     assert "Every reading is in the table exactly once" in (out / "report.html").read_text()

@@ -103,7 +103,7 @@ CUT = "".join(take(k, k + 1) + (done(k, k + 1) if k != 5 else "") for k in range
 
 
 def test_a_reading_that_was_cut_off_may_be_in_the_table():
-    result = verdict(text=CUT)
+    result = verdict(text=CUT, cuts=1)
     assert result.ok, result.faults()
     assert (result.taken, result.cut_off, result.arrived, result.rows) == (N - 1, 1, 1, N)
 
@@ -113,20 +113,27 @@ def test_a_reading_that_was_cut_off_may_be_missing():
     after = [(k, k) for k in range(6, N + 1)]
     text = log_text(4) + take(5, 6) + "".join(take(*one) + done(*one) for one in after)
     rows = silver(4) + [reading(k, sequence=number) for k, number in after]
-    result = verdict(text=text, rows=rows)
+    result = verdict(text=text, rows=rows, cuts=1)
     assert result.ok, result.faults()
     assert (result.taken, result.cut_off, result.arrived, result.rows) == (N - 1, 1, 0, N - 1)
 
 
 def test_only_the_reading_that_was_cut_off_may_be_missing():
-    result = verdict(text=CUT, rows=[row for row in silver() if row.ordinal != 6])
+    result = verdict(text=CUT, rows=[row for row in silver() if row.ordinal != 6], cuts=1)
     assert not result.ok and result.missing == [(EPOCH, 7)]
+
+
+def test_no_more_readings_are_cut_off_than_the_power_went():
+    assert not verdict(text=CUT).ok
+    # A firmware that never says that publish() has returned, and a table without a row.
+    result = verdict(text="".join(take(k, k + 1) for k in range(1, N + 1)), rows=[], cuts=2)
+    assert result.faults() == ["10 readings cut off while being taken; the power was cut 2 times"]
 
 
 def test_another_value_of_a_reading_that_was_cut_off_is_seen():
     rows = silver()
     rows[5] = dataclasses.replace(rows[5], value={"temperature": 9.99})
-    result = verdict(text=CUT, rows=rows)
+    result = verdict(text=CUT, rows=rows, cuts=1)
     assert not result.ok and len(result.wrong) == 1
 
 

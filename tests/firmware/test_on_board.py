@@ -37,6 +37,7 @@ def test_each_reading_once_over_two_cuts(boards, broker, qos):
         wait_until(lambda: {boot for boot, _ in subscriber.clocks} == {1, 2, 3}, 20,
                    "a clock record of each boot")  # fmt: skip
     balance(board, subscriber, 60)
+    assert subscriber.verdict(board, 60).cuts == 2
     assert {r.boot for r in subscriber.readings} <= {1, 2, 3}
 
 

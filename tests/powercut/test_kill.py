@@ -25,6 +25,7 @@ from device_plugin import find_micropython
 from tap import Tap
 from umqtt_board.build import build
 from umqtt_board.virtual import VirtualBoard
+from umqtt_demo import sensorlog
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -151,6 +152,11 @@ class Counter:
         self._client.loop_stop()
 
 
+def pairs(takes):
+    """{(number, boot)} of what a SensorLog has taken or cut off, as a message has them."""
+    return {(take.sequence, take.ordinal) for take in takes.values()}
+
+
 class Run:
     """One board, its broker, tap and counter."""
 
@@ -161,6 +167,12 @@ class Run:
         self.counter = Counter(broker.port)
         self.tap = Tap("127.0.0.1", broker.port, self._connected)
         self.board = make(folder, self.tap.port, self.most)
+
+    def taken(self):
+        """What was given to publish(), as the demo counts it: a SensorLog of (boot, number)."""
+        text = self.board.log.read_text() if self.board.log.exists() else ""
+        return sensorlog.parse("".join(line for line in text.splitlines(keepends=True)
+                                       if line.startswith(("take ", "done "))))
 
     def lines(self, word):
         """What the board logged under a word; a line that a kill tore does not count."""
@@ -177,16 +189,17 @@ class Run:
         while self.kills < KILLS or self.kills < 5 * KILLS and not self.sent_again():
             self._kill(rng)
         self.board.start()
-        wait_until(lambda: len(self.lines("a")) > 10 * KILLS, self._what("enough messages"))
+        wait_until(lambda: len(self.taken().taken) > 10 * KILLS, self._what("enough messages"))
         self.counter.send("stop")
         wait_until(lambda: self.lines("end"), self._what("the end"))
         wait_until(lambda: not self.missing(), "all that was accepted at the subscriber")
 
     def missing(self):
-        """Numbers that were accepted and did not reach the subscriber at their QoS."""
-        accepted = {int(n) for n in self.lines("a")}
+        """(number, boot) that were accepted and did not reach the subscriber at their QoS."""
+        accepted = pairs(self.taken().taken)
         for qos in range(1, self.most + 1):
-            accepted -= {n for n, _ in self.counter.received[qos] if 1 + n % self.most == qos}
+            accepted -= {(n, boot) for n, boot in self.counter.received[qos]
+                         if 1 + n % self.most == qos}
         return accepted
 
     def _kill(self, rng):
@@ -249,15 +262,18 @@ def test_killed_at_random_instants(make, broker, tmp_path):
 def check_received(run):
     """At the subscriber: all of it, in order, QoS 2 once, a number has one content."""
     assert not run.missing(), f"accepted and lost: {sorted(run.missing())}"
-    accepted = {int(n) for n in run.lines("a")}
+    taken = run.taken()
+    assert not taken.complaints, taken.complaints
+    # A kill between the two lines around publish(): one message each time.
+    assert len(taken.cut_off) <= run.kills
+    begun = pairs(taken.taken) | pairs(taken.cut_off)
     for qos in range(1, run.most + 1):
         got = run.counter.received[qos]
         first = list(dict.fromkeys(got))
         numbers = [n for n, _ in first]
         assert len(set(numbers)) == len(numbers), f"a number came with two contents: {first}"
         assert numbers == sorted(numbers), f"out of order: {numbers}"
-        # A kill between publish() and the line about it: one message each time.
-        assert len(set(numbers) - accepted) <= run.kills
+        assert set(got) <= begun, f"never published: {sorted(set(got) - begun)}"
     got = run.counter.received[2]
     assert len(set(got)) == len(got), f"QoS 2 twice: {sorted(n for n in got if got.count(n) > 1)}"
 

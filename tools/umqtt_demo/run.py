@@ -191,7 +191,8 @@ class Demo:
     def _conclude(self):
         rows = tables.rows(self.site.tables, self.watch.arrived)
         bronze = tables.messages(self.site.tables)
-        verdicts = [verdict.judge(s.name, self.options.readings, s.log, rows, bronze[s.name])
+        verdicts = [verdict.judge(s.name, self.options.readings, s.log, rows, bronze[s.name],
+                                  s.cuts)
                     for s in self.site.sensors]
         spark = tables.by_spark(self.site.tables)
         disagree = verdict.compare_spark(verdicts, spark)

@@ -36,6 +36,7 @@ class Sensor:
         self.link = link
         self.board = VirtualBoard(folder, name=name, seed=seed)
         self.on = False
+        self._starts = 0
         self._log = sensorlog.SensorLog()
         self._size = -1
 
@@ -61,6 +62,12 @@ class Sensor:
     def power_on(self):
         self.board.power_on()
         self.on = True
+        self._starts += 1
+
+    @property
+    def cuts(self):
+        """How often its power went and came back."""
+        return max(0, self._starts - 1)
 
     def cut(self):
         """The current goes (SIGKILL); the flash stays as it is at that instant."""

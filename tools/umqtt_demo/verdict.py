@@ -33,7 +33,8 @@ class Verdict:
     """What became of the readings of one device; every list must be empty.
 
     taken: readings that publish() accepted; cut_off: readings that were cut off while being taken,
-    which may be in silver or not; arrived: how many of those are; rows: readings in silver
+    which may be in silver or not; arrived: how many of those are; cuts: how often the power went,
+    and so how many may have been cut off; rows: readings in silver
     """
 
     device: str
@@ -41,6 +42,7 @@ class Verdict:
     taken: int = 0
     cut_off: int = 0
     arrived: int = 0
+    cuts: int = 0
     rows: int = 0
     duplicates: int = 0
     missing: list = field(default_factory=list)
@@ -60,6 +62,9 @@ class Verdict:
         if self.taken + self.cut_off != self.wanted:
             found.append("%d readings taken and %d cut off, %d wanted"
                          % (self.taken, self.cut_off, self.wanted))
+        if self.cut_off > self.cuts:
+            found.append("%d readings cut off while being taken; the power was cut %d times"
+                         % (self.cut_off, self.cuts))
         if self.rows != self.taken + self.arrived:
             found.append("%d readings taken, %d rows in silver" % (self.taken, self.rows))
         for name, text in (("missing", "not in silver"), ("extra", "in silver and never taken"),
@@ -85,7 +90,7 @@ def _some(items, most=5):
     return shown + (", ..." if len(items) > most else "")
 
 
-def judge(device, wanted, log, rows, bronze=None):
+def judge(device, wanted, log, rows, bronze=None, cuts=0):
     """Compare one device's SensorLog with its rows in silver.
 
     Arguments:
@@ -94,12 +99,16 @@ def judge(device, wanted, log, rows, bronze=None):
         log: sensorlog.SensorLog
         rows: all Rows of the device in silver, records that are no readings included
         bronze: number of messages of the device in bronze; None: believe the rows' `copies`
+        cuts: how often the device lost its power and got it back, 0.., counted by who cut it. One
+            reading may have been cut off each time. More are a fault: without this bound, a
+            firmware that never says that publish() has returned would owe the table nothing.
 
     Returns a Verdict.
     """
     rows = [row for row in rows if row.device == device]
     readings = [row for row in rows if row.ordinal is not None]
-    result = Verdict(device, wanted, len(log.taken), len(log.cut_off), rows=len(readings))
+    result = Verdict(device, wanted, len(log.taken), len(log.cut_off), cuts=cuts,
+                     rows=len(readings))
     result.complaints = list(log.complaints)
     seen = Counter((row.epoch, row.sequence) for row in rows)
     result.twice = sorted(key for key, n in seen.items() if n > 1)

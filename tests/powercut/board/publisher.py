@@ -5,11 +5,13 @@ Must not know: brokers, how it is killed.
 
 A message is "number boot", its QoS 1, or 1 and 2 by the number. The log says what the
 application knows: "boot N" the journal is open, "s N" the broker has confirmed the subscription
-in boot N, "a N" publish() of it returned, "f N" all up to it is acknowledged, "i TEXT" an
-incoming message was delivered, "end" all is done.
+in boot N, "f N" all up to it is acknowledged, "i TEXT" an incoming message was delivered, "end"
+all is done. Around publish() stand the two lines of the simulated sensor (firmware/sensors):
+"take BOOT EPOCH N 0 0" before it and "done BOOT EPOCH N" when it has returned.
 """
 
 import time
+from binascii import hexlify
 
 from umqtt_min import MQTTClient, MQTTException
 
@@ -56,5 +58,7 @@ def _publish(c, most, store, log):
     # The payload names the number that the journal will give it.
     n = store.seq
     qos = 1 + n % most
+    name = "%d %s %d" % (store.boot, hexlify(store.epoch).decode(), n)
+    log("take %s 0 0" % name)
     c.publish(b"from/%d" % qos, b"%d %d" % (n, store.boot), qos=qos, wait=False)
-    log("a %d" % n)
+    log("done " + name)
