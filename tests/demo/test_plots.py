@@ -112,6 +112,15 @@ def test_no_axis_mixes_milliseconds_and_seconds():
     assert not [text for text in labels if "ms" in text or text.endswith("s")]
 
 
+def test_the_last_dot_is_whole():
+    run = since()
+    run["ended"] = last = max(s["table"] for d in run["devices"] for s in d["samples"])
+    figure, _ = drawn("journeys", plots.WIDE, run)
+    for ax in figure.axes:
+        right = ax.get_xlim()[1]
+        assert (right - last) / (right - run["boards_on"]) * ax.bbox.width > 2
+
+
 def test_the_picture_is_small(tmp_path):
     report.write_picture(synthetic.run(), tmp_path / "picture.png")
     data = (tmp_path / "picture.png").read_bytes()

@@ -85,6 +85,16 @@ def test_faults_are_counted_alike_everywhere():
     assert report.summary(run) in html and "outages" not in html
 
 
+def test_the_picture_says_what_the_verdict_found():
+    good = report.picture_title(synthetic.run())
+    assert good == "360 readings taken, 6 faults, 360 rows in the table: every reading once"
+    bad = synthetic.run(lose=(17,))
+    assert report.picture_title(bad).endswith("359 rows in the table: a count is wrong, 1 missing")
+    bad = synthetic.run()
+    bad["problems"] = ["board-1: rows 120 by pyarrow, 119 by Spark"]
+    assert "a count is wrong" in report.picture_title(bad)
+
+
 def test_one_clock():
     # The terminal counts from the beginning of the demo, 9 s before the boards are switched on.
     html = report.render(synthetic.run())

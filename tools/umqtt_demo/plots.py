@@ -66,7 +66,9 @@ def _grid(ax, run):
 def _span(run):
     moments = [s["table"] or s["taken"] for d in run["devices"] for s in d["samples"]]
     ends = [o["end"] or 0 for o in run["outages"]]
-    return run["boards_on"], max([run["ended"], run["boards_on"] + 1, *moments, *ends])
+    last = max([run["ended"], run["boards_on"] + 1, *moments, *ends])
+    # Some room behind the last dot: it is a dot, not half of one.
+    return run["boards_on"], last + 0.01 * (last - run["boards_on"])
 
 
 def _kinds(run):

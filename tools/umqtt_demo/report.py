@@ -209,14 +209,21 @@ def write(run, path):
     Path(path).write_text(render(run), encoding="utf-8")
 
 
+def picture_title(run):
+    """The run in one line, for the picture of it; what the verdict found wrong stands in it."""
+    verdicts = [device["verdict"] for device in run["devices"]]
+    faults = sum(len(verdict["faults"]) for verdict in verdicts) + len(run["problems"])
+    outcome = ("every reading once" if not faults else
+               "a count is wrong, %d missing" % sum(len(v["missing"]) for v in verdicts))
+    return "%s taken, %s, %s in the table: %s" % (
+        _count(sum(verdict["taken"] for verdict in verdicts), "reading"),
+        _count(faults_of(run), "fault"),
+        _count(sum(verdict["rows"] for verdict in verdicts), "row"), outcome)
+
+
 def write_picture(run, path):
     """Write the picture of a run (PNG) to a file."""
-    taken = sum(device["verdict"]["taken"] for device in run["devices"])
-    rows = sum(device["verdict"]["rows"] for device in run["devices"])
-    missing = sum(len(device["verdict"]["missing"]) for device in run["devices"])
-    title = "%d readings taken, %s, %d rows in the table: %d missing, none twice" % (
-        taken, _count(faults_of(run), "fault"), rows, missing)
-    Path(path).write_bytes(plots.png(plots.picture(_since(run), title)))
+    Path(path).write_bytes(plots.png(plots.picture(_since(run), picture_title(run))))
 
 
 def main(folder, picture=None):
