@@ -220,7 +220,8 @@ class App:
                 log("reading %d taken, the last" % self.sensor.taken)
 
     def _put(self, payload):
-        # Whether the store has it: told by its counter, not by how the call ended.
+        # Whether it is accepted: what publish() returned from is. Where it raised, the counter of
+        # the store tells, and never the other way round: the sensor's count must not rest on it.
         seq = self.store.seq
         try:
             self.client.publish(self._telemetry, payload, False, self.settings["qos"], False)
@@ -234,6 +235,8 @@ class App:
                 self.store_errors += 1
                 log_rarely("store: " + why(error), self.store_errors)
                 self._retry = ticks_add(ticks_ms(), 1000)
+        else:
+            return True
         return self.store.seq > seq
 
     def _is_full(self):

@@ -106,6 +106,15 @@ def test_full_store_stops_the_readings_until_there_is_room():
     leave(made)
 
 
+def test_a_reading_counts_when_publish_has_returned_whatever_the_store_says():
+    made = make("fw-h", port=1, readings=5)
+    run(made, lambda: made.sensor.taken == 1)
+    seq = made.store.seq
+    made.client.publish = lambda *args: None  # a store that swallows what it is given
+    run(made, lambda: made.sensor.taken == 5)
+    assert made.store.seq == seq
+
+
 def test_full_store_of_held_readings_gives_up_the_oldest_if_told_to():
     store = RAMStore(4096, hold=True)
     made = make("fw-d", store, confirm="pipeline", full="release", readings=100)
