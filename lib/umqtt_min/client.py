@@ -190,7 +190,6 @@ class MQTTClient:
         def republish(self, first, last): ...
         def discard(self): ...
         def stuck(self): ...
-        def tick(self, timer=None): ...
         def _begin_session(self, window): ...
         def _odd(self, what, kind=0): ...
         def _send_large(self, op, topic, msg): ...
@@ -466,6 +465,25 @@ class MQTTClient:
             self._n[_UNEXPECTED] += 1
 
     # The keep-alive. It reckons with ticks_ms: ticks of the timer get lost, it only wakes.
+
+    def tick(self, timer=None):
+        """What the keep-alive timer does: for those who have a timer of their own. It
+        may be called at any instant, also in the middle of another call. Never raises."""
+        if self._busy & 1 or not (self.sock and self.keepalive):
+            return
+        self._busy |= 1
+        self._tx.sleep = False
+        try:
+            # No room to write: a tick does not wait for it.
+            if not (self._tx.waiting and self._tx.write()):
+                if self._busy & 2:
+                    self._keep_alive(1)  # the receive buffer is in use
+                else:
+                    self._pump(True)
+        except Exception:
+            self._lost()  # the next call of the application says so
+        self._tx.sleep = True
+        self._busy &= 2
 
     def _keep_alive(self, op):
         # PINGREQ after half the keep-alive without sending or without receiving; not

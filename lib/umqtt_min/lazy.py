@@ -18,7 +18,6 @@ _NAMES = {
 }
 
 _WHERE = {
-    "timer": ("tick",),
     "odd": ("_odd", "_narrow"),
     "subscribe": ("subscribe", "unsubscribe"),
     "arguments": ("set_last_will",),
@@ -81,5 +80,5 @@ def complete():
     """Load what a subclass may call by super(), which asks no __getattr__()."""
     for name in ("subscribe", "arguments", "receive", "views", "session", "backlog", "publisher"):
         load(name)
-    for name in ("rare", "timer", "discard"):
+    for name in ("rare", "discard"):
         load(name)

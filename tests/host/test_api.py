@@ -68,7 +68,7 @@ def constants(module):
 def lazy_methods():
     """(module, name) of the public functions that become methods of MQTTClient."""
     client = attributes(found("client", "MQTTClient"))
-    for module in ("subscribe", "arguments", "receive", "rare", "timer", "views", "publisher",
+    for module in ("subscribe", "arguments", "receive", "rare", "views", "publisher",
                    "backlog", "discard"):
         for node in tree(module).body:
             if isinstance(node, ast.FunctionDef) and node.name in client:
