@@ -4,6 +4,8 @@ Knows what has to stand in for hardware and for the network: a watchdog that onl
 strict broker, a store in RAM that outlives a restart. Must not know what is tested with it.
 """
 
+import os
+
 import app
 import console
 import resets
@@ -60,7 +62,8 @@ class Board:
         softtimer.set_virtual(True)
         self.machine = Machine()
         self._saved = stores.make, app.sensors.make, watchdog.machine, resets.PATH
-        resets.PATH = "fw_board_resets.json"
+        # Two boards may be tried at once in one folder, and neither leaves its file there.
+        resets.PATH = "fw_board_resets_%x.json" % id(self)
         resets._data = {}
         resets.began("pwron")
         watchdog.machine, watchdog._dog = self.machine, None
@@ -80,6 +83,11 @@ class Board:
         return self
 
     def __exit__(self, *args):
+        for path in (resets.PATH, resets.PATH + ".new"):
+            try:
+                os.remove(path)
+            except OSError:
+                pass  # nothing was counted, or it was renamed
         stores.make, app.sensors.make, watchdog.machine, resets.PATH = self._saved
         del console.print
         resets._data = {}

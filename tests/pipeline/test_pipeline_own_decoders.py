@@ -173,7 +173,8 @@ def test_the_command_ends_with_a_sentence_and_has_made_no_batch(tmp_path):
                "--decoder", "unfit:MINE", *QUICK, PYTHONPATH=str(tmp_path))  # fmt: skip
     assert done.returncode == 2, done.stderr
     said = "the decoder mine: decode() gives 5, which is no Column of Spark"
-    assert done.stderr == f"Error: {said}\n"
+    told = [line for line in done.stderr.splitlines() if "umqtt.progress:" not in line]
+    assert told == [f"Error: {said}"]  # Spark's start may have taken long enough to be told of
     assert not (tmp_path / "tables" / "_checkpoint").exists()
 
 
