@@ -156,6 +156,11 @@ def topic_filters(_, __, value):
     return value
 
 
+def one_topic_filter(context, option, value):
+    """Callback: a topic filter, or None."""
+    return value if value is None else topic_filters(context, option, (value,))[0]
+
+
 def _paired(value, prefix, shape):
     pairs = [item.partition("=") for item in value]
     for (key, equals, _rest), item in zip(pairs, value):

@@ -49,7 +49,7 @@ def _log_to_stderr():
 @click.pass_context
 def main(context):
     """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
-    compact and replay), gold, report; and the wire: audit."""
+    compact and replay), quarantine, gold, report; and the wire: audit."""
     context.ensure_object(Stop)
     _log_to_stderr()
 
@@ -322,6 +322,40 @@ def report(tables, out):
     except making.NoTables as error:
         raise Problem(str(error))
     logging.getLogger("umqtt.report").info("wrote %s", out)
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--topic", callback=arguments.one_topic_filter, metavar="FILTER",
+              help="only topics that match it, such as home/+/state")
+@click.option("--reason", help="only those with this text in the reason")
+@click.option("--limit", type=click.IntRange(0), default=20, help="messages that are shown")
+@click.option("--json", "as_json", is_flag=True, help="one line of JSON for each, payloads whole")
+def quarantine(tables, topic, reason, limit, as_json):
+    """Show what came and is no reading: when, on which topic, why, and the payload.
+
+    First the reasons and how many messages each has, then the last messages, the newest at the
+    end. Nothing of the quarantine is lost: `replay` decodes it again."""
+    from . import refused
+
+    if not Path(tables, "quarantine").is_dir():
+        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
+    chosen = refused.select(tables, topic, reason)
+    held = refused.last(tables, chosen, limit)
+    if as_json:
+        for row in held:
+            click.echo(refused.as_json(row))
+        return
+    of = " of that kind" if topic or reason else ""
+    click.echo(f"{chosen.num_rows:,} messages{of} are in the quarantine of {tables}")
+    for text, count in refused.reasons(chosen):
+        click.echo(f"{count:10,}  {refused.plain(text)}")
+    if len(held) < chosen.num_rows and held:
+        click.echo(f"The last {len(held)}:")
+    for row in held:
+        where, why = refused.plain(row["topic"]), refused.plain(row["reason"])
+        click.echo(f"{row['received_at']:%Y-%m-%d %H:%M:%S}Z  {where}: {why}")
+        click.echo(f"    {refused.shown(row['payload'])}")
 
 
 @main.command()

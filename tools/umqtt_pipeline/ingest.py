@@ -35,6 +35,7 @@ from . import (
     failures,
     metrics,
     progress,
+    refused,
     silver,
     source,
     stages,
@@ -53,6 +54,7 @@ log = logging.getLogger("umqtt.ingest")
 END_S = 600  #: how long a batch, with a compaction, may take to end when ingest is stopped
 END_KAFKA_S = 60  #: the same with Kafka, which does not know that its batch is to be the last
 FEW_ROWS = 25_000  #: readings for which one task, and one file of a table, will do
+MOST_REASONS = 3  #: of what a batch refused, that are told
 MANY_REST = 10_000  #: packets to be decoded the long way that are told of beforehand
 
 
@@ -204,6 +206,7 @@ class Ingest:
             watch.doing("putting files in place")
             batch.check(number)
             self._correct(batch)
+            wrong = refused.examples(row["path"] for row in batch.of("quarantine"))
             self._put(batch, number, before_end is None)
             if before_end is not None:
                 before_end(self._fates(batch, rows))
@@ -212,7 +215,19 @@ class Ingest:
                                       for part in state for row in batch.of(part)])
         finally:
             shutil.rmtree(batch.folder, ignore_errors=True)
+        if before_end is None:
+            self._tell_refused(number, wrong)
         return batch.counts()
+
+    def _tell_refused(self, number, wrong):
+        """Say what no decoder took: a device that is not understood must not look like none."""
+        if wrong:
+            kinds = "; ".join(f"{count}: {refused.plain(reason)} (such as {refused.plain(topic)})"
+                              for reason, count, topic in wrong[:MOST_REASONS])  # fmt: skip
+            more = "; and others" if len(wrong) > MOST_REASONS else ""
+            log.warning("batch %d: messages that are no readings, by reason: %s%s; to see them: "
+                        "umqtt-pipeline quarantine --tables %s", number, kinds, more,
+                        self.tables.root)  # fmt: skip
 
     def _buckets(self):
         return max(1, self.spark.sparkContext.defaultParallelism)  # it may be set to anything
