@@ -60,7 +60,7 @@ def test_all_of_it(made):
 ])  # fmt: skip
 def test_a_part_of_it(made, options, count, there, missing):
     shown = show(made[0], *options)
-    assert shown.startswith(f"{count} messages")
+    assert shown.startswith(f"{count} message")
     assert there in shown and missing not in shown.partition("\n")[2]
 
 

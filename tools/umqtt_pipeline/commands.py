@@ -346,11 +346,12 @@ def quarantine(tables, topic, reason, limit, as_json):
         for row in held:
             click.echo(refused.as_json(row))
         return
-    of = " of that kind" if topic or reason else ""
-    click.echo(f"{chosen.num_rows:,} messages{of} are in the quarantine of {tables}")
-    for text, count in refused.reasons(chosen):
-        click.echo(f"{count:10,}  {refused.plain(text)}")
-    if len(held) < chosen.num_rows and held:
+    count, of = chosen.num_rows, " of that kind" if topic or reason else ""
+    many = f"1 message{of} is" if count == 1 else f"{count:,} messages{of} are"
+    click.echo(f"{many} in the quarantine of {tables}")
+    for text, times in refused.reasons(chosen):
+        click.echo(f"{times:10,}  {refused.plain(text)}")
+    if 0 < len(held) < count:
         click.echo(f"The last {len(held)}:")
     for row in held:
         where, why = refused.plain(row["topic"]), refused.plain(row["reason"])

@@ -1,0 +1,91 @@
+"""OWN_JSON.md does what it says: its commands and programs are run, their output is compared."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import umqtt_pipeline
+from pipeline_kit import QUICK, end, run, spawn, wait_for
+
+PAGE = Path(umqtt_pipeline.__file__).with_name("OWN_JSON.md").read_text()
+SECONDS = 120
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+
+
+def blocks(kind):
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return [text for name, text in every if name == kind]
+
+
+def commands(program):
+    """The page's command lines of a program, each a list of words behind its name."""
+    lines = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
+    return [words[1:] for words in lines if words[0] == program]
+
+
+def plain(text):
+    """Without the blanks at the ends of lines and around, and of no particular time."""
+    lines = re.sub(TIME, "TIME", text).strip().splitlines()
+    return [line.rstrip() for line in lines]
+
+
+class Device:
+    """Publishes what the page gives to mosquitto_pub."""
+
+    def __init__(self, port):
+        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+        self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+
+    def publish(self, words):
+        given = dict(zip(words[::2], words[1::2]))
+        sent = self.client.publish(given["-t"], given["-m"], int(given["-q"]))
+        sent.wait_for_publish(SECONDS)
+        assert sent.is_published()
+
+    def close(self):
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def output(program):
+    """What a program of the page prints; "" while its table is not there."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          timeout=SECONDS)  # fmt: skip
+    return done.stdout
+
+
+def test_the_whole_page(broker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bridge, ingest, quarantine, own_ingest = commands("umqtt-pipeline")
+    first, second, wrong, own = commands("mosquitto_pub")
+    duckdb, pandas, decoder = blocks("python")
+    duckdb_rows, pandas_rows, shown = blocks("")
+    bridge = [word.replace("localhost:1883", f"127.0.0.1:{broker.port}") for word in bridge]
+    spawn(*bridge, log="bridge.log")
+    log = Path("bridge.log")
+    wait_for(lambda: "subscribed to fleet/+/+/telemetry" in log.read_text(), SECONDS, "the bridge")
+    device = Device(broker.port)
+    try:
+        process = spawn(*ingest, "--interval", "0.5", *QUICK, log="ingest.log")
+        device.publish(first)
+        device.publish(second)
+        wait_for(lambda: plain(output(duckdb)) == plain(duckdb_rows), SECONDS, "the rows")
+        assert plain(output(pandas)) == plain(pandas_rows)
+
+        device.publish(wrong)
+        wait_for(lambda: plain(run(*quarantine).stdout) == plain(shown), SECONDS, "the quarantine")
+        assert "to see them: umqtt-pipeline quarantine" in Path("ingest.log").read_text()
+
+        assert end(process, seconds=SECONDS) == 0
+        Path("kitchen.py").write_text(decoder)
+        spawn(*own_ingest, "--interval", "0.5", *QUICK, log="own.log")
+        device.publish(own)
+        row = ["kitchen", "3", "temperature", "22.5"]
+        wait_for(lambda: row in [re.findall(r"[\w.]+", line) for line in plain(output(duckdb))],
+                 SECONDS, "the row of the decoder of one's own")  # fmt: skip
+    finally:
+        device.close()
