@@ -83,6 +83,33 @@ def test_frames_that_the_capture_lacks_accuse_nobody(level, bare, rounds, tmp_pa
         assert [(v["statement"], v["what"]) for v in found["violations"]] == []
 
 
+OTHERS = {
+    "no TCP": lambda: [(kit.START, b"\xff" * 12 + b"\x08\x06" + bytes(46))],
+    "HTTP": lambda: kit.Talk(("10.0.0.2", 4000), ("10.0.0.9", 80)).open().client(
+        b"GET / HTTP/1.1\r\n\r\n").wrapped(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("answers", [(6, 7), (4,)], ids=["PUBREL", "PUBACK"])
+def test_an_exchange_without_its_publish_is_of_its_own_file(other, answers, tmp_path):
+    """A client resumes with PUBREL, or the capture has the answer to a PUBLISH only; the first of
+    two files has nothing of it."""
+    made = kit.Talk(start=kit.START + STEP).open()
+    made.client(kit.connect("dev", flags=0)).broker(kit.connack(0, 1))
+    at = len(made.frames) + 1
+    if answers == (4,):
+        lost(made, 0, PUB)
+    for kind in answers:
+        made.segment(0 if kind == 6 else 1, kit.ack(kind, 7))
+    paths = [kit.pcap(tmp_path / "1.pcap", OTHERS[other]()),
+             kit.pcap(tmp_path / "2.pcap", made.close().wrapped())]  # fmt: skip
+    found = kit.read(paths, tmp_path, buckets=2)
+    flows = [(f["packet_id"], f["file"], f["frame"]) for f in found["flows"]]
+    assert flows == [(7, str(paths[1]), at)] and found["violations"] == []
+    assert {p["file"] for p in found["packets"]} == {str(paths[1])}
+
+
 def broken(made, tmp_path):
     tables = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
     return [(v["statement"], v["sender"], v["frame"]) for v in tables["violations"]], tables

@@ -84,8 +84,8 @@ def finish(st, at, outcome):
 
 
 @kernel
-def _begin(st, at, conn, sender, ident, time):
-    """A new exchange; `at` as from find()."""
+def _begin(st, at, conn, sender, ident, time, frame, missing):
+    """A new exchange; `at` as from find(). frame, missing: of the packet that it begins with."""
     k = st.n[N_FLOW_FREE]
     f = st.flows[k]
     st.n[N_FLOW_FREE] = f["done"]
@@ -95,6 +95,7 @@ def _begin(st, at, conn, sender, ident, time):
     f["rec"] = f["rel"] = f["done"] = f["hash"] = f["length"] = 0
     f["topic"] = f["topic_len"] = f["sent"] = f["dup"] = f["nodup"] = 0
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
+    f["frame"], f["missing"] = frame, missing
     f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = 0
     return k
 
@@ -141,7 +142,8 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
                 violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
             finish(st, at, F_REUSED)
             at = find(st, conn, sender, ident)
-    k = st.slots[at] if at >= 0 else _begin(st, at, conn, sender, ident, time)
+    k = (st.slots[at] if at >= 0
+         else _begin(st, at, conn, sender, ident, time, frame, missing))  # fmt: skip
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"] = dup, frame, missing
@@ -159,11 +161,11 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
 def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
     """An answer to nothing that is open."""
     if kind == PUBREL:  # goes on with a message of an earlier connection
-        f = st.flows[_begin(st, at, conn, from_server, ident, time)]
+        f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"], f["early"] = 2, time, RELEASED_ONLY, 1
     elif missing:  # the capture has the answer before the question
         if kind != PUBREC:
-            f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time)]
+            f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
             f["done"], f["state"] = time, ACKED_EARLY
     elif kind != PUBCOMP and st.conns[conn]["begun"]:
         violation(st, 31, conn, from_server, kind, time, frame, ident)

@@ -74,7 +74,8 @@ PACKET = _rows(
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server. topic: a place in the arena.
-#: frame: of its first PUBLISH; missing: as PACKET's, of that one.
+#: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
+#: PACKET's, of that one.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
