@@ -1,5 +1,7 @@
 """format("mqtt"): every packet once, in batches as large as asked, and nothing deleted early."""
 
+import pickle
+
 import pytest
 from pipeline_kit import NOON, fill, publish, senml
 from umqtt_pipeline import consumers, source, spool
@@ -63,6 +65,22 @@ def test_a_broker_is_for_streams(tmp_path):
 def test_no_spool_is_a_clear_error(spark, tmp_path):
     with pytest.raises(Exception, match="is not a spool"):
         spark.read.format("mqtt").load(str(tmp_path)).count()
+
+
+@pytest.mark.parametrize("kind", [source.SpoolReader, SpoolStreamReader])
+def test_a_relative_path_is_read_by_processes_that_work_elsewhere(tmp_path, monkeypatch, kind):
+    """Executors do: the folder is relative to the one in which the query was planned."""
+    fill(tmp_path / "spool", packets(20))
+    (tmp_path / "executor").mkdir()
+    monkeypatch.chdir(tmp_path)
+    reader = kind(Options({"path": "spool"}))
+    offsets = []
+    if kind is SpoolStreamReader:
+        start = reader.initialOffset()
+        offsets = [start, reader.latestOffset(start, reader.getDefaultReadLimit())]
+    parts = pickle.dumps(reader.partitions(*offsets))
+    monkeypatch.chdir("executor")
+    assert len(rows_of(pickle.loads(parts))) == 20
 
 
 @pytest.mark.parametrize("rows", [1, 3, 10, 11, 25, 1000])

@@ -3,7 +3,8 @@
 Knows the spool's files and PySpark's Data Source API. Must not know brokers, payloads or tables.
 
 Options
-    path             folder of a spool, or several separated by commas
+    path             folder of a spool, or several separated by commas; a relative one is below
+                     the folder in which the driver was started
     maxRowsPerBatch  most rows in one micro-batch (default 200000; 0: no limit)
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
@@ -109,7 +110,8 @@ class Options:
             raise ValueError(f"option path={path!r}: a folder's name is empty")
         if len({Path(folder).resolve() for folder in folders}) < len(folders):
             raise ValueError(f"option path={path!r}: a spool is named twice")
-        return folders
+        # A partition is read by a process that may work in another folder.
+        return [str(Path(folder).absolute()) for folder in folders]
 
     @staticmethod
     def _number(given, name, default, low):
