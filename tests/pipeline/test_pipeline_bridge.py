@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import socket
 import threading
@@ -14,6 +15,7 @@ from patience import PATIENCE
 from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
 from umqtt_pipeline import consumers, spool
 from umqtt_pipeline.decoders import identity
+from umqtt_pipeline.spool_writer import SpoolWriter
 
 BOTH = pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
 
@@ -392,3 +394,49 @@ def test_a_spool_in_use(broker, tmp_path):
     done = run("bridge", "--broker", "localhost:1", "--spool", tmp_path / "spool")
     assert done.returncode == 2 and "in use" in done.stderr
     end(bridge)
+
+
+def _removed(folder):
+    shutil.rmtree(folder)
+
+
+def _moved(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def _replaced(folder):
+    _moved(folder)
+    SpoolWriter(folder).close()
+
+
+def _lock_removed(folder):
+    (folder / "lock").unlink()
+
+
+@pytest.mark.parametrize("take_away", [_removed, _moved, _replaced, _lock_removed])
+def test_it_acknowledges_nothing_into_a_spool_that_was_taken_away(
+    broker, device, tmp_path, take_away
+):
+    """Neither to the broker, which sends it again to the next bridge, nor by a mark."""
+    folder, log = tmp_path / "spool", tmp_path / "bridge.log"
+    bridge = start(broker, folder)
+    device.take(100)
+    wait_for(lambda: device.upto == 100, what="the mark")
+    take_away(folder)
+    device.take(200).wait_for_publish(80)
+    assert bridge.wait(PATIENCE * 30) == 1
+    assert f"{folder} was removed, moved or replaced" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    if take_away is _replaced:
+        assert not (folder / "marks").exists()
+    assert device.upto == 100
+    bridge = start(broker, folder)
+    wait_for(lambda: set(range(101, 301)) <= set(sequences(folder)), what="all the rest")
+    end(bridge)
+
+
+def test_an_idle_bridge_notices_that_its_spool_is_gone(broker, tmp_path):
+    bridge = start(broker, tmp_path / "spool")
+    shutil.rmtree(tmp_path / "spool")
+    assert bridge.wait(PATIENCE * 30) == 1
+    assert "was removed, moved or replaced" in (tmp_path / "bridge.log").read_text()

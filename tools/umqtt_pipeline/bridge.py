@@ -372,6 +372,7 @@ class Bridge:
             self._link.send(b"".join(packets))
 
     def _house(self):
+        self.spool.check_place()  # also when no message comes
         self._account()
         done = self.spool.done_with()
         behind = self.spool.position - self._snapshot_at + self.peers.unsaved
@@ -420,7 +421,8 @@ class Bridge:
         }  # fmt: skip
 
     def _finish(self):
-        self._account()
-        self._snapshot()
+        if self.spool.in_place():  # else the folder may be another bridge's by now
+            self._account()
+            self._snapshot()
         self._metrics()
         self.spool.close()

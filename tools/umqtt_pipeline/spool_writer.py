@@ -128,12 +128,12 @@ class SpoolWriter:
             handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
             self._write_all(handle, head)
             os.fsync(handle)
+            os.replace(hidden, path)  # after a durable mark was lost an empty one may be there
+            sync_folder(self.folder)
         except OSError as error:
             if handle is not None:
                 os.close(handle)
             raise self._full(error)
-        os.replace(hidden, path)  # after a durable mark was lost an empty one may be there
-        sync_folder(self.folder)
         if self._file is not None:
             os.close(self._file)
         self._file, self._base, self.position = handle, base, base + HEADER.size
@@ -167,7 +167,7 @@ class SpoolWriter:
 
         body      raw PUBLISH packets (bytes), count of them, received: unix time in us
         Raises SpoolFull (nothing kept, try again later), SpoolError when the disk cannot be
-        trusted (end the process; the next start sorts it out).
+        trusted, or the files are no longer there (end the process; the next start sorts it out).
         """
         if self.position - self._base >= self.segment_bytes:
             self._begin(self.position)  # first: only a closed segment can be deleted
@@ -190,7 +190,27 @@ class SpoolWriter:
         self.position = at + BLOCK.size + len(body)
         self._sizes[self._base] = self.position - self._base
         self._publish_durable()
+        self.check_place()
         return at
+
+    def in_place(self):
+        """Whether the folder still holds the lock, the segment and `durable` that this writer has
+        open: they may have been removed, moved away or replaced, and writing in them goes on."""
+        held = {"lock": self._lock, f"{self._base:020d}.seg": self._file,
+                "durable": self._durable}  # fmt: skip
+        try:
+            return all(os.path.samestat(os.stat(self.folder / name), os.fstat(handle))
+                       for name, handle in held.items())  # fmt: skip
+        except OSError:
+            return False
+
+    def check_place(self):
+        """Raises SpoolError unless all is in place: what is written now, nobody will find."""
+        if not self.in_place():
+            raise SpoolError(f"{self.folder} was removed, moved or replaced under the running "
+                             "bridge: it acknowledges nothing more. Put the folder back and start "
+                             "the bridge again; without it a new spool begins there, and what no "
+                             "ingest had read of the old one is lost")  # fmt: skip
 
     def roll(self):
         """Close the segment, if there is anything in it, so that it can be deleted once all are
