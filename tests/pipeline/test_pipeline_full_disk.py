@@ -5,6 +5,9 @@ import json
 import os
 import resource
 import subprocess
+import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,12 +45,12 @@ def bridge(broker, tmp_path):
     """Start a bridge by way of another command; ends it after the test."""
     started = []
 
-    def start(*before, **popen):
+    def start(*before, metrics="metrics.json", **popen):
         with open(tmp_path / "log", "ab") as log:
             started.append(subprocess.Popen(
                 [*before, PROGRAM, "bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool",
                  tmp_path / "disk" / "spool", "--mark-interval", "0.05", "--metrics",
-                 tmp_path / "metrics.json"], stdout=log, stderr=log, **popen))  # fmt: skip
+                 tmp_path / metrics], stdout=log, stderr=log, **popen))  # fmt: skip
         wait_for(lambda: started[0].poll() is not None or "subscribed" in said(tmp_path),
                  60, "subscription")  # fmt: skip
         assert started[0].poll() is None, said(tmp_path)
@@ -69,11 +72,26 @@ def state(folder):
     return json.loads(path.read_text()) if path.exists() else {"spool_full": None}
 
 
-def test_no_space_left_on_device(broker, device, bridge, tmp_path):
-    (tmp_path / "disk").mkdir()
-    if subprocess.run([*TMPFS, tmp_path / "disk", "true"], capture_output=True).returncode:
+def fill_up(path):
+    """Write into a file until the disk takes no byte more."""
+    with open(path, "ab", buffering=0) as file:
+        for size in (4096, 1):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+
+
+def own_disk(folder):
+    """The words before a command that give it a small disk of its own."""
+    (folder / "disk").mkdir()
+    words = [*TMPFS, folder / "disk"]
+    if subprocess.run([*words, "true"], capture_output=True).returncode:
         pytest.skip("this system gives no file system of one's own (unshare --mount)")
-    process = bridge(*TMPFS, tmp_path / "disk")
+    return words
+
+
+def test_no_space_left_on_device(broker, device, bridge, tmp_path):
+    process = bridge(*own_disk(tmp_path))
     folder = Path(f"/proc/{process.pid}/root{tmp_path}/disk/spool")  # only it sees the disk
     consumers.register(folder, "ingest", 0)
     device.take(SENT).wait_for_publish(60)
@@ -93,6 +111,27 @@ def test_no_space_left_on_device(broker, device, bridge, tmp_path):
     assert last["last_error"] is None and "going on" in said(tmp_path)
     assert (folder / "reserve").stat().st_blocks * 512 >= reserve.LEAST
     assert end(process) == 0
+
+
+def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):
+    """The metrics are on it as well, and cannot be written each second."""
+    process = bridge(*own_disk(tmp_path), metrics="disk/metrics.json")
+    disk = Path(f"/proc/{process.pid}/root{tmp_path}/disk")
+    device.take(SENT)
+    wait_for(lambda: "unacknowledged" in said(tmp_path), 60, "a full disk")
+
+    def told():  # somebody else takes what the bridge had kept for itself
+        fill_up(disk / "other")
+        return "metrics" in said(tmp_path)
+
+    wait_for(told, 30, "the word on the metrics")
+    time.sleep(5)  # five more tries; a page may become free for one of them
+    lines = Counter(line.partition(" ")[2] for line in said(tmp_path).splitlines())
+    assert max(lines.values()) <= 2, lines.most_common(1)
+    (disk / "other").unlink()
+    wait_for(lambda: (disk / "metrics.json").exists(), 30, "the metrics")
+    consumers.register(disk / "spool", "ingest", spool.durable(disk / "spool"))
+    wait_for(lambda: "going on" in said(tmp_path), 60, "room")
 
 
 def test_a_file_that_may_not_grow_is_followed_by_another(broker, device, bridge, tmp_path):

@@ -102,6 +102,19 @@ def test_no_kafka_record_stops_ingest(spark, tmp_path, key, value, at, reason):
     assert numbers(tmp_path) == [1] and len(table(tmp_path, "bronze")) == 2
 
 
+@pytest.mark.parametrize("received", [253_402_300_800_000_000, 1 << 63, (1 << 64) - 1])
+def test_a_clock_beyond_the_year_9999_stops_no_ingest(spark, tmp_path, received):
+    """The computer of the bridge had it; a spool takes 64 bits of it."""
+    fill(tmp_path / "spool", [publish(senml(1))])
+    fill(tmp_path / "spool", [publish(senml(2))], received=received)
+    held = spark.read.format("mqtt").load(str(tmp_path / "spool"))
+    counts = Ingest(spark, tmp_path / "tables").work(bronze.bronze(held), 0)
+    assert (counts["rows"], counts["new"]) == (2, 2)
+    assert numbers(tmp_path / "tables") == [1, 2]
+    times = {row["sequence"]: row["received_at"] for row in table(tmp_path / "tables", "silver")}
+    assert (times[1].year, times[2].date().isoformat()) == (2026, "9999-12-30")
+
+
 def test_a_batch_is_once_in_delta(spark, tmp_path):
     deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     from umqtt_pipeline import delta

@@ -75,6 +75,7 @@ class Bridge:
         self._last_error = None
         self._rate = (time.monotonic(), 0, 0.0)
         self._full = False
+        self._failing = {}  # what cannot be written, and why
         self._early = False  # the clock was set to before 1970
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
@@ -268,8 +269,18 @@ class Bridge:
         self.reserve.give()
         try:
             self.spool.roll()
+            self._works("a new segment")
         except SpoolFull as error:
-            log.warning("no room even for a new segment: %s", error)
+            self._fails("a new segment", error)
+
+    def _fails(self, what, error):
+        """Say that something cannot be written: once, though it is tried each second."""
+        if self._failing.get(what) != str(error):
+            log.warning("%s cannot be written: %s", what, error)
+        self._failing[what] = str(error)
+
+    def _works(self, what):
+        self._failing.pop(what, None)
 
     # -- what the broker says beside messages ----------------------------------------------------
 
@@ -390,8 +401,9 @@ class Bridge:
             self.reserve.size = max(self.reserve.size, 2 * len(data))
             self._snapshot_at = self.spool.position
             self.peers.release()
-        except OSError as error:
-            log.warning("marks not saved (%s): they stay in the spool", error)
+            self._works("the file of the marks")
+        except OSError as error:  # nothing is deleted that they are made of
+            self._fails("the file of the marks", error)
 
     def _metrics(self):
         if self.settings.metrics is None:
@@ -399,8 +411,9 @@ class Bridge:
         try:
             data = json.dumps(self.state(), indent=1).encode()
             spooling.replace_file(Path(self.settings.metrics), data, sync=False)
+            self._works("the metrics file")
         except OSError as error:
-            log.warning("metrics file %s: %s", self.settings.metrics, error)
+            self._fails("the metrics file", error)
 
     def state(self):
         """Counters and gauges as a dict (the metrics file)."""

@@ -54,6 +54,7 @@ SCHEMA = (
 )
 BATCH_ROWS = 20_000  #: about so many rows make one Arrow record batch, or
 BATCH_BYTES = 32 << 20  #: so many bytes
+LATEST_US = 253_402_128_000_000_000  #: 9999-12-30; not every reader of Parquet knows later times
 PART_ROWS = 10_000  #: fewer are not worth a task of their own
 DEFAULT_ROWS = 200_000
 OPTIONS = ("path", "maxRowsPerBatch", "numPartitions", "consumer", "broker", "topics",
@@ -167,7 +168,7 @@ def _batch(held):
         frames = wire.frames(body).part(slice(first, last))
         parts.append(frames.moved(at))
         offsets.append(frames.start + (block.position + BLOCK.size))
-        received.append(np.full(len(frames), block.received))
+        received.append(np.full(len(frames), min(block.received, LATEST_US)))
         at += len(body)
     raw = np.frombuffer(b"".join(body for _, body, _, _ in held), np.uint8)
     frames = wire.joined(parts)
