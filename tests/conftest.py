@@ -17,6 +17,7 @@ from device_plugin import (  # noqa: E402, F401
     pytest_pycollect_makemodule,
     pytest_sessionfinish,
 )
+from spark_fixtures import none_left_running, spark  # noqa: E402, F401
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -23,7 +23,7 @@ from umqtt_board.flash import flash
 from umqtt_demo import sensorlog
 from umqtt_demo.verdict import Row, judge
 from umqtt_pipeline import wire
-from umqtt_pipeline.marks import Marks
+from umqtt_pipeline.bridge.marks import Marks
 
 MPREMOTE = [sys.executable, "-m", "mpremote", "connect"]
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import paho.mqtt.client as mqtt
 from bench import taken
 from patience import wait_until
-from umqtt_pipeline import decoders, spool, wire
+from umqtt_pipeline import wire
+from umqtt_pipeline.decode import payloads
+from umqtt_pipeline.spool import reader
 
 PROGRAM = Path(sys.executable).parent / "umqtt-pipeline"
 
@@ -53,10 +55,10 @@ def listening(broker, marks):
 def spooled(folder):
     """Identity of every message in the spool: (epoch, sequence)."""
     found = []
-    for _, body in spool.walk(folder, 0, spool.durable(folder)):
+    for _, body in reader.walk(folder, 0, reader.durable(folder)):
         f = wire.frames(body)
         for begin, end in zip(f.payload, f.end):
-            epoch, sequence, _ = decoders.identity(body[begin:end])
+            epoch, sequence, _ = payloads.identity(body[begin:end])
             found.append((epoch.hex(), sequence))
     return found
 

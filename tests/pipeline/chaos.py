@@ -27,10 +27,10 @@ from pathlib import Path
 import paho.mqtt.client as mqtt
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "audit")]
 
 import brokers  # noqa: E402
-import starts  # noqa: E402
+import process_starts  # noqa: E402
 from pipeline_kit import (  # noqa: E402
     NOON,
     QUICK,
@@ -44,7 +44,7 @@ from pipeline_kit import (  # noqa: E402
     wait_for,
 )
 from pipeline_tables import tables  # noqa: E402
-from umqtt_pipeline import consumers  # noqa: E402
+from umqtt_pipeline.spool import consumers  # noqa: E402
 
 TURNS = ("compact", "bridge", "worker", "broker", "driver")
 DEVICES = 3
@@ -226,8 +226,8 @@ class Chaos:
 
 def same_for_spark(spark, one, other):
     """Compare all tables below two folders as Spark reads them; raises AssertionError."""
-    from umqtt_pipeline.ingest import COLUMNS
-    from umqtt_pipeline.tables import Tables
+    from umqtt_pipeline.ingest.query import COLUMNS
+    from umqtt_pipeline.tables.store import Tables
 
     mine, calm = Tables(one, COLUMNS), Tables(other, COLUMNS)
     for name in COLUMNS:
@@ -248,14 +248,14 @@ def main():
     print(f"seed {seed}", flush=True)
     folder = tempfile.mkdtemp(prefix="umqtt-chaos-")
     if arguments.starts:
-        starts.campaign(folder, random.Random(seed), arguments.starts,
+        process_starts.campaign(folder, random.Random(seed), arguments.starts,
                         lambda text: print(text, flush=True))
         shutil.rmtree(folder)
         return 0
     campaign = Chaos(folder, seed, lambda text: print(text, flush=True))
     try:
         campaign.run(arguments.kills)
-        from umqtt_pipeline.session import session
+        from umqtt_runtime.session import session
 
         spark = session("chaos")
         same_for_spark(spark, campaign.tables, Path(folder, "calm"))

@@ -1,4 +1,4 @@
-"""One SparkSession for all tests of the pipeline; started when the first test asks for it."""
+"""Fixtures of the pipeline's tests: brokers to be killed, a story, moments to kill at."""
 
 import os
 import sys
@@ -7,31 +7,14 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-for folder in (HERE, HERE.parent):
+for folder in (HERE, HERE.parent, HERE.parent / "audit"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    """A local session with the settings of the command line, but plans are interpreted."""
-    from pipeline_kit import INTERPRETED
-    from umqtt_pipeline.session import session
-    from umqtt_pipeline.source import register
-
-    made = session("pipeline-tests", extra=INTERPRETED)
-    register(made)
-    yield made
-    made.stop()
-
-
 @pytest.fixture(autouse=True)
-def none_left_running():
-    """What a failing test has left running would load the machine for all that follow."""
-    yield
-    from pipeline_kit import end_all
-
-    end_all()
+def end_programs(none_left_running):
+    """Every test's."""
 
 
 @pytest.fixture
@@ -62,7 +45,7 @@ def told(spark, tmp_path_factory):
 @pytest.fixture
 def kill_at(monkeypatch):
     """Arm with n: the n-th operation on a file from now on does not happen; returns the count."""
-    import umqtt_pipeline.tables
+    import umqtt_pipeline.tables.store
     from pipeline_tables import Killed
 
     state = {"left": -1, "done": 0}
@@ -79,8 +62,8 @@ def kill_at(monkeypatch):
 
     for name in ("replace", "unlink", "rmdir", "mkdir", "link"):
         monkeypatch.setattr(os, name, guard(getattr(os, name)))
-    exchange = umqtt_pipeline.tables.exchange
-    monkeypatch.setattr(umqtt_pipeline.tables, "exchange", guard(exchange))
+    exchange = umqtt_pipeline.tables.store.exchange
+    monkeypatch.setattr(umqtt_pipeline.tables.store, "exchange", guard(exchange))
 
     def arm(left):
         state["left"], state["done"] = left, 0

@@ -5,11 +5,13 @@ import shutil
 
 import pytest
 from pipeline_kit import NOON, publish, senml
-from umqtt_pipeline import consumers, source, spool, spool_files
-from umqtt_pipeline.bridge import Bridge, Settings
-from umqtt_pipeline.source import Options, SpoolReader, SpoolStreamReader
-from umqtt_pipeline.spool_files import SpoolError
-from umqtt_pipeline.spool_writer import SpoolWriter
+from umqtt_pipeline.bridge.service import Bridge, Settings
+from umqtt_pipeline.source import data_source
+from umqtt_pipeline.source.data_source import Options, SpoolReader, SpoolStreamReader
+from umqtt_pipeline.spool import consumers, files
+from umqtt_pipeline.spool import reader as spool
+from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.writer import SpoolWriter
 
 PAYLOADS = [senml(n) for n in range(1, 25)]  #: two in a block, four blocks in a segment
 
@@ -34,7 +36,7 @@ def folder(whole, tmp_path):
 
 @pytest.fixture(autouse=True)
 def said_anew():
-    spool_files.tell_once.cache_clear()
+    files.tell_once.cache_clear()
 
 
 def bridge(folder):
@@ -69,7 +71,7 @@ def stream(folder, rows=5, **more):
     reader = SpoolStreamReader(Options({"path": str(folder), **more}))
     at, found = reader.initialOffset(), []
     for _ in range(100):
-        end = reader.latestOffset(at, source.ReadMaxRows(rows))
+        end = reader.latestOffset(at, data_source.ReadMaxRows(rows))
         if end == at:
             return found
         found += [row["payload"] for part in reader.partitions(at, end)
@@ -88,7 +90,7 @@ def salvaged(folder):
 def blocks(path):
     """[(first byte, end)] of the blocks in a whole segment."""
     base = int(path.name[:20])
-    segment = spool_files.Segment(base, path)
+    segment = files.Segment(base, path)
     with spool.SegmentReader(segment) as reader:
         return [(b.position - base, b.end - base)
                 for b in reader.headers(segment.first, reader.end)]  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 import cbor2
 from patience import wait_until
 from umqtt_pipeline import wire
-from umqtt_pipeline.spool_writer import SpoolWriter
+from umqtt_pipeline.spool.writer import SpoolWriter
 
 EPOCH = bytes.fromhex("00112233445566aa")
 DAY_US = 86_400_000_000
@@ -22,7 +22,9 @@ NOON = 1_767_268_800_000_000  #: 2026-01-01 12:00 UTC in us
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false",
                "spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # fmt: skip
 QUICK = [word for pair in INTERPRETED.items() for word in ("--conf", "=".join(pair))]
-PROGRAM = str(Path(sys.executable).parent / "umqtt-pipeline")
+PROGRAMS = Path(sys.executable).parent
+PROGRAM = str(PROGRAMS / "umqtt-pipeline")
+AUDIT = str(PROGRAMS / "mqtt-audit")
 
 
 def base(sequence, device="dev1", epoch=EPOCH, boot=1, uptime_ms=None, low=1):
@@ -92,11 +94,17 @@ def fill(folder, packets, received=NOON, per_block=50, step_us=1_000_000):
 _spawned = []
 
 
+def _words(arguments):
+    """The words of a command line: "audit" is a program of its own."""
+    words = [str(word) for word in arguments]
+    return [AUDIT, *words[1:]] if words[:1] == ["audit"] else [PROGRAM, *words]
+
+
 def spawn(*arguments, log=None, preexec_fn=None, **environment):
-    """Start `umqtt-pipeline ...`; its output goes to the file `log`."""
+    """Start `umqtt-pipeline ...`, or `mqtt-audit`; its output goes to the file `log`."""
     out = open(log, "ab") if log else subprocess.DEVNULL
     try:
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=out, stderr=out,
+        process = subprocess.Popen(_words(arguments), stdout=out, stderr=out,
                                    stdin=subprocess.DEVNULL, env={**os.environ, **environment},
                                    preexec_fn=preexec_fn)
         _spawned.append(process)
@@ -116,8 +124,9 @@ def end_all():
 
 
 def run(*arguments, timeout=120, **environment):
-    """Run `umqtt-pipeline ...` to its end; returns CompletedProcess with text output."""
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+    """Run `umqtt-pipeline ...`, or `mqtt-audit`, to its end; returns CompletedProcess with text
+    output."""
+    return subprocess.run(_words(arguments), capture_output=True, text=True,
                           timeout=timeout, env={**os.environ, **environment})  # fmt: skip
 
 

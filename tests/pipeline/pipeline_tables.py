@@ -3,7 +3,7 @@ Must not know what a test asserts."""
 
 import pyarrow.parquet as pq
 from pipeline_kit import NOON, clock, flat, publish, senml, senml_text
-from umqtt_pipeline.ingest import COLUMNS, Runner
+from umqtt_pipeline.ingest.query import COLUMNS, Runner
 
 
 def table(root, name):

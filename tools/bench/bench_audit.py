@@ -115,7 +115,7 @@ def tshark_seconds(path):
 
 def audited(spark, paths, folder):
     """One audit: wall and CPU seconds to the packet table, the same to everything."""
-    from umqtt_pipeline.audit.run import Audit
+    from mqtt_audit.run import Audit
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -174,8 +174,8 @@ def _pin(cores):
 
 def rounds(cores, inputs, sample, folder, n):
     """The fastest of n audits of each of `inputs` (lists of files), in turn."""
-    from umqtt_pipeline.audit import run
-    from umqtt_pipeline.session import session
+    from mqtt_audit import run
+    from umqtt_runtime.session import session
 
     started = time.perf_counter()
     run.warm()

@@ -131,10 +131,11 @@ class Site:
 
     def durable(self):
         """Messages in the spool, exactly."""
-        from umqtt_pipeline import source, spool
+        from umqtt_pipeline.source import data_source
+        from umqtt_pipeline.spool import reader
 
-        end = spool.durable(self.spool)
-        return sum(block.count for _, block in source.blocks(self.spool, 0, end))
+        end = reader.durable(self.spool)
+        return sum(block.count for _, block in data_source.blocks(self.spool, 0, end))
 
     def durable_since(self):
         """When the last message in the spool became durable, as time.monotonic() tells it."""
@@ -161,7 +162,7 @@ def bare(messages, devices):
 
 def bridged(messages, devices):
     """(messages/s, CPU us a message) of the bridge."""
-    from umqtt_pipeline import spool
+    from umqtt_pipeline.spool import reader
 
     with Site() as site:
         bridge = site.bridge()
@@ -171,7 +172,7 @@ def bridged(messages, devices):
         from pipeline_load import Packets
 
         size = Packets(devices).size * messages
-        wait(lambda: spool.durable(site.spool) >= size, "the last message")
+        wait(lambda: reader.durable(site.spool) >= size, "the last message")
         wait(lambda: site.durable() == messages, "the last message")
         ended, used = site.durable_since(), cpu(bridge.pid) - before
         return messages / (ended - result(sender)["begun"]), used / messages * 1e6

@@ -122,7 +122,7 @@ class JsonPackets:
 
 
 def spooled(folder):
-    """Bytes that a spool holds durably (umqtt_pipeline/spool.py has the format)."""
+    """Bytes that a spool holds durably (umqtt_pipeline/spool/reader.py has the format)."""
     try:
         with open(os.path.join(folder, "durable"), "rb") as file:
             return int.from_bytes(file.read(8), "little")

@@ -227,7 +227,7 @@ class Site:
 
     def spooled(self):
         """Messages in the bridge's spool."""
-        from umqtt_pipeline import spool
+        from umqtt_pipeline.spool import reader as spool
 
         folder = self.out / "spool"
         return sum(block.count for block, _ in spool.walk(folder, 0, spool.durable(folder)))

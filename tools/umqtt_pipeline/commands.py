@@ -1,44 +1,24 @@
 """The commands of `umqtt-pipeline` and their options. Knows arguments and exit statuses; every
-command's work is done in the module of its name. Exit status 2: the arguments or the broker's
-answer are wrong. Must not know how Spark is started (running.py) nor signals (cli.py)."""
+command's work is done in the room of its name. Exit status 2: the arguments or the broker's answer
+are wrong. Must not know how Spark is started (umqtt_runtime/command.py) nor signals."""
 
 import logging
-import os
-import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from umqtt_runtime import command as running
+from umqtt_runtime import failures
+from umqtt_runtime.options import Problem, Sentences, log_to_stderr, with_spark
+from umqtt_runtime.stop import Stop
 
-from . import arguments, failures, running
-from .arguments import Folder, OutputFile, Problem, Seconds, TablesHere
-from .stopping import Stop
-
-
-class Commands(click.Group):
-    """The commands; a file or folder that cannot be used is a sentence and exit status 2."""
-
-    def invoke(self, context):
-        try:
-            return super().invoke(context)
-        except OSError as error:
-            if error.filename is None:
-                raise
-            raise Problem(f"{error.filename}: {error.strerror}")
-        except Exception as error:
-            if not failures.of_spark(error):
-                raise
-            raise click.ClickException(f"Spark has failed: {failures.sentence(error)}")
+from . import options as arguments
+from .options import Folder, OutputFile, Seconds, TablesHere
 
 
-def _log_to_stderr():
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(failures.no_traceback_of_py4j)
+class Commands(Sentences, click.Group):
+    """The commands."""
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
@@ -49,9 +29,9 @@ def _log_to_stderr():
 @click.pass_context
 def main(context):
     """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
-    compact and replay), quarantine, gold, report; and the wire: audit."""
+    compact and replay), quarantine, gold, report."""
     context.ensure_object(Stop)
-    _log_to_stderr()
+    log_to_stderr()
 
 
 @main.command()
@@ -87,8 +67,8 @@ def main(context):
 @click.pass_obj
 def bridge(stop, broker, **options):
     """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
-    from .bridge import Bridge, Refused, Settings
-    from .spool import SpoolError
+    from .bridge.service import Bridge, Refused, Settings
+    from .spool.reader import SpoolError
 
     quarter = (options["max_spool_bytes"] or 1 << 60) // 4
     if (options["segment_bytes"] or 0) > quarter:
@@ -115,21 +95,6 @@ def bridge(stop, broker, **options):
         raise click.ClickException(str(error))
 
 
-_spark_options = [
-    click.option("--memory", default="1g", callback=arguments.memory,
-                 help="heap of the Java side"),
-    click.option("--conf", multiple=True, callback=arguments.spark_conf, metavar="spark.KEY=VALUE",
-                 help="more configuration of Spark; may be given several times"),
-]  # fmt: skip
-
-
-def _with_spark(command):
-    """Add the options of every command that starts Spark."""
-    for option in reversed(_spark_options):
-        command = option(command)
-    return command
-
-
 def _with_decoders(command):
     """Add the option of every command that decodes."""
     return click.option(
@@ -150,7 +115,7 @@ def _check_decoders(spark):
 
 def _wait_for_spool(folders, once):
     """The bridge may be started after the ingest; a single run needs a spool now."""
-    from .spool import SpoolError, spool_id
+    from .spool.reader import SpoolError, spool_id
 
     said = False
     while True:
@@ -183,7 +148,7 @@ def _wait_for_spool(folders, once):
 @click.option("--skip-damaged", is_flag=True,
               help="go on without what is damaged or missing in the spool; it is logged")
 @_with_decoders
-@_with_spark
+@with_spark
 @click.pass_obj
 def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compact_files,
            skip_damaged, memory, conf):  # fmt: skip
@@ -191,10 +156,10 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compa
     import pyspark
     from pyspark.errors import PySparkException
 
-    from . import consumers
-    from .ingest import InUse, Lock, Runner, check
-    from .source import Options
-    from .spool import SpoolError
+    from .ingest.query import InUse, Lock, Runner, check
+    from .source.data_source import Options
+    from .spool import consumers
+    from .spool.reader import SpoolError
 
     if not consumers.NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
@@ -241,7 +206,7 @@ def _failed(error, version):
 @contextmanager
 def _alone(stop, tables, memory, conf):
     """A SparkSession for work on tables that no ingest may write meanwhile."""
-    from .ingest import InUse, Lock
+    from .ingest.query import InUse, Lock
 
     if not Path(tables, "_state").is_dir():
         raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
@@ -258,14 +223,14 @@ def _alone(stop, tables, memory, conf):
 @click.option("--tables", required=True, type=TablesHere())
 @click.option("--files", type=click.IntRange(2), default=8,
               help="small files of a day for which it is worth it")  # fmt: skip
-@_with_spark
+@with_spark
 @click.pass_obj
 def compact(stop, tables, files, memory, conf):
     """Join the small files of the tables, a day at a time; add columns that old files lack."""
-    from . import compact as joining
-    from .ingest import State
-    from .schema import ALL
-    from .tables import Tables
+    from .ingest.query import State
+    from .tables import compaction as joining
+    from .tables.schema import ALL
+    from .tables.store import Tables
 
     with _alone(stop, tables, memory, conf) as spark:
         held = Tables(tables, ALL)
@@ -277,11 +242,11 @@ def compact(stop, tables, files, memory, conf):
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
 @_with_decoders
-@_with_spark
+@with_spark
 @click.pass_obj
 def replay(stop, tables, memory, conf):
     """Decode again what is in quarantine; what is a reading now goes to silver."""
-    from . import replay as replaying
+    from .ingest import replay as replaying
 
     with _alone(stop, tables, memory, conf) as spark:
         _check_decoders(spark)
@@ -296,12 +261,12 @@ def replay(stop, tables, memory, conf):
 
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
-@_with_spark
+@with_spark
 @click.pass_obj
 def gold(stop, tables, memory, conf):
     """Make the gold tables anew: per minute, device, boot, and gaps."""
-    from . import gold as making
-    from .tables import EMPTY
+    from .gold import build as making
+    from .tables.store import EMPTY
 
     if all(path.name == EMPTY for path in Path(tables, "silver").rglob("*.parquet")):
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
@@ -315,7 +280,7 @@ def gold(stop, tables, memory, conf):
 @click.option("--out", required=True, type=OutputFile(), help="FILE.html")
 def report(tables, out):
     """Write an HTML report on the gold tables."""
-    from . import report as making
+    from .report import page as making
 
     try:
         making.build(tables, out)
@@ -336,7 +301,7 @@ def quarantine(tables, topic, reason, limit, as_json):
 
     First the reasons and how many messages each has, then the last messages, the newest at the
     end. Nothing of the quarantine is lost: `replay` decodes it again."""
-    from . import refused
+    from .tables import quarantine as refused
 
     if not Path(tables, "quarantine").is_dir():
         raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
@@ -357,34 +322,3 @@ def quarantine(tables, topic, reason, limit, as_json):
         where, why = refused.plain(row["topic"]), refused.plain(row["reason"])
         click.echo(f"{row['received_at']:%Y-%m-%d %H:%M:%S}Z  {where}: {why}")
         click.echo(f"    {refused.shown(row['payload'])}")
-
-
-@main.command()
-@click.argument("captures", nargs=-1, required=True, type=click.Path(readable=False))
-@click.option("--out", required=True, type=click.Path(file_okay=False),
-              help="folder of tables and report.html; an earlier audit in it is replaced")
-@click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
-              help="of brokers; others are found by CONNECT; may be given several times")
-@click.option("--cores", default=None, type=click.IntRange(1), help="without: all there are")
-@_with_spark
-@click.pass_obj
-def audit(stop, captures, out, ports, cores, memory, conf):  # fmt: skip
-    """Decode captured traffic: tables of packets, exchanges and violations, and a report.
-
-    CAPTURES are files of pcap or pcapng, each of them also packed by gzip (.gz). One that cannot
-    be read is said and left out; if none can, one is given twice, OUT holds other things, or
-    another audit is being made there, the exit status is 2."""
-    from .audit import run
-
-    try:
-        cores = str(cores or os.cpu_count())
-        conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
-                "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip
-        with run.begun(captures, out), run.sockets() as settings:
-            folder = settings.get("spark.python.unix.domain.socket.dir")
-            if folder:
-                stop.leave(lambda: shutil.rmtree(folder, ignore_errors=True))
-            with running.spark(stop, memory, {**settings, **conf}) as spark:
-                run.make(spark, captures, out, ports)
-    except run.Refused as error:
-        raise Problem(str(error))

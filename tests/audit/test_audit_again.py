@@ -1,0 +1,175 @@
+"""A PUBLISH sent again without DUP on the next connection: told when it is sure, and only then.
+
+Knows: audit_kit, the tables. Must not know: how exchanges are joined.
+"""
+
+import audit_kit as kit
+import pyarrow.parquet as pq
+import pytest
+
+PUB, DUP = kit.publish("a", b"x", 1, 7), kit.publish("a", b"x", 1, 7, dup=True)
+PUB2, PUBACK = kit.publish("a", b"x", 2, 7), kit.ack(4, 7)
+VERSIONS = {4: "MQTT", 3: "MQIsdp", 2: "MQIpdp"}
+
+
+class Device:
+    """Connections of one client, each with a port of its own; `accused`: [(its SYN, frame of the
+    PUBLISH, statement, sender)]."""
+
+    number = 0
+
+    def __init__(self, name, after):
+        self.name, self.now = name, after
+        self.talks, self.accused = [], []
+
+    def open(self, present=1, flags=0, level=4, named=True):
+        Device.number += 1
+        talk = kit.Talk(("10.2.0.1", 30_000 + Device.number), start=self.now).open()
+        hello = kit.connect(self.name, flags=flags, name=VERSIONS[level], level=level)
+        if named:
+            talk.client(hello)
+        else:
+            talk.seq[0] += len(hello)
+        self.talks.append(talk.broker(kit.connack(0, present)))
+        return talk
+
+    def over(self, talk, close=True):
+        self.now = (talk.close() if close else talk).now
+
+    def blame(self, talk, statement="MQTT-3.3.1-1", sender="client"):
+        """The last frame breaks a rule."""
+        self.accused.append((talk.frames[0], talk.frames[-1], statement, sender))
+
+    def pair(self, first=PUB, again=PUB, answer=b"", lost=b"", way=0, blamed=None, **second):
+        """Two connections: a message, what answers it or what the capture lacks of that, and the
+        message again, with an answer to it."""
+        level = second.get("level", 4)
+        talk = self.open(0, level=level).segment(way, first)
+        if answer:
+            talk.segment(1 - way, answer)
+        talk.seq[1 - way] += len(lost)
+        self.over(talk)
+        talk = self.open(**second).segment(way, again)
+        if blamed:
+            self.blame(talk, blamed, ("client", "broker")[way])
+        self.over(talk.segment(1 - way, kit.ack(5, 7) if again == PUB2 else PUBACK))
+
+
+def _pairs():
+    """{name: arguments of pair()}."""
+    told = "MQTT-3.3.1-1"
+    return {
+        "again": {"blamed": told},
+        "broker": {"way": 1, "blamed": told},
+        "3.1": {"level": 3, "present": 0, "blamed": "MQTT 3.1, 2.1"},
+        "draft": {"level": 2, "present": 0, "blamed": "MQTT 3.1, 2.1"},
+        "dup": {"again": DUP},
+        "no session": {"present": 0},
+        "clean": {"present": 0, "flags": 2},
+        "acknowledged": {"answer": PUBACK},
+        "lost": {"lost": PUBACK},
+        "lost by broker": {"lost": PUBACK, "way": 1},
+        "received": {"first": PUB2, "again": PUB2, "answer": kit.ack(5, 7)},
+        "other": {"again": kit.publish("a", b"y", 1, 7)},
+    }
+
+
+def _hole(d):
+    talk = d.open(0).client(PUB)
+    talk.seq[1] += len(PUBACK)
+    d.over(talk.broker(kit.publish("b")))
+    d.over(d.open().client(PUB))
+
+
+def _hole_after(d):
+    """The answer may be what is missing of the next connection."""
+    d.over(d.open(0).client(PUB))
+    talk = d.open()
+    talk.seq[1] += len(PUBACK)
+    d.over(talk.client(PUB))
+
+
+def _between(d, named):
+    d.over(d.open(0).client(PUB))
+    d.over(d.open(named=named))
+    d.over(d.open().client(PUB))
+
+
+def _thrice(d):
+    d.over(d.open(0).client(PUB))
+    for _ in range(2):
+        talk = d.open().client(PUB)
+        d.blame(talk)
+        d.over(talk)
+
+
+MORE = {
+    "hole": _hole, "hole after": _hole_after, "thrice": _thrice,
+    "between": lambda d: _between(d, True), "between, unnamed": lambda d: _between(d, False),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def audited(spark, tmp_path_factory):
+    """(folder of the tables, what is expected: {(client, statement, sender, file, frame)})."""
+    from mqtt_audit import run
+
+    folder, now, devices = tmp_path_factory.mktemp("again"), kit.START, []
+    for name in (*_pairs(), *MORE):
+        devices.append(Device(name, now))
+        if name in MORE:
+            MORE[name](devices[-1])
+        else:
+            devices[-1].pair(**_pairs()[name])
+        now = devices[-1].now + 10**9
+    # Two connections in two files: the first one's end is in the capture, or it is not.
+    ended, left = Device("ended", now), Device("left", now)
+    for device in (ended, left):
+        device.over(device.open(0).client(PUB), close=device is ended)
+    first = [f for d in (*devices, ended, left) for t in d.talks for f in t.frames]
+    for device in (ended, left):
+        device.now = max(ended.now, left.now) + 10**9
+        talk = device.open().client(PUB)
+        if device is ended:
+            device.blame(talk)
+        device.over(talk)
+    second = [f for d in (ended, left) for f in d.talks[1].frames]
+    paths, place = [], {}
+    for k, frames in enumerate((first, second)):
+        frames.sort(key=lambda f: f[0])
+        place |= {f: (f"{k}.pcap", n) for n, f in enumerate(frames, 1)}
+        paths.append(kit.pcap(folder / f"{k}.pcap", [(t, kit.ethernet(p)) for t, p in frames]))
+    run.build(spark, paths, folder / "out")
+    wanted = {(d.name, statement, sender, *place[at], place[syn][1])
+              for d in (*devices, ended, left) for syn, at, statement, sender in d.accused}
+    return folder / "out", wanted
+
+
+def rows(folder, table):
+    return pq.read_table(folder / table).to_pylist()
+
+
+def test_the_right_ones_are_told_at_the_right_frame(audited):
+    folder, wanted = audited
+    found = rows(folder, "violations")
+    got = [(v["client_id"], v["statement"], v["sender"], v["file"].rpartition("/")[2], v["frame"],
+            v["connection"] & 0xFFFFFFFF) for v in found]  # fmt: skip
+    assert sorted(got) == sorted(wanted) and len(wanted) == 7
+    packets = {(p["file"], p["frame"]): p for p in rows(folder, "packets")}
+    for v in found:
+        p = packets[v["file"], v["frame"]]
+        assert all(v[n] == p[n] for n in ("time", "connection", "sender", "type")), v
+        assert v["type"] == "PUBLISH" and v["broker"] == "10.0.0.1:1883"
+        ident = 7 << 8 if v["client_id"] == "draft" else 7  # little-endian there
+        assert v["what"] == f"PUBLISH {ident} sent again without DUP" and not v["keep_alive"]
+
+
+def test_the_summaries_and_the_report_count_them(audited):
+    folder, wanted = audited
+    devices = {d["client_id"]: d["protocol_violations"] for d in rows(folder, "devices")}
+    for name in devices:
+        assert devices[name] == sum(w[0] == name for w in wanted), name
+    assert rows(folder, "brokers")[0]["protocol_violations"] == len(wanted)
+    assert "MQTT 3.1, 2.1" in (folder / "report.html").read_text()
+    joined = {f["client_id"]: f for f in rows(folder, "flows")}
+    assert joined["again"]["without_dup"] == 1 and joined["again"]["connections"] == 2

@@ -1,0 +1,443 @@
+"""The bridge against real brokers: killed at any moment it loses nothing that it acknowledged."""
+
+import json
+import random
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import brokers
+import paho.mqtt.client as mqtt
+import pytest
+from patience import PATIENCE
+from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
+from umqtt_pipeline.decode.payloads import identity
+from umqtt_pipeline.spool import consumers, reader
+from umqtt_pipeline.spool.writer import SpoolWriter
+
+BOTH = pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
+
+
+def spooled(folder):
+    """All messages of a spool: (topic, payload)."""
+    bodies = (body for _, body in reader.walk(folder, 0, reader.durable(folder)))
+    return [m for body in bodies for m in messages(body)]
+
+
+def sequences(folder, device="dev1"):
+    """Sequence numbers spooled for a device, copies and all."""
+    name = topic(device).encode()
+    return [identity(p)[1] for t, p in spooled(folder) if t == name]
+
+
+def start(broker, folder, *more, environment=()):
+    """A bridge process; waits until it has subscribed."""
+    log = folder.parent / "bridge.log"
+    before = log.read_text().count("subscribed to") if log.exists() else 0
+    process = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
+                    "--mark-interval", "0.05", "--metrics", folder.parent / "metrics.json",
+                    *more, log=log, **dict(environment))  # fmt: skip
+    wait_for(lambda: process.poll() is not None
+             or log.read_text().count("subscribed to") > before, what="subscription")  # fmt: skip
+    return process
+
+
+class Device:
+    """A paho client that keeps every reading until the bridge's mark covers it, as the firmware
+    does, and publishes again what is not covered."""
+
+    def __init__(self, broker, name="dev1"):
+        self.name, self.broker = name, broker
+        self.upto, self.next = 0, 1
+        self.marks = []
+        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "paho-" + name)
+        self.client.reconnect_delay_set(1, 1)
+        self.client.on_message = self._told
+        self.client.on_connect = lambda c, *_: c.subscribe(f"fleet/g/{name}/ack", 1)
+        self.client.connect("127.0.0.1", broker.port)
+        self.client.loop_start()
+
+    def _told(self, _client, _data, message):
+        mark = json.loads(message.payload)
+        if mark["epoch"] == EPOCH.hex():
+            self.marks.append(mark)
+            self.upto = max(self.upto, mark["upto"])
+
+    def publish(self, first, last):
+        for sequence in range(first, last + 1):
+            low = min(self.upto + 1, sequence)
+            info = self.client.publish(topic(self.name), senml(sequence, low=low), 1)
+        return info
+
+    def take(self, count):
+        """Take `count` readings."""
+        info = self.publish(self.next, self.next + count - 1)
+        self.next += count
+        return info
+
+    def confirmed(self, seconds=30):
+        """Wait until all is covered, publishing again what is not after each second."""
+        until = time.monotonic() + PATIENCE * seconds
+        while self.upto < self.next - 1:
+            assert time.monotonic() < until, f"mark at {self.upto} of {self.next - 1}"
+            before = self.upto
+            time.sleep(1)
+            if self.upto == before and self.client.is_connected():
+                self.publish(self.upto + 1, self.next - 1)
+
+    def close(self):
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+@pytest.fixture
+def device(broker):
+    made = Device(broker)
+    yield made
+    made.close()
+
+
+@BOTH
+def test_killed_at_random_it_loses_nothing_it_acknowledged(broker, device, tmp_path):
+    folder = tmp_path / "spool"
+    choose = random.Random(7)
+    bridge = start(broker, folder)
+    total = 0
+    for _ in range(5):
+        info = device.take(400)
+        total += 400
+        time.sleep(choose.uniform(0, 0.08))
+        bridge.send_signal(signal.SIGKILL)
+        bridge.wait()
+        info.wait_for_publish(80)  # the broker has it, the bridge is down
+        bridge = start(broker, folder)
+    # Nothing is published again here: the broker kept what the bridge had not acknowledged.
+    everything = set(range(1, total + 1))
+    wait_for(lambda: set(sequences(folder)) == everything, 30, "every message")
+    wait_for(lambda: device.upto == total, 10, "the mark")
+    assert end(bridge) == 0
+    assert device.marks[-1] == {"epoch": EPOCH.hex(), "upto": total, "missing": []}
+
+
+SHIFTED = """
+import os, time
+
+def shifted(real, unit):
+    return lambda: real() + int(open(os.environ["SHIFT"]).read()) * unit
+
+time.time, time.time_ns = shifted(time.time, 1), shifted(time.time_ns, 10**9)
+"""
+
+
+def test_a_clock_before_1970(broker, device, tmp_path):
+    """Refused at the start. Set back later, it costs the times of receipt, also in the header of
+    a segment, and neither a message nor a mark."""
+    folder, shift = tmp_path / "spool", tmp_path / "shift"
+    (tmp_path / "sitecustomize.py").write_text(SHIFTED)  # of the bridge's interpreter
+    clock = {"PYTHONPATH": str(tmp_path), "SHIFT": str(shift)}
+    early = -int(time.time()) - 90_000
+
+    def set_clock(seconds):
+        shift.with_suffix(".new").write_text(str(seconds))
+        shift.with_suffix(".new").replace(shift)
+
+    set_clock(early)
+    done = run("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder, **clock)
+    assert done.returncode == 2 and not folder.exists()
+    assert done.stderr.startswith("Error: the clock of this computer says 1969-12-30: set it")
+    set_clock(0)
+    bridge = start(broker, folder, "--segment-bytes", "4096", environment=clock)
+    device.take(1)
+    device.confirmed()
+    set_clock(early)
+    for _ in range(2):
+        device.take(75)
+        device.confirmed()
+    set_clock(0)
+    device.take(1)
+    device.confirmed()
+    assert end(bridge) == 0
+    found = [block.received for block, _ in reader.walk(folder, 0, reader.durable(folder))]
+    assert found[0] > 0 and found[-1] > 0 and found.count(0) >= 2
+    assert set(sequences(folder)) == set(range(1, 153))
+    assert len(list(folder.glob("*.seg"))) > 1
+    said = (tmp_path / "bridge.log").read_text()
+    assert said.count("says 1969-12-30: until it is set") == 1 and "Traceback" not in said
+
+
+def test_a_broker_that_forgets_everything(broker, device, tmp_path):
+    """iotcore killed with messages in its memory: the mark stands still, the device repeats."""
+    folder = tmp_path / "spool"
+    bridge = start(broker, folder)
+    device.take(300)
+    device.confirmed()
+    bridge.send_signal(signal.SIGSTOP)
+    device.take(300).wait_for_publish(80)  # acknowledged by the broker, unknown to the bridge
+    broker.kill()
+    broker.start()
+    bridge.send_signal(signal.SIGCONT)
+    device.take(50)
+    device.confirmed()
+    assert set(sequences(folder)) == set(range(1, 651))
+    assert end(bridge) == 0
+    assert (tmp_path / "bridge.log").read_text().count("session new") == 2
+
+
+def test_the_mark_survives_kills_and_deleted_segments(broker, device, tmp_path):
+    folder = tmp_path / "spool"
+    options = ("--segment-bytes", 4096)
+    bridge = start(broker, folder, *options)
+    for _ in range(2):
+        device.take(200)
+        device.confirmed()
+    assert end(bridge) == 0  # saves the marks
+    consumers.register(folder, "ingest", reader.durable(folder))
+    bridge = start(broker, folder, *options)
+    wait_for(lambda: len(reader.segments(folder)) == 1, what="deletion")
+    bridge.kill()
+    bridge.wait()
+    assert not set(sequences(folder)) & set(range(1, 201))
+    bridge = start(broker, folder, *options)
+    device.take(1)
+    wait_for(lambda: device.upto == 401, what="the mark")  # nothing was published again
+    assert device.marks[-1] == {"epoch": EPOCH.hex(), "upto": 401, "missing": []}
+    assert end(bridge) == 0
+
+
+def test_missing_ranges_are_asked_for(broker, device, tmp_path):
+    bridge = start(broker, tmp_path / "spool")
+    device.publish(1, 3)
+    device.publish(6, 6)
+    device.publish(9, 9)
+    gaps = {"epoch": EPOCH.hex(), "upto": 3, "missing": [[4, 5], [7, 8]]}
+    wait_for(lambda: device.marks and device.marks[-1] == gaps, what="the gaps")
+    device.publish(4, 8)
+    wait_for(lambda: device.upto == 9, what="the mark")
+    end(bridge)
+
+
+def test_malformed_payloads_are_spooled_but_not_marked(broker, device, tmp_path):
+    bridge = start(broker, tmp_path / "spool")
+    strange = [b"", b"\xff\x00", b"{", "fl\u00fc".encode(), b"\x81\xa0"]
+    for payload in strange:
+        device.client.publish(topic(), payload, 1)
+    device.client.publish("fleet/../etc/telemetry", senml(1, device="etc"), 1)
+    device.take(1)
+    device.confirmed()
+    kept = spooled(tmp_path / "spool")
+    assert [p for _, p in kept if p in strange] == strange
+    assert {p.name for p in (tmp_path / "spool").iterdir()} <= {
+        "spool.json", "deleted", "durable", "lock", "marks", "reserve", "starts",
+        f"{0:020d}.seg"}  # fmt: skip
+    assert [m["upto"] for m in device.marks][-1] == 1
+    end(bridge)
+
+
+def test_the_marks_are_retained(broker, device, tmp_path):
+    bridge = start(broker, tmp_path / "spool")
+    device.take(5)
+    device.confirmed()
+    heard = []
+    late = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "late")
+    late.on_message = lambda c, d, m: heard.append((m.retain, json.loads(m.payload)["upto"]))
+    late.connect("127.0.0.1", broker.port)
+    late.subscribe("fleet/g/dev1/ack", 1)
+    late.loop_start()
+    wait_for(lambda: heard, what="the retained mark")
+    late.loop_stop()
+    late.disconnect()
+    assert heard[0] == (True, 5)
+    end(bridge)
+
+
+def take_in_blocks(device, folder, hundreds):
+    """Take readings, a hundred a block: one block with all of them would never fill a spool."""
+    metrics = folder.parent / "metrics.json"
+    for n in range(1, hundreds + 1):
+        device.take(100).wait_for_publish(80)
+        wait_for(lambda n=n: len(sequences(folder)) >= 100 * n
+                 or json.loads(metrics.read_text())["spool_full"], what="a block")
+
+
+@BOTH
+def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
+    folder = tmp_path / "spool"
+    options = ("--segment-bytes", 4096, "--max-spool-bytes", 20_000, "--keepalive", 4)
+    bridge = start(broker, folder, *options)
+    metrics = tmp_path / "metrics.json"
+    take_in_blocks(device, folder, 6)
+    wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
+    time.sleep(5)  # longer than the keep alive: the connection must live
+    held = len(sequences(folder))
+    assert device.upto <= held < 600
+    assert "unacknowledged" in (tmp_path / "bridge.log").read_text()
+    seen = set()
+    until = time.monotonic() + PATIENCE * 60
+    while len(seen) < 600:
+        assert time.monotonic() < until, f"{len(seen)} of 600"
+        seen.update(sequences(folder))
+        consumers.register(folder, "ingest", reader.durable(folder))
+        time.sleep(0.3)
+    wait_for(lambda: device.upto == 600, what="the mark")
+    state = wait_for(
+        lambda: (s := json.loads(metrics.read_text()))["spool_full"] is False and s, what="room"
+    )
+    assert state["connects"] == 1 and state["segments_deleted"] > 0
+    assert end(bridge) == 0
+
+
+@BOTH
+def test_killed_while_the_spool_is_full(broker, device, tmp_path):
+    """What it holds in memory for want of room is not acknowledged: the broker sends it again."""
+    folder = tmp_path / "spool"
+    bridge = start(broker, folder, "--max-spool-bytes", 4096)
+    take_in_blocks(device, folder, 4)
+    metrics = tmp_path / "metrics.json"
+    wait_for(lambda: json.loads(metrics.read_text())["refused_by_disk"] > 1, what="a full spool")
+    end(bridge, signal.SIGKILL)
+    assert len(set(sequences(folder))) < 400
+    bridge = start(broker, folder)
+    wait_for(lambda: device.upto == 400, what="the mark")
+    assert set(sequences(folder)) == set(range(1, 401))
+    end(bridge)
+
+
+def test_qos_2_is_answered_in_four_steps(broker, device, tmp_path):
+    bridge = start(broker, tmp_path / "spool", "--qos", 2)
+    for sequence in range(1, 51):
+        device.client.publish(topic(), senml(sequence), 2)
+    wait_for(lambda: device.upto == 50, what="the mark")
+    assert sorted(sequences(tmp_path / "spool")) == list(range(1, 51))
+    end(bridge)
+
+
+def test_an_unreachable_broker_is_retried_and_said(tmp_path):
+    port = brokers.free_port()
+    log = tmp_path / "log"
+    bridge = spawn("bridge", "--broker", f"127.0.0.1:{port}", "--spool", tmp_path / "s", log=log)
+    wait_for(lambda: log.exists() and log.read_text().count("refused") >= 2, what="two tries")
+    assert bridge.poll() is None
+    assert f"127.0.0.1:{port}" in log.read_text()
+    assert end(bridge) == 0
+
+
+def answering(reply):
+    """A one-shot server on a free port that answers the first bytes it gets with `reply`."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with server, server.accept()[0] as client:
+            client.recv(1000)
+            client.sendall(reply)
+            client.recv(1000)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server.getsockname()[1]
+
+
+@pytest.mark.parametrize("code,words", [(2, "client id"), (4, "password"), (5, "authorised")])
+def test_a_refused_login_ends_with_status_2(tmp_path, code, words):
+    port = answering(b"\x20\x02\x00" + bytes([code]))
+    done = run("bridge", "--broker", f"127.0.0.1:{port}", "--spool", tmp_path / "s")
+    assert done.returncode == 2
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_mosquitto_refuses_the_login(tmp_path):
+    if not brokers.find_mosquitto():
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    own = brokers.Broker("mosquitto", "allow_anonymous false\n")
+    try:
+        done = run("bridge", "--broker", f"127.0.0.1:{own.port}", "--spool", tmp_path / "s",
+                   "--username", "x", UMQTT_PASSWORD="wrong")  # fmt: skip
+    finally:
+        own.stop()
+    assert done.returncode == 2 and "refuses" in done.stderr
+
+
+def test_iotcore_refuses_the_login(tmp_path):
+    from umqtt_demo.broker import EmbeddedBroker
+
+    with EmbeddedBroker(users={"name": "word"}) as own:
+        done = run("bridge", "--broker", f"127.0.0.1:{own.port}", "--spool", tmp_path / "s",
+                   "--username", "name", UMQTT_PASSWORD="wrong", timeout=60)  # fmt: skip
+        assert done.returncode == 2 and "refuses this login" in done.stderr
+        bridge = start(own, tmp_path / "s", "--username", "name", "--password", "word")
+        assert end(bridge) == 0
+
+
+def test_a_refused_subscription_ends_with_status_2(tmp_path):
+    port = answering(b"\x20\x02\x00\x00\x90\x03\x00\x01\x80")
+    done = run("bridge", "--broker", f"127.0.0.1:{port}", "--spool", tmp_path / "s")
+    assert done.returncode == 2 and "fleet/+/+/telemetry" in done.stderr
+
+
+@pytest.mark.parametrize("arguments,words", [
+    (["--broker", "nohost"], "HOST:PORT"),
+    (["--broker", "h:99999"], "HOST:PORT"),
+    (["--topic", "a/#/b"], "topic filter"),
+    (["--qos", "3"], "--qos"),
+    (["--password", "x"], "--username"),
+    (["--spool", "/proc/none/x"], "/proc/none"),
+])  # fmt: skip
+def test_bad_arguments(tmp_path, arguments, words):
+    given = {"--broker": "localhost:1", "--spool": str(tmp_path / "s")}
+    given.update(zip(arguments[::2], arguments[1::2]))
+    done = run("bridge", *[x for pair in given.items() for x in pair])
+    assert done.returncode == 2
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_spool_in_use(broker, tmp_path):
+    bridge = start(broker, tmp_path / "spool")
+    done = run("bridge", "--broker", "localhost:1", "--spool", tmp_path / "spool")
+    assert done.returncode == 2 and "in use" in done.stderr
+    end(bridge)
+
+
+def _removed(folder):
+    shutil.rmtree(folder)
+
+
+def _moved(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def _replaced(folder):
+    _moved(folder)
+    SpoolWriter(folder).close()
+
+
+def _lock_removed(folder):
+    (folder / "lock").unlink()
+
+
+@pytest.mark.parametrize("take_away", [_removed, _moved, _replaced, _lock_removed])
+def test_it_acknowledges_nothing_into_a_spool_that_was_taken_away(
+    broker, device, tmp_path, take_away
+):
+    """Neither to the broker, which sends it again to the next bridge, nor by a mark."""
+    folder, log = tmp_path / "spool", tmp_path / "bridge.log"
+    bridge = start(broker, folder)
+    device.take(100)
+    wait_for(lambda: device.upto == 100, what="the mark")
+    take_away(folder)
+    device.take(200).wait_for_publish(80)
+    assert bridge.wait(PATIENCE * 30) == 1
+    assert f"{folder} was removed, moved or replaced" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    if take_away is _replaced:
+        assert not (folder / "marks").exists()
+    assert device.upto == 100
+    bridge = start(broker, folder)
+    wait_for(lambda: set(range(101, 301)) <= set(sequences(folder)), what="all the rest")
+    end(bridge)
+
+
+def test_an_idle_bridge_notices_that_its_spool_is_gone(broker, tmp_path):
+    bridge = start(broker, tmp_path / "spool")
+    shutil.rmtree(tmp_path / "spool")
+    assert bridge.wait(PATIENCE * 30) == 1
+    assert "was removed, moved or replaced" in (tmp_path / "bridge.log").read_text()

@@ -1,0 +1,89 @@
+"""Several bridges on a shared subscription, and TLS: as a fleet's site has them."""
+
+import json
+import time
+
+import brokers
+import paho.mqtt.client as mqtt
+import pytest
+from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
+from umqtt_pipeline.decode.payloads import identity
+from umqtt_pipeline.spool import reader
+
+
+def held(folder):
+    """Sequence numbers in a spool."""
+    return [identity(payload)[1] for _, body in reader.walk(folder, 0, reader.durable(folder))
+            for _, payload in messages(body)]  # fmt: skip
+
+
+@pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
+def test_two_bridges_share_a_subscription_and_tell_one_truth(broker, tmp_path):
+    spools = [tmp_path / "one", tmp_path / "two"]
+    bridges = []
+    for mine, other in (spools, spools[::-1]):
+        bridges.append(spawn(
+            "bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", mine, "--peer", other,
+            "--client-id", f"bridge-{mine.name}", "--topic", "$share/pipeline/fleet/+/+/telemetry",
+            "--mark-interval", "0.05", log=tmp_path / f"{mine.name}.log"))  # fmt: skip
+    for log in (tmp_path / "one.log", tmp_path / "two.log"):
+        wait_for(lambda log=log: "subscribed" in log.read_text(), what="subscription")
+    marks = []
+    device = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "device")
+    device.on_message = lambda c, d, m: marks.append(json.loads(m.payload))
+    device.on_connect = lambda c, *_: c.subscribe("fleet/g/dev1/ack", 1)
+    device.connect("127.0.0.1", broker.port)
+    device.loop_start()
+    for number in range(1, 201):
+        device.publish(topic(), senml(number), 1)
+        if number % 20 == 0:
+            time.sleep(0.05)  # not all in one read of one bridge
+    wait_for(lambda: any(mark["upto"] == 200 for mark in marks), 30, "the whole mark")
+    one, two = map(held, spools)
+    assert sorted(one + two) == list(range(1, 201)) and one and two
+    for bridge in bridges:
+        assert end(bridge) == 0
+    # After a restart each knows what the other has, without asking for it again.
+    marks.clear()
+    again = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", spools[0], "--peer",
+                  spools[1], "--client-id", "bridge-one", log=tmp_path / "again.log")  # fmt: skip
+    wait_for(lambda: "subscribed" in (tmp_path / "again.log").read_text(), what="subscription")
+    device.publish(topic(), senml(201), 1)  # not before: the other's session would get it
+    told = {"epoch": EPOCH.hex(), "upto": 201, "missing": []}
+    wait_for(lambda: told in marks, 30, "the mark of both")
+    assert end(again) == 0
+    device.disconnect()
+    device.loop_stop()
+
+
+@pytest.fixture(scope="module")
+def secured():
+    if not brokers.find_mosquitto():
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    own = brokers.TLSBroker()
+    (own.folder / "wrong.pem").write_bytes(brokers.Authority("umqtt_min test CA").pem)
+    yield own
+    own.stop()
+
+
+def test_tls_with_both_certificates(secured, tmp_path):
+    log, files = tmp_path / "log", secured.folder
+    for port, more in ((secured.port, ()), (secured.port_mutual, (
+            "--cert", files / "client.pem", "--key", files / "client-key.pem"))):  # fmt: skip
+        bridge = spawn("bridge", "--broker", f"localhost:{port}", "--spool", tmp_path / str(port),
+                       "--ca", files / "ca.pem", *more, log=log)  # fmt: skip
+        wait_for(lambda p=port: f"connected to localhost:{p}" in log.read_text(), 30, "TLS")
+        assert end(bridge) == 0
+
+
+@pytest.mark.parametrize("host,ca,words", [
+    ("localhost", "wrong.pem", "not trusted"),
+    ("127.0.0.1", "ca.pem", "not trusted"),
+    ("localhost", "mosquitto.conf", "no certificate in PEM can be read"),
+])  # fmt: skip
+def test_what_is_not_trusted_ends_with_status_2(secured, tmp_path, host, ca, words):
+    done = run("bridge", "--broker", f"{host}:{secured.port}", "--spool", tmp_path / "s",
+               "--ca", secured.folder / ca, timeout=60)  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "s").exists() or not held(tmp_path / "s")

@@ -1,0 +1,166 @@
+"""The bridge on a disk that is full, for real: it stops acknowledging, says so, and goes on as
+soon as the readers of the spool are done with a part of it; nobody else has to make room."""
+
+import json
+import os
+import resource
+import subprocess
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pipeline_kit import PROGRAM, end, senml, topic, wait_for
+from test_pipeline_bridge import Device, sequences
+from umqtt_pipeline.bridge import disk_reserve
+from umqtt_pipeline.spool import consumers, reader
+from umqtt_pipeline.spool.writer import SpoolFull
+
+DISK = 2 << 20  #: bytes; half of it is the reserve
+SENT = 2500  #: messages of 1 KB, so more than the disk holds
+TMPFS = ["unshare", "--mount", "--map-root-user", "sh", "-c",
+         f'mount -t tmpfs -o size={DISK} none "$0" && exec "$@"']  # fmt: skip
+WIDE = [(f"measurement-{n:02d}", "Cel", n) for n in range(40)]
+
+
+class Sender(Device):
+    """A device with large readings."""
+
+    def publish(self, first, last):
+        for sequence in range(first, last + 1):
+            low = min(self.upto + 1, sequence)
+            info = self.client.publish(topic(self.name), senml(sequence, WIDE, low=low), 1)
+        return info
+
+
+@pytest.fixture
+def device(broker):
+    made = Sender(broker)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bridge(broker, tmp_path):
+    """Start a bridge by way of another command; ends it after the test."""
+    started = []
+
+    def start(*before, metrics="metrics.json", **popen):
+        with open(tmp_path / "log", "ab") as log:
+            started.append(subprocess.Popen(
+                [*before, PROGRAM, "bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool",
+                 tmp_path / "disk" / "spool", "--mark-interval", "0.05", "--metrics",
+                 tmp_path / metrics], stdout=log, stderr=log, **popen))  # fmt: skip
+        wait_for(lambda: started[0].poll() is not None or "subscribed" in said(tmp_path),
+                 60, "subscription")  # fmt: skip
+        assert started[0].poll() is None, said(tmp_path)
+        return started[0]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def said(folder):
+    return (folder / "log").read_text()
+
+
+def state(folder):
+    path = folder / "metrics.json"
+    return json.loads(path.read_text()) if path.exists() else {"spool_full": None}
+
+
+def fill_up(path):
+    """Write into a file until the disk takes no byte more."""
+    with open(path, "ab", buffering=0) as file:
+        for size in (4096, 1):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+
+
+def own_disk(folder):
+    """The words before a command that give it a small disk of its own."""
+    (folder / "disk").mkdir()
+    words = [*TMPFS, folder / "disk"]
+    if subprocess.run([*words, "true"], capture_output=True).returncode:
+        pytest.skip("this system gives no file system of one's own (unshare --mount)")
+    return words
+
+
+def test_no_space_left_on_device(broker, device, bridge, tmp_path):
+    process = bridge(*own_disk(tmp_path))
+    folder = Path(f"/proc/{process.pid}/root{tmp_path}/disk/spool")  # only it sees the disk
+    consumers.register(folder, "ingest", 0)
+    device.take(SENT).wait_for_publish(60)
+    wait_for(lambda: state(tmp_path)["spool_full"], 60, "a full disk")
+    assert "No space left on device" in said(tmp_path) and "unacknowledged" in said(tmp_path)
+    held = sequences(folder)
+    assert held == [*range(1, len(held) + 1)] and 0 < device.upto <= len(held) < SENT
+    assert state(tmp_path)["acknowledged"] == len(held)
+
+    def read():  # as ingest does, on the same disk
+        consumers.register(folder, "ingest", reader.durable(folder))
+        return device.upto == SENT
+
+    wait_for(read, 60, "the rest of the messages")
+    last = wait_for(lambda: (s := state(tmp_path))["received"] == SENT and s, 30, "metrics")
+    assert not last["spool_full"] and last["connects"] == 1 and last["segments_deleted"] > 0
+    assert last["last_error"] is None and "going on" in said(tmp_path)
+    assert (folder / "reserve").stat().st_blocks * 512 >= disk_reserve.LEAST
+    assert end(process) == 0
+
+
+def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):
+    """The metrics are on it as well, and cannot be written each second."""
+    process = bridge(*own_disk(tmp_path), metrics="disk/metrics.json")
+    disk = Path(f"/proc/{process.pid}/root{tmp_path}/disk")
+    device.take(SENT)
+    wait_for(lambda: "unacknowledged" in said(tmp_path), 60, "a full disk")
+
+    def told():  # somebody else takes what the bridge had kept for itself
+        fill_up(disk / "other")
+        return "metrics" in said(tmp_path)
+
+    wait_for(told, 30, "the word on the metrics")
+    time.sleep(5)  # five more tries; a page may become free for one of them
+    lines = Counter(line.partition(" ")[2] for line in said(tmp_path).splitlines())
+    assert max(lines.values()) <= 2, lines.most_common(1)
+    (disk / "other").unlink()
+    wait_for(lambda: (disk / "metrics.json").exists(), 30, "the metrics")
+    consumers.register(disk / "spool", "ingest", spool.durable(disk / "spool"))
+    wait_for(lambda: "going on" in said(tmp_path), 60, "room")
+
+
+def test_a_file_that_may_not_grow_is_followed_by_another(broker, device, bridge, tmp_path):
+    """EFBIG; ENOSPC is the same to the bridge, but here a new segment is all it takes."""
+    limit = (DISK // 2, resource.RLIM_INFINITY)
+    bridge(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    device.take(SENT)
+    wait_for(lambda: device.upto == SENT, 60, "every message")
+    folder = tmp_path / "disk" / "spool"
+    assert sorted(set(sequences(folder))) == [*range(1, SENT + 1)]
+    assert len(reader.segments(folder)) > 1 and "File too large" in said(tmp_path)
+
+
+def test_the_reserve_is_room_and_not_a_hole(tmp_path, monkeypatch):
+    kept = disk_reserve.Reserve(tmp_path)
+    kept.take()
+    assert kept.path.stat().st_blocks * 512 >= disk_reserve.LEAST
+    kept.size *= 2
+    kept.take()
+    assert kept.path.stat().st_size == 2 * disk_reserve.LEAST
+    kept.give()
+    kept.give()
+    assert not kept.path.exists()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SpoolFull, match="reserve"):
+        kept.take()
+    assert not kept.path.exists()  # half of it would be nothing but harm

@@ -1,0 +1,161 @@
+"""Restarts, gaps and corrections of clocks, each a row of its own table; late readings change
+them."""
+
+import datetime
+import random
+
+import pytest
+from pipeline_kit import DAY_US, NOON, clock, fill, publish, senml
+from pipeline_tables import ingest
+from pyspark.sql import functions as F
+from umqtt_pipeline import silver
+from umqtt_pipeline.gold import build, events
+from umqtt_pipeline.ingest import replay
+from umqtt_pipeline.ingest.query import COLUMNS
+from umqtt_pipeline.tables.schema import CLOCK_ROWS, SILVER
+from umqtt_pipeline.tables.store import Tables, ddl
+
+UTC = datetime.UTC
+RECEIVED = NOON + 3_600_000_000
+NOON_S = NOON // 1_000_000
+
+
+def at(ms, base=NOON):
+    return datetime.datetime.fromtimestamp(base / 1e6, UTC) + datetime.timedelta(milliseconds=ms)
+
+
+def reading(sequence, boot, uptime_ms, exact=None, epoch="e", received=None):
+    """A silver row; exact: ms from NOON by the device's clock, None without one. It came
+    `received` ms after RECEIVED, by default in the order of the numbers."""
+    came = at(sequence if received is None else received, RECEIVED)
+    time, quality = (came, "received") if exact is None else (at(exact), "clock")
+    return ("g", "d", epoch, sequence, boot, uptime_ms, time, quality, came, 1,
+            [("t", "u", 1.0)], sequence, 0, came.date())  # fmt: skip
+
+
+def told(sequence, boot, uptime_ms, exact):
+    """A clock row."""
+    came = at(sequence, RECEIVED)
+    return ("g", "d", "e", sequence, boot, uptime_ms, at(exact), came, sequence, came.date())
+
+
+@pytest.fixture
+def found(spark):
+    """Rows of a function of gold/events.py for readings and clock rows, as dicts in UTC."""
+
+    def make(function, readings, clocks=()):
+        mixed = [random.Random(1).sample(rows, len(rows)) for rows in (readings, list(clocks))]
+        made = function(*(spark.createDataFrame(rows, ddl(columns)) for rows, columns in zip(
+            mixed, (SILVER, CLOCK_ROWS))))  # fmt: skip
+        name = next(n for n in events.TABLES if n == function.__name__)
+        assert made.columns == list(events.TABLES[name])
+        return made.toArrow().to_pylist()
+
+    return make
+
+
+def chosen(rows, *names):
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def test_restarts(found):
+    rows = found(events.restarts, [
+        reading(1, 1, 1000), reading(2, 1, 2000), reading(4, 2, 500, exact=10_500),
+        reading(5, 2, 1500, exact=11_500), reading(9, 6, 700),
+        reading(1, 1, 300, epoch="b", received=50), reading(2, 1, 400, epoch="b", received=60),
+    ], [told(3, 2, 100, 10_100)])  # fmt: skip
+    rows.sort(key=lambda row: row["first_received"])
+    assert chosen(rows, "epoch", "boot", "new_epoch", "unheard", "before_epoch",
+                  "before_boot") == [
+        ("e", 2, False, 0, "e", 1), ("e", 6, False, 3, "e", 2),
+        ("b", 1, True, 0, "e", 6)]  # fmt: skip
+    assert chosen(rows, "before_sequence", "before_uptime_ms", "before_time", "after_sequence",
+                  "after_uptime_ms", "after_time", "first_received") == [
+        (2, 2000, None, 3, 100, at(10_100), at(3, RECEIVED)),
+        (5, 1500, at(11_500), 9, 700, None, at(9, RECEIVED)),
+        (9, 700, None, 1, 300, None, at(50, RECEIVED))]  # fmt: skip
+
+
+def test_gaps_are_between_what_came(found):
+    rows = found(events.gaps, [
+        *(reading(n, 1, n * 1000) for n in (3, 4)), reading(8, 2, 100, exact=100),
+        reading(9, 2, 200, exact=200), reading(12, 2, 900, exact=900), reading(1, 1, 0, epoch="f"),
+        reading(3, 1, 0, epoch="f")], [told(6, 2, 50, 50)])  # fmt: skip
+    rows.sort(key=lambda row: (row["epoch"], row["first"]))
+    assert chosen(rows, "epoch", "first", "last", "missing", "before_boot", "after_boot") == [
+        ("e", 5, 5, 1, 1, 2), ("e", 7, 7, 1, 2, 2), ("e", 10, 11, 2, 2, 2), ("f", 2, 2, 1, 1, 1)]
+    assert chosen(rows[:3], "before_time", "after_time", "first_received") == [
+        (None, at(50), at(6, RECEIVED)), (at(50), at(100), at(8, RECEIVED)),
+        (at(200), at(900), at(12, RECEIVED))]  # fmt: skip
+
+
+def test_corrections_of_the_clock(found):
+    """Boot 1: set, then right, then 40 ms too far; boot 2: set; boot 3 never."""
+    rows = found(events.clock_corrections, [
+        reading(2, 1, 2000, exact=2000), reading(9, 3, 10), reading(7, 2, 70, exact=90_000),
+    ], [told(3, 1, 3000, 3000), told(4, 1, 7000, 7000), told(5, 1, 9000, 8960),
+        told(6, 1, 10_000, 9960), told(8, 2, 80, 90_010)])  # fmt: skip
+    rows.sort(key=lambda row: row["sequence"])
+    assert chosen(rows, "boot", "sequence", "uptime_ms", "time", "expected", "correction_ms",
+                  "since_ms", "silver_late_ms") == [
+        (1, 3, 3000, at(3000), None, None, None, 0),
+        (1, 5, 9000, at(8960), at(9000), -40, 2000, 40),
+        (2, 8, 80, at(90_010), None, None, None, 0)]  # fmt: skip
+
+
+def test_the_last_and_the_lowest_battery_and_rssi(spark):
+    sent = [[("Battery", "V", 3.7), ("rssi", "dBm", -60.0)],
+            [("Battery", "V", 3.1), ("rssi", "dBm", -90.0)], [("Battery", "V", 3.5)]]  # fmt: skip
+    rows = [reading(n, 1, n, exact=n)[:10] + (values, n, 0, at(0).date())
+            for n, values in enumerate(sent)]  # fmt: skip
+    held = build._health(spark.createDataFrame(rows, ddl(SILVER))).collect()
+    assert [tuple(row) for row in held] == [("g", "d", 3.5, 3.1, -90.0, -90.0)]
+
+
+CSV = silver.Decoder(
+    "csv", lambda topic, payload: payload.cast("string").startswith("csv;"),
+    lambda topic, payload: F.struct(
+        F.lit("dev1").alias("device"), F.lit(bytes(range(8)).hex()).alias("epoch"),
+        F.get(F.split(payload.cast("string"), ";"), 1).cast("bigint").alias("sequence"),
+        F.lit(1).alias("boot"), F.lit(5000).cast("bigint").alias("uptime_ms"),
+        F.lit(None).cast("bigint").alias("low"),
+        F.array(F.struct(F.lit("t").alias("name"), F.lit(None).cast("string").alias("unit"),
+                         F.lit(1.5).alias("value"))).alias("measurements"),
+        F.lit(None).cast("string").alias("error")))  # fmt: skip
+
+
+@pytest.fixture
+def csv():
+    silver.register(CSV)
+    yield
+    silver.forget(CSV)
+
+
+def test_late_readings_and_a_replay_change_the_tables(spark, csv, tmp_path):
+    """A gap of two: one comes 40 days late, the other out of the quarantine. A whole boot, and
+    the clock of the first boot, come 40 days late."""
+    epoch = {"epoch": bytes(range(8))}
+    spool, tables = tmp_path / "spool", tmp_path / "tables"
+
+    def made(function, *columns):
+        held = Tables(tables, COLUMNS)
+        rows = function(held.read(spark, "silver"), held.read(spark, "clock")).toArrow()
+        return chosen(rows.sort_by(columns[0]).to_pylist(), *columns)
+
+    silver.forget(CSV)
+    first = [senml(n, boot=1, **epoch) for n in (1, 2, 3, 6)]
+    first += [b"csv;5", senml(9, boot=3, uptime_ms=10, **epoch)]
+    fill(spool, [publish(payload) for payload in first])
+    ingest(spark, spool, tables)
+    assert made(events.gaps, "first", "last", "missing") == [(4, 5, 2), (7, 8, 2)]
+    assert made(events.restarts, "boot", "before_boot", "unheard") == [(3, 1, 1)]
+    assert made(events.clock_corrections, "sequence") == []
+    late = [senml(4, boot=1, **epoch), clock(7, NOON_S, boot=1, uptime_ms=7000, **epoch),
+            senml(8, boot=2, uptime_ms=10, **epoch)]  # fmt: skip
+    fill(spool, [publish(payload) for payload in late], received=NOON + 40 * DAY_US)
+    silver.register(CSV)
+    ingest(spark, spool, tables)
+    replay.run(spark, tables)
+    assert made(events.gaps, "first") == []
+    assert made(events.restarts, "boot", "unheard", "before_time") == [(2, 0, at(0)), (3, 0, None)]
+    assert made(events.clock_corrections, "sequence", "time", "silver_late_ms") == [(7, at(0), 0)]

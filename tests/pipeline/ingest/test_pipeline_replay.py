@@ -1,0 +1,141 @@
+"""Replay of the quarantine: nothing dropped, nothing twice, wherever it is killed."""
+
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import umqtt_pipeline
+from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml, topic
+from pipeline_tables import Killed, ingest, numbers, table, tables
+from pyspark.sql import functions as F
+from umqtt_pipeline import options, silver
+from umqtt_pipeline.ingest import bronze, replay
+from umqtt_pipeline.ingest.query import COLUMNS, State
+from umqtt_pipeline.tables.store import Tables, ddl
+
+
+def _csv(topic, payload):
+    """csv;SEQUENCE;BOOT;UPTIME_MS;VALUE of a device with one epoch."""
+    part = F.split(payload.cast("string"), ";")
+    number = lambda at: F.get(part, at).try_cast("bigint")  # noqa: E731
+    value = F.struct(F.lit("level").alias("name"), F.lit(None).cast("string").alias("unit"),
+                     F.get(part, 4).try_cast("double").alias("value"))  # fmt: skip
+    return F.struct(
+        F.get(F.split(topic, "/"), 2).alias("device"), F.lit(EPOCH.hex()).alias("epoch"),
+        number(1).alias("sequence"), number(2).cast("int").alias("boot"),
+        number(3).alias("uptime_ms"), F.lit(None).cast("bigint").alias("low"),
+        F.array(value).alias("measurements"),
+        F.when(number(1).isNull(), "csv without a sequence number").alias("error"),
+    )  # fmt: skip
+
+
+CSV = silver.Decoder("csv", lambda topic, payload: payload.cast("string").startswith("csv;"), _csv)
+
+
+def line(number, device="dev3"):
+    return publish(b"csv;%d;1;%d;2.5" % (number, number * 1000), device)
+
+
+@pytest.fixture(scope="module")
+def without(spark, tmp_path_factory):
+    """Tables of an ingest that did not know CSV: two days, copies among them."""
+    root = tmp_path_factory.mktemp("without")
+    fill(root / "spool", [publish(senml(1)), *map(line, (1, 2, 3)), publish(b"csv;x")])
+    ingest(spark, root / "spool", root / "tables")
+    late = [*map(line, (3, 4)), publish(b"junk")]
+    fill(root / "spool", late, received=NOON + DAY_US)
+    ingest(spark, root / "spool", root / "tables")
+    return root
+
+
+@pytest.fixture
+def csv():
+    silver.register(CSV)
+    yield
+    silver.forget(CSV)
+
+
+@pytest.fixture
+def copy(without, tmp_path):
+    shutil.copytree(without, tmp_path / "all")
+    return tmp_path / "all"
+
+
+def test_after_a_decoder_was_added(spark, copy, csv):
+    root = copy / "tables"
+    assert len(table(root, "quarantine")) == 7 and numbers(root, device="dev3") == []
+    counts = replay.run(spark, root)
+    assert (counts["new"], counts["duplicate"], counts["quarantine"]) == (4, 1, 2)
+    assert numbers(root, device="dev3") == [1, 2, 3, 4]
+    assert numbers(root, "duplicates", "dev3") == [3]
+    come = {r["device"]: r["batch"] for r in pq.read_table(root / "silver").to_pylist()}
+    assert come == {"dev1": 0, "dev3": 2}  # late readings: they were not in silver before
+    assert set(pq.read_table(root / "batches")["batch"].to_pylist()) == {0, 1, 2}
+    assert [(bytes(r["payload"]), r["reason"]) for r in table(root, "quarantine")] == [
+        (b"csv;x", "csv without a sequence number"), (b"junk", "unknown encoding")]  # fmt: skip
+    again = replay.run(spark, root)
+    assert (again["new"], again["duplicate"], again["quarantine"]) == (0, 0, 2)
+    # Ingest counts on behind the replays, and knows what came from them.
+    fill(copy / "spool", [*map(line, (4, 5))])
+    ingest(spark, copy / "spool", root)
+    assert numbers(root, device="dev3") == [1, 2, 3, 4, 5]
+    assert numbers(root, "duplicates", "dev3") == [3, 4]
+
+
+def test_killed_at_any_file_operation(spark, copy, csv, kill_at, tmp_path):
+    root, kept = copy / "tables", tmp_path / "kept"
+    shutil.copytree(root, kept)
+    state = kill_at(-1)
+    replay.run(spark, root)
+    operations, whole = state["done"], tables(root)
+    assert operations > 20
+    for n in sorted(random.Random(2).sample(range(operations), 3)):
+        shutil.rmtree(root)
+        shutil.copytree(kept, root)
+        kill_at(n)
+        with pytest.raises(Killed):
+            replay.run(spark, root)
+        kill_at(-1)
+        replay.run(spark, root)
+        assert tables(root) == whole, f"killed at operation {n} of {operations}"
+
+
+def test_ingest_waits_for_an_interrupted_replay(spark, copy):
+    State(Tables(copy / "tables", COLUMNS)).begin_replay()
+    fill(copy / "spool", [line(9)])
+    with pytest.raises(Exception, match="umqtt-pipeline replay"):
+        ingest(spark, copy / "spool", copy / "tables")
+
+
+def test_the_example_of_a_decoder(spark, tmp_path, monkeypatch):
+    """The README's, as a module in the current folder."""
+    text = Path(umqtt_pipeline.__file__).with_name("README.md").read_text()
+    code = next(part for part in text.split("```")[1::2] if "silver.Decoder" in part)
+    (tmp_path / "lines.py").write_text(code.removeprefix("python\n"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    options.decoders(None, None, ("lines:LINES",))
+    try:
+        given = [(topic("dev9"), line, 1, False, False, 1, None, n, None)
+                 for n, line in enumerate((b"7;3;12500;21.5", b"8;3;12600;", b"x;1", b"9;3"))]
+        rows = spark.createDataFrame(given, ddl(bronze.COLUMNS))
+        found = silver.decode(rows).orderBy("offset").collect()
+    finally:
+        silver.forget(sys.modules.pop("lines").LINES)
+    one, *others = found
+    assert (one.device, one.epoch, one.sequence, one.boot, one.uptime_ms, one.reason) == (
+        "dev9", "00000000000000aa", 7, 3, 12500, None)  # fmt: skip
+    assert [tuple(m) for m in one.measurements] == [("temperature", "Cel", 21.5)]
+    assert [row.reason for row in others] == [
+        "a line without a temperature", "unknown encoding", "a line without a temperature"]
+
+
+@pytest.mark.parametrize("name,words", [
+    ("nothing", "MODULE:NAME"), ("no_such_module:X", "no_such_module"), ("json:loads", "Decoder")])
+def test_a_decoder_that_is_none(tmp_path, name, words):
+    done = run("replay", "--tables", tmp_path, "--decoder", name)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr

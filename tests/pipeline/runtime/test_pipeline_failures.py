@@ -1,0 +1,73 @@
+"""Spark fails, or its Java is gone: a sentence each, not the way through the JVM."""
+
+import os
+import signal
+
+import pytest
+from pipeline_kit import QUICK, batch_done, fill, publish, run, senml, spawn, wait_for
+from pipeline_tables import numbers
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from umqtt_runtime import failures
+
+
+def test_a_worker_of_spark_does_not_heed_sigint(spark):
+    """It goes to whole groups and services, and is for the command: the task comes to its end."""
+
+    def struck(batches):
+        for batch in batches:
+            os.kill(os.getpid(), signal.SIGINT)
+            yield batch
+
+    rows = spark.range(3).mapInArrow(struck, "id bigint")
+    assert sorted(row.id for row in rows.collect()) == [0, 1, 2]
+
+
+def test_a_column_that_there_is_not_is_raised_and_not_printed(spark, capfd):
+    """As a decoder of one's own may ask for one: pyspark logs the way through the JVM as well."""
+    failures.hush_python()
+    with pytest.raises(AnalysisException, match="nonsense"):
+        spark.range(1).select(F.col("nonsense")).collect()
+    assert "nonsense" not in "".join(capfd.readouterr())
+
+
+def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
+    """The spool's `durable` is away for a moment; then Java is killed as by the OOM killer."""
+    folder, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "log"
+    fill(folder, [publish(senml(n)) for n in (1, 2, 3)])
+    process = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.2, *QUICK,
+                    log=log)  # fmt: skip
+    wait_for(lambda: batch_done(log), 120, "a batch")
+    raw = (folder / "durable").read_bytes()
+    (folder / "durable").unlink()
+    wait_for(lambda: "started again" in log.read_text(), 120, "a failure")
+    (folder / "durable").write_bytes(raw)
+    os.kill(int((root / "_state" / "lock").read_text()), signal.SIGKILL)
+    assert process.wait(60) == 1
+    said = log.read_text()
+    assert f"started again: {folder}/durable is missing" in said
+    assert "Error: Spark's Java was ended by SIGKILL" in said.splitlines()[-1]
+    assert "Traceback" not in said and "\tat " not in said, said
+    assert numbers(root) == [1, 2, 3]
+
+
+def test_what_a_decoder_raises_is_told_with_file_and_line(tmp_path):
+    (tmp_path / "broken.py").write_text("""
+from pyspark.sql import functions as F
+from umqtt_pipeline.silver.cbor_column import DECODED
+from umqtt_pipeline import silver
+
+def decode(topic, payload):
+    @F.udf(DECODED)
+    def one(data):
+        return data[99]
+    return one(payload)
+
+BROKEN = silver.Decoder("broken", lambda topic, payload: F.length(payload) == 3, decode)
+""")
+    fill(tmp_path / "spool", [publish(senml(1)), publish(b"abc")])
+    done = run("ingest", "--spool", tmp_path / "spool", "--tables", tmp_path / "tables", "--once",
+               "--decoder", "broken:BROKEN", *QUICK, PYTHONPATH=str(tmp_path))  # fmt: skip
+    assert done.returncode == 1
+    error = f"IndexError: index out of range ({tmp_path}/broken.py, line 8)"
+    assert done.stderr.splitlines()[-1].endswith(f"given up: {error}")

@@ -1,0 +1,177 @@
+"""A capture file: what format it is, its frames in pieces.
+
+Knows: magic numbers, file sizes, gzip. Must not know: frames' content, Spark.
+"""
+
+import gzip
+import io
+import mmap
+import os
+import stat
+import zlib
+
+import numpy as np
+
+from ..compiled.layout import FRAME, P_MORE, PROBLEM
+from . import records
+
+PIECE = 1 << 16  #: frames read at once
+LISTED = 1000  #: problems of a file's frames that get a row each; the rest is counted
+MAX_INTERFACES = 4096
+_PCAP = {
+    b"\xd4\xc3\xb2\xa1": (0, 1000),
+    b"\xa1\xb2\xc3\xd4": (1, 1000),
+    b"\x4d\x3c\xb2\xa1": (0, 1),
+    b"\xa1\xb2\x3c\x4d": (1, 1),
+}
+_ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
+_GZIP = b"\x1f\x8b"
+_PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7zXZ": "unxz",
+           b"BZh": "bunzip2"}  # fmt: skip
+_BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
+
+
+class NotACapture(Exception):
+    """The file cannot be read or is no pcap and no pcapng; the text says what it is."""
+
+
+def _say(path, error):
+    return NotACapture(f"{path}: {error.strerror or error}")
+
+
+def magic(path):
+    """What kind of capture a file is: ('pcap', big, ns per unit, link type) or ('pcapng',).
+    Raises NotACapture."""
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() may wait for ever
+            raise NotACapture(f"{path}: is no regular file; write what comes from it into one")
+        with open(path, "rb") as file:
+            head = file.read(28)
+        if head.startswith(_GZIP):
+            with gzip.open(path) as file:
+                head = file.read(28)
+    except _BROKEN as error:
+        raise NotACapture(f"{path}: damaged gzip file ({error})")
+    except OSError as error:
+        raise _say(path, error)
+    if head[:4] in _PCAP:
+        if len(head) < 24:
+            raise NotACapture(f"{path}: the header of the pcap file is cut off")
+        big, units = _PCAP[head[:4]]
+        link = int.from_bytes(head[20:24], "big" if big else "little") & 0x0FFF_FFFF
+        return "pcap", big, units, link
+    if head[:4] == b"\x0a\x0d\x0d\x0a" and head[8:12] in _ORDERS:
+        return ("pcapng",)
+    for mark, program in _PACKED.items():
+        if head.startswith(mark):
+            raise NotACapture(f"{path}: is compressed; unpack it first ({program})")
+    raise NotACapture(f"{path}: neither pcap nor pcapng" + ("" if head else " (it is empty)"))
+
+
+def packed(path):
+    """Whether a file that magic() takes has to be unpacked first."""
+    with open(path, "rb") as file:
+        return file.read(2) == _GZIP
+
+
+def unpack(path, target):
+    """Unpack into the file `target`; returns what is wrong with what could not be read, or None.
+    Raises OSError (disk full)."""
+    with gzip.open(path) as file, open(target, "wb") as out:
+        try:
+            # read1 gives what there is before it says that there is no more; what it has of a
+            # damaged piece is lost, so small ones (magic() has read the first of them).
+            while piece := file.read1(io.DEFAULT_BUFFER_SIZE):
+                out.write(piece)
+        except _BROKEN as error:
+            return str(error)
+    return None
+
+
+def content(path):
+    """The file's bytes as an array, mapped and not read. Raises NotACapture.
+
+    Private and writable, so that compiled loops see one type of array whatever they work on."""
+    try:
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return np.zeros(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    except OSError as error:
+        raise _say(path, error)
+
+
+class Capture:
+    """One file. `data`: its bytes; iterate over it to get (number of the first frame, frames).
+
+    After the iteration `problems` has the damage found, as rows of layout.PROBLEM. part: one of
+    parts(), of which the frames are then read alone."""
+
+    def __init__(self, path, part=None):
+        kind = magic(path)
+        self.data = content(path)
+        self._pieces = 0
+        self._ng = kind[0] == "pcapng"
+        self._state = np.zeros(10, np.int64)
+        self._interfaces = np.zeros((MAX_INTERFACES if self._ng else 0, 4), np.int64)
+        self._state[records.LAST] = 0 if self._ng else -1
+        if self._ng:
+            self._state[records.BIG] = self.data[8] == 0x1A
+        else:
+            self._state[records.POS] = 24
+            self._state[[records.BIG, records.UNITS, records.LINK]] = kind[1:]
+        self._problems = np.zeros(LISTED, PROBLEM)
+        if part:
+            self._state[:], self._pieces = part["state"], part["pieces"]
+            self._interfaces[: len(part["interfaces"])] = part["interfaces"]
+
+    def _here(self):
+        """The state as it is now, to go on from in another process."""
+        known = self._state[records.INTERFACES]
+        return {"state": self._state.copy(), "pieces": 0,
+                "interfaces": self._interfaces[:known].copy()}  # fmt: skip
+
+    def parts(self, size):
+        """Cut the file into parts of about `size` bytes, each of which can be read alone: a list
+        for Capture(part=...). All of the file's frames are gone through, and its damage is found,
+        but none of them is looked into."""
+        parts, begun = [], size
+        position = int(self._state[records.POS])
+        here = self._here()
+        for _ in self:
+            if begun >= size:
+                parts.append(here)
+                begun = 0
+            parts[-1]["pieces"] += 1
+            begun += int(self._state[records.POS]) - position
+            position, here = int(self._state[records.POS]), self._here()
+        return parts
+
+    def __iter__(self):
+        frames = np.zeros(PIECE, FRAME)
+        left = self._pieces or -1
+        while not self._state[records.DONE] and left:
+            left -= 1
+            first = int(self._state[records.FRAMES]) + 1
+            if self._ng:
+                n = records.pcapng(self.data, len(self.data), self._state, self._interfaces,
+                                   frames, self._problems)  # fmt: skip
+            else:
+                n = records.pcap(self.data, len(self.data), self._state, frames, self._problems)
+            yield first, frames[:n]
+
+    @property
+    def frames(self):
+        """How many frames were read so far."""
+        return int(self._state[records.FRAMES])
+
+    @property
+    def problems(self):
+        """Rows of layout.PROBLEM, the last one saying how many are not listed."""
+        rows = self._problems[: self._state[records.PROBLEMS]]
+        if not self._state[records.LOST]:
+            return rows
+        more = np.zeros(1, PROBLEM)
+        more["kind"], more["count"], more["conn"] = P_MORE, self._state[records.LOST], -1
+        return np.concatenate([rows, more])

@@ -1,0 +1,267 @@
+"""The frames of a capture file: pcap (both byte orders, us and ns) and pcapng, compiled.
+
+Knows: record and block headers, what a sound one looks like, how to find the next sound one.
+Must not know: what is in a frame.
+
+Every read is checked against `size`: compiled code does not check bounds by itself.
+"""
+
+import numpy as np
+
+from ..compiled.jit import entry, kernel
+from ..compiled.layout import P_CUT, P_DAMAGED, P_INTERFACE, P_TIME
+
+MAX_FRAME = 1 << 20  #: a longer frame is taken for damage (Wireshark's own limit is 256 KiB)
+NEAR = 86_400  #: when looking for the next sound record: seconds that it may be away
+MAX_TIME = (1 << 63) - 1
+# Places in the state of a file.
+POS, FRAMES, BIG, UNITS, LINK, INTERFACES, LAST, DONE, PROBLEMS, LOST = range(10)
+# Columns of an interface of pcapng.
+I_LINK, I_BINARY, I_EXPONENT, I_OFFSET = range(4)
+SHB, IDB, OLD, SPB, EPB = 0x0A0D0D0A, 1, 2, 3, 6
+
+
+@kernel
+def u16(d, p, big):
+    """16 bits; np.int64 because sums of unsigned and signed numbers would be floats."""
+    a, b = np.int64(d[p]), np.int64(d[p + 1])
+    return a << 8 | b if big else b << 8 | a
+
+
+@kernel
+def u32(d, p, big):
+    """32 bits."""
+    a, b, c, e = np.int64(d[p]), np.int64(d[p + 1]), np.int64(d[p + 2]), np.int64(d[p + 3])
+    return a << 24 | b << 16 | c << 8 | e if big else e << 24 | c << 16 | b << 8 | a
+
+
+@kernel
+def report(problems, state, kind, off, count, time):
+    """One row in `problems`; what does not fit is counted."""
+    k = state[PROBLEMS]
+    if k >= len(problems):
+        state[LOST] += 1
+        return
+    row = problems[k]
+    row["kind"] = kind
+    row["off"] = off
+    row["count"] = count
+    row["time"] = time
+    row["frame"] = state[FRAMES] + 1
+    row["conn"] = -1
+    row["from_server"] = 0
+    state[PROBLEMS] = k + 1
+
+
+@kernel
+def _plausible(d, p, size, big, limit, last):
+    """Length of the record that may begin here, or -1."""
+    if p + 16 > size:
+        return -1
+    sec, cap = u32(d, p, big), u32(d, p + 8, big)
+    if cap < 14 or cap > MAX_FRAME or cap > u32(d, p + 12, big) or p + 16 + cap > size:
+        return -1
+    if u32(d, p + 4, big) >= limit or (last >= 0 and abs(sec - last) > NEAR):
+        return -1
+    return 16 + cap
+
+
+@kernel
+def _next_record(d, p, size, big, limit, last):
+    """The next place where three records (or all up to the end) follow one another; or size."""
+    while p + 16 <= size:
+        q, good = p, 0
+        while good < 3:
+            n = _plausible(d, q, size, big, limit, last)
+            if n < 0:
+                break
+            q += n
+            good += 1
+            if q == size:
+                return p
+        if good == 3:
+            return p
+        p += 1
+    return size
+
+
+@entry
+def pcap(d, size, state, frames, problems):
+    """Fill `frames` with the next ones; returns how many. state[DONE] is 1 at the end."""
+    pos, big, units = state[POS], state[BIG], state[UNITS]
+    limit = 1_000_000_000 // units
+    n = 0
+    while n < len(frames) and pos < size:
+        cap = MAX_FRAME + 1
+        if pos + 16 <= size:
+            cap = u32(d, pos + 8, big)
+        if cap > MAX_FRAME or pos + 16 + cap > size:
+            found = _next_record(d, pos + 1, size, big, limit, state[LAST])
+            cut = found == size and cap <= MAX_FRAME or pos + 16 > size
+            state[FRAMES] += n
+            report(problems, state, P_CUT if cut else P_DAMAGED, pos, found - pos, 0)
+            state[FRAMES] -= n
+            pos = found
+            continue
+        sec = u32(d, pos, big)
+        row = frames[n]
+        row["time"] = sec * 1_000_000_000 + u32(d, pos + 4, big) * units
+        row["off"] = pos + 16
+        row["cap"] = cap
+        row["wire"] = u32(d, pos + 12, big)
+        row["link"] = state[LINK]
+        state[LAST] = sec
+        n += 1
+        pos += 16 + cap
+    state[POS] = pos
+    state[FRAMES] += n
+    state[DONE] = pos >= size
+    return n
+
+
+@kernel
+def _block(d, p, size, big):
+    """Length of the sound block at p, or -1."""
+    if p + 12 > size:
+        return -1
+    kind = u32(d, p, big)
+    if kind == SHB:
+        if p + 28 > size:
+            return -1
+        big = d[p + 8] == 0x1A
+        if u32(d, p + 8, big) != 0x1A2B3C4D:
+            return -1
+    n = u32(d, p + 4, big)
+    if n < 12 or n % 4 or n > MAX_FRAME * 16 or p + n > size or u32(d, p + n - 4, big) != n:
+        return -1
+    return n
+
+
+@kernel
+def _next_block(d, p, size, big):
+    """The next place where two sound blocks follow one another, or size."""
+    while p + 12 <= size:
+        n = _block(d, p, size, big)
+        if n > 0 and (p + n == size or _block(d, p + n, size, big) > 0):
+            return p
+        p += 1
+    return size
+
+
+@kernel
+def _interface(d, p, n, big, row):
+    """Read an Interface Description Block: link type, time resolution and offset."""
+    row[I_LINK] = u16(d, p + 8, big)
+    row[I_BINARY], row[I_EXPONENT], row[I_OFFSET] = 0, 6, 0
+    q, end = p + 16, p + n - 4
+    while q + 4 <= end:
+        code, length = u16(d, q, big), u16(d, q + 2, big)
+        if code == 0 or q + 4 + length > end:
+            break
+        if code == 9 and length == 1:
+            row[I_BINARY] = d[q + 4] >> 7
+            row[I_EXPONENT] = d[q + 4] & 127
+        elif code == 14 and length == 8:
+            low, high = u32(d, q + 4, big), u32(d, q + 8, big)
+            if big:
+                low, high = high, low
+            if high < 1 << 1:  # a later offset than year 2242 is none
+                row[I_OFFSET] = high << 32 | low
+        q += 4 + (length + 3) // 4 * 4
+
+
+@kernel
+def _nanoseconds(high, low, row):
+    """Time of a frame, or -1 if it does not fit."""
+    if high >= 1 << 31:
+        return -1
+    t = high << 32 | low
+    e = row[I_EXPONENT]
+    if row[I_BINARY]:
+        if e > 62:
+            return -1
+        sec, part = t >> e, t & (1 << e) - 1
+        if e > 30:
+            part >>= e - 30
+            e = 30
+        if sec > 9_000_000_000:
+            return -1
+        t = sec * 1_000_000_000 + (part * 1_000_000_000 >> e)
+    elif e <= 9:
+        scale = 10 ** (9 - e)
+        if t > MAX_TIME // scale:
+            return -1
+        t *= scale
+    else:
+        t //= 10 ** min(e - 9, 18)
+    if row[I_OFFSET] > (MAX_TIME - t) // 1_000_000_000:
+        return -1
+    return t + row[I_OFFSET] * 1_000_000_000
+
+
+@kernel
+def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
+    """Read an Enhanced, a Simple or an old Packet Block into a frame; returns success."""
+    head = 16 if kind == SPB else 32
+    if n < head:
+        return False
+    which = 0 if kind == SPB else u16(d, p + 8, big) if kind == OLD else u32(d, p + 8, big)
+    if which >= state[INTERFACES]:
+        report(problems, state, P_INTERFACE, p, 1, 0)
+        return False
+    if kind == SPB:
+        wire = u32(d, p + 8, big)
+        cap = min(wire, n - 16)
+        time = state[LAST]
+    else:
+        cap, wire = u32(d, p + 20, big), u32(d, p + 24, big)
+        high, low = u32(d, p + 12, big), u32(d, p + 16, big)
+        time = _nanoseconds(high, low, interfaces[which])
+        if time < 0:
+            report(problems, state, P_TIME, p, 1, 0)
+            time = 0
+    start = 12 if kind == SPB else 28
+    if cap > n - start - 4:
+        report(problems, state, P_DAMAGED, p, n, time)
+        return False
+    row["time"] = state[LAST] = time
+    row["off"] = p + start
+    row["cap"] = cap
+    row["wire"] = wire
+    row["link"] = interfaces[which, I_LINK]
+    return True
+
+
+@entry
+def pcapng(d, size, state, interfaces, frames, problems):
+    """As pcap(). A frame that cannot be read still has its number."""
+    pos = state[POS]
+    n = 0
+    while n < len(frames) and pos < size:
+        length = _block(d, pos, size, state[BIG])
+        if length < 0:
+            found = _next_block(d, pos + 1, size, state[BIG])
+            cut = found == size and pos + 12 <= size and u32(d, pos + 4, state[BIG]) > size - pos
+            cut = cut or pos + 12 > size
+            report(problems, state, P_CUT if cut else P_DAMAGED, pos, found - pos, 0)
+            pos = found
+            continue
+        kind = u32(d, pos, state[BIG])
+        if kind == SHB:
+            state[BIG] = d[pos + 8] == 0x1A
+            state[INTERFACES] = 0
+        elif kind == IDB and length >= 20 and state[INTERFACES] < len(interfaces):
+            _interface(d, pos, length, state[BIG], interfaces[state[INTERFACES]])
+            state[INTERFACES] += 1
+        elif kind == EPB or kind == OLD or kind == SPB:
+            row = frames[n]
+            if not _packet_block(
+                d, pos, length, kind, state[BIG], state, interfaces, problems, row
+            ):
+                row["cap"] = -1
+            n += 1
+            state[FRAMES] += 1
+        pos += length
+    state[POS] = pos
+    state[DONE] = pos >= size
+    return n

@@ -1,0 +1,1 @@
+"""What the compiled loops work on: layouts, memory, the compiler."""

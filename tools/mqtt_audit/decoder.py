@@ -1,0 +1,181 @@
+"""Segments in, tables out: drives the compiled loops of the second pass.
+
+Knows: which loop runs when, what a full array asks for. Must not know: Spark, columns, file names
+of tables.
+"""
+
+import numpy as np
+
+from .compiled.arena import keep
+from .compiled.arrays import HELD_MAX, Arrays
+from .compiled.layout import (
+    KEY,
+    N_CONNS,
+    N_FILE,
+    N_FLOWS,
+    N_TIGHT,
+    N_WANT,
+    WANT_CONNS,
+    WANT_DRAIN,
+    WANT_FLOWS,
+    WANT_HELD,
+)  # fmt: skip
+from .flows import exchanges, ordering
+from .mqtt import packets
+from .report.rows import Rows
+from .rules import ending
+from .tcp import streams
+
+_ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets": [0, 16],
+                      "itemsize": KEY.itemsize})  # fmt: skip
+
+
+class Decoder:
+    """sink(table, pyarrow.Table) takes what is ready. ports: of brokers; servers: further
+    brokers as (16 bytes of address, port); span: ns at which the whole capture begins and ends;
+    ends: at which each file ends."""
+
+    def __init__(self, sink, ports, servers, span, ends=()):
+        self.ports, self.servers, self.ends = set(ports), servers, ends
+        self.arrays = Arrays()
+        self.rows = Rows(self.arrays, sink, span)
+        self._data = np.zeros(0, np.uint8)
+        self._pairs = {}
+
+    # Room.
+
+    def _relieve(self):
+        """Give up all holes, so that nothing is held."""
+        self.arrays.n[N_TIGHT] = 1
+        self._close_all()
+        self.drain()
+        self.arrays.n[N_TIGHT] = 0
+
+    def _close_all(self):
+        at, n = 0, self.arrays.n
+        while at < n[N_CONNS]:
+            at = streams.close(self.arrays.wire, at)
+            if at < n[N_CONNS]:
+                self._make_room()
+
+    def _make_room(self):
+        """For a loop that stopped because an array was full."""
+        arrays = self.arrays
+        want, tight = arrays.n[N_WANT], arrays.n[N_TIGHT]
+        held, flows = len(arrays.wire.held), len(arrays.talk.flows)
+        if want == WANT_DRAIN:
+            self.drain()
+        elif want == WANT_CONNS:
+            arrays.more_conns()
+        elif want == WANT_FLOWS:
+            arrays.more_flows(2 * flows)
+        elif want == WANT_HELD and (tight or held < HELD_MAX):
+            arrays.more_held(2 * held)
+        elif want == WANT_HELD or arrays.crowded():
+            self._relieve()
+            arrays.more_arena()
+        else:
+            arrays.more_arena()
+
+    def _read(self, everything=False):
+        """Read the packets that were cut out, without those that have to wait (or all)."""
+        arrays = self.arrays
+        ordering.arrange(arrays, everything)
+        while not packets.read(arrays.talk, self._data):
+            want = arrays.n[N_WANT]
+            if want == WANT_DRAIN:
+                self.rows.emit()
+            elif want == WANT_FLOWS:
+                self._make_room()
+            else:  # never by giving up holes: that would cut out more packets
+                arrays.more_arena()
+
+    def _sweep(self, everything):
+        while not exchanges.sweep(self.arrays.talk, everything):
+            self.rows.emit()
+
+    def warm(self, segments):
+        """Have every compiled loop compiled, on nothing."""
+        streams.run(self.arrays.wire, self._data, segments, np.zeros(0, np.int64), 0)
+        self.arrays.more_arena()
+        self._sweep(True)
+        self.finish()
+        streams.close(self.arrays.wire, 0)
+        keep(self.arrays.wire, self._data)
+
+    # The input.
+
+    def _pair_of(self, keys, mine):
+        """For each key of a file the pair, or -1 if it is another's or no MQTT."""
+        ends = keys.view(_ENDPOINT)
+        found = np.full(len(keys), -1, np.int64)
+        new = []
+        for k in np.flatnonzero(mine):
+            a, b = (ends["a"][k].tobytes(), int(keys["ap"][k])), (
+                ends["b"][k].tobytes(), int(keys["bp"][k]))  # fmt: skip
+            pair = self._pairs.get((a, b))
+            if pair is None:
+                server = int(keys["server"][k]) or self._server(a, b)
+                if not server:
+                    continue
+                pair = self._pairs[a, b] = len(self._pairs)
+                new.append(server)
+            found[k] = pair
+        if new:
+            self.arrays.more_pairs(new)
+            self.rows.pairs = list(self._pairs)
+        return found
+
+    def _server(self, a, b):
+        """Which of two endpoints is the broker: 1, 2, or 0 if neither is."""
+        for known in (lambda e: e in self.servers, lambda e: e[1] in self.ports):
+            if known(b):
+                return 2
+            if known(a):
+                return 1
+        return 0
+
+    def add(self, number, name, data, keys, mine, parts):
+        """A file: its number in the order of the capture, its name, its bytes, its keys, which of
+        them are this decoder's, and its segments as an iterable of arrays."""
+        self._turn_to(data)
+        self.rows.files[number] = name
+        self.arrays.n[N_FILE] = number
+        pair_of = self._pair_of(keys, mine)
+        for segments in parts:
+            at = 0
+            while at < len(segments):
+                at = streams.run(self.arrays.wire, data, segments, pair_of, at)
+                if at < len(segments):
+                    self._make_room()
+        self.drain()
+        self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
+
+    def _turn_to(self, data):
+        """The bytes of another file, after those of packets that wait are put aside."""
+        while not keep(self.arrays.wire, self._data):
+            if self.arrays.crowded():
+                self._read(everything=True)
+                self.rows.emit()
+            else:
+                self.arrays.more_arena()
+        self._data = data
+
+    # The output.
+
+    def drain(self):
+        """Read the packets that were cut out, and hand on all rows."""
+        self._read()
+        if self.arrays.n[N_FLOWS] > len(self.arrays.talk.flows) // 2:
+            self._sweep(False)
+        self.rows.emit()
+
+    def finish(self):
+        """The capture is over."""
+        self._close_all()
+        self.drain()
+        self._sweep(True)
+        self.rows.late(*ending.last_words(self.arrays, self.ends))
+        self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
+        self.rows.emit()
+        self.rows.close()

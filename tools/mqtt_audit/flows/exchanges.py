@@ -1,0 +1,236 @@
+"""QoS 1 and 2 messages put together from their packets, compiled.
+
+Knows: which packet answers which, when an id is free again. Must not know: bytes of packets.
+
+An open exchange is found by (connection, sender, packet id) in a hash table with linear probing.
+"""
+
+from ..compiled.arena import copy, take, violation
+from ..compiled.jit import entry, kernel
+from ..compiled.layout import (
+    F_DONE,
+    F_HEADLESS,
+    F_OPEN,
+    F_REUSED,
+    N_DONE,
+    N_DONE_TEXT,
+    N_FLOW_FREE,
+    N_FLOWS,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+)  # fmt: skip
+
+EARLY = 32  #: so many first messages of a connection may be of the session before it
+WHOLE, ACKED_EARLY, RELEASED_ONLY = 0, 1, 2  # FLOW.state
+
+
+@kernel
+def _place(conn, sender, ident, mask):
+    h = (conn * 131071 + ident * 2 + sender) * 40503 & 0xFFFFFFFF
+    return (h ^ h >> 15) & mask
+
+
+@kernel
+def find(st, conn, sender, ident):
+    """Place in `slots` of an open exchange; if there is none: -1 minus the place for it."""
+    mask = len(st.slots) - 1
+    at = _place(conn, sender, ident, mask)
+    while st.slots[at] >= 0:
+        f = st.flows[st.slots[at]]
+        if f["conn"] == conn and f["id"] == ident and f["sender"] == sender:
+            return at
+        at = at + 1 & mask
+    return -1 - at
+
+
+@kernel
+def _unlink(st, at):
+    """Take an entry out of the hash table, moving up those behind it."""
+    mask = len(st.slots) - 1
+    hole = at
+    while True:
+        at = at + 1 & mask
+        k = st.slots[at]
+        if k < 0:
+            break
+        f = st.flows[k]
+        home = _place(f["conn"], f["sender"], f["id"], mask)
+        if (at - home & mask) >= (at - hole & mask):
+            st.slots[hole] = k
+            hole = at
+    st.slots[hole] = -1
+
+
+@kernel
+def finish(st, at, outcome):
+    """Move an exchange into the table of those that are over."""
+    k = st.slots[at]
+    f = st.flows[k]
+    n, end = st.n[N_DONE], st.n[N_DONE_TEXT]
+    f["outcome"] = outcome
+    size = f["topic_len"]
+    copy(st.arena, f["topic"], size, st.done_text, end)
+    f["topic"] = st.n[N_DONE_TEXT] = end + size
+    st.done[n] = f
+    st.n[N_DONE] = n + 1
+    _unlink(st, at)
+    f["used"] = 0
+    f["done"] = st.n[N_FLOW_FREE]
+    st.n[N_FLOW_FREE] = k
+    st.n[N_FLOWS] -= 1
+
+
+@kernel
+def _begin(st, at, conn, sender, ident, time, frame, missing):
+    """A new exchange; `at` as from find(). frame, missing: of the packet that it begins with."""
+    k = st.n[N_FLOW_FREE]
+    f = st.flows[k]
+    st.n[N_FLOW_FREE] = f["done"]
+    st.n[N_FLOWS] += 1
+    st.slots[-1 - at] = k
+    f["first"] = f["last"] = time
+    f["rec"] = f["rel"] = f["done"] = f["hash"] = f["length"] = 0
+    f["topic"] = f["topic_len"] = f["sent"] = f["dup"] = f["nodup"] = 0
+    f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
+    f["frame"], f["missing"] = frame, missing
+    f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = 0
+    return k
+
+
+@kernel
+def _again(st, f, conn, sender, ident, dup, time, frame, missing):
+    """The same PUBLISH came once more."""
+    f["sent"] += 1
+    f["last"] = time
+    if dup:
+        f["dup"] += 1
+    else:
+        f["nodup"] += 1
+        violation(st, 32, conn, sender, PUBLISH, time, frame, ident)
+    if f["rec"] and f["rel"] and not missing:
+        violation(st, 35, conn, sender, PUBLISH, time, frame, ident)
+
+
+@kernel
+def _same(f, digest, length, qos):
+    return f["hash"] == digest and f["length"] == length and f["qos"] == qos
+
+
+@kernel
+def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_len, time, frame,
+            late, missing):  # fmt: skip
+    """A PUBLISH at QoS 1 or 2; topic: its place in d. late: captured after TCP's acknowledgement
+    of it, so that its answer may be there already. missing: as in answer(). What looks like the
+    message before, without DUP, is another one if the answer to that may be what is missing."""
+    at = find(st, conn, sender, ident)
+    ended = False
+    if at >= 0:
+        f = st.flows[st.slots[at]]
+        if f["state"] == ACKED_EARLY and (late or time <= f["done"]):
+            ended = True
+        elif f["state"] != WHOLE:  # of another message, which the capture does not have
+            finish(st, at, F_HEADLESS)
+            at = find(st, conn, sender, ident)
+        elif (dup or not missing) and _same(f, digest, length, qos):
+            _again(st, f, conn, sender, ident, dup, time, frame, missing)
+            return
+        else:
+            if not missing:
+                violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
+            finish(st, at, F_REUSED)
+            at = find(st, conn, sender, ident)
+    k = (st.slots[at] if at >= 0
+         else _begin(st, at, conn, sender, ident, time, frame, missing))  # fmt: skip
+    f = st.flows[k]
+    f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
+    f["dup_first"], f["frame"], f["missing"] = dup, frame, missing
+    s = st.streams[2 * conn + sender]
+    f["early"] = s["publish1"] + s["publish2"] <= EARLY
+    place = take(st, topic_len)
+    if place >= 0:
+        copy(d, topic, topic_len, st.arena, place)
+        f["topic"], f["topic_len"] = place, topic_len
+    if ended:
+        finish(st, at, F_DONE)
+
+
+@kernel
+def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
+    """An answer to nothing that is open."""
+    if kind == PUBREL:  # goes on with a message of an earlier connection
+        f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
+        f["qos"], f["rel"], f["state"], f["early"] = 2, time, RELEASED_ONLY, 1
+    elif missing:  # the capture has the answer before the question
+        if kind != PUBREC:
+            f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
+            f["done"], f["state"] = time, ACKED_EARLY
+    elif kind != PUBCOMP and st.conns[conn]["begun"]:
+        violation(st, 31, conn, from_server, kind, time, frame, ident)
+
+
+@kernel
+def answer(st, kind, conn, from_server, ident, time, frame, missing):
+    """PUBACK, PUBREC, PUBREL or PUBCOMP. missing: bytes of the other side are not there (yet)."""
+    sender = from_server if kind == PUBREL else 1 - from_server
+    at = find(st, conn, sender, ident)
+    if at >= 0 and st.flows[st.slots[at]]["state"] == ACKED_EARLY:
+        if kind == PUBREC or kind == PUBREL:
+            return
+        finish(st, at, F_HEADLESS)  # this is the answer to another message
+        at = find(st, conn, sender, ident)
+    if at < 0:
+        _unknown(st, at, kind, conn, from_server, ident, time, frame, missing)
+        return
+    f = st.flows[st.slots[at]]
+    if (f["qos"] == 2) == (kind == PUBACK) and f["qos"] and kind != PUBREL:
+        if not missing:  # else it may answer another message
+            violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame,
+                      ident)  # fmt: skip
+    elif kind == PUBREC:
+        f["rec"] = f["rec"] if f["rec"] else time
+    elif kind == PUBREL:
+        if not f["rec"] and f["state"] == WHOLE and not missing:
+            violation(st, 35, conn, from_server, kind, time, frame, ident)
+        f["rel"] = f["rel"] if f["rel"] else time
+    else:
+        f["done"] = time
+        finish(st, at, F_DONE)
+
+
+@kernel
+def _over(st, conn):
+    """Whether a connection has ended and none of its packets is waiting for a hole."""
+    head, other = st.streams[2 * conn]["head"], st.streams[2 * conn + 1]["head"]
+    return st.conns[conn]["end"] and head < 0 and other < 0
+
+
+@entry
+def sweep(st, everything):
+    """End the exchanges of connections that are over (or all); False: `done` is full."""
+    for k in range(len(st.flows)):
+        f = st.flows[k]
+        if f["used"] and (everything or _over(st, f["conn"])):
+            if st.n[N_DONE] >= len(st.done):
+                return False
+            if st.n[N_DONE_TEXT] + f["topic_len"] > len(st.done_text):
+                return False
+            at = find(st, f["conn"], f["sender"], f["id"])
+            early_ack = f["state"] == ACKED_EARLY
+            finish(st, at, F_HEADLESS if early_ack or f["state"] == RELEASED_ONLY else F_OPEN)
+    return True
+
+
+@entry
+def rehash(st, old):
+    """After `flows` and `slots` grew: fill the hash table; rows from `old` on are free."""
+    st.slots[:] = -1
+    for k in range(len(st.flows)):
+        f = st.flows[k]
+        if f["used"]:
+            st.slots[-1 - find(st, f["conn"], f["sender"], f["id"])] = k
+    for k in range(old, len(st.flows)):
+        st.flows[k]["done"] = st.n[N_FLOW_FREE]
+        st.n[N_FLOW_FREE] = k

@@ -1,0 +1,255 @@
+"""Packets cut out of a stream of bytes that comes in pieces, compiled.
+
+Knows: the fixed header, what to do when bytes are missing. Must not know: sequence numbers, what
+is in a packet.
+
+Inside the body of a packet a loss does no harm to the framing; anywhere else the next packet has
+to be found (framing.py). A packet in one piece stays where it is, in the file; of one in several
+pieces the beginning is kept in the arena, as much as is needed to read it.
+"""
+
+import numpy as np
+
+from ..compiled.arena import copy, problem, room, take
+from ..compiled.jit import kernel
+from ..compiled.layout import (
+    BODY_MAX,
+    FRESH,
+    IN_BODY,
+    IN_LENGTH,
+    IN_STEP,
+    MASK,
+    N_PACKETS,
+    P_BEFORE,
+    P_HTTP,
+    P_LENGTH,
+    P_NOT_MQTT,
+    P_RESYNC,
+    P_TLS,
+    PUBLISH,
+    SEARCHING,
+)  # fmt: skip
+from .framing import ENOUGH, boundary, length_at, packet_at
+
+
+@kernel
+def _digest(h, d, p, n):
+    """Go on with a check value over the bytes of a packet (FNV-1a, 32 bits)."""
+    for k in range(p, p + n):
+        h = (h ^ np.int64(d[k])) * 16777619 & MASK
+    return h
+
+
+@kernel
+def _give(st, at, have, s, head, length, conn, sender, time, start, frame, digest, kept):
+    """Hand a packet on: its row, with the place of its bytes."""
+    row = st.packets[st.n[N_PACKETS]]
+    st.n[N_PACKETS] += 1
+    row["time"], row["start"], row["conn"], row["frame"] = time, start, conn, frame
+    row["at"], row["have"], row["length"], row["digest"] = at, have, length, digest
+    row["kind"], row["flags"], row["from_server"] = head >> 4, head & 15, sender
+    row["damaged"], row["kept"] = s["damaged"] if kept else 0, kept
+    # Whether bytes of the other side are not there (yet), so that questions may be missing.
+    other = st.streams[2 * conn + 1 - sender]
+    ahead = (other["acked"] - other["next"] + 0x80000000 & MASK) - 0x80000000
+    behind = other["acked_known"] and ahead > 0
+    row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind
+    row["late"] = s["late"]
+    row["opening"] = s["whole"] and not s["first"]
+    s["first"] = 1
+
+
+@kernel
+def _whole(st, d, p, end, s, conn, sender, time, frame, kept):
+    """A packet that lies in one piece at p: returns its end, or p if it does not. kept: d is the
+    arena."""
+    length, q = length_at(d, p, end)
+    if q <= 0 or q + length > end:
+        return p
+    head = np.int64(d[p])
+    digest = 0
+    if head >> 4 == PUBLISH and head & 6:
+        digest = _digest(2166136261, d, q, length)
+    s["damaged"] = 0
+    _give(st, q, length, s, head, length, conn, sender, time, time, frame, digest,
+          kept)  # fmt: skip
+    return q + length
+
+
+@kernel
+def _lose_step(s):
+    s["sync"], s["stage"], s["buf_cap"], s["buf_len"] = SEARCHING, FRESH, 0, 0
+
+
+@kernel
+def _need(st, s, d, p, end):
+    """How much of a body has to be kept until it is whole: of PUBLISH only up to the packet id."""
+    if s["nlen"] >> 4:  # PUBLISH
+        if p + 2 <= end:
+            return min(s["rem"], (np.int64(d[p]) << 8 | np.int64(d[p + 1])) + 8)
+        return min(s["rem"], 65_543)
+    return min(s["rem"], BODY_MAX)
+
+
+@kernel
+def _keep(st, s, d, p, n):
+    """Append bytes to the body that is kept, up to what is needed of it."""
+    n = min(n, s["need"] - s["buf_len"])
+    if n <= 0:
+        return
+    if s["buf_len"] + n > s["buf_cap"]:
+        cap = max(min(s["need"], 2 * s["buf_cap"]), s["buf_len"] + n)
+        at = take(st, cap)
+        if at < 0:
+            s["need"] = s["buf_len"]
+            return
+        size = s["buf_len"]
+        copy(st.arena, s["buf"], size, st.arena, at)
+        s["buf"], s["buf_cap"] = at, cap
+    at = s["buf"] + s["buf_len"]
+    copy(d, p, n, st.arena, at)
+    s["buf_len"] += n
+
+
+@kernel
+def _close_packet(st, s, conn, sender, time, frame):
+    """The last byte of a packet in pieces came."""
+    _give(st, s["buf"], s["buf_len"], s, np.int64(s["seen"]), s["rem"], conn, sender, time,
+          s["start"], frame, s["hash"], True)  # fmt: skip
+    s["stage"], s["buf_cap"], s["buf_len"] = FRESH, 0, 0
+
+
+@kernel
+def _length_byte(st, s, d, p, end, conn, sender, time, frame):
+    """One byte of a Remaining Length; returns the place behind it."""
+    b = np.int64(d[p])
+    s["rem"] |= (b & 127) << 7 * (s["nlen"] & 15)
+    s["nlen"] += 1
+    if b >= 128:
+        if s["nlen"] & 15 == 4:
+            problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
+            _lose_step(s)
+        return p + 1
+    s["stage"], s["got"] = IN_BODY, 0
+    s["need"] = _need(st, s, d, p + 1, end)
+    if s["rem"] == 0:
+        _close_packet(st, s, conn, sender, time, frame)
+    return p + 1
+
+
+@kernel
+def _piece(st, s, d, p, end, conn, sender, time, frame):
+    """The next bytes of a packet in pieces; returns the place behind them."""
+    if s["stage"] == FRESH:
+        s["seen"], s["rem"], s["nlen"], s["damaged"] = d[p], 0, 0, 0
+        if d[p] >> 4 == PUBLISH:
+            s["nlen"] = 16
+        s["stage"], s["start"], s["hash"] = IN_LENGTH, time, 2166136261
+        return p + 1
+    if s["stage"] == IN_LENGTH:
+        return _length_byte(st, s, d, p, end, conn, sender, time, frame)
+    n = min(end - p, s["rem"] - s["got"])
+    _keep(st, s, d, p, n)
+    if s["nlen"] >> 4 and s["seen"] & 6:
+        s["hash"] = _digest(s["hash"], d, p, n)
+    s["got"] += n
+    if s["got"] == s["rem"]:
+        _close_packet(st, s, conn, sender, time, frame)
+    return p + n
+
+
+@kernel
+def _search(st, s, d, p, end, conn, sender, time, frame):
+    """Look for the beginning of a packet; returns its place, or `end`."""
+    q = boundary(d, p, end, sender)
+    if q < 0:
+        s["skipped"] += end - p
+        return end
+    s["skipped"] += q - p
+    kind = P_RESYNC if s["ever"] else P_BEFORE
+    problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
+    s["skipped"] = 0
+    s["sync"] = s["ever"] = IN_STEP
+    s["unsure"] = ENOUGH
+    return q
+
+
+@kernel
+def _opaque(st, d, p, end, s, conn, sender, time, frame):
+    """Whether the first bytes of a client show another protocol; then the connection is left."""
+    c = st.conns[conn]
+    if s["first"] or sender or not s["whole"] or s["stage"]:
+        return False
+    b = d[p]
+    if b == 0x16 and (end - p < 2 or d[p + 1] == 3):
+        kind = P_TLS
+    elif b == 71 and (end - p < 2 or d[p + 1] == 69):  # GET
+        kind = P_HTTP
+    elif b >> 4 == 0 or b >> 4 == 15 or b >= 0x80 and b & 15 > 2:
+        kind = P_NOT_MQTT
+    else:
+        return False
+    problem(st, kind, conn, 0, time, frame, -1, end - p)
+    c["opaque"] = kind
+    return True
+
+
+@kernel
+def _doubted(s, d, p, end, sender):
+    """Whether what was found after a search shows to be none: the first packets are looked at."""
+    if not s["unsure"]:
+        return False
+    s["unsure"] -= 1
+    if packet_at(d, p, end, sender) >= 0:
+        return False
+    _lose_step(s)
+    return True
+
+
+@kernel
+def feed(st, d, off, n, s, conn, sender, time, frame, kept):
+    """The next n bytes of a stream; returns how many were taken (fewer if a table is full)."""
+    p, end = off, off + n
+    while p < end and not st.conns[conn]["opaque"]:
+        if not room(st):
+            return p - off
+        if s["sync"] == SEARCHING:
+            p = _search(st, s, d, p, end, conn, sender, time, frame)
+            continue
+        if s["stage"] == FRESH:
+            if _doubted(s, d, p, end, sender):
+                continue
+            if _opaque(st, d, p, end, s, conn, sender, time, frame):
+                break
+            if d[p] >> 4 == 0:
+                problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
+                _lose_step(s)
+                p += 1
+                continue
+            q = _whole(st, d, p, end, s, conn, sender, time, frame, kept)
+            if q > p:
+                p = q
+                continue
+        p = _piece(st, s, d, p, end, conn, sender, time, frame)
+    return n
+
+
+@kernel
+def lose(st, s, n, conn, sender, time, frame, kind):
+    """n bytes of the stream will never come. time, frame: of those behind them. A packet that
+    ends in what is missing has the frame of the last bytes of it that are there."""
+    s["lost"] += n
+    s["gaps"] += 1
+    problem(st, kind, conn, sender, time, frame, -1, n)
+    if s["sync"] == IN_STEP:
+        if s["stage"] == IN_BODY and n <= s["rem"] - s["got"]:
+            s["damaged"] = 1
+            s["got"] += n
+            s["need"] = s["buf_len"] = s["buf_len"] if s["buf_len"] == s["need"] else 0
+            if s["got"] == s["rem"]:
+                _close_packet(st, s, conn, sender, s["reached_at"], s["reached"])
+            s["next"] = s["next"] + n & MASK
+            return
+        _lose_step(s)
+    s["whole"] = 0
+    s["next"] = s["next"] + n & MASK

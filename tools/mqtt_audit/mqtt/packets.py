@@ -1,0 +1,325 @@
+"""Whole MQTT packets: their rows, which rules they break, what they do
+to the connection.
+
+Knows: MQTT 3.1.1, 3.1, the MQIpdp draft; compiled. CONNECT, SUBSCRIBE, UNSUBSCRIBE and their
+answers are only copied here: bodies.py takes them apart. Must not know: TCP.
+"""
+
+import numpy as np
+
+from ..compiled.arena import copy, problem, talk_room, violation
+from ..compiled.jit import entry, kernel
+from ..compiled.layout import (
+    AUTH,
+    BODY_MAX,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    N_BACK,
+    N_BODIES,
+    N_PACKETS,
+    N_READ,
+    N_TEXT,
+    P_LARGE,
+    P_MQTT5,
+    PINGREQ,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    RESERVED,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+)  # fmt: skip
+from ..flows.exchanges import answer, publish
+
+SECOND = 1_000_000_000
+GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
+TEXT_OK, TEXT_NUL, TEXT_WILD, TEXT_BAD = 0, 1, 2, 3
+
+
+@kernel
+def _utf8_step(d, p, end):
+    """Length of the UTF-8 character at p, 0 if it is none (RFC 3629)."""
+    b = d[p]
+    if b < 0x80:
+        return 1
+    n = 2 if 0xC2 <= b < 0xE0 else 3 if 0xE0 <= b < 0xF0 else 4 if 0xF0 <= b < 0xF5 else 0
+    if n == 0 or p + n > end:
+        return 0
+    for k in range(1, n):
+        if d[p + k] & 0xC0 != 0x80:
+            return 0
+    c = d[p + 1]
+    low = (b == 0xE0 and c < 0xA0) or (b == 0xF0 and c < 0x90)
+    return 0 if low or (b == 0xED and c >= 0xA0) or (b == 0xF4 and c >= 0x90) else n
+
+
+@kernel
+def _text_kind(d, p, n):
+    """What is wrong with a topic name, the worst of it."""
+    found, q = TEXT_OK, p
+    while q < p + n:
+        b = d[q]
+        if b == 0:
+            found = max(found, TEXT_NUL)
+        elif b == 35 or b == 43:
+            found = max(found, TEXT_WILD)
+        step = _utf8_step(d, q, p + n)
+        if step == 0:
+            return TEXT_BAD
+        q += step
+    return found
+
+
+@kernel
+def _copy_text(d, p, n, text, at, bad):
+    """Copy a topic into the heap; bytes that are no UTF-8 as \\xHH. Returns the end."""
+    if not bad:
+        copy(d, p, n, text, at)
+        return at + n
+    q = p
+    while q < p + n:
+        step = _utf8_step(d, q, p + n)
+        if step == 0:
+            text[at], text[at + 1] = 92, 120
+            for k in range(2):
+                digit = d[q] >> 4 * (1 - k) & 15
+                text[at + 2 + k] = digit + (48 if digit < 10 else 87)
+            at += 4
+            q += 1
+            continue
+        copy(d, q, step, text, at)
+        at += step
+        q += step
+    return at
+
+
+@kernel
+def _id_at(d, p, level):
+    if level == 2:  # the draft: little-endian
+        return np.int64(d[p + 1]) << 8 | np.int64(d[p])
+    return np.int64(d[p]) << 8 | np.int64(d[p + 1])
+
+
+@kernel
+def _property_bytes(d, p, end):
+    """Length of MQTT 5's properties with their length field."""
+    value = 0
+    for k in range(min(4, end - p)):
+        value |= (np.int64(d[p + k]) & 127) << 7 * k
+        if d[p + k] < 128:
+            return value + k + 1
+    return 0
+
+
+@kernel
+def _publish(st, d, p, have, row, conn, sender, digest):
+    """The variable header of PUBLISH. d[p:p+have] is there of the row's `length` bytes."""
+    flags, length, level = row["flags"], row["length"], row["level"]
+    qos, time, frame = flags >> 1 & 3, row["time"], row["frame"]
+    if qos == 3:
+        violation(st, 21, conn, sender, PUBLISH, time, frame, 0)
+    if qos == 0 and flags & 8:
+        violation(st, 20, conn, sender, PUBLISH, time, frame, 0)
+    n = (np.int64(d[p]) << 8 | np.int64(d[p + 1])) if have >= 2 else 0
+    head = 2 + n + (2 if qos else 0)
+    if length < head:
+        violation(st, 22, conn, sender, PUBLISH, time, frame, length)
+        return
+    row["payload"] = length - head
+    if have < head:
+        row["payload"] = -1
+        return
+    kind = _text_kind(d, p + 2, n)
+    if kind != TEXT_OK:
+        code = 26 if kind == TEXT_BAD else 23 if kind == TEXT_WILD else 25
+        violation(st, code, conn, sender, PUBLISH, time, frame, 0)
+    if n == 0 and level != 5:
+        violation(st, 24, conn, sender, PUBLISH, time, frame, 0)
+    at = st.n[N_TEXT]
+    st.n[N_TEXT] = _copy_text(d, p + 2, n, st.text, at, kind == TEXT_BAD)
+    row["topic"] = 1
+    if level == 5 and have > head:
+        row["payload"] = max(0, length - head - _property_bytes(d, p + head, p + have))
+    s = st.streams[2 * conn + sender]
+    s["payload"] += row["payload"]
+    if qos == 0:
+        return
+    row["id"] = _id_at(d, p + 2 + n, level)
+    if row["id"] == 0:
+        violation(st, 28, conn, sender, PUBLISH, time, frame, 0)
+    if qos < 3 and not row["damaged"]:
+        publish(st, conn, sender, row["id"], qos, flags >> 3 & 1, digest, length, st.text, at,
+                st.n[N_TEXT] - at, time, frame, row["late"], row["missing"])  # fmt: skip
+
+
+@kernel
+def _count_publish(s, flags):
+    qos = flags >> 1 & 3
+    if qos == 0:
+        s["publish0"] += 1
+    elif qos == 1:
+        s["publish1"] += 1
+    else:
+        s["publish2"] += 1
+    s["dups"] += flags >> 3 & 1
+
+
+@kernel
+def _check_form(st, row, conn, sender):
+    """Flags, length and direction of everything but PUBLISH."""
+    kind, flags, length, level = row["kind"], row["flags"], row["length"], row["level"]
+    time, frame = row["time"], row["frame"]
+    wanted = 2 if kind == PUBREL or kind == SUBSCRIBE or kind == UNSUBSCRIBE else 0
+    if flags != wanted and level != 3 and level != 2:
+        code = 36 if kind == PUBREL else 37 if kind == SUBSCRIBE else 38
+        violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
+    servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
+    clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT)
+    if (clients if sender else servers) or kind == RESERVED or kind == AUTH:
+        violation(st, 48, conn, sender, kind, time, frame, 0)
+    two = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK
+    none = kind == PINGREQ or kind == PINGRESP or kind == DISCONNECT
+    if (two and length != 2) or (none and length) or (kind == SUBACK and length < 3):
+        violation(st, 49, conn, sender, kind, time, frame, length)
+
+
+@kernel
+def _connect(st, d, p, have, c, row):
+    """What later packets need to know of CONNECT; the rest is in bodies.py."""
+    c["connects"] += 1
+    if have < 4:
+        return
+    n = np.int64(d[p]) << 8 | np.int64(d[p + 1])
+    if n > 6 or have < n + 6:
+        return
+    level, flags = d[p + 2 + n] & 127, d[p + 3 + n]
+    c["level"] = row["level"] = level
+    c["clean"] = flags >> 1 & 1
+    c["login"] = flags >> 7
+    c["keep_alive"] = np.int64(d[p + 4 + n]) << 8 | np.int64(d[p + 5 + n])
+    if level == 5:
+        problem(st, P_MQTT5, row["conn"], 0, row["time"], row["frame"], -1, 1)
+
+
+@kernel
+def _check_order(st, c, row, conn, sender):
+    """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
+    kind, time, frame = row["kind"], row["time"], row["frame"]
+    first = row["opening"]
+    if sender == 0:
+        if kind == CONNECT and c["connects"]:
+            violation(st, 3, conn, 0, kind, time, frame, 0)
+        if first and kind != CONNECT:
+            violation(st, 2, conn, 0, kind, time, frame, 0)
+        if c["disconnected"]:
+            violation(st, 44, conn, 0, kind, time, frame, 0)
+    elif first and kind != CONNACK:
+        violation(st, 15, conn, 1, kind, time, frame, 0)
+    if sender and c["code"] and c["acked"]:
+        violation(st, 18, conn, 1, kind, time, frame, c["code"])
+
+
+@kernel
+def _silence(st, c, conn, start, row):
+    """Keep alive: the time between the end of a client's packet and the start of the next."""
+    gap = start - c["last_client"]
+    c["last_client"] = row["time"]
+    if not c["keep_alive"] or not c["connected"] or st.streams[2 * conn]["gaps"]:
+        return
+    c["longest"] = max(c["longest"], gap)
+    allowed = c["keep_alive"] * SECOND
+    if gap > allowed + GRACE:
+        c["silences"] += 1
+        violation(st, 10, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
+    if gap > allowed * 3 // 2 + GRACE:
+        violation(st, 11, conn, 1, row["kind"], row["time"], row["frame"], gap // 1_000_000)
+
+
+@kernel
+def _follow(st, c, d, p, have, row, sender, missing):
+    """What the packet does to the connection and to exchanges."""
+    kind, conn = row["kind"], row["conn"]
+    if kind == CONNECT:
+        _connect(st, d, p, have, c, row)
+        c["connected"] = 1
+        c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
+    elif kind == CONNACK and have >= 2:
+        c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
+    elif PUBACK <= kind <= PUBCOMP and have >= 2:
+        row["id"] = _id_at(d, p, row["level"])
+        if kind == PUBREC and row["level"] in (0, 5) and have > 2 and d[p + 2] >= 128:
+            kind = PUBCOMP  # MQTT 5: refused, and thereby over
+        answer(st, kind, conn, sender, row["id"], row["time"], row["frame"], missing)
+    elif kind in (SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) and have >= 2:
+        row["id"] = _id_at(d, p, row["level"])
+        if row["id"] == 0 and kind != SUBACK and kind != UNSUBACK:
+            violation(st, 28, conn, sender, kind, row["time"], row["frame"], 0)
+    elif kind == PINGREQ:
+        c["pings"] += 1
+        if not c["ping_at"]:
+            c["ping_at"], c["ping_frame"] = row["time"], row["frame"]
+    elif kind == PINGRESP:
+        c["ping_at"] = 0
+    elif kind == DISCONNECT and sender == 0:
+        c["disconnected"] = 1
+
+
+@kernel
+def _keep_body(st, d, p, have, row, conn, sender):
+    """Copy the body of a packet that bodies.py takes apart."""
+    kind = row["kind"]
+    if kind == PUBLISH or kind > UNSUBSCRIBE or PUBACK <= kind <= PUBCOMP or not kind:
+        return
+    if have < row["length"]:
+        problem(st, P_LARGE, conn, sender, row["time"], row["frame"], -1, row["length"])
+    at = st.n[N_BODIES]
+    n = min(have, BODY_MAX)
+    copy(d, p, n, st.bodies, at)
+    row["body"], row["body_len"] = at, n
+    st.n[N_BODIES] = at + n
+
+
+@kernel
+def _packet(st, d, row):
+    """Fill in a row that has the fixed header and the place of the rest."""
+    conn, sender, p, have = row["conn"], np.int64(row["from_server"]), row["at"], row["have"]
+    c = st.conns[conn]
+    s = st.streams[2 * conn + sender]
+    s["packets"] += 1
+    row["level"] = c["level"]
+    row["id"] = row["payload"] = row["body"] = -1
+    row["body_len"] = row["topic"] = 0
+    if sender == 0:
+        _silence(st, c, conn, row["start"], row)
+    if c["level"] != 5:
+        _check_order(st, c, row, conn, sender)
+    if row["kind"] == PUBLISH:
+        _count_publish(s, row["flags"])
+        _publish(st, d, p, have, row, conn, sender, row["digest"])
+    else:
+        _follow(st, c, d, p, have, row, sender, row["missing"])
+        if c["level"] != 5:
+            _check_form(st, row, conn, sender)
+        _keep_body(st, d, p, have, row, conn, sender)
+    row["text_end"] = st.n[N_TEXT]
+
+
+@entry
+def read(st, data):
+    """Read the packets that were cut out since last time, but for the last st.n[N_BACK]; False: a
+    table is full."""
+    end = st.n[N_PACKETS] - st.n[N_BACK]
+    for k in range(st.n[N_READ], end):
+        if not talk_room(st):
+            st.n[N_READ] = k
+            return False
+        row = st.packets[k]
+        _packet(st, st.arena if row["kept"] else data, row)
+    st.n[N_READ] = end
+    return True

@@ -1,0 +1,343 @@
+"""The tables of the audit as Arrow: their columns, and rows of the layouts turned into them.
+
+Knows: names and types of columns. Must not know: Spark, how rows came about.
+"""
+
+import ipaddress
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..compiled.layout import KINDS, MASK, PUBLISH, TYPES
+from ..rules.ending import full
+from ..rules.statements import KEEP_ALIVE, RULES, statement
+
+TIME = pa.timestamp("us", tz="UTC")
+WAYS = ("client", "broker")
+OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
+ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
+
+
+def _schema(text, **more):
+    kinds = {"i8": pa.int64(), "i4": pa.int32(), "u1": pa.uint8(), "s": pa.string(),
+             "b": pa.bool_(), "t": TIME, "f": pa.float64(), "ls": pa.list_(pa.string()),
+             "lu": pa.list_(pa.int16()), "i2": pa.int16(), "d": pa.string()}  # fmt: skip
+    return pa.schema([(n, kinds[k]) for n, k in (item.split(":") for item in text.split())])
+
+
+#: CONNECT, CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE only.
+BODY = _schema(
+    "client_id:s protocol:s protocol_level:i2 clean_session:b keep_alive:i4 will:b will_topic:s "
+    "will_qos:i2 will_retain:b will_length:i4 user_name:b password:b session_present:b "
+    "return_code:i2 filters:ls qos_list:lu"
+)
+PACKETS = pa.unify_schemas([_schema(
+    "file:s frame:i8 time:t connection:i8 sender:s type:s length:i8 flags:i2 dup:b qos:i2 "
+    "retain:b packet_id:i4 topic:s payload_length:i8 damaged:b"
+), BODY])  # fmt: skip
+CONNECTIONS = _schema(
+    "connection:i8 client:s broker:s first:t last:t begun:b protocol:s client_id:s "
+    "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b "
+    "pings:i4 longest_silence_s:f "
+    "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
+    "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
+    "client_disordered:i8 client_lost:i8 client_gaps:i8 "
+    "broker_packets:i8 broker_bytes:i8 broker_publish_0:i8 broker_publish_1:i8 "
+    "broker_publish_2:i8 broker_dup:i8 broker_payload:i8 broker_segments:i8 broker_resent:i8 "
+    "broker_disordered:i8 broker_lost:i8 broker_gaps:i8"
+)
+FLOWS = _schema(
+    "connection:i8 client_id:s broker:s sender:s packet_id:i4 qos:i2 topic:s length:i8 "
+    "first:t last:t received:t released:t done:t latency_ms:f sent:i4 with_dup:i4 without_dup:i4 "
+    "outcome:s connections:i4"
+)
+#: What joining the exchanges of several connections needs beside them.
+_MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
+PIECES = pa.unify_schemas([_MADE, _schema(
+    "file:s frame:i8 level:i2 repeats:b unanswered:b closed:b")])  # fmt: skip
+VIOLATIONS = _schema(
+    "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
+    "keep_alive:b what:s"
+)
+PROBLEMS = _schema(
+    "file:s frame:i8 offset:i8 time:t connection:i8 client_id:s sender:s problem:s what:s "
+    "count:i8"
+)
+#: How many messages of a client took how long; what the summaries and the report are made from.
+LATENCIES = _schema(
+    "client_id:s broker:s sender:s qos:i2 outcome:s latency_ms:f messages:i8 retransmissions:i8 "
+    "longest_ms:f"
+)
+#: How many packets there were, 200 rows of time for each kind of packet that there is.
+TIMELINE = _schema("time:t sender:s type:s packets:i8")
+MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
+TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "latencies": LATENCIES,
+          "timeline": TIMELINE, "violations": VIOLATIONS, "problems": PROBLEMS}  # fmt: skip
+
+
+def words(codes, names):
+    """Numbers as words."""
+    indices = pa.array(np.ascontiguousarray(codes), pa.int8())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+
+
+def places(frame, files):
+    """Columns of layout's frames: file and frame (none: 0). files: {number: name}."""
+    order, number = frame >> 32, frame & MASK
+    if len(order) and order.min() == order.max():  # mostly; unique() would sort
+        found, place = order[:1], np.zeros(len(order), np.int32)
+    else:
+        found, place = np.unique(order, return_inverse=True)
+    names = pa.array([files.get(k) for k in found.tolist()], pa.string())
+    return {"file": pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), names),
+            "frame": numbers(number, pa.int64(), number == 0)}  # fmt: skip
+
+
+def chosen(place, names, missing=None):
+    """names[k] for every k of `place`; a name may be None."""
+    none = np.array([name is None for name in names], bool)[place]
+    none = none if missing is None else none | missing
+    words_ = pa.array([name or "" for name in names], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32), mask=none), words_)
+
+
+def numbers(values, kind, missing=None):
+    """A column of numbers; where `missing` is true there is none."""
+    values = np.ascontiguousarray(values)
+    return pa.array(values, kind, mask=missing) if missing is not None else pa.array(values, kind)
+
+
+def times(ns, missing=None):
+    """ns since 1970 as timestamps in us."""
+    us = np.ascontiguousarray(ns) // 1000
+    return pa.array(us, mask=missing).cast(pa.timestamp("us")).cast(TIME)
+
+
+def heap(ends, data, missing):
+    """Text that lies one behind the other; `ends` are the places where each ends."""
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    bits = pa.array(missing)
+    valid = pc.invert(bits).buffers()[1]
+    return pa.StringArray.from_buffers(
+        len(ends), pa.py_buffer(offsets), pa.py_buffer(data), valid, int(missing.sum())
+    )
+
+
+def build(schema, columns):
+    """A table of a schema; a column that is missing is null."""
+    n = len(next(iter(columns.values())))
+    found = [columns.get(f.name, None) for f in schema]
+    return pa.table([pa.nulls(n, f.type) if c is None else c for f, c in zip(schema, found)],
+                    names=schema.names)  # fmt: skip
+
+
+def _bodies(bodies, n):
+    """Columns of BODY; bodies: {row: values}."""
+    columns = {}
+    if not bodies:
+        return columns
+    rows = np.array(sorted(bodies))
+    place = np.full(n, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    indices = pa.array(place, mask=place < 0)
+    for item in BODY:
+        values = [bodies[r].get(item.name) for r in rows]
+        if any(v is not None for v in values):
+            columns[item.name] = pa.array(values, item.type).take(indices)
+    return columns
+
+
+def packets(rows, text, ids, files, bodies):
+    """The table of packets. ids: their connections; files: as places() has it; bodies: {row:
+    values of bodies.Body}."""
+    n = len(rows)
+    kind, flags = rows["kind"], rows["flags"]
+    other = kind != PUBLISH
+    return build(PACKETS, {
+        **places(rows["frame"], files),
+        "time": times(rows["time"]),
+        "connection": numbers(ids, pa.int64()),
+        "sender": words(rows["from_server"], WAYS),
+        "type": words(kind, TYPES),
+        "length": numbers(rows["length"], pa.int64()),
+        "flags": numbers(flags.astype(np.int16), pa.int16()),
+        "dup": pa.array(flags & 8 > 0, mask=other),
+        "qos": numbers((flags >> 1 & 3).astype(np.int16), pa.int16(), other),
+        "retain": pa.array(flags & 1 > 0, mask=other),
+        "packet_id": numbers(rows["id"], pa.int32(), rows["id"] < 0),
+        "topic": heap(rows["text_end"], text, rows["topic"] == 0),
+        "payload_length": numbers(rows["payload"], pa.int64(), rows["payload"] < 0),
+        "damaged": pa.array(rows["damaged"] > 0),
+        **_bodies(bodies, n),
+    })  # fmt: skip
+
+
+def _resumed(rows, conns):
+    return (rows["early"] > 0) & ((rows["dup_first"] > 0) | (conns["clean"][rows["conn"]] == 0)
+                                  | (rows["state"] == 2))  # fmt: skip
+
+
+def alone(rows, conns):
+    """Which exchanges can have no part in another connection."""
+    return (rows["outcome"] == 1) & (rows["state"] != 2) & ~_resumed(rows, conns)
+
+
+def repeats(rows, conns):
+    """Which exchanges are sent again without DUP if the connection before left the same one open:
+    the session goes on (before 3.1.1 the server does not say so, but the client asked for it), and
+    their acknowledgement on this connection cannot be what is missing."""
+    c = conns[rows["conn"]]
+    goes_on = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
+    kept = (c["level"] == 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
+    return (goes_on & kept & (rows["state"] == 0) & (rows["dup_first"] == 0)
+            & (rows["early"] > 0) & (rows["missing"] == 0))  # fmt: skip
+
+
+def pieces(made, rows, conns, ways, files):
+    """flows() of the same rows with all that joining them needs. ways: the connections' streams;
+    files: as places() has it."""
+    conn = rows["conn"]
+    used, place = np.unique(conn, return_inverse=True)
+    answering = full(ways[used])[place, 1 - rows["sender"].astype(np.int64)]
+    unanswered = (rows["outcome"] == 0) & (rows["rec"] == 0) & (rows["rel"] == 0)
+    return build(PIECES, {
+        **{name: made[name] for name in made.column_names},
+        **places(rows["frame"], files),
+        "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
+        "repeats": pa.array(repeats(rows, conns)),
+        "unanswered": pa.array(unanswered & answering & (conns["connects"][conn] == 1)),
+        "closed": pa.array(conns["end"][conn] > 0),
+    })  # fmt: skip
+
+
+def flows(rows, text, whose, conns):
+    """The table of exchanges with what tells their pieces apart. whose: columns of the
+    connections."""
+    conn = rows["conn"]
+    none = rows["qos"] == 0
+    first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
+    done = rows["done"]
+    open_ = rows["outcome"] != 1
+    unknown = open_ | (rows["state"] == 2)
+    return build(_MADE, {
+        **whose,
+        "sender": words(rows["sender"], WAYS),
+        "packet_id": numbers(rows["id"], pa.int32()),
+        "qos": numbers(rows["qos"].astype(np.int16), pa.int16(), none),
+        "topic": heap(rows["topic"], text, rows["topic_len"] == 0),
+        "length": numbers(rows["length"], pa.int64(), rows["state"] != 0),
+        "first": times(first),
+        "last": times(rows["last"]),
+        "received": times(rows["rec"], rows["rec"] == 0),
+        "released": times(rows["rel"], rows["rel"] == 0),
+        "done": times(done, open_),
+        "latency_ms": numbers(np.maximum(done - first, 0) / 1e6, pa.float64(), unknown),
+        "sent": numbers(rows["sent"], pa.int32()),
+        "with_dup": numbers(rows["dup"], pa.int32()),
+        "without_dup": numbers(rows["nodup"], pa.int32()),
+        "outcome": words(rows["outcome"], OUTCOMES),
+        "connections": numbers(np.ones(len(rows), np.int32), pa.int32()),
+        "digest": numbers(rows["hash"], pa.int64()),
+        "dup_first": pa.array(rows["dup_first"] > 0),
+        "headless": pa.array(rows["state"] == 2),
+        "clean": pa.array(conns["clean"][conn] > 0),
+        "resumed": pa.array(_resumed(rows, conns)),
+    })  # fmt: skip
+
+
+def violations(rows, whose, files):
+    """The table of violations, without those of rules that the protocol version does not have."""
+    said = [statement(code, level) for code, level in zip(rows["code"], rows["level"])]
+    kept = np.array([s is not None for s in said], bool)
+    rows = rows[kept]
+    what = [RULES[c][2].format(v) for c, v in zip(rows["code"], rows["value"])]
+    return build(VIOLATIONS, {
+        **{name: column.filter(pa.array(kept)) for name, column in whose.items()},
+        "time": times(rows["time"]),
+        **places(rows["frame"], files),
+        "sender": words(rows["from_server"], WAYS),
+        "type": words(rows["kind"], TYPES),
+        "statement": pa.array([s for s in said if s], pa.string()),
+        "keep_alive": pa.array(np.isin(rows["code"], KEEP_ALIVE)),
+        "what": pa.array(what, pa.string()),
+    })  # fmt: skip
+
+
+def problems(rows, files, whose=None):
+    """The table of problems, as files() has it: both may end in one Parquet file. The first pass
+    has one file, which is number 0."""
+    side = np.where(rows["conn"] < 0, 0, rows["from_server"])
+    sender = pa.array(side, pa.int8(), mask=rows["conn"] < 0)
+    columns = {**(whose or {}), "sender": pa.DictionaryArray.from_arrays(sender, list(WAYS))}
+    return build(PROBLEMS, {
+        **places(rows["frame"], files),
+        "offset": numbers(rows["off"], pa.int64(), rows["off"] < 0),
+        "time": times(rows["time"], rows["time"] == 0),
+        "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),
+        "what": pa.array([KINDS[k][1].format(c)
+                          for k, c in zip(rows["kind"], rows["count"])], pa.string()),
+        "count": numbers(rows["count"], pa.int64()),
+        **columns,
+    }).cast(PROBLEMS)  # fmt: skip
+
+
+def files(found):
+    """The table of problems with whole files: [(file, problem, what)]."""
+    names = ("file", "problem", "what")
+    return build(PROBLEMS, {n: pa.array(c, pa.string()) for n, c in zip(names, zip(*found))})
+
+
+def endpoint(address, port):
+    """host:port of 16 bytes of address (four words as this machine keeps them) and a port."""
+    words_ = np.frombuffer(address, np.uint32)
+    raw = words_.astype(">u4").tobytes()
+    if not words_[0] and not words_[1] and words_[2] == 0xFFFF:
+        return f"{ipaddress.IPv4Address(raw[12:])}:{port}"
+    return f"[{ipaddress.IPv6Address(raw)}]:{port}"
+
+
+def _protocol(conn, level, opaque, known):
+    if opaque:
+        return KINDS[opaque][0]
+    names = {4: "3.1.1", 3: "3.1", 2: "MQIpdp", 5: "5"}
+    return known.get(conn) or names.get(level)
+
+
+_COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
+           "publish_1": "publish1", "publish_2": "publish2", "dup": "dups", "payload": "payload",
+           "segments": "segments", "resent": "resent", "disordered": "disordered", "lost": "lost",
+           "gaps": "gaps"}  # fmt: skip
+
+
+def connections(conns, ways, ends, clients, protocols):
+    """The table of connections. ways: both streams of each; ends: (client, broker) of each;
+    protocols: {index: name}."""
+    unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
+    counts = {
+        f"{side}_{name}": numbers(ways[item][:, way], pa.int64())
+        for way, side in enumerate(WAYS)
+        for name, item in _COUNTS.items()
+    }
+    said = [_protocol(k, *row, protocols)
+            for k, row in enumerate(zip(conns["level"].tolist(), conns["opaque"].tolist()))]
+    return build(CONNECTIONS, {
+        "connection": numbers(conns["id"], pa.int64()),
+        "client": pa.array([client for client, _ in ends], pa.string()),
+        "broker": pa.array([broker for _, broker in ends], pa.string()),
+        "first": times(conns["first"]),
+        "last": times(conns["last"]),
+        "begun": pa.array(conns["begun"] > 0),
+        "protocol": pa.array(said, pa.string()),
+        "client_id": pa.array(clients, pa.string()),
+        "clean_session": pa.array(conns["clean"] > 0, mask=unknown),
+        "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown),
+        "session_present": pa.array(conns["present"] > 0, mask=unanswered),
+        "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
+        "ended": words(conns["end"], ENDS),
+        "disconnect": pa.array(conns["disconnected"] > 0),
+        "pings": numbers(conns["pings"], pa.int32()),
+        "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
+        **counts,
+    })  # fmt: skip

@@ -1,0 +1,188 @@
+"""Rows of the compiled loops handed on as tables.
+
+Knows: which rows go to which table, what CONNECT and SUBSCRIBE say about packets that follow. Must
+not know: TCP, Parquet.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..compiled.layout import (
+    CONNACK,
+    CONNECT,
+    N_BODIES,
+    N_DONE,
+    N_DONE_TEXT,
+    N_PACKETS,
+    N_PROBLEMS,
+    N_READ,
+    N_TEXT,
+    N_VIOLATIONS,
+    PROBLEM,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    VIOLATION,
+)  # fmt: skip
+from ..mqtt import bodies
+from . import columns
+from .tallies import Tallies
+
+_EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBLEMS]
+
+
+class Rows:
+    """sink(table, pyarrow.Table) takes what is ready. span: as Decoder's. The caller sets `files`
+    (name of each by its number) and `pairs` ((address, port) of both ends of each pair of
+    endpoints)."""
+
+    def __init__(self, arrays, sink, span):
+        self.arrays, self.sink = arrays, sink
+        self.files, self.pairs = {}, []
+        self.tallies = Tallies(*span)
+        self.repeats = 0  #: messages that may have been sent again without DUP (columns.repeats)
+        self._clients = []  # client id of each connection, or None
+        self._ends = []  # (client, broker) of each connection, each as host:port
+        self._shown = {}
+        self._protocols = {}
+        self._asked = {}  # (connection, id): (packet type, number of filters)
+        self._found = []  # violations found in Python: tuples
+        self._late = np.zeros(0, VIOLATION), np.zeros(0, PROBLEM)
+
+    def _show(self, end):
+        if end not in self._shown:
+            self._shown[end] = columns.endpoint(*end)
+        return self._shown[end]
+
+    def _name(self):
+        """Name the connections that are new."""
+        conns = self.arrays.conns[len(self._ends) :]
+        self._clients += [None] * len(conns)
+        for pair, server in zip(conns["pair"].tolist(), conns["server"].tolist()):
+            ends = self.pairs[pair]
+            self._ends.append((self._show(ends[2 - server]), self._show(ends[server - 1])))
+
+    def _whose(self, conn, none=None):
+        """Columns of an array of connections: connection, client_id, broker. Where `none` is
+        true there is no connection."""
+        used, place = np.unique(conn, return_inverse=True)
+        return {
+            "connection": columns.numbers(self.arrays.conns["id"][conn], pa.int64(), none),
+            "client_id": columns.chosen(place, [self._clients[k] for k in used], none),
+            "broker": columns.chosen(place, [self._ends[k][1] for k in used], none),
+        }
+
+    # The rare packets.
+
+    def _read_bodies(self, rows):
+        """Take the rare packets apart; returns {row: values}."""
+        heap, found = self.arrays.talk.bodies, {}
+        for k in np.flatnonzero(rows["body"] >= 0).tolist():
+            row = rows[k]
+            conn, kind, at = int(row["conn"]), int(row["kind"]), int(row["body"])
+            raw = heap[at : at + int(row["body_len"])].tobytes()
+            out = bodies.read(kind, raw, int(row["level"]))
+            if row["damaged"] or len(raw) < row["length"]:
+                out.broken = []
+            found[k] = out.values
+            self._note(conn, kind, int(row["id"]), out, row)
+            for code, value in out.broken:
+                self._violate(code, row, value)
+        return found
+
+    def _violate(self, code, row, value=0):
+        self._found.append((row["time"], row["conn"], row["frame"], value, code, row["kind"],
+                            row["from_server"], row["level"]))  # fmt: skip
+
+    def _note(self, conn, kind, ident, out, row):
+        """What a packet says about its connection or the one that it answers."""
+        c = self.arrays.conns[conn]
+        if kind == CONNECT and "client_id" in out.values:
+            self._clients[conn] = out.values["client_id"]
+            self._protocols[conn] = out.values["protocol"]
+        elif kind == CONNACK and c["level"] == 4:
+            if c["clean"] and out.values.get("session_present") and not out.values["return_code"]:
+                self._violate(16, row)
+        elif kind in (SUBSCRIBE, UNSUBSCRIBE):
+            self._asked[conn, ident] = kind, len(out.values.get("filters", ()))
+        elif kind in (SUBACK, UNSUBACK) and c["begun"]:
+            self._answered(conn, kind, ident, out, row)
+
+    def _answered(self, conn, kind, ident, out, row):
+        asked, n = self._asked.pop((conn, ident), (None, 0))
+        if self.arrays.ways[conn]["gaps"].any() or row["missing"] or row["level"] == 5:
+            return
+        if asked != kind - 1:
+            self._violate(51, row, ident)
+        elif kind == SUBACK and len(out.values.get("qos_list", ())) != n:
+            self._violate(43, row)
+
+    # Handing on.
+
+    def late(self, violations, problems):
+        """Rows of layout that are handed on next time beside those of the loops."""
+        self._late = tuple(map(np.concatenate, zip(self._late, (violations, problems))))
+
+    def _violations(self):
+        st, n = self.arrays.talk, self.arrays.n
+        found = np.array(self._found, VIOLATION)
+        rows = np.concatenate([st.violations[: n[N_VIOLATIONS]], found, self._late[0]])
+        self._found = []
+        return rows
+
+    def _emit_flows(self):
+        """Exchanges; apart from the rest those that may belong to one of another connection."""
+        st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
+        rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
+        alone = columns.alone(rows, conns)
+        made = columns.flows(rows, text, self._whose(rows["conn"]), conns)
+        if not alone.all():
+            apart = pa.array(~alone)
+            found = columns.pieces(
+                made.filter(apart), rows[~alone], conns, self.arrays.ways, self.files)
+            self.repeats += pc.sum(found["repeats"]).as_py()
+            self.sink("_pieces", found)
+            made, rows = made.filter(pa.array(alone)), rows[alone]
+        self.sink("flows", made.select(columns.FLOWS.names))
+        self.tallies.flows(rows)
+
+    def emit(self):
+        """Hand on all rows that are ready."""
+        st, n = self.arrays.talk, self.arrays.n
+        self._name()
+        done = n[N_READ]
+        rows = st.packets[:done]
+        values = self._read_bodies(rows)
+        if len(rows):
+            self.tallies.packets(rows)
+            ids = self.arrays.conns["id"][rows["conn"]]
+            self.sink("packets", columns.packets(
+                rows, st.text[: n[N_TEXT]].copy(), ids, self.files, values))  # fmt: skip
+        broken = self._violations()
+        if len(broken):
+            made = columns.violations(broken, self._whose(broken["conn"]), self.files)
+            self.sink("violations", made)
+        if n[N_DONE]:
+            self._emit_flows()
+        wrong = np.concatenate([st.problems[: n[N_PROBLEMS]], self._late[1]])
+        if len(wrong):
+            none = wrong["conn"] < 0
+            whose = self._whose(np.where(none, 0, wrong["conn"]), none) if len(self._ends) else {}
+            self.sink("problems", columns.problems(wrong, self.files, whose))
+        left = int(n[N_PACKETS] - done)
+        st.packets[:left] = st.packets[done : done + left].copy()
+        n[N_PACKETS] = left
+        n[_EMPTIED] = 0
+        self._late = tuple(rows[:0] for rows in self._late)
+
+    def close(self):
+        """Hand on what is known when all packets are: connections and the sums of the rest."""
+        conns = self.arrays.conns
+        self.sink("timeline", self.tallies.timeline())
+        if len(conns):
+            self.sink("connections", columns.connections(
+                conns, self.arrays.ways, self._ends, self._clients, self._protocols))  # fmt: skip
+            brokers = [broker for _, broker in self._ends]
+            self.sink("latencies", self.tallies.latencies(self._clients, brokers))

@@ -1,0 +1,1 @@
+"""The normative statements that a wire shows, and how connections end."""

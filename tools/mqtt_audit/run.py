@@ -1,0 +1,361 @@
+"""The audit as a run of Spark: first pass, second pass, exchanges across connections, summaries.
+
+Knows: the order of the steps, folders, progress. Must not know: bytes of captures.
+
+Everything is written below OUT/_staging, the report too, and put in place at the end (folder.py).
+"""
+
+import filecmp
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from umqtt_runtime.files import reader
+
+from . import folder, worker
+from .capture.files import NotACapture, content, magic, packed
+from .flows import joining
+from .folder import Refused
+from .report import summaries
+from .report.columns import FLOWS, MARK, PIECES, TABLES, VIOLATIONS
+
+log = logging.getLogger("umqtt.audit")
+
+#: Bytes of a folder's name with which its sockets' paths still fit on every system (104 on macOS):
+#: Spark names them "/.", 36 characters, ".sock".
+SOCKET_FOLDER = 60
+BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
+MAX_BUCKETS = 1024
+TASKS = 4  #: of the first pass, per core
+PART_BYTES = 16 << 20  #: a part of a file is not smaller
+SUMMED = 4 << 20  #: rows that one task makes summaries of
+
+
+@contextmanager
+def sockets():
+    """Settings of a session made for an audit: Unix sockets between Spark and its workers, for
+    over TCP each task's small packets wait 40 ms for one another. They lie in a folder of their
+    own, which is removed at the end: Java's folder may have a name too long for a socket. No
+    settings, which means TCP, if the system's temporary folder has one as well, or under
+    spark-submit, where workers may be on other computers."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="umqtt-", ignore_cleanup_errors=True) as folder:
+        short = len(os.fsencode(folder)) <= SOCKET_FOLDER
+        yield {"spark.python.unix.domain.socket.enabled": "true",
+               "spark.python.unix.domain.socket.dir": folder} if short else {}  # fmt: skip
+
+
+def readable(paths):
+    """(captures, [(file, why it cannot be read)])."""
+    good, bad = [], []
+    for path in dict.fromkeys(str(Path(p).absolute()) for p in paths):
+        try:
+            magic(path)
+            good.append(path)
+        except NotACapture as error:
+            bad.append((path, str(error)))
+    return good, bad
+
+
+def _twice(paths):
+    """Raise Refused if two of the paths lead to one file, which would be counted twice."""
+    known = {}
+    for path in paths:
+        found = os.stat(path)
+        first = known.get((found.st_dev, found.st_ino))
+        if first:
+            said = "is given twice" if path == first else f"is the same file as {first}"
+            raise Refused(f"{path}: {said}; name each capture once")
+        known[found.st_dev, found.st_ino] = path
+
+
+def check(paths, out):
+    """Raise Refused if no capture can be read, one is given twice, or OUT is not to be written
+    (folder.check)."""
+    good, bad = readable(paths)
+    if not good:
+        raise Refused("\n".join(why for _, why in bad))
+    _twice([str(p) for p in paths if os.path.exists(p)])
+    folder.check(out, good)
+
+
+@contextmanager
+def begun(paths, out):
+    """An audit of the captures `paths` into OUT may be made as long as this lasts: check() has
+    nothing against it, and no other audit works there. Raises Refused."""
+    check(paths, out)
+    with folder.alone(out):
+        folder.check(out)  # the one that was made here until now may have ended meanwhile
+        yield
+
+
+def warm():
+    """Have the inner loops compiled here, once, before several workers would do it."""
+    import numpy as np
+
+    from .capture.records import pcap, pcapng
+    from .compiled.layout import FRAME, PROBLEM
+    from .decoder import Decoder
+    from .tcp.headers import Endpoints
+
+    started = time.monotonic()
+    data, frames = content(os.devnull), np.zeros(0, FRAME)
+    problems = np.zeros(0, PROBLEM)
+    pcap(data, 0, np.zeros(10, np.int64), frames, problems)
+    pcapng(data, 0, np.zeros(10, np.int64), np.zeros((1, 4), np.int64), frames, problems)
+    rows = Endpoints().segments(data, 1, frames)
+    decoder = Decoder(lambda *_: None, (), set(), (0, 0))
+    decoder.warm(rows)
+    return time.monotonic() - started
+
+
+def _tasks(spark, n, task):
+    """The results of task(0..n-1), run as n tasks of Spark."""
+
+    def run(k):
+        found = task(k)
+        worker.settle()
+        return found
+
+    return spark.sparkContext.parallelize(range(n), n).map(run).collect() if n else []
+
+
+def _dealt(sizes, hands):
+    """Indices of `sizes` dealt out to so many hands at most, of about the same size each."""
+    dealt = [[0, k, []] for k in range(hands)]
+    for k in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        least = min(dealt)
+        least[0] += sizes[k]
+        least[2].append(k)
+    return [mine for _, _, mine in dealt if mine]
+
+
+class _Progress:
+    """Says now and then how many of a step's tasks are done."""
+
+    EVERY = 10.0
+
+    def __init__(self, spark, what, total):
+        self.tracker, self.what, self.total = spark.sparkContext.statusTracker(), what, total
+        self._over = threading.Event()
+
+    def _say(self):
+        from py4j.protocol import Py4JError
+
+        while not self._over.wait(self.EVERY):
+            try:
+                log.info("%s: %d of %d parts", self.what, self._done(), self.total)
+            except (Py4JError, OSError) as error:  # the step itself fails, too, and says so
+                log.debug("Spark does not say how far it is: %s", error)
+                return
+
+    def _done(self):
+        stages = map(self.tracker.getStageInfo, self.tracker.getActiveStageIds())
+        return max((stage.numCompletedTasks for stage in stages if stage), default=0)
+
+    def __enter__(self):
+        threading.Thread(target=self._say, daemon=True).start()
+
+    def __exit__(self, *_):
+        self._over.set()
+
+
+def in_order(split):
+    """Files by the time of their first frame, those that begin together by their number."""
+    return sorted(split, key=lambda s: (s["first"] is None, s["first"], s["number"]))
+
+
+def _copies(split, paths, names):
+    """Raise Refused if two captures with frames have the same bytes, unpacked: all of one of them
+    would be taken for sent again."""
+    known = {}
+    for s in split:
+        here = s["number"]
+        if s["frames"]:
+            alike = known.setdefault((s["bytes"], s["frames"], s["first"], s["last"]), [])
+            for other in alike:
+                if filecmp.cmp(paths[here], paths[other], shallow=False):
+                    raise Refused(f"{names[here]}: is a copy of {names[other]}; "
+                                  "name each capture once")  # fmt: skip
+            alike.append(here)
+
+
+class Audit:
+    """An audit of `paths` into the folder `out`. ports: of brokers, beside those found by their
+    CONNECT. Step by step, so that a benchmark can time the steps."""
+
+    def __init__(self, spark, paths, out, ports=(1883,)):
+        self.spark, self.ports = spark, ports
+        good, self.unread = readable(paths)
+        self.paths = sorted(good)  # what is made of them does not depend on the order given
+        self.out = Path(out).absolute()
+        self.split, self._wrong = [], []
+        self.rows = {}
+
+    def packets(self):
+        """Both passes: packets, connections, exchanges within a connection, violations."""
+        staging = folder.staged(self.out)
+        self.tables, self.scratch = staging / "tables", staging / "scratch"
+        for made in (self.tables, self.scratch):
+            made.mkdir()
+        paths, names, scratch, tables = self._unpacked(), self.paths, *map(
+            str, (self.scratch, self.tables))  # fmt: skip
+        size = sum(os.path.getsize(p) for p in paths)
+        cores = self.spark.sparkContext.defaultParallelism
+        buckets = min(MAX_BUCKETS, max(2 * cores, -(-size // BUCKET_BYTES)))
+        parts = self._parts(paths, size, cores)
+        hands = _dealt([bytes_ for *_, bytes_ in parts], TASKS * cores)
+
+        def split(k):
+            return [worker.split(number, paths[number], names[number], buckets, scratch, tables,
+                               place, part)
+                    for number, place, part, _ in (parts[j] for j in hands[k])]  # fmt: skip
+
+        with _Progress(self.spark, "reading headers", len(hands)):
+            found = [f for task in _tasks(self.spark, len(hands), split) for f in task]
+        of_file = {k: [] for k in range(len(paths))}
+        for made in found:
+            of_file[made["number"]].append(made)
+        self.split = in_order([worker.whole(made) for made in of_file.values()])
+        _copies(self.split, paths, names)
+        wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
+        worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
+        plan = worker.plan(self.split, paths, names, self.ports)
+        with _Progress(self.spark, "decoding", buckets):
+            made = _tasks(self.spark, buckets, lambda k: worker.decode(
+                k, buckets, plan, scratch, tables))  # fmt: skip
+        for rows in made:
+            for table, n in rows.items():
+                self.rows[table] = self.rows.get(table, 0) + n
+        shutil.rmtree(self.scratch)
+
+    def _unpacked(self):
+        """Where the captures lie, those of gzip unpacked."""
+        paths, scratch = list(self.paths), str(self.scratch)
+        todo = [k for k, path in enumerate(paths) if packed(path)]
+        for made in _tasks(self.spark, len(todo), lambda k: worker.unpack(
+                todo[k], paths[todo[k]], scratch)):  # fmt: skip
+            if made["wrong"]:
+                what = f"damaged, what could be unpacked is read: {made['wrong']}"
+                self._wrong.append((paths[made["number"]], "gzip", what))
+            paths[made["number"]] = made["path"]
+        return paths
+
+    def _parts(self, paths, size, cores):
+        """What the first pass can do side by side: [(number of the file, place, part, bytes)]. A
+        file that would keep a core busy when the others have nothing to do is cut."""
+        sizes, names, tables = [os.path.getsize(p) for p in paths], self.paths, str(self.tables)
+        each = max(PART_BYTES, -(-size // (TASKS * cores)))
+        large = [k for k, n in enumerate(sizes) if n > 2 * each and cores > 1]
+        with _Progress(self.spark, "looking for frames", len(large)):
+            cut = _tasks(self.spark, len(large), lambda k: worker.cut(
+                large[k], paths[large[k]], names[large[k]], each, tables))  # fmt: skip
+        parts = [(k, 0, None, n) for k, n in enumerate(sizes) if k not in large]
+        for made in cut:
+            parts += [(made["number"], place, part, each)
+                      for place, part in enumerate(made["parts"])]  # fmt: skip
+        return parts
+
+    def read(self, table):
+        """A table made so far, as a DataFrame."""
+        schema = {**TABLES, "_pieces": PIECES}[table]
+        if not (self.tables / table).exists():
+            return joining.empty(self.spark, schema)
+        return reader(self.spark, joining.spark_schema(schema)).parquet(str(self.tables / table))
+
+    def complete(self):
+        """Exchanges across connections, summaries, report; then all is put in place."""
+        from .report import page
+
+        worker.sum_timeline(self.tables)
+        # The figures take longest: one is drawn here, the other one beside the summaries.
+        with ThreadPoolExecutor(1) as pool:
+            over_time = pool.submit(page.over_time, self.tables)
+            if self.rows.get("_pieces"):
+                self._join()
+            latency = self._summarise()
+            figures = {"over_time": over_time.result(), "latency": latency}
+        self._only_tables()
+        (self.tables / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")
+        page.build(self.tables, self.tables / folder.REPORT, figures)
+        folder.place(self.tables, self.out)
+        folder.discard(self.out)
+
+    def _join(self):
+        joined = joining.joined(self.read("_pieces")).select(FLOWS.names).persist()
+        self._write(joined, "flows")
+        self._write(joining.latencies(joined), "latencies")
+        joined.unpersist()
+        if self.rows.get("repeats"):
+            found = joining.without_dup(self.read("_pieces"), self.read("connections"))
+            self._write(found.select(VIOLATIONS.names), "violations")
+
+    def _summarise(self):
+        """Make the summaries; returns the figure of the latencies."""
+        from .report import page
+
+        counted = sum(self.rows.get(t, 0) for t in summaries.TABLES)
+        parts, tables = -(-counted // SUMMED) or 1, str(self.tables)
+        todo = [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
+        figure, *_ = _tasks(self.spark, 1 + len(todo), lambda k: (
+            worker.summarise(*todo[k - 1], tables) if k else page.latency(tables)))  # fmt: skip
+        return figure
+
+    def _write(self, frame, table):
+        frame.write.mode("append").parquet(str(self.tables / table))
+
+    def _only_tables(self):
+        """Every table has a file, if without rows, and nothing else is beside them."""
+        shutil.rmtree(self.tables / "_pieces", ignore_errors=True)
+        schemas = TABLES | {name: summaries.schema(name) for name in summaries.GROUPS}
+        for name, schema in schemas.items():
+            made = self.tables / name
+            made.mkdir(exist_ok=True)
+            for extra in [*made.glob("_SUCCESS"), *made.glob(".*.crc")]:
+                extra.unlink()
+            if not any(made.iterdir()):
+                joining.write_empty(schema, made / "part-none.parquet")
+
+    def facts(self):
+        """Files and frames, for the report."""
+        return {"files": [{"file": self.paths[s["number"]], **{k: s[k] for k in (
+            "frames", "segments", "bytes", "first", "last")}} for s in self.split],
+            "ports": list(self.ports)}  # fmt: skip
+
+
+def build(spark, paths, out, ports=(1883,)):
+    """Make the whole audit with its report. Raises Refused."""
+    with begun(paths, out):
+        make(spark, paths, out, ports)
+
+
+def make(spark, paths, out, ports=(1883,)):
+    """The same between begun() and its end."""
+    took = warm()
+    if took > 5:
+        log.info("the inner loops were compiled, once for this installation: %.0f s", took)
+    audit = Audit(spark, paths, out, ports)
+    for _, why in audit.unread:
+        log.warning("left out: %s", why)
+    started = time.monotonic()
+    try:
+        audit.packets()
+        packets = audit.rows.get("packets", 0)
+        log.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
+                 packets, time.monotonic() - started)  # fmt: skip
+        audit.complete()
+    except BaseException:
+        folder.discard(out)
+        raise
+    if not packets:
+        log.warning("no MQTT was found; the report says where to look")
+    log.info("wrote %s", Path(out, folder.REPORT))

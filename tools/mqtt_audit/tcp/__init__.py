@@ -1,0 +1,1 @@
+"""Frames to streams of bytes, in order."""

@@ -1,0 +1,273 @@
+"""From frames to TCP segments: link layer, IPv4 and IPv6, TCP, compiled.
+
+Knows: Ethernet, VLAN, Linux cooked v1 and v2, loopback, raw IP; options and extension headers; the
+look of a CONNECT. Must not know: streams, files.
+"""
+
+import numpy as np
+
+from ..capture.records import u16, u32
+from ..compiled.jit import entry, kernel
+from ..compiled.layout import KEY, KINDS, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, V4
+
+IPV4, IPV6 = 0x0800, 0x86DD
+# Places in the array that a frame's headers are read into.
+SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
+NOT_TCP = 0
+
+
+@kernel
+def _behind_tags(d, p, end, kind, q):
+    """Place of IP behind an EtherType and any number of VLAN tags, or NOT_TCP (0)."""
+    while kind in (0x8100, 0x88A8, 0x9100) and q + 4 <= end:
+        kind = u16(d, q + 2, True)
+        q += 4
+    return q if kind == IPV4 or kind == IPV6 else NOT_TCP
+
+
+@kernel
+def _network(d, p, end, link):
+    """Place of the IP header, NOT_TCP, or minus the problem."""
+    if link == 1:
+        if not p + 14 <= end:
+            return -P_HEADER
+        return _behind_tags(d, p, end, u16(d, p + 12, True), p + 14)
+    if link in (12, 14, 101, 228, 229):
+        return p
+    if link == 0 or link == 108:  # the family's byte order is the writer's: IP says it itself
+        return p + 4 if p + 4 <= end else -P_HEADER
+    if link == 113:
+        if not p + 16 <= end:
+            return -P_HEADER
+        return _behind_tags(d, p, end, u16(d, p + 14, True), p + 16)
+    if link == 276:
+        if not p + 20 <= end:
+            return -P_HEADER
+        return _behind_tags(d, p, end, u16(d, p, True), p + 20)
+    return -P_LINK
+
+
+@kernel
+def _ipv4(d, p, end, wire_end, out):
+    """(place of TCP or as _network, end of the datagram on the wire)."""
+    if p + 20 > end:
+        return -P_HEADER, 0
+    size = (d[p] & 15) * 4
+    if d[p + 9] != 6:
+        return NOT_TCP, 0
+    if u16(d, p + 6, True) & 0x3FFF:
+        return -P_FRAGMENT, 0
+    total = u16(d, p + 2, True)
+    if size < 20 or 0 < total < size:
+        return -P_HEADER, 0
+    for k in range(2):
+        out[SRC + k] = out[DST + k] = 0
+    out[SRC + 2] = out[DST + 2] = V4
+    out[SRC + 3], out[DST + 3] = u32(d, p + 12, True), u32(d, p + 16, True)
+    # A segment that the network card was to cut has length 0.
+    return p + size, p + total if total else wire_end
+
+
+@kernel
+def _ipv6(d, p, end, wire_end, out):
+    """As _ipv4, through the extension headers."""
+    if p + 40 > end:
+        return -P_HEADER, 0
+    total = u16(d, p + 4, True)
+    for k in range(4):
+        out[SRC + k], out[DST + k] = u32(d, p + 8 + 4 * k, True), u32(d, p + 24 + 4 * k, True)
+    last = p + 40 + total if total else wire_end
+    kind, q = np.int64(d[p + 6]), p + 40
+    while kind in (0, 43, 44, 51, 60):
+        if q + 8 > end:
+            return -P_HEADER, 0
+        if kind == 44:
+            if u16(d, q + 2, True) & 0xFFF9:
+                return (-P_FRAGMENT if d[q] == 6 else NOT_TCP), 0
+            size = 8
+        elif kind == 51:
+            size = (np.int64(d[q + 1]) + 2) * 4
+        else:
+            size = (np.int64(d[q + 1]) + 1) * 8
+        kind = np.int64(d[q])
+        q += size
+    return (q if kind == 6 else NOT_TCP), last
+
+
+@kernel
+def tcp(d, frame, size, out):
+    """Read a frame's headers into `out`; 1 if it is TCP, else NOT_TCP or minus the problem."""
+    p = frame["off"]
+    end = min(p + frame["cap"], size)
+    if frame["cap"] < 0:
+        return NOT_TCP
+    wire_end = p + max(frame["wire"], frame["cap"])
+    ip = _network(d, p, end, frame["link"])
+    if ip <= 0:
+        return ip
+    if ip >= end:
+        return -P_HEADER
+    version = d[ip] >> 4
+    if version == 4:
+        q, last = _ipv4(d, ip, end, wire_end, out)
+    elif version == 6:
+        q, last = _ipv6(d, ip, end, wire_end, out)
+    else:
+        return -P_HEADER if frame["link"] in (1, 101, 113, 276) else NOT_TCP
+    if q <= 0:
+        return q
+    if q + 20 > end:
+        return -P_HEADER
+    head = (d[q + 12] >> 4) * 4
+    if head < 20 or q + head > last:
+        return -P_HEADER
+    out[SPORT], out[DPORT] = u16(d, q, True), u16(d, q + 2, True)
+    out[SEQ], out[ACKED] = u32(d, q + 4, True), u32(d, q + 8, True)
+    out[FLAGS] = d[q + 13]
+    out[OFF] = q + head
+    out[WIRE] = last - q - head
+    out[CAP] = max(0, min(end, last) - q - head)
+    return 1
+
+
+@kernel
+def _order(out):
+    """Whether the source is the greater of the two endpoints."""
+    for k in range(4):
+        if out[SRC + k] != out[DST + k]:
+            return out[SRC + k] > out[DST + k]
+    return out[SPORT] > out[DPORT]
+
+
+@kernel
+def _hash(out, a, b, ap, bp):
+    """32 bits out of both endpoints."""
+    h = 2166136261
+    for k in range(4):
+        h = (h ^ out[a + k]) * 16777619 & 0xFFFFFFFF
+        h ^= h >> 15
+        h = (h ^ out[b + k]) * 16777619 & 0xFFFFFFFF
+    h = (h ^ (ap << 16 | bp)) * 16777619 & 0xFFFFFFFF
+    h ^= h >> 13
+    h = h * 1540483477 % 4294967291 & 0xFFFFFFFF
+    return h ^ h >> 15
+
+
+@kernel
+def _same(key, out, a, b, ap, bp):
+    return (key["ap"] == ap and key["bp"] == bp and key["a3"] == out[a + 3]
+            and key["b3"] == out[b + 3] and key["a2"] == out[a + 2] and key["b2"] == out[b + 2]
+            and key["a1"] == out[a + 1] and key["b1"] == out[b + 1] and key["a0"] == out[a]
+            and key["b0"] == out[b])  # fmt: skip
+
+
+@kernel
+def _find(keys, slots, state, out, swap):
+    """Index of the pair of endpoints, a new one if need be."""
+    a, b, ap, bp = SRC, DST, out[SPORT], out[DPORT]
+    if swap:
+        a, b, ap, bp = DST, SRC, out[DPORT], out[SPORT]
+    h = _hash(out, a, b, ap, bp)
+    at = h & len(slots) - 1
+    while slots[at] >= 0:
+        if _same(keys[slots[at]], out, a, b, ap, bp):
+            return slots[at]
+        at = at + 1 & len(slots) - 1
+    k = state[0]
+    state[0] = k + 1
+    slots[at] = k
+    row = keys[k]
+    row["a0"], row["a1"], row["a2"], row["a3"] = out[a], out[a + 1], out[a + 2], out[a + 3]
+    row["b0"], row["b1"], row["b2"], row["b3"] = out[b], out[b + 1], out[b + 2], out[b + 3]
+    row["ap"], row["bp"], row["hash"], row["server"] = ap, bp, h, 0
+    return k
+
+
+@kernel
+def _is_connect(d, p, n):
+    """Whether a segment begins as a CONNECT does: protocol name MQTT, MQIsdp or MQIpdp."""
+    if n < 12 or d[p] != 0x10:
+        return False
+    q = p + 1
+    while q < p + 4 and d[q] & 128:
+        q += 1
+    q += 1
+    if d[q] != 0 or d[q + 2] != 77 or d[q + 3] != 81:  # MQ
+        return False
+    if d[q + 1] == 4:
+        return d[q + 4] == 84 and d[q + 5] == 84
+    if p + n < q + 8 or d[q + 1] != 6 or d[q + 4] != 73:
+        return False
+    return (d[q + 5] == 115 or d[q + 5] == 112) and d[q + 6] == 100 and d[q + 7] == 112
+
+
+@entry
+def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
+    """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
+    pairs there are. problems: a row for each kind, with the first frame that has it."""
+    n = 0
+    for i in range(len(frames)):
+        frame = frames[i]
+        found = tcp(d, frame, size, out)
+        if found < 0:
+            row = problems[-found]
+            if row["count"] == 0:
+                row["kind"], row["off"], row["time"] = -found, frame["off"], frame["time"]
+                row["frame"], row["conn"] = first + i, -1
+            row["count"] += 1
+        if found <= 0:
+            continue
+        swap = _order(out)
+        k = _find(keys, slots, state, out, swap)
+        if keys[k]["server"] == 0 and _is_connect(d, out[OFF], out[CAP]):
+            keys[k]["server"] = 1 if swap else 2
+        row = rows[n]
+        row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
+        row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
+        row["cap"], row["wire"], row["dir"] = out[CAP], out[WIRE], 1 if swap else 0
+        n += 1
+    return n
+
+
+@entry
+def _rehash(keys, n, slots):
+    slots[:] = -1
+    for k in range(n):
+        at = keys[k]["hash"] & len(slots) - 1
+        while slots[at] >= 0:
+            at = at + 1 & len(slots) - 1
+        slots[at] = k
+
+
+class Endpoints:
+    """The pairs of endpoints of one file; grows with their number and nothing else."""
+
+    def __init__(self):
+        self._keys = np.zeros(1 << 12, KEY)
+        self._slots = np.full(1 << 13, -1, np.int64)
+        self._state = np.zeros(1, np.int64)
+        self._out = np.zeros(16, np.int64)
+        self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
+
+    def segments(self, data, first, frames):
+        """The TCP segments of `frames`, the first of which has number `first`."""
+        # Each frame may be of a new pair.
+        while int(self._state[0]) + len(frames) > len(self._keys):
+            self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
+        if len(self._slots) < 2 * len(self._keys):
+            self._slots = np.full(2 * len(self._keys), -1, np.int64)
+            _rehash(self._keys, int(self._state[0]), self._slots)
+        rows = np.zeros(len(frames), SEGMENT)
+        n = segments(data, len(data), first, frames, self._keys, self._slots, self._state,
+                     self._out, rows, self._problems)  # fmt: skip
+        return rows[:n]
+
+    @property
+    def keys(self):
+        """Rows of layout.KEY; a segment's `key` is the index."""
+        return self._keys[: self._state[0]]
+
+    @property
+    def problems(self):
+        """Rows of layout.PROBLEM: of each kind the first, with the number of frames."""
+        return self._problems[self._problems["count"] > 0]

@@ -1,0 +1,372 @@
+"""TCP put together again, compiled.
+
+Knows: sequence numbers, what came before its turn, what will not come any more. Must not know:
+files, packets.
+
+A segment is taken when it goes on where its stream stopped; one that comes before its turn is
+held until the hole is filled, or until the other side has acknowledged what is missing and some
+time has passed, or too much is held: then the hole is a loss. Either way its bytes have the frame
+and time at which they were captured, or those at which all before them were, as far as they were.
+"""
+
+import numpy as np
+
+from ..compiled.arena import copy, problem, room, take
+from ..compiled.jit import entry, kernel
+from ..compiled.layout import (
+    ACK,
+    END_FIN_CLIENT,
+    END_OPEN,
+    END_REUSED,
+    END_RST_CLIENT,
+    FIN,
+    IN_STEP,
+    MASK,
+    N_CONNS,
+    N_FILE,
+    N_HELD_FREE,
+    N_RESUMED,
+    N_WAITING,
+    N_WANT,
+    P_LOSS,
+    P_MEMORY,
+    P_SNAPPED,
+    RST,
+    SYN,
+    WANT_CONNS,
+)  # fmt: skip
+from ..mqtt.cutting import feed, lose
+from ..mqtt.packets import SECOND
+
+PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
+LONG_PATIENCE = 60 * SECOND  #: after which any is
+HELD_SEGMENTS, HELD_BYTES = 1024, 8 << 20  #: held for one stream at most
+FAR = 1 << 26  #: so far from its place a segment after the end is of a new connection
+
+
+@kernel
+def _diff(a, b):
+    """a - b as sequence numbers, which wrap at 32 bits."""
+    return ((a - b + 0x80000000) & MASK) - 0x80000000
+
+
+@kernel
+def _reach(s, time, frame, late):
+    """Bytes of a frame are taken. Who reads the stream has them when he has all before them."""
+    if frame > s["reached"]:
+        s["reached"], s["reached_at"], s["late"] = frame, time, late
+    elif late:
+        s["late"] = 1
+
+
+@kernel
+def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, late, kept):
+    """A segment that goes on where the stream is, or before it; False: a table is full."""
+    done = -_diff(seq, s["next"])
+    if done < wire:
+        _reach(s, time, frame, late)
+        time, frame = s["reached_at"], s["reached"]
+    if done < cap:
+        n = feed(st, d, off + done, cap - done, s, conn, sender, time, frame, kept)
+        s["next"] = s["next"] + n & MASK
+        s["bytes"] += n
+        if done + n < cap:
+            return False
+        done = cap
+    if done < wire:
+        if not room(st):
+            return False
+        lose(st, s, wire - done, conn, sender, time, frame, P_SNAPPED)
+    return True
+
+
+@kernel
+def _hold(st, d, seg, k, conn, sender, frame, late):
+    """Keep a segment that came before its turn, in order of sequence numbers."""
+    s = st.streams[k]
+    prev, at = -1, s["head"]
+    if at >= 0 and _diff(seg["seq"], st.held[s["tail"]]["seq"]) > 0:
+        prev, at = s["tail"], -1
+    while at >= 0 and _diff(st.held[at]["seq"], seg["seq"]) <= 0:
+        h = st.held[at]
+        if h["seq"] == seg["seq"] and h["wire"] >= seg["wire"]:
+            return
+        prev, at = at, h["next"]
+    place = take(st, seg["cap"])
+    if place < 0:
+        problem(st, P_MEMORY, conn, sender, seg["time"], frame, seg["off"], seg["cap"])
+        return
+    new = st.n[N_HELD_FREE]
+    h = st.held[new]
+    st.n[N_HELD_FREE] = h["next"]
+    h["stream"], h["next"], h["seq"], h["off"] = k, at, seg["seq"], place
+    h["cap"], h["wire"], h["time"], h["frame"] = seg["cap"], seg["wire"], seg["time"], frame
+    h["late"] = late
+    size = np.int64(seg["cap"])
+    copy(d, seg["off"], size, st.arena, place)
+    if prev >= 0:
+        st.held[prev]["next"] = new
+    else:
+        s["head"] = new
+        if not s["held"]:
+            s["gap_since"] = seg["time"]
+    if at < 0:
+        s["tail"] = new
+    st.n[N_WAITING] += 1
+    s["held"] += 1
+    s["held_bytes"] += size
+    s["disordered"] += 1
+
+
+@kernel
+def _rival(st, h):
+    """The next held segment that was captured before this one and has some of its bytes (they were
+    sent again, put together otherwise), or -1."""
+    end, at = h["seq"] + h["cap"], h["next"]
+    while at >= 0:
+        other = st.held[at]
+        if _diff(other["seq"], end) >= 0:
+            break
+        if other["frame"] < h["frame"] and other["cap"] == other["wire"]:
+            return at
+        at = other["next"]
+    return -1
+
+
+@kernel
+def _step_back(st, s, h, n, rival):
+    """n bytes of the first held segment are taken; the rest of it waits behind the rival."""
+    at, other = s["head"], st.held[rival]
+    h["seq"] = h["seq"] + n & MASK
+    h["off"] += n
+    h["cap"] -= n
+    h["wire"] -= n
+    s["held_bytes"] -= n
+    s["head"] = h["next"]
+    h["next"], other["next"] = other["next"], at
+    if s["tail"] == rival:
+        s["tail"] = at
+
+
+@kernel
+def _release(st, k, conn, sender, time):
+    """Take what is held as far as it goes on without a hole; False: a table is full."""
+    s = st.streams[k]
+    while s["head"] >= 0:
+        at = s["head"]
+        h = st.held[at]
+        if _diff(h["seq"], s["next"]) > 0:
+            break
+        rival = _rival(st, h)
+        n = _diff(st.held[rival]["seq"], h["seq"]) if rival >= 0 else h["cap"]
+        wire = n if rival >= 0 else h["wire"]
+        if not _take(st, st.arena, h["off"], h["seq"], n, wire, s, conn, sender, h["time"],
+                     h["frame"], h["late"], True):  # fmt: skip
+            return False
+        if rival >= 0:
+            _step_back(st, s, h, n, rival)
+            continue
+        s["head"] = h["next"]
+        st.n[N_WAITING] -= 1
+        s["held"] -= 1
+        s["held_bytes"] -= h["cap"]
+        h["stream"], h["next"] = -1, st.n[N_HELD_FREE]
+        st.n[N_HELD_FREE] = at
+        s["gap_since"] = time
+    return True
+
+
+@kernel
+def _mend(st, k, conn, sender, time, final):
+    """Give up holes that will not be filled; False: a table is full."""
+    s = st.streams[k]
+    while s["head"] >= 0:
+        h = st.held[s["head"]]
+        waited = time - s["gap_since"]
+        known = s["acked_known"] and _diff(s["acked"], h["seq"]) >= 0
+        if not (final or (known and waited > PATIENCE) or waited > LONG_PATIENCE
+                or s["held"] > HELD_SEGMENTS or s["held_bytes"] > HELD_BYTES):  # fmt: skip
+            return True
+        if not room(st):
+            return False
+        hole = _diff(h["seq"], s["next"])
+        if hole > 0:
+            lose(st, s, hole, conn, sender, h["time"], h["frame"], P_LOSS)
+        if not _release(st, k, conn, sender, time):
+            return False
+    return True
+
+
+@kernel
+def _new_connection(st, pair, seg, server):
+    """A new row of conns and two of streams; -1 if there is no room."""
+    conn = st.n[N_CONNS]
+    if conn >= len(st.conns):
+        st.n[N_WANT] = WANT_CONNS
+        return -1
+    st.n[N_CONNS] += 1
+    c = st.conns[conn]
+    c["pair"], c["server"], c["end"], c["last_client"] = pair, server, END_OPEN, seg["time"]
+    c["id"] = st.n[N_FILE] << 32 | seg["frame"]
+    c["first"] = c["last"] = seg["time"]
+    c["begun"] = seg["flags"] & SYN > 0
+    for k in range(2):
+        st.streams[2 * conn + k]["head"] = -1
+    st.pairs[pair]["cur"] = conn
+    return conn
+
+
+@kernel
+def _connection(st, pair, seg):
+    """The connection that a segment belongs to, a new one if the ports are used again."""
+    row = st.pairs[pair]
+    conn = row["cur"]
+    opens = seg["flags"] & (SYN | ACK) == SYN
+    server = row["server"] if row["server"] else 1
+    if seg["flags"] & SYN:
+        server = 2 - seg["dir"] if opens else 1 + seg["dir"]
+    if conn < 0:
+        return _new_connection(st, pair, seg, server)
+    c = st.conns[conn]
+    s = st.streams[2 * conn + (1 if c["server"] == 1 + seg["dir"] else 0)]
+    # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
+    opens = opens or seg["flags"] & SYN and s["isn_known"] and (c["end"] or s["first"])
+    if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
+        if c["end"] == END_OPEN:
+            c["end"] = END_REUSED
+        return _new_connection(st, pair, seg, server)
+    if c["end"] and seg["cap"] and s["known"] and abs(_diff(seg["seq"], s["next"])) > FAR:
+        return _new_connection(st, pair, seg, server)
+    return conn
+
+
+@kernel
+def _syn(st, s, other, seg):
+    """A SYN says where a stream begins; with ACK also where the other one does."""
+    if not s["known"]:
+        s["isn"], s["isn_known"], s["known"] = seg["seq"], 1, 1
+        s["next"] = np.int64(seg["seq"]) + 1 & MASK
+        s["sync"] = s["ever"] = s["whole"] = IN_STEP
+    if seg["flags"] & ACK and not other["known"]:
+        other["next"], other["known"] = seg["ack"], 1
+        other["sync"] = other["ever"] = other["whole"] = IN_STEP
+
+
+@kernel
+def _ends(c, s, other, seg, sender):
+    """FIN and RST."""
+    if seg["flags"] & (FIN | RST) and not c["closed"]:
+        c["closed"] = seg["time"]
+    if seg["flags"] & RST and c["end"] == END_OPEN:
+        c["end"] = END_RST_CLIENT + sender
+    elif seg["flags"] & FIN:
+        if not s["fin"]:
+            s["fin"] = 1 if other["fin"] else 2  # 2: was the first of the two
+        if other["fin"] and c["end"] == END_OPEN:
+            client_first = (s["fin"] == 2) == (sender == 0)
+            c["end"] = END_FIN_CLIENT + (0 if client_first else 1)
+
+
+@kernel
+def _begin(st, s, seq, seg, conn, sender):
+    """The first data of a stream without SYN: what had been acknowledged before it is all that is
+    known to be missing. False: a table is full."""
+    if not room(st):
+        return False
+    hole = _diff(seq, s["next"])
+    if s["acked_known"] and hole > 0:
+        frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
+        lose(st, s, hole, conn, sender, seg["time"], frame, P_LOSS)
+    s["next"], s["known"] = seq, 1
+    return True
+
+
+@kernel
+def _tell(s, other, seg):
+    """What a segment says about how far both streams go."""
+    if seg["flags"] & ACK and (not other["acked_known"] or _diff(seg["ack"], other["acked"]) > 0):
+        if not other["known"] and not other["acked_known"]:
+            other["next"] = seg["ack"]
+        other["acked"], other["acked_known"] = seg["ack"], 1
+    if not seg["wire"] and not seg["flags"] & (SYN | RST):
+        if not s["said_known"] or _diff(seg["seq"], s["said"]) > 0:
+            s["said"], s["said_known"] = seg["seq"], 1
+
+
+@kernel
+def _data(st, d, seg, s, k, conn, sender, resumed):
+    """The payload of a segment; False: a table is full."""
+    seq = np.int64(seg["seq"]) + (1 if seg["flags"] & SYN else 0) & MASK
+    if not s["known"]:
+        if not _begin(st, s, seq, seg, conn, sender):
+            return False
+    ahead = _diff(seq, s["next"])
+    frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
+    late = s["acked_known"] > 0 and _diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
+    if ahead > 0:
+        if not room(st):
+            return False
+        _hold(st, d, seg, k, conn, sender, frame, late)
+        return True
+    if ahead < 0 and not resumed:
+        s["resent"] += 1
+    if ahead + seg["wire"] > 0 and not _take(
+        st, d, seg["off"], seq, np.int64(seg["cap"]), np.int64(seg["wire"]), s, conn, sender,
+        seg["time"], frame, late, False,
+    ):  # fmt: skip
+        return False
+    return _release(st, k, conn, sender, seg["time"])
+
+
+@kernel
+def _segment(st, d, seg, conn, resumed):
+    """One segment of a connection; False: a table is full, come again with the same one."""
+    c = st.conns[conn]
+    sender = 1 if c["server"] == 1 + seg["dir"] else 0
+    k = 2 * conn + sender
+    s, other = st.streams[k], st.streams[2 * conn + 1 - sender]
+    c["last"] = max(c["last"], seg["time"])
+    if not resumed:
+        s["segments"] += 1
+        if seg["flags"] & SYN:
+            _syn(st, s, other, seg)
+        _tell(s, other, seg)
+    if seg["wire"] and not c["opaque"]:
+        if not _data(st, d, seg, s, k, conn, sender, resumed):
+            return False
+    for way in range(2):
+        if st.streams[2 * conn + way]["head"] >= 0 and not _mend(
+            st, 2 * conn + way, conn, way, seg["time"], False
+        ):
+            return False
+    _ends(c, s, other, seg, sender)
+    return True
+
+
+@entry
+def run(st, d, segments, pair_of, start):
+    """Work through segments from `start` on; returns where it stopped: at the end, or where a
+    table was full (st.n[N_WANT] says which)."""
+    for i in range(start, len(segments)):
+        seg = segments[i]
+        pair = pair_of[seg["key"]]
+        if pair < 0:
+            continue
+        resumed = st.n[N_RESUMED]
+        conn = st.pairs[pair]["cur"] if resumed else _connection(st, pair, seg)
+        if conn < 0 or not _segment(st, d, seg, conn, resumed):
+            st.n[N_RESUMED] = conn >= 0
+            return i
+        st.n[N_RESUMED] = 0
+    return len(segments)
+
+
+@entry
+def close(st, start):
+    """The capture is over: what is held is taken, holes are losses. Returns the connection at
+    which a table was full, or how many there are."""
+    for conn in range(start, st.n[N_CONNS]):
+        for way in range(2):
+            if not _mend(st, 2 * conn + way, conn, way, st.conns[conn]["last"], True):
+                return conn
+    return st.n[N_CONNS]

@@ -1,0 +1,256 @@
+"""What Spark's workers do: the two passes over the captures.
+
+Knows: files, which process does what, Parquet. Must not know: Spark, protocols.
+
+First pass, per file: headers are read and a row of 48 bytes per TCP segment goes to the file of
+its bucket, by a hash of the two endpoints. Second pass, per bucket: a connection's segments are
+all there, from every file and in order, whatever files it spans; their bytes are taken from the
+captures where they lie. So what crosses between the workers is headers, never payload.
+"""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .capture import files as captures
+from .capture.files import Capture, content
+from .compiled.layout import SEGMENT
+from .decoder import Decoder
+from .report import columns, summaries
+from .tcp.headers import Endpoints
+
+BUNCH = 1 << 17  #: segments read at once in the second pass
+#: Numbers that mostly go up by little: written as differences they take a tenth of the space.
+_RISING = ("frame", "time", "connection", "first", "last", "received", "released", "done")
+_FILTERED = ("time", "first", "connection", "frame")  #: these have statistics in the files
+
+
+def _writer(path, schema):
+    """A Parquet file; the settings are the cheapest that keep it small."""
+    rising = [n for n in _RISING if n in schema.names]
+    texts = [
+        f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)
+    ]
+    return pq.ParquetWriter(
+        path, schema, compression="zstd", store_schema=False, use_dictionary=texts,
+        column_encoding={n: "DELTA_BINARY_PACKED" for n in rising},
+        write_statistics=[n for n in _FILTERED if n in schema.names],
+    )  # fmt: skip
+
+
+class Tables:
+    """Writes one Parquet file per table, when its first rows come; nothing is left open."""
+
+    def __init__(self, folder, part):
+        self.folder, self.part, self._open, self.rows = Path(folder), part, {}, {}
+
+    def add(self, table, rows):
+        """Append a pyarrow.Table."""
+        if not rows.num_rows:
+            return
+        if table not in self._open:
+            (self.folder / table).mkdir(exist_ok=True)
+            path = self.folder / table / f"part-{self.part}.parquet"
+            self._open[table] = _writer(path, rows.schema)
+        self._open[table].write_table(rows)
+        self.rows[table] = self.rows.get(table, 0) + rows.num_rows
+
+    def close(self):
+        """Finish the files."""
+        for writer in self._open.values():
+            writer.close()
+
+
+def unpack(number, path, scratch):
+    """Unpack a file into `scratch`; returns where it is and what was wrong with it."""
+    target = str(Path(scratch, f"{number:05d}.unpacked"))
+    return {"number": number, "path": target, "wrong": captures.unpack(path, target)}
+
+
+def cut(number, path, name, size, out):
+    """Cut a large file into parts of about `size` bytes. Returns {number, parts}."""
+    capture = Capture(path)
+    parts = capture.parts(size)
+    _note_damage(capture, number, name, out)
+    return {"number": number, "parts": parts}
+
+
+def _note_damage(capture, number, name, out):
+    tables = Tables(out, f"file-{number:05d}")
+    tables.add("problems", columns.problems(capture.problems, {0: name}))
+    tables.close()
+
+
+def split(number, path, name, buckets, scratch, out, place=0, part=None):
+    """First pass of one file, called `name` in the tables, or of the part of it at `place`;
+    returns what the driver needs to know, as a dict."""
+    capture, ends = Capture(path, part), Endpoints()
+    files = {}
+    first, last, segments, read = None, 0, 0, 0
+    try:
+        for start, frames in capture:
+            if not len(frames):
+                continue
+            read += len(frames)
+            good = frames["time"][frames["cap"] >= 0]
+            if len(good):
+                first = int(good[0]) if first is None else first
+                last = max(last, int(good.max()))
+            rows = ends.segments(capture.data, start, frames)
+            segments += len(rows)
+            bucket = (ends.keys["hash"] % buckets).astype(np.uint16)[rows["key"]]
+            order = np.argsort(bucket, kind="stable")
+            bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
+            for k in np.flatnonzero(np.diff(bounds)).tolist():
+                if k not in files:
+                    files[k] = open(_segments(scratch, number, place, k), "wb")
+                rows[order[bounds[k] : bounds[k + 1]]].tofile(files[k])
+    finally:
+        for file in files.values():
+            file.close()
+    np.save(_keys(scratch, number, place), ends.keys)
+    if part is None:
+        _note_damage(capture, number, name, out)
+    return {"number": number, "place": place, "frames": read, "segments": segments,
+            "first": first, "last": last, "bytes": len(capture.data), "headers": ends.problems,
+            "brokers": _brokers(ends.keys)}  # fmt: skip
+
+
+def whole(parts):
+    """What split() found in all parts of a file, put together."""
+    parts = sorted(parts, key=lambda p: p["place"])
+    first = [p["first"] for p in parts if p["first"] is not None]
+    headers = np.concatenate([p["headers"] for p in parts])
+    kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
+    rows = headers[at]  # the first of each kind
+    rows["count"] = np.bincount(place, headers["count"], len(kinds))
+    return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
+            "frames": sum(p["frames"] for p in parts),
+            "segments": sum(p["segments"] for p in parts), "headers": rows,
+            "first": first[0] if first else None, "last": max(p["last"] for p in parts),
+            "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
+
+
+def _brokers(keys):
+    """Endpoints that were sent a CONNECT: [[address in hex, port]]."""
+    found = set()
+    for side, mark in (("a", 1), ("b", 2)):
+        rows = keys[keys["server"] == mark]
+        words = np.stack([rows[f"{side}{k}"] for k in range(4)], axis=1)
+        pairs = zip(words, rows[f"{side}p"].tolist())
+        found.update((w.astype(np.uint32).tobytes().hex(), p) for w, p in pairs)
+    return sorted(found)
+
+
+def _segments(scratch, number, place, bucket):
+    return Path(scratch, f"{number:05d}-{place:05d}-{bucket:05d}.segments")
+
+
+def _keys(scratch, number, place):
+    return Path(scratch, f"{number:05d}-{place:05d}.keys.npy")
+
+
+def _bunches(path):
+    with open(path, "rb") as file:
+        while True:
+            rows = np.fromfile(file, SEGMENT, BUNCH)
+            if not len(rows):
+                return
+            yield rows
+
+
+def decode(bucket, buckets, plan, scratch, out):
+    """Second pass of one bucket. plan: files [(number, path, name, parts)] in the order of
+    time, ports, brokers, span, ends. Returns {table: rows}, and under "repeats" Rows.repeats."""
+    tables = Tables(out, f"bucket-{bucket:05d}")
+    brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
+    decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["ends"])
+    for order, (number, path, name, parts) in enumerate(plan["files"]):
+        data = None  # of many small captures most have nothing for this bucket
+        for place in range(parts):
+            segments = _segments(scratch, number, place, bucket)
+            if segments.exists():
+                data = content(path) if data is None else data
+                keys = np.load(_keys(scratch, number, place))
+                mine = keys["hash"] % buckets == bucket
+                decoder.add(order, name, data, keys, mine, _bunches(segments))
+    decoder.finish()
+    tables.close()
+    return {**tables.rows, "repeats": decoder.rows.repeats}
+
+
+def plan(split, paths, names, ports):
+    """What every task of the second pass has to know. split: results of whole() in order."""
+    times = [s[end] for s in split if s["first"] is not None for end in ("first", "last")]
+    files = [(s["number"], paths[s["number"]], names[s["number"]], s["parts"]) for s in split]
+    return {"files": files,
+            "ports": list(ports), "span": (min(times, default=0), max(times, default=0)),
+            "ends": [s["last"] for s in split if s["first"] is not None],
+            "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
+
+
+def note(files, split, out):
+    """Rows on files that cannot be read [(file, problem, what)], and on headers of frames, of
+    [(name, result of whole())]."""
+    tables = Tables(out, "input")
+    if files:
+        tables.add("problems", columns.files(files))
+    for name, found in split:
+        tables.add("problems", columns.problems(found["headers"], {0: name}))
+    tables.close()
+
+
+def sum_timeline(out):
+    """Make one file of the timeline, with one row for what several tasks counted of a kind of
+    packet in the same time; in order of sender, type, time."""
+    files = sorted(Path(out, "timeline").glob("*.parquet"))
+    if not files:
+        return
+    same = ["sender", "type", "time"]
+    every = pa.concat_tables([pq.read_table(f).cast(columns.TIMELINE) for f in files])
+    found = every.group_by(same, use_threads=False).aggregate([("packets", "sum")])
+    found = found.rename_columns({"packets_sum": "packets"}).sort_by(
+        [(name, "ascending") for name in same])  # fmt: skip
+    for file in files:
+        file.unlink()
+    tables = Tables(out, "all")
+    tables.add("timeline", found.select(columns.TIMELINE.names))
+    tables.close()
+
+
+def _share(folder, name, part, parts, clients):
+    """The rows of a table that summaries are made from, as far as they are of a part."""
+    schema = summaries.TABLES[name]
+    found = [pa.schema([schema.field(n) for n in summaries.NEEDED[name]]).empty_table()]
+    for path in sorted(Path(folder, name).glob("*.parquet")):
+        rows = pq.read_table(path, columns=summaries.NEEDED[name]).cast(found[0].schema)
+        rows = summaries.share(rows, part, parts)
+        if name == "latencies" and not clients:
+            rows = summaries.without_clients(rows).select(rows.column_names)
+        found.append(rows)
+    return pa.concat_tables(found)
+
+
+def summarise(name, part, parts, out):
+    """Write the summary `name` of one part of the clients, from the tables in the folder."""
+    clients = "client_id" in summaries.GROUPS[name]
+    rows = {t: _share(out, t, part, parts, clients) for t in summaries.NEEDED}
+    tables = Tables(out, f"{part:05d}")
+    tables.add(name, summaries.summary(name, rows))
+    tables.close()
+
+
+_settled = False
+
+
+def settle():
+    """To be called when a task is over. Spark's worker collects garbage after each task and goes
+    through all that the imports made, which takes longer than a small task: that stays."""
+    global _settled
+    if not _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = True

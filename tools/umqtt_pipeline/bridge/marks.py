@@ -1,0 +1,213 @@
+"""How far each device's readings have arrived without a gap: the state behind `.../ack`.
+
+Knows identities of readings and ranges of numbers. Must not know sockets or files; it is fed
+only with what the spool has made durable, and can be saved and restored.
+"""
+
+import json
+import re
+import zlib
+from bisect import bisect_right
+
+import numpy as np
+
+from .. import wire
+from ..decode import firmware
+from ..decode.payloads import Malformed, identity, reading
+
+MISSING_LIMIT = 16  #: ranges listed in one ack
+RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
+TELEMETRY = b"/telemetry"
+OWNER = re.compile(rb"fleet/[^/]+/([^/]+)/telemetry", re.DOTALL)
+HEAD = re.compile(rb'\{"version": 1, "position": (\d+),')  #: what a dump begins with
+
+
+def _owned(name, payload):
+    """Whether a payload is a reading of the device whose telemetry topic `name` is. Anybody who
+    may publish can write any `low`; one that is no reading ends in quarantine, and settles
+    nothing."""
+    owner = OWNER.fullmatch(name)
+    try:
+        return owner is not None and reading(payload).device.encode() == owner[1]
+    except Malformed:
+        return False
+
+
+def position(raw):
+    """The position of what `Marks.dump` made, as bytes, without a look at the marks; None if it
+    is damaged."""
+    check, _, body = raw.partition(b"\n")
+    found = HEAD.match(body)
+    return int(found[1]) if found and check == b"%08x" % zlib.crc32(body) else None
+
+
+class Mark:
+    """Sequence numbers seen of one epoch: all up to `upto`, and separate ranges above."""
+
+    __slots__ = ("upto", "starts", "ends")
+
+    def __init__(self, upto=0, ranges=()):
+        self.upto = upto
+        # Most devices have no gap: two shared empty tuples instead of two lists each.
+        self.starts = [a for a, _ in ranges] if ranges else ()
+        self.ends = [b for _, b in ranges] if ranges else ()
+
+    def add(self, sequence, low):
+        """Sequence number `sequence` arrived; all below `low` (None: not known) is settled on the
+        device."""
+        if low is not None and low > self.upto + 1:
+            self.upto = low - 1
+            self._absorb()
+        if sequence == self.upto + 1:
+            self.upto = sequence
+            if self.starts:
+                self._absorb()
+        elif sequence > self.upto:
+            self._insert(sequence)
+
+    def _absorb(self):
+        starts, ends = self.starts, self.ends
+        while starts and starts[0] <= self.upto + 1:
+            starts.pop(0)
+            self.upto = max(self.upto, ends.pop(0))
+
+    def _insert(self, sequence):
+        if not self.starts:
+            self.starts, self.ends = [sequence], [sequence]
+            return
+        starts, ends = self.starts, self.ends
+        at = bisect_right(starts, sequence)  # the range before `at` is the only one to hold it
+        if at and sequence <= ends[at - 1] + 1:
+            if sequence <= ends[at - 1]:
+                return
+            ends[at - 1] = sequence
+            at -= 1
+        else:
+            starts.insert(at, sequence)
+            ends.insert(at, sequence)
+        if at + 1 < len(starts) and starts[at + 1] == ends[at] + 1:
+            ends[at] = ends.pop(at + 1)
+            starts.pop(at + 1)
+        if len(starts) > RANGE_LIMIT:
+            starts.pop()
+            ends.pop()
+
+    def missing(self, limit=MISSING_LIMIT):
+        """The first gaps as [[first, last], ...]."""
+        out, after = [], self.upto
+        for start, end in zip(self.starts[:limit], self.ends):
+            out.append([after + 1, start - 1])
+            after = end
+        return out
+
+
+class Marks:
+    """The marks of all devices, and which of them have to be told.
+
+    `due` holds (telemetry topic, epoch) of every epoch heard of since it was last told: also a
+    duplicate puts it there, since a device that repeats itself has not got the mark.
+    """
+
+    def __init__(self):
+        self.marks = {}
+        self.due = {}
+        self.unreadable = 0
+
+    def feed(self, body, heard=True):
+        """Take in durable messages: the bytes of PUBLISH packets, the more at once the better:
+        what the firmware packs is looked into by column, and one dict look-up for each message
+        is what remains in Python. heard: false if another bridge received them and will tell."""
+        due, self.due = self.due, self.due if heard else {}
+        try:
+            self._feed(body, wire.frames(body))
+        finally:
+            self.due = due
+
+    def _feed(self, body, frames):
+        raw = np.frombuffer(body + bytes(firmware.SPARE), np.uint8)
+        readable, epochs, sequences, lows = firmware.identities(raw, frames.payload, frames.end)
+        self._feed_known(body, frames.part(readable), epochs[readable], sequences[readable],
+                         lows[readable])  # fmt: skip
+        others = frames.part(~readable)
+        for topic, topic_end, payload, end in zip(
+            others.topic, others.topic_end, others.payload, others.end
+        ):
+            name, found = body[topic:topic_end], identity(body[payload:end])
+            if found is None or not name.endswith(TELEMETRY):
+                self.unreadable += 1
+            else:
+                epoch, sequence, low = found
+                mark = self._mark((name, epoch))
+                if low is not None and low > mark.upto + 1 and not _owned(
+                        name, body[payload:end]):  # fmt: skip
+                    low = None
+                mark.add(sequence, low)
+
+    def _feed_known(self, body, frames, epochs, sequences, lows):
+        """Messages whose identity is known, as arrays; epochs: where the 8 bytes begin."""
+        names = [body[a:b] for a, b in zip(frames.topic.tolist(), frames.topic_end.tolist())]
+        keys = zip(names, [body[a : a + 8] for a in epochs.tolist()])
+        marks, due = self.marks, self.due
+        known = zip(keys, sequences.tolist(), lows.tolist())
+        for row, (key, sequence, low) in enumerate(known):
+            mark = marks.get(key)
+            if mark is None:
+                if not key[0].endswith(TELEMETRY):
+                    self.unreadable += 1
+                    continue
+                mark = marks[key] = Mark()
+            due[key] = None
+            if sequence == mark.upto + 1 and not mark.starts and low <= sequence:
+                mark.upto = sequence
+            else:
+                if low > mark.upto + 1:  # seldom: so only here a packet is decoded as a whole
+                    payload = body[frames.payload[row] : frames.end[row]]
+                    low = low if _owned(key[0], payload) else None
+                mark.add(sequence, low)
+
+    def _mark(self, key):
+        """The mark of (topic, epoch), made if need be, and due to be told."""
+        self.due[key] = None
+        mark = self.marks.get(key)
+        if mark is None:
+            mark = self.marks[key] = Mark()
+        return mark
+
+    def ack(self, key):
+        """Topic and JSON payload (bytes) that tell a device its mark."""
+        topic, epoch = key
+        mark = self.marks[key]
+        missing = json.dumps(mark.missing(), separators=(",", ":")) if mark.starts else "[]"
+        payload = f'{{"epoch":"{epoch.hex()}","upto":{mark.upto},"missing":{missing}}}'
+        return topic[: -len(TELEMETRY)] + b"/ack", payload.encode()
+
+    def tell_all(self):
+        """Everything is to be told again: the broker has lost what it retained."""
+        self.due = dict.fromkeys(self.marks)
+
+    def dump(self, position, peers=None):
+        """All marks as bytes, true for the spool up to `position` and for those of `peers`
+        ({spool id: position})."""
+        rows = [
+            [topic.decode("utf-8", "surrogateescape"), epoch.hex(), m.upto,
+             list(zip(m.starts, m.ends))]
+            for (topic, epoch), m in self.marks.items()
+        ]  # fmt: skip
+        held = {"version": 1, "position": position, "peers": peers or {}, "marks": rows}
+        body = json.dumps(held).encode()
+        return b"%08x\n" % zlib.crc32(body) + body
+
+    def load(self, raw):
+        """Take over what `dump` made; returns its position and peers. Raises ValueError if
+        damaged."""
+        check, _, body = raw.partition(b"\n")
+        if check != b"%08x" % zlib.crc32(body):
+            raise ValueError("wrong check value")
+        data = json.loads(body)
+        if data["version"] != 1:
+            raise ValueError(f"format {data['version']}, this program reads 1")
+        self.marks = {
+            (topic.encode("utf-8", "surrogateescape"), bytes.fromhex(epoch)): Mark(upto, ranges)
+            for topic, epoch, upto, ranges in data["marks"]
+        }
+        return data["position"], data.get("peers", {})

@@ -1,0 +1,74 @@
+"""The spools of the other bridges on a shared subscription: what they have made durable counts for
+the marks of this one, too, since the readings of a device come to all of them by turns.
+
+Knows spools and marks. Must not know sockets. Every bridge reads what the others spooled before
+it tells a device how far all is durable; whichever received the last missing reading therefore
+tells the whole truth. The others' segments are kept until the snapshot of the marks covers them.
+"""
+
+import logging
+
+from ..spool import consumers
+from ..spool import reader as spooling
+from ..spool.reader import SpoolError
+
+log = logging.getLogger("umqtt.peers")
+
+SHARE = 4 << 20  #: bytes of one peer that are looked at in one go
+
+
+class Peers:
+    """folders: the other bridges' spools; name: under which this bridge registers there."""
+
+    def __init__(self, folders, name):
+        self.folders = tuple(folders)
+        self.name = name
+        self.positions = {}  #: {spool id: position up to which the marks know it}
+        self.unsaved = 0  #: bytes read since the last `release`
+        self._missing = set()
+        self._said = {}  #: {folder: what was wrong with it the last time}
+
+    def _open(self):
+        """(folder, id, position) of each peer that has been started once."""
+        for folder in self.folders:
+            try:
+                key = spooling.spool_id(folder)
+                begun = spooling.begin(folder)
+            except (SpoolError, OSError) as error:
+                if folder not in self._missing:
+                    log.warning("peer %s: %s. Until it is there, marks do not know what it "
+                                "receives", folder, error)  # fmt: skip
+                self._missing.add(folder)
+                continue  # not started yet, or no peer at all
+            if folder in self._missing:
+                log.info("peer %s is there", folder)
+                self._missing.discard(folder)
+            yield folder, key, self.positions.get(key, begun)
+
+    def register(self):
+        """Keep the peers from deleting what is not yet in a snapshot of the marks."""
+        for folder, _, position in self._open():
+            consumers.register(folder, self.name, position)
+
+    def release(self):
+        """The marks are saved as far as `positions`: the peers may delete that."""
+        self.register()
+        self.unsaved = 0
+
+    def feed(self, marks):
+        """Take in what the peers have made durable since the last time."""
+        for folder, key, position in self._open():
+            if key not in self.positions:
+                consumers.register(folder, self.name, position)
+            try:
+                end = spooling.durable(folder)
+                for block, body in spooling.walk(folder, position, min(end, position + SHARE)):
+                    marks.feed(body, heard=False)
+                    self.unsaved += block.length
+                    position = block.end
+                self._said.pop(folder, None)
+            except SpoolError as error:
+                if self._said.get(folder) != str(error):  # it is looked at each second
+                    log.warning("peer %s: %s", folder, error)
+                self._said[folder] = str(error)
+            self.positions[key] = position

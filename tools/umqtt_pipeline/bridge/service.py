@@ -1,0 +1,443 @@
+"""The bridge: takes PUBLISH packets from a broker, makes them durable, then acknowledges them.
+
+Knows one MQTT connection at a time, the spool and the marks. Must not know Spark or tables. It
+never acknowledges what `SpoolWriter.append` has not returned for.
+
+One read of the socket becomes one block of the spool, one fsync and one write of
+acknowledgements, so the cost of durability falls with the load. The session is persistent (clean
+session 0): what the broker sends while the bridge is down comes when it is back, if the broker
+remembers; what the broker forgets the devices send again, since the mark (`marks.py`) that the
+bridge publishes on `.../ack` stands still.
+"""
+
+import json
+import logging
+import random
+import time
+from pathlib import Path
+
+from .. import wire
+from ..spool import consumers
+from ..spool import reader as spooling
+from ..spool.writer import SpoolFull, SpoolWriter, now_us
+from . import answers
+from .connection import READ_SIZE, Link, Settings, certificates
+from .disk_reserve import Reserve
+from .faults import Faults, Refused
+from .marks import Marks
+from .peers import Peers
+
+__all__ = ["Bridge", "Refused", "Settings"]
+
+log = logging.getLogger("umqtt.bridge")
+
+OWED_BYTES = 4 << 20  #: at most so much is acknowledged and not yet in the marks
+MARK_WINDOW = 512  #: marks published and not yet acknowledged by the broker
+MARK_SHARE = 20  #: under load there is one mark for so many messages received, at most
+SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
+FULL_RETRY_S = 1.0
+HOUSEKEEPING_S = 1.0
+SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
+
+
+def _today():
+    """The day that the clock says."""
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time()))
+
+
+class Bridge:
+    """Runs until `stop()`; see the module's text. `sleep` can be replaced by a test. Raises
+    Refused for certificates that cannot be read and for a clock before 1970, SpoolError for a
+    spool that cannot be trusted."""
+
+    def __init__(self, settings, sleep=time.sleep):
+        if time.time() < 0:
+            raise Refused(f"the clock of this computer says {_today()}: set it. Times of receipt "
+                          "before 1970 cannot be written")  # fmt: skip
+        if settings.secured:
+            certificates(settings)  # before a broker is waited for, and before there is a spool
+        self.settings = settings
+        self._sleep = sleep
+        self._stopping = False
+        self._link = None
+        self._pending = None  # a Scan that the full disk did not take
+        self.spool = self._open_spool()  # and marks, _snapshot_at, peers
+        self.reserve = Reserve(self.spool.folder)
+        self.peers.register()
+        self._owed = []  # what is durable and not yet in the marks
+        self._owed_bytes = 0
+        self._told = {}  # packet id -> key of a mark on its way
+        self._round = {}  # keys to be told in this round, one round per mark_interval
+        self._packet_id = 1
+        self.counts = dict.fromkeys(
+            ("received", "acknowledged", "blocks", "connects", "refused_by_disk", "acks_published",
+             "segments_deleted"), 0
+        )  # fmt: skip
+        self._started = time.time()
+        self._last_error = None
+        self._rate = (time.monotonic(), 0, 0.0)
+        self._full = False
+        self._failing = {}  # what cannot be written, and why
+        self._early = False  # the clock was set to before 1970
+        self._ready = False
+        self._unheard = False  # CONNECT is sent and not answered
+        where = f"{settings.host}:{settings.port}"
+        self._faults = Faults(where, settings.client_id, settings.secured, settings.wait)
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def _open_spool(self):
+        s = self.settings
+        while True:
+            try:
+                opened = SpoolWriter(s.spool, s.segment_bytes, s.max_spool_bytes,
+                                     self._restore_marks)  # fmt: skip
+                break
+            except SpoolFull as error:
+                log.error("no room for the spool in %s (%s): waiting", s.spool, error)
+                self._sleep(FULL_RETRY_S * 5)
+        for note in opened.notes:
+            log.warning("spool: %s", note)
+        return opened
+
+    def _restore_marks(self, spool):
+        """Marks as of the snapshot, and on from there through what the spool still holds, which
+        may be damaged: nothing is changed yet."""
+        path = spool.folder / "marks"
+        self.marks, self.peers = Marks(), Peers(self.settings.peers, f"bridge-{spool.id}")
+        start, begun = 0, spooling.begin(spool.folder)
+        try:
+            start, self.peers.positions = self.marks.load(path.read_bytes())
+            if start < begun:  # nothing is deleted before a snapshot covers it
+                log.warning("%s is an old one, of position %d: made again from position %d on",
+                            path, start, begun)  # fmt: skip
+        except FileNotFoundError:
+            if begun:  # nothing is deleted before there are marks
+                log.warning("%s is missing: marks are made again from position %d on", path, begun)
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
+            self.marks = Marks()
+        self._snapshot_at = start
+        count = 0
+        for block, body in spooling.walk(spool.folder, start, spool.position):
+            self.marks.feed(body)
+            count += block.count
+        self.marks.tell_all()
+        log.info("spool %s at position %d; %d marks (%d messages read again)",
+                 spool.folder, spool.position, len(self.marks.marks), count)  # fmt: skip
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def stop(self):
+        """End `run` soon; may be called from a signal handler."""
+        self._stopping = True
+
+    def run(self):
+        """Serve until stopped. Raises Refused; network errors are retried for ever."""
+        wait = 0.2
+        log.info("connecting to %s:%d", self.settings.host, self.settings.port)
+        try:
+            while not self._stopping:
+                begun = time.monotonic()
+                try:
+                    self._session()
+                except (OSError, wire.ProtocolError) as error:
+                    self._lost(error)
+                if time.monotonic() - begun > SETTLED_S:
+                    wait = 0.2
+                if not self._stopping:
+                    self._pause(random.uniform(0, wait) + 0.05)
+                    wait = min(wait * 2, self.settings.backoff_max)
+        finally:
+            self._finish()
+
+    def _lost(self, error):
+        if isinstance(error, answers.Silent) and not self.counts["connects"]:
+            try:
+                answers.ask(self.settings)
+            except answers.Foreign as found:
+                error = found
+        self._last_error = self._faults.lost(error, self._unheard)
+        log.warning("%s; trying again", self._last_error)
+
+    def _pause(self, seconds):
+        end = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < end:
+            self._sleep(min(0.2, end - time.monotonic()))
+        self._metrics()
+
+    def _session(self):
+        """One connection from CONNECT to its end."""
+        s = self.settings
+        self._ready, self._unheard = False, False
+        self._pending = None  # its acknowledgements belonged to the old connection
+        self._link = Link(s)
+        try:
+            self._link.send(
+                wire.connect_packet(s.client_id, s.keepalive, s.username, s.password)
+            )
+            self._unheard = True
+            self._deadline = time.monotonic() + s.connect_timeout
+            while not self._stopping:
+                self._step()
+            if self._ready and not self._link.unsent:
+                self._link.send(wire.DISCONNECT_PACKET)
+        finally:
+            self._link.close()
+            self.marks.due.update(dict.fromkeys((*self._told.values(), *self._round)))
+            self._told, self._round = {}, {}
+            self._ready = False
+
+    def _step(self):
+        link = self._link
+        reading = self._pending is None and link.unsent < READ_SIZE
+        link.wait(self._next_timer(), reading)
+        if self._pending is not None:
+            self._store(self._pending)
+        elif reading:
+            data = link.receive()
+            if self._unheard:
+                answers.check(data)
+            found = wire.scan(data) if data else wire.Scan()
+            link.keep(found.consumed)
+            busy = len(data) > READ_SIZE // 8
+            self._allowance = found.count // MARK_SHARE if busy else MARK_WINDOW
+            if found.consumed:
+                self._store(found)
+        self._timers()
+
+    def _store(self, found):
+        """Make the packets of one read durable, then acknowledge; or hold them: disk full."""
+        if found.count:
+            try:
+                self.reserve.take()
+                self.spool.append(found.body, found.count, self._received())
+            except SpoolFull as error:
+                self._disk_full(found, error)
+                return
+            self._link.send(found.acks)
+            self._taken(found)
+        if self._full:
+            log.warning("there is room in the spool again: going on")
+            self._full, self._last_error = False, None
+            self._link.last_in = time.monotonic()  # it was not listened to meanwhile
+        self._pending = None
+        for head, body in found.others:
+            self._control(head, body)
+
+    def _received(self):
+        """Time of receipt, unix us. A clock that is set to before 1970 while messages come costs
+        their time, and no message."""
+        early = time.time() < 0
+        if early and not self._early:
+            log.warning("the clock of this computer says %s: until it is set, messages are said "
+                        "to be received when 1970 began", _today())  # fmt: skip
+        self._early = early
+        return now_us()
+
+    def _taken(self, found):
+        """Count what was acknowledged; whose it is is looked at later, many reads at once."""
+        self.counts["received"] += found.count
+        self.counts["acknowledged"] += len(found.acks) // 4
+        self.counts["blocks"] += 1
+        self._owed.append(found.body)
+        self._owed_bytes += len(found.body)
+        if self._owed_bytes > OWED_BYTES:
+            self._account()
+
+    def _account(self):
+        """Take into the marks what was made durable since the last time."""
+        if self._owed:
+            self.marks.feed(b"".join(self._owed))
+            self._owed, self._owed_bytes = [], 0
+        self.peers.feed(self.marks)
+
+    def _disk_full(self, found, error):
+        self.counts["refused_by_disk"] += 1
+        if not self._full:
+            log.error("spool %s takes nothing (%s): messages are left unacknowledged until "
+                      "there is room", self.spool.folder, error)  # fmt: skip
+        self._last_error = f"spool full: {error}"
+        self._full = True
+        self._pending = found
+        self._retry_at = time.monotonic() + FULL_RETRY_S
+        limit = self.settings.max_spool_bytes
+        if limit is None or self.spool.bytes < limit:
+            self._make_room()
+
+    def _make_room(self):
+        """The disk itself is full: give readers and marks room to be written in, and close the
+        segment, so that it can be deleted when they are done with it."""
+        self.reserve.give()
+        try:
+            self.spool.roll()
+            self._works("a new segment")
+        except SpoolFull as error:
+            self._fails("a new segment", error)
+
+    def _fails(self, what, error):
+        """Say that something cannot be written: once, though it is tried each second."""
+        if self._failing.get(what) != str(error):
+            log.warning("%s cannot be written: %s", what, error)
+        self._failing[what] = str(error)
+
+    def _works(self, what):
+        self._failing.pop(what, None)
+
+    # -- what the broker says beside messages ----------------------------------------------------
+
+    def _control(self, head, body):
+        kind = head & 0xF0
+        if kind == wire.CONNACK:
+            self._connack(body)
+        elif kind == wire.SUBACK:
+            self._suback(body)
+        elif kind == wire.PUBREL:
+            self._link.send(wire.PUBCOMP_HEAD + body)
+        elif kind == wire.PUBACK:
+            self._told.pop(int.from_bytes(body, "big"), None)
+        elif kind != wire.PINGRESP:
+            raise wire.ProtocolError(f"unexpected packet, first byte 0x{head:02x}")
+
+    def _connack(self, body):
+        s = self.settings
+        if len(body) != 2:
+            raise wire.ProtocolError("CONNACK of a wrong length [MQTT 3.2]")
+        self._unheard = False
+        if body[1] == 3:
+            raise ConnectionError(wire.REFUSALS[3])
+        if body[1]:
+            why = wire.REFUSALS.get(body[1], f"return code {body[1]}")
+            raise Refused(f"{s.host}:{s.port} refuses client {s.client_id!r}: {why}")
+        if not body[0] & 1:
+            # The broker starts from nothing: it may have lost the retained marks, too.
+            self.marks.tell_all()
+        self.counts["connects"] += 1
+        self._link.send(wire.subscribe_packet(1, s.topics, s.qos))
+        log.info("connected to %s:%d, session %s", s.host, s.port,
+                 "present" if body[0] & 1 else "new")  # fmt: skip
+
+    def _suback(self, body):
+        refused = [t for t, code in zip(self.settings.topics, body[2:]) if code == 0x80]
+        if refused:
+            raise Refused(f"the broker refuses the subscription to {', '.join(refused)}")
+        self._ready = True
+        self._faults.ready()
+        self._last_error = None
+        log.info("subscribed to %s at QoS %s", ", ".join(self.settings.topics),
+                 "/".join(str(c) for c in body[2:]))  # fmt: skip
+
+    # -- timers -----------------------------------------------------------------------------
+
+    _next_marks = _next_house = _retry_at = _deadline = 0.0
+    _allowance = MARK_WINDOW
+
+    def _next_timer(self):
+        now = time.monotonic()
+        if self._pending is not None:
+            return min(self._retry_at - now, HOUSEKEEPING_S)
+        until = self._next_house
+        if self._ready and (self.marks.due or self._owed):
+            until = min(until, self._next_marks)
+        return min(until - now, HOUSEKEEPING_S)
+
+    def _timers(self):
+        now = time.monotonic()
+        self._keep_alive(now)
+        if self._ready:
+            if not self._round and now >= self._next_marks:
+                self._account()
+                self._round, self.marks.due = self.marks.due, {}
+                self._next_marks = now + self.settings.mark_interval
+            self._tell_marks()
+        if now >= self._next_house:
+            self._next_house = now + HOUSEKEEPING_S
+            self._house()
+
+    def _keep_alive(self, now):
+        link, half = self._link, self.settings.keepalive / 2
+        if not self._ready and now > self._deadline:
+            kind = answers.Silent if self._unheard else ConnectionError
+            raise kind(f"no {'CONNACK' if self._unheard else 'SUBACK'} within "
+                       f"{self.settings.connect_timeout:g} s")  # fmt: skip
+        if self._pending is None and now - link.last_in > 2 * half:
+            raise ConnectionError(f"not a byte from the broker for {2 * half:g} s")
+        if self._ready and (now - link.last_out > half or now - link.last_in > half):
+            if not link.unsent and now - link.last_out > min(half, 1.0):
+                link.send(wire.PINGREQ_PACKET)
+
+    def _tell_marks(self):
+        """Send marks of this round. A fleet that comes back with its backlog is received first:
+        each of its devices is due in each round, and a mark costs as much as a message."""
+        limit = min(self._allowance, MARK_WINDOW - len(self._told))
+        packets = []
+        for _ in range(min(limit, len(self._round))):
+            key = next(iter(self._round))
+            del self._round[key]
+            topic, payload = self.marks.ack(key)
+            self._packet_id = self._packet_id % 65_535 + 1
+            while self._packet_id in self._told or self._packet_id == 1:  # 1: SUBSCRIBE's
+                self._packet_id = self._packet_id % 65_535 + 1
+            self._told[self._packet_id] = key
+            packets.append(wire.publish_packet(topic, payload, 1, True, self._packet_id))
+        if packets:  # in one write: to the broker each is a wakeup
+            self.counts["acks_published"] += len(packets)
+            self._link.send(b"".join(packets))
+
+    def _house(self):
+        self.spool.check_place()  # also when no message comes
+        self._account()
+        done = self.spool.done_with()
+        behind = self.spool.position - self._snapshot_at + self.peers.unsaved
+        if done > self._snapshot_at or behind > SNAPSHOT_BYTES:
+            self._snapshot()
+        if done:
+            self.counts["segments_deleted"] += self.spool.trim(self._snapshot_at)
+        self._metrics()
+
+    def _snapshot(self):
+        """Save the marks: what is below their position may then be deleted from the spool."""
+        try:
+            data = self.marks.dump(self.spool.position, self.peers.positions)
+            spooling.replace_file(self.spool.folder / "marks", data)
+            self.reserve.size = max(self.reserve.size, 2 * len(data))
+            self._snapshot_at = self.spool.position
+            self.peers.release()
+            self._works("the file of the marks")
+        except OSError as error:  # nothing is deleted that they are made of
+            self._fails("the file of the marks", error)
+
+    def _metrics(self):
+        if self.settings.metrics is None:
+            return
+        try:
+            data = json.dumps(self.state(), indent=1).encode()
+            spooling.replace_file(Path(self.settings.metrics), data, sync=False)
+            self._works("the metrics file")
+        except OSError as error:
+            self._fails("the metrics file", error)
+
+    def state(self):
+        """Counters and gauges as a dict (the metrics file)."""
+        at, count, rate = self._rate
+        now = time.monotonic()
+        if now - at >= HOUSEKEEPING_S:
+            rate = (self.counts["received"] - count) / (now - at)
+            self._rate = (now, self.counts["received"], rate)
+        position = self.spool.position
+        readers = consumers.positions(self.spool.folder)
+        return {
+            "time": time.time(), "started": self._started, "connected": self._ready,
+            "rate": round(rate, 1), "position": position, "spool_bytes": self.spool.bytes,
+            "spool_segments": self.spool.segments, "spool_full": self._full,
+            "lag_bytes": {name: position - at for name, at in readers.items()},
+            "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._round),
+            "unreadable": self.marks.unreadable, "last_error": self._last_error, **self.counts,
+        }  # fmt: skip
+
+    def _finish(self):
+        if self.spool.in_place():  # else the folder may be another bridge's by now
+            self._account()
+            self._snapshot()
+        self._metrics()
+        self.spool.close()

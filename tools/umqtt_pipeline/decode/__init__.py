@@ -1,0 +1,1 @@
+"""Payloads to readings, in plain Python and by column. Never imports Spark."""

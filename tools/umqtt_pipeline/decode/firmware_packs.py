@@ -1,0 +1,76 @@
+"""Packets that hold what the firmware packs, to readings, by column.
+
+Only what is right in every way is taken here: SenML CBOR as the firmware lays it out, published
+under the topic of its own device, with no clock that cannot be. All else is left to silver.decode,
+which knows every encoding and every reason; both say the same of the same packet (tests/pipeline).
+
+Knows topics, and what makes a reading good. Must not know Spark or files.
+"""
+
+import re
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..tables.schema import READINGS
+from ..tables.store import arrow_schema
+from . import firmware
+from .payloads import LONGEST
+from .reasons import CLOCK, CLOCK_FROM, CLOCK_TO
+
+TOPIC = re.compile("fleet/([^/]+)/([^/]+)/telemetry")
+
+
+def bucket(group, device, buckets):
+    """Which of `buckets` parts of a batch, and of the state, a device belongs to."""
+    return zlib.crc32(f"{group}/{device}".encode()) % buckets
+
+
+def buckets_of(rows, buckets):
+    """The same for each row with a group and a device."""
+    names = pc.binary_join_element_wise(rows["group"], rows["device"], "/")
+    coded = names.combine_chunks().dictionary_encode()
+    each = [zlib.crc32(name.encode()) % buckets for name in coded.dictionary.to_pylist()]
+    return np.array(each, np.int64)[coded.indices.to_numpy()]
+
+
+def _owners(topics):
+    """Topics -> (group, device) as arrays, null where the topic is no telemetry's."""
+    coded = topics.dictionary_encode()
+    found = [TOPIC.fullmatch(name) for name in coded.dictionary.to_pylist()]
+    for part in (1, 2):
+        each = pa.array([match and match[part] for match in found], pa.string())
+        yield each.take(coded.indices)
+
+
+def _believable(measurements):
+    """Which rows have no clock, or one that can be."""
+    items = measurements.flatten()
+    value = items.field("value")
+    wrong = pc.and_(pc.equal(items.field("name"), CLOCK), pc.or_(
+        pc.less(value, CLOCK_FROM), pc.greater(value, CLOCK_TO)))  # fmt: skip
+    good = np.ones(len(measurements), bool)
+    good[pc.list_parent_indices(measurements).filter(wrong).to_numpy()] = False
+    return good
+
+
+def readings(rows):
+    """Bronze rows -> (readings, bool array: which rows they are of)."""
+    topic, payload = (rows[name].combine_chunks() for name in ("topic", "payload"))
+    known, columns = firmware.decode(payload)
+    if columns is None:
+        return arrow_schema(READINGS).empty_table(), np.zeros(len(rows), bool)
+    device, epoch, sequence, boot, uptime_ms, _low, measurements = columns
+    group, owner = _owners(topic)
+    same = pc.fill_null(pc.equal(device, owner), False).to_numpy(zero_copy_only=False)
+    short = pc.less_equal(pc.binary_length(payload), LONGEST).to_numpy(zero_copy_only=False)
+    known = known & same & short & _believable(measurements)
+    found = {"group": group, "device": owner, "epoch": epoch, "sequence": sequence, "boot": boot,
+             "uptime_ms": uptime_ms, "measurements": measurements}  # fmt: skip
+    schema = arrow_schema(READINGS)
+    arrays = [found[f.name].cast(f.type) if f.name in found else rows[f.name] for f in schema]
+    made = pa.Table.from_arrays(arrays, schema=schema)
+    return made if known.all() else made.filter(pa.array(known)), known
+

@@ -1,0 +1,47 @@
+"""Why a packet is no reading: the wordings, one for each fault, whatever the encoding.
+
+Knows words. Must not know how a fault is found (payloads.py, the modules of silver/).
+"""
+
+LIMIT = 1 << 53  #: integers beyond it are not exact in every JSON reader
+BITS_31 = (1 << 31) - 1
+UPTIME_MS = BITS_31 * 1000 + 999
+CLOCK = "clock"  #: name of the measurement that sets a boot's time
+CLOCK_FROM, CLOCK_TO = 1_577_836_800, 4_102_444_800  #: believed: from 2020 until 2100
+
+NO_PACK = "not an array of SenML records"
+TWICE = "a field comes twice"
+SEVERAL = "more than one reading in a pack"
+NO_DEVICE = "bn is not DEVICE/"
+NO_NAME = "a measurement has no name"
+NO_MEASUREMENT = "no measurement"
+VERSION = "bver is not the integer 10"
+# Followed by, or following, a name.
+NOT_TAKEN = "the field ", " of SenML is not taken"
+UNIT = "the unit of ", " is not text"
+NUMBER = "", " is not a finite number"
+#: of a field of the identity, by its name in SenML; in flat JSON it is called otherwise
+FIELDS = {
+    "ep": "{ep} is missing, or not 8 bytes (16 hex digits)",
+    "sq": f"{{sq}} is missing, or not an integer in 1..{LIMIT - 1}",
+    "bo": f"{{bo}} is missing, or not an integer in 0..{BITS_31}",
+    "up": f"{{up}} is missing, or not an integer in 0..{BITS_31}",
+    "ms": "{ms} is not an integer in 0..999",
+    "lo": f"{{lo}} is not an integer in 1..{LIMIT - 1}",
+    "lo above": "{lo} is above {sq}",
+}
+SENML = {key: text.format(ep="ep", sq="sq", bo="bo", up="up", ms="ms", lo="lo")
+         for key, text in FIELDS.items()}  # fmt: skip
+#: of what a decoder of one's own gives
+OWN = {
+    "ep": "epoch is not 16 hex digits in small letters",
+    "sq": f"sequence is not in 1..{LIMIT - 1}",
+    "bo": f"boot is not in 0..{BITS_31}",
+    "up": f"uptime_ms is not in 0..{UPTIME_MS}",
+}
+NOT_FINITE = "a value is not a finite number"
+
+
+def of(name, wording):
+    """One of the wordings that take a name, as text."""
+    return name.join(wording)

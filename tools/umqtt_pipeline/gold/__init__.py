@@ -1,0 +1,1 @@
+"""What an analyst and an operator ask first, from silver."""

@@ -1,0 +1,1 @@
+"""The streaming query: batches, duplicates, clocks, state, replay."""

@@ -1,0 +1,287 @@
+"""The HTML report from the tables: how the fleet fares, what happened, its measurements.
+
+Reads Parquet with pyarrow, needs no Spark. Everything that came from the wire is escaped. Must not
+know how anything is drawn (plots.py). The length of the page does not grow with the fleet: the
+lists show those devices and events that need to be looked at first, and say how many there are.
+"""
+
+import base64
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+import jinja2
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ..tables import quarantine as refused
+from . import plots
+
+PLOTS = 12  #: devices that get a plot
+LISTED = 50  #: devices in the list
+LONGEST = 80  #: letters of a device's name
+SHOWN = 30  #: events of a kind
+DAYS = 7  #: in the plots
+UNITS = (("d", 86_400), ("h", 3600), ("min", 60))  #: of durations, in seconds
+SILENT = timedelta(hours=1)  #: behind the last of the fleet
+ID = ["group", "device"]
+TEMPLATE = "report.html.j2"
+REFUSED = 20  #: packets of the quarantine
+LETTERS = 120  #: of a payload
+
+
+class NoTables(Exception):
+    """The gold tables are not there; the text says what to run."""
+
+
+def _read(root, name, columns=None):
+    path = Path(root, name)
+    if not any(path.rglob("*.parquet")):
+        return None
+    return pq.read_table(path, columns=columns)
+
+
+def _time(at):
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _value(number):
+    return "" if number is None else f"{number:.4g}"
+
+
+def _duration(seconds):
+    """A time of receipt or of a table, less that of a reading: a clock may be wrong by years."""
+    if seconds is None:
+        return ""
+    if 0 < abs(seconds) < 0.1:
+        return f"{seconds * 1000:.3g} ms"
+    unit, size = next((unit for unit in UNITS if abs(seconds) >= 2 * unit[1]), ("s", 1))
+    number = seconds / size
+    return f"{number:.3g} {unit}" if abs(number) < 99.5 else f"{number:,.0f} {unit}"
+
+
+def _short(name):
+    """A name of a sensible length: a topic may hold one of 65,000 letters."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 20]}\u2026{name[-19:]}"
+
+
+def _label(row):
+    return f"{row['group']}/{row['device']}"
+
+
+def _devices(root, table, quarantine, came):
+    """Rows of gold_device, those first that most need to be looked at, and the time of the last
+    message. came: how many of a device's missing numbers are in quarantine."""
+    rows, heard = table.to_pylist(), _heard_of(root, quarantine)
+    for d in rows:
+        times = (d["last_received"], heard.get((d["group"], d["device"])))
+        d["heard"] = max((at for at in times if at), default=None)
+        d["missing"] -= came.get((d["group"], d["device"]), 0)
+    last = max((d["heard"] for d in rows if d["heard"]), default=None)
+    for d in rows:
+        d["silent"] = d["heard"] is None or d["heard"] < last - SILENT
+    if len(rows) <= LISTED:
+        return sorted(rows, key=_label), last
+    return sorted(rows, key=lambda d: (-d["missing"], -d["quarantined"], not d["silent"],
+                                       -d["restarts"], _label(d))), last  # fmt: skip
+
+
+def _heard_of(root, quarantine):
+    """{(group, device): time of receipt} of the last packet that is no new reading."""
+    heard = refused.heard(quarantine)
+    for name in ("duplicates", "clock"):
+        table = _read(root, name, [*ID, "received_at"])
+        if table is not None:
+            for row in table.group_by(ID).aggregate([("received_at", "max")]).to_pylist():
+                key, at = (row["group"], row["device"]), row["received_at_max"]
+                heard[key] = max(heard.get(key, at), at)
+    return heard
+
+
+def _came(gap, numbers):
+    """How many numbers of a gap came and are in quarantine."""
+    mine = numbers.get((gap["group"], gap["device"], gap["epoch"]), ())
+    return sum(gap["first"] <= number <= gap["last"] for number in mine)
+
+
+def _not_missing(root, numbers):
+    """{(group, device): how many of its missing numbers are in quarantine}."""
+    found = {}
+    gaps = _read(root, "gaps", [*ID, "epoch", "first", "last"])
+    if gaps is None or not numbers:
+        return found
+    devices = pa.array(sorted({device for _, device, _ in numbers}))
+    for gap in gaps.filter(pc.is_in(gaps["device"], devices)).to_pylist():
+        key = gap["group"], gap["device"]
+        found[key] = found.get(key, 0) + _came(gap, numbers)
+    return found
+
+
+def _latest(root, name, columns, numbers):
+    """The number of an event table's rows, and the last of them by time of receipt. numbers: those
+    that are in quarantine."""
+    table = _read(root, name)
+    if table is None:
+        return 0, []
+    by = "received_at" if "received_at" in columns else "first_received"
+    order = pc.select_k_unstable(table, min(SHOWN, table.num_rows), [(by, "descending")])
+    rows = table.take(order).to_pylist() if table.num_rows else []
+    for row in rows:
+        if "refused" in columns:
+            row["refused"] = _came(row, numbers)
+            row["missing"] -= row["refused"]
+    return table.num_rows, [
+        [_label(row), *(_time(row[c]) if "time" == c[-4:] or c == by else
+                        "" if row[c] is None else row[c] for c in columns)] for row in rows
+    ]  # fmt: skip
+
+
+def _events(root, numbers):
+    gaps = ["first", "last", "missing", "refused", "before_time", "after_time", "first_received"]
+    restarts = ["before_boot", "boot", "unheard", "before_time", "after_time", "first_received"]
+    clocks = ["boot", "time", "correction_ms", "silver_late_ms", "received_at"]
+    return [
+        ("Gaps", *_told(root, "gaps", gaps, numbers),
+         "Numbers that no reading has: those that never came so far, and those in quarantine.",
+         ("first", "last", "never came", "in quarantine", "after", "before", "seen at")),
+        ("Restarts", *_told(root, "restarts", restarts, numbers), "Times by the device's clock.",
+         ("from boot", "to boot", "unheard between", "after", "before", "heard at")),
+        ("Clock corrections", *_told(root, "clock_corrections", clocks, numbers),
+         "Without a correction: the boot's first clock.",
+         ("boot", "clock", "correction ms", "silver later by ms", "received")),
+    ]  # fmt: skip
+
+
+def _told(root, name, columns, numbers):
+    total, rows = _latest(root, name, columns, numbers)
+    return rows, total
+
+
+def _minutes(root):
+    """gold_minute of the last DAYS days that it has, as a dataset; None without any."""
+    path = Path(root, "gold_minute")
+    days = sorted({f.parent for f in path.rglob("*.parquet")
+                   if not f.parent.name.endswith("1970-01-01")})[-DAYS:]  # fmt: skip
+    files = [str(f) for day in days for f in sorted(day.glob("*.parquet"))]
+    return ds.dataset(files) if files else None
+
+
+def _heard(dataset):
+    """(how many devices have readings, by minute; over more than two days by hour; that step)."""
+    step = timedelta(minutes=1)
+    held = dataset.to_table(columns=["minute", *ID])
+    spread = pc.min_max(held["minute"]).as_py()
+    if spread["max"] - spread["min"] > timedelta(days=2):
+        step = timedelta(hours=1)
+        held = held.set_column(0, "minute", pc.floor_temporal(held["minute"], unit="hour"))
+    once = held.group_by(["minute", *ID]).aggregate([])
+    counted = once.group_by("minute").aggregate([([], "count_all")])
+    return counted.rename_columns(["minute", "heard"]), step
+
+
+def _picture(draw, *given):
+    """A plot in both widths, as base64 text of SVG."""
+    both = {"wide": plots.WIDE, "narrow": plots.NARROW}
+    return {name: base64.b64encode(plots.svg(draw(*given, width)).encode()).decode()
+            for name, width in both.items()}  # fmt: skip
+
+
+def _drawn(root, devices, dataset):
+    """[(label, picture or None, readings of boots without a clock, rows of gold_minute that no
+    plot can show)] of the first devices of the list."""
+    boots = _read(root, "gold_boot")
+    blind = {}
+    if boots is not None:
+        held = boots.filter(pc.invert(boots["clock"])).group_by(ID)
+        found = held.aggregate([("readings", "sum")]).to_pylist()
+        blind = {(r["group"], r["device"]): r["readings_sum"] for r in found}
+    out = []
+    for d in devices[:PLOTS]:
+        mine = (ds.field("group") == d["group"]) & (ds.field("device") == d["device"])
+        rows = dataset.to_table(filter=mine)
+        if rows.num_rows:
+            shown = plots.drawable(rows)
+            image = _picture(plots.device, shown) if shown.num_rows else None
+            out.append((_label(d), image, blind.get((d["group"], d["device"])),
+                        rows.num_rows - shown.num_rows))  # fmt: skip
+    return out
+
+
+def _batches(root):
+    """What the batches cost, from the lines of ingest/metrics.py; None without any."""
+    from ..ingest import metrics
+
+    lines = metrics.read(root)
+    if not lines:
+        return None
+    rates = [line["rows_per_second"] for line in lines if line["rows_per_second"]]
+    return {"count": len(lines), "rows": sum(line["rows"] for line in lines),
+            "seconds": median(line["seconds"] for line in lines),
+            "rate": median(rates) if rates else 0,
+            "last": datetime.fromisoformat(lines[-1]["time"])}  # fmt: skip
+
+
+def _tiles(table, devices, reasons):
+    total = {name: pc.sum(table[name]).as_py() or 0 for name in
+             ("readings", "duplicates", "restarts")}  # fmt: skip
+    return [
+        ("devices", len(devices), False), ("readings", total["readings"], False),
+        ("missing", sum(d["missing"] for d in devices), True),
+        ("duplicates removed", total["duplicates"], False),
+        ("restarts", total["restarts"], False),
+        ("messages in quarantine", sum(count for _, count in reasons), True),
+        ("silent for an hour", sum(d["silent"] for d in devices), True),
+    ]  # fmt: skip
+
+
+def _fleet(dataset, table):
+    heard, step = _heard(dataset)
+    return _picture(plots.fleet, heard, table, step) if heard.num_rows else None
+
+
+def _template():
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent),
+                                     autoescape=True, trim_blocks=True)  # fmt: skip
+    environment.filters.update(number="{:,}".format, time=_time, value=_value, duration=_duration,
+                               short=_short, payload=lambda raw: refused.shown(raw, LETTERS))
+    return environment.get_template(TEMPLATE)
+
+
+def build(root, out):
+    """Write the report on the tables below `root` to the file `out`. Raises NoTables."""
+    table = _read(root, "gold_device")
+    if table is None:
+        raise NoTables(f"{root} has no gold tables: run `umqtt-pipeline gold --tables {root}`")
+    for name in ("battery", "rssi", "stored_p50_s", "stored_p99_s"):
+        if name not in table.column_names:  # made by an older version
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
+    quarantine = refused.rows(root) or refused.none()
+    numbers = refused.sequences(quarantine)
+    devices, last = _devices(root, table, quarantine, _not_missing(root, numbers))
+    shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)
+    text = _template().render(
+        devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons[:SHOWN],
+        tiles=_tiles(table, devices, reasons), batches=_batches(root), days=DAYS,
+        largest=f"{plots.LARGEST:g}", refused=refused.newest(quarantine, REFUSED),
+        events=[(title, total, note, head, rows)
+                for title, rows, total, note, head in _events(root, numbers)],
+        health=any(d["battery"] is not None or d["rssi"] is not None for d in shown),
+        fleet=_fleet(dataset, table) if dataset else None,
+        drawn=_drawn(root, shown, dataset) if dataset else [],
+        plotted=sum(d["readings"] > 0 for d in devices),
+    )  # fmt: skip
+    _write(Path(out).resolve(), text)
+
+
+def _write(path, text):
+    """Write a file at once: who looks at it, or a kill, finds the old one or the new one."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        hidden.write_text(text)
+        os.replace(hidden, path)
+    except OSError as error:
+        hidden.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path))

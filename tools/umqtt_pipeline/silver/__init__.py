@@ -1,0 +1,7 @@
+"""Bronze rows decoded and validated, on Spark; decoders of one's own are registered here."""
+
+from .decoding import check, decode, own
+from .own_decoders import Decoder, Unfit, forget, load, register, registered
+
+__all__ = ["Decoder", "Unfit", "check", "decode", "forget", "load", "own", "register",
+           "registered"]  # fmt: skip

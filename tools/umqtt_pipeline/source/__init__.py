@@ -1,0 +1,1 @@
+"""`format("mqtt")`: PySpark reads spools, as a stream or as a batch."""

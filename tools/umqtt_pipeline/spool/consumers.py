@@ -1,0 +1,174 @@
+"""The readers of a spool: how far each is done with it, so that segments may be deleted.
+
+Knows the files consumers/NAME.json, and which files of a streaming query's checkpoint say what
+can no longer be asked for. Must not know blocks, brokers or tables.
+
+    {"position": n,      the reader will never ask for anything below it
+     "committed": {...}, offset (the source's) of the last batch that Spark has said to be done
+     "tables": "/...",   whose reader it is
+     "check": n}         crc32 of NAME and the rest: a wrong position would delete too early
+
+Which batches Spark may run again. It writes offsets/N before batch N, commits/N after it, and says
+`commit` for N when offsets/N+1 is written: never, then, for the last batch of a run. Started again
+it runs the batch that has offsets and no commit, and plans nothing before that. It fsyncs none of
+these files, and a power cut may take the last ones: `advance` therefore stays one batch behind,
+and remembers that one over the end of a run. `finish` need not wait: it fsyncs the files first.
+"""
+
+import json
+import logging
+import os
+import re
+import zlib
+from pathlib import Path
+
+from . import offsets
+from .files import SpoolError, replace_file, spool_id, sync_folder
+
+log = logging.getLogger("umqtt.consumers")
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def _path(folder, name):
+    if not NAME.fullmatch(name):
+        raise ValueError(f"consumer name {name!r}: letters, digits, - and _ only, at most 64")
+    return Path(folder, "consumers", f"{name}.json")
+
+
+def _held(path):
+    """What a reader's file says, as a dict; empty if there is none or it is damaged."""
+    try:
+        told = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    check = told.pop("check", None)  # files of older versions have none
+    return told if check is None or check == _check(path.stem, told) else {}
+
+
+def _check(name, told):
+    return zlib.crc32(json.dumps([name, told], sort_keys=True).encode())
+
+
+def positions(folder):
+    """{name: position} of every registered reader of the spool in `folder`."""
+    found = {}
+    for path in Path(folder, "consumers").glob("*.json"):
+        position = _held(path).get("position")
+        # Unreadable: keep everything rather than guess.
+        found[path.stem] = position if isinstance(position, int) else 0
+    return found
+
+
+def unreadable(folder):
+    """The files of readers that are damaged; nothing is deleted until they are written again."""
+    return [path for path in sorted(Path(folder, "consumers").glob("*.json"))
+            if not isinstance(_held(path).get("position"), int)]  # fmt: skip
+
+
+def reached(folder, key):
+    """{name: position} up to which each reader has once had the spool in `folder`, whose id is
+    `key`: all that was durable then."""
+    found = positions(folder)
+    for path in Path(folder, "consumers").glob("*.json"):
+        committed = _held(path).get("committed")
+        if isinstance(committed, dict) and key in committed:
+            found[path.stem] = max(found.get(path.stem, 0), committed[key][0])
+    return found
+
+
+def register(folder, name, position, **more):
+    """Say that reader `name` will never ask for anything below `position` again.
+
+    more: what else its file says from now on; of what it said, "tables" stays.
+    Raises ValueError for a name that cannot be a file's.
+    """
+    path = _path(folder, name)
+    path.parent.mkdir(exist_ok=True)
+    kept = {key: value for key, value in _held(path).items() if key == "tables"}
+    told = {**kept, "position": position, **more}
+    replace_file(path, json.dumps({**told, "check": _check(name, told)}).encode())
+
+
+def advance(folder, name, key, end):
+    """Spark has said `commit` for the batch that ends at offset `end` ({spool id: [position,
+    packets to skip]}); `key` is the id of this spool. Releases the batch before."""
+    held = _held(_path(folder, name))
+    position, before = held.get("position", 0), held.get("committed")
+    if before and before != end and key in before:
+        position = min(before[key][0], end[key][0])
+    register(folder, name, position, committed=end)
+
+
+def finish(checkpoint, folders, name):
+    """Release all that the query of `checkpoint` has committed. To be called while it does not
+    run.
+
+    checkpoint  folder of the query's checkpoint;   folders: of the spools it reads
+
+    Raises SpoolError for a spool that is not the one which the query has read.
+    """
+    done = _newest(Path(checkpoint, "commits"))
+    if done is None:
+        return
+    files = [Path(checkpoint, part, str(done)) for part in ("commits", "offsets")]
+    end = _offset(files[1])
+    for file in files:
+        _sync(file)
+        _sync(file.with_name(f".{file.name}.crc"))  # Hadoop's check values
+    for folder in folders:
+        key = spool_id(folder)
+        if key in end:
+            offsets.check(folder, end[key])
+            register(folder, name, end[key][0], committed=end)
+
+
+def _newest(folder):
+    """The highest number that a log of Spark's has a file for, or None."""
+    try:
+        return max((int(n) for n in os.listdir(folder) if n.isdigit()), default=None)
+    except FileNotFoundError:
+        return None
+
+
+def _offset(path):
+    """The offset of the spools in a file of Spark's log of offsets: a version, a line about the
+    batch, a line for each source. Empty where that is not so."""
+    version, *lines = path.read_text().splitlines()
+    if version != "v1" or len(lines) != 2:
+        log.warning("%s: format %s is not known here: the spool is released with a later batch",
+                    path, version)  # fmt: skip
+        return {}
+    return json.loads(lines[1])
+
+
+def _sync(file):
+    """fsync a file that another process has written, if it is there, and its name."""
+    try:
+        handle = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    sync_folder(file.parent)
+
+
+def claim(folder, name, tables):
+    """Reader `name` of the spool in `folder` works for these tables (a folder).
+
+    Raises SpoolError if it works for others that are still there: what one of the two is done with
+    would be deleted before the other has read it.
+    """
+    path = _path(folder, name)
+    held, mine = _held(path), str(Path(tables).resolve())
+    other = held.get("tables", mine)
+    if other != mine and Path(other, "_state").is_dir():
+        raise SpoolError(f"{folder}: the reader {name!r} works for the tables in {other}: choose "
+                         "another name with --consumer")  # fmt: skip
+    if other != mine or "tables" not in held:
+        known = {"committed": held["committed"]} if "committed" in held else {}
+        register(folder, name, held.get("position", 0), **known, tables=mine)

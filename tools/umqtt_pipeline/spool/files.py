@@ -1,0 +1,176 @@
+"""The files of a spool: which segments there are, and what the small files beside them say.
+
+Knows names, the spool's id, the durable mark, what was deleted; how a file is replaced. Must not
+know blocks (reader.py, which has the layout of all of it), sockets or Spark.
+"""
+
+import json
+import logging
+import os
+import re
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+VERSION = 1
+HEADER = struct.Struct("<4sBBHQQII")
+DURABLE = struct.Struct("<QI")
+DELETED = struct.Struct("<8sQI")
+SEGMENT_NAME = re.compile(r"\d{20}\.seg")
+SPOOL_ID = re.compile(r"[0-9a-f]{16}")
+GONE = ("put back what was there; if it is gone for good, begin another spool beside this one "
+        "(bridge --spool), and have this one read without it (ingest --skip-damaged, option "
+        "skipDamaged)")  # fmt: skip
+NEW_ID = ('put it back; if nobody has it, write one with a new id, {"version": 1, "id": "16 hex '
+          'digits"}: readers then take this for another spool, and begin where it begins')
+
+log = logging.getLogger("umqtt.spool")
+
+
+class SpoolError(Exception):
+    """The spool cannot be used as it is; the text says what and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment file and the position of its first byte."""
+
+    base: int
+    path: Path
+
+    @property
+    def first(self):
+        """Position of the first block."""
+        return self.base + HEADER.size
+
+    def size(self):
+        """Bytes of the file. Raises SpoolError if it is there no more."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            raise SpoolError(f"{self.path} was deleted while the spool was read")
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What the file `deleted` says: the spool's id, and the position below which the bridge has
+    deleted segments (0: none)."""
+
+    id: str
+    position: int
+
+
+def segments(folder):
+    """All segments of a spool, oldest first."""
+    names = sorted(n for n in os.listdir(folder) if SEGMENT_NAME.fullmatch(n))
+    return [Segment(int(n[:20]), Path(folder, n)) for n in names]
+
+
+def holds_packets(listed):
+    """Whether one of these segments is longer than its header."""
+    return any(segment.size() > HEADER.size for segment in listed)
+
+
+@lru_cache(maxsize=1000)
+def tell_once(text):
+    """Log a warning, once per process: a stream looks at its spools again and again."""
+    log.warning("%s", text)
+
+
+def spool_id(folder):
+    """The id of the spool in `folder`: that of spool.json or, where this was removed, that of
+    `deleted`. Raises SpoolError when there is none."""
+    path, kept = Path(folder, "spool.json"), deleted(folder)
+    try:
+        about = json.loads(path.read_text())
+        if about["version"] != VERSION:
+            raise SpoolError(f"{path}: format {about['version']}, this program reads {VERSION}")
+        if not SPOOL_ID.fullmatch(about["id"]):
+            raise ValueError("the id is none")
+    except (FileNotFoundError, NotADirectoryError):
+        if kept is None:
+            raise SpoolError(_no_id(folder))
+        tell_once(f"{path} is missing: {folder}/deleted has the spool's id as well")
+        return kept.id
+    except (ValueError, KeyError, TypeError):
+        way = (f"remove it: {folder}/deleted has the spool's id as well, and the bridge writes it "
+               "again" if kept else NEW_ID)  # fmt: skip
+        raise SpoolError(f"{path} is damaged, it does not say version and id: {way}")
+    if kept is not None and kept.id != about["id"]:
+        raise SpoolError(f"{path} has the id {about['id']}, but {folder}/deleted has {kept.id}: "
+                         "one is damaged, or of another spool; remove that one")  # fmt: skip
+    return about["id"]
+
+
+def _no_id(folder):
+    if Path(folder).is_dir() and holds_packets(segments(folder)):
+        return (f"{folder}/spool.json is missing, though there are segments with packets: "
+                f"{NEW_ID}")  # fmt: skip
+    return f"{folder} is not a spool: no spool.json (start the bridge first?)"
+
+
+def durable_mark(folder):
+    """What the file `durable` says; None when there is none, or not a whole one."""
+    for _ in range(3):  # a reader may meet the few bytes half written
+        try:
+            position, check = DURABLE.unpack(Path(folder, "durable").read_bytes())
+        except (FileNotFoundError, struct.error):
+            return None
+        if zlib.crc32(position.to_bytes(8, "little")) == check:
+            return position
+        time.sleep(0.001)
+    return None
+
+
+def deleted(folder):
+    """What the file `deleted` says, as Deleted; None when there is none, or not a whole one."""
+    try:
+        raw = Path(folder, "deleted").read_bytes()
+        name, position, check = DELETED.unpack(raw)
+    except (FileNotFoundError, NotADirectoryError, struct.error):
+        return None
+    return Deleted(name.hex(), position) if zlib.crc32(raw[:16]) == check else None
+
+
+def keep_deleted(folder, held):
+    """Write the file `deleted`; `held` is a Deleted. Raises OSError."""
+    raw = bytes.fromhex(held.id) + held.position.to_bytes(8, "little")
+    replace_file(Path(folder, "deleted"), raw + zlib.crc32(raw).to_bytes(4, "little"))
+
+
+def set_aside(folder):
+    """[(file, its size)] of bytes that recovery has taken out of segments and kept."""
+    return [(path, path.stat().st_size) for path in sorted(Path(folder).glob("*.torn"))]
+
+
+def kept_aside(path, size):
+    """What is to be said about a file of `set_aside`."""
+    return (f"{path}: {size} bytes that may have been acknowledged are kept here, and not read: "
+            "they were no whole block, and `durable` was lost, or behind: an old one, or a power "
+            "cut took its last writes; remove the file if nothing can be made of it")  # fmt: skip
+
+
+def replace_file(path, data, sync=True):
+    """Write `data` (bytes) to `path` atomically: a reader sees the old or the new, whole."""
+    path = Path(path)
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(hidden, "wb") as out:
+        out.write(data)
+        out.flush()
+        if sync:
+            os.fsync(out.fileno())
+    os.replace(hidden, path)
+    if sync:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder):
+    """fsync a folder, so that the names in it survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

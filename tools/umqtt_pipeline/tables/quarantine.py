@@ -1,0 +1,143 @@
+"""What silver refused: the rows of the quarantine, newest first, and what they say in words.
+
+Reads Parquet with pyarrow, needs no Spark. Must not know HTML or the command line.
+"""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from paho.mqtt.client import topic_matches_sub
+
+from ..decode.payloads import identity
+
+TOPIC = re.compile(r"fleet/([^/]+)/([^/]+)/telemetry")
+COLUMNS = ["topic", "payload", "reason", "received_at", "offset"]
+
+
+def rows(root, columns=COLUMNS):
+    """The quarantine below `root` as an arrow table, in no order; None without one."""
+    files = [str(path) for path in Path(root, "quarantine").rglob("*.parquet")]
+    return ds.dataset(files).to_table(columns=columns) if files else None
+
+
+def select(root, topic=None, reason=None):
+    """The quarantine without its payloads, in no order.
+
+    topic    an MQTT topic filter (`home/+/state`, `home/#`); None: any
+    reason   text that is part of the reason, in whatever case; None: any
+
+    Returns an arrow table of topic, reason and received_at; it may have no rows.
+    """
+    table = rows(root, ["topic", "reason", "received_at"])
+    if table is None:
+        return none().select(["topic", "reason", "received_at"])
+    if reason is not None:
+        table = table.filter(pc.match_substring(table["reason"], reason, ignore_case=True))
+    if topic is not None:
+        known = pc.unique(table["topic"]).to_pylist()
+        fit = pa.array([name for name in known if topic_matches_sub(topic, name)], pa.string())
+        table = table.filter(pc.is_in(table["topic"], fit))
+    return table
+
+
+def last(root, chosen, limit):
+    """The `limit` rows of `chosen` (of select()) that came last, with their payloads, the last
+    one last, as dicts. Reads the payloads of no more rows than came as late as they did."""
+    if not chosen.num_rows or not limit:
+        return []
+    times = chosen["received_at"]
+    order = pc.select_k_unstable(times, min(limit, len(times)), [("", "descending")])
+    since = pc.min(times.take(order))
+    files = [str(path) for path in Path(root, "quarantine").rglob("*.parquet")]
+    table = ds.dataset(files).to_table(COLUMNS, filter=pc.field("received_at") >= since)
+    for name in ("topic", "reason"):
+        table = table.filter(pc.is_in(table[name], pc.unique(chosen[name])))
+    return newest(table, limit)[::-1]
+
+
+def examples(files):
+    """[(reason, how many, a topic)] of Parquet files of the quarantine, the commonest first."""
+    counts, topics = Counter(), {}
+    for path in files:
+        held = ds.dataset([str(path)]).to_table(["topic", "reason"])
+        for topic, reason in zip(held["topic"].to_pylist(), held["reason"].to_pylist()):
+            counts[reason] += 1
+            topics[reason] = topic
+    return [(reason, count, topics[reason]) for reason, count in counts.most_common()]
+
+
+def plain(text, letters=200):
+    """Text that came from the wire, for a terminal or a log: in one line, of at most so many
+    letters; what could move a cursor is escaped."""
+    text = text if len(text) <= letters else text[: letters - 1] + "\u2026"
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def as_json(row):
+    """A row as one line of JSON; a payload that is not UTF-8 is in hexadecimal."""
+    try:
+        payload = {"payload": row["payload"].decode()}
+    except UnicodeDecodeError:
+        payload = {"payload_hex": row["payload"].hex()}
+    return json.dumps({"received_at": row["received_at"].isoformat(), "topic": row["topic"],
+                       "reason": row["reason"], **payload})  # fmt: skip
+
+
+def newest(table, limit):
+    """The `limit` rows of `table` that came last, the last one first, as dicts."""
+    if not table.num_rows:
+        return []
+    by = [("received_at", "descending"), ("offset", "descending")]
+    order = pc.select_k_unstable(table, min(limit, table.num_rows), by)
+    return table.take(order).to_pylist()
+
+
+def shown(payload, letters=200):
+    """A payload as text of one line and at most so many letters; hexadecimal if it is no text."""
+    payload = payload or b""
+    try:
+        text = payload[: 4 * letters].decode()
+        if not text.isprintable():
+            text = " ".join(text.split())
+        if not text.isprintable():
+            raise ValueError("control characters")
+    except ValueError:
+        text = "0x" + payload[:letters].hex()
+    return text if len(text) <= letters else text[: letters - 1] + "\u2026"
+
+
+def sequences(table):
+    """{(group, device, epoch in hex): set of sequence numbers} of what was refused though its
+    identity can be read: these numbers came."""
+    found = {}
+    for topic, payload in zip(table["topic"].to_pylist(), table["payload"].to_pylist()):
+        owner = TOPIC.fullmatch(topic or "")
+        known = owner and payload and identity(payload)
+        if known:
+            found.setdefault((owner[1], owner[2], known[0].hex()), set()).add(known[1])
+    return found
+
+
+def heard(table):
+    """{(group, device): time of receipt of the last packet} of what was refused."""
+    newest_of = table.group_by("topic").aggregate([("received_at", "max")]).to_pylist()
+    owners = ((TOPIC.fullmatch(row["topic"] or ""), row["received_at_max"]) for row in newest_of)
+    return {(owner[1], owner[2]): at for owner, at in owners if owner}
+
+
+def reasons(table):
+    """[(reason, how many)], the commonest first."""
+    counted = table.group_by("reason").aggregate([([], "count_all")]).to_pylist()
+    return sorted(((r["reason"], r["count_all"]) for r in counted), key=lambda r: -r[1])
+
+
+def none():
+    """An empty quarantine."""
+    kinds = (pa.string(), pa.binary(), pa.string(), pa.timestamp("us", "UTC"),
+             pa.int64())  # fmt: skip
+    return pa.table({name: pa.array([], kind) for name, kind in zip(COLUMNS, kinds)})

@@ -1,0 +1,103 @@
+"""What it means that Spark has failed: one sentence, without the way through JVM and Python.
+
+Knows what exceptions of Spark and of py4j look like. Must not know processes, queries, spools or
+tables.
+"""
+
+import logging
+import re
+import sys
+import traceback
+from pathlib import Path, PurePath
+
+log = logging.getLogger("umqtt.failures")
+
+
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)")
+_FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
+_SPARKS = re.compile(r"[\\/](?:pyspark|py4j)[\\/]")
+_TOOLS = re.escape(str(Path(__file__).parents[1]))
+#: these packages' own code, and the import's own
+_OURS = re.compile(rf"{_TOOLS}[\\/](?:umqtt_runtime|umqtt_pipeline|mqtt_audit)[\\/]|<frozen")
+_OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
+
+
+def _raised(text):
+    """What the last Python traceback in a text ends in, and where that was raised, or None. Whose
+    decoder it is has no other way to find the line."""
+    said = _TRACEBACK.findall(text)
+    if not said:
+        return None
+    frames, last = said[-1]
+    where = "".join(f" ({path}, line {line})" for path, line in _FRAME.findall(frames)[-1:])
+    return f"{_OF_SPARK.sub('', last, count=1)[:500]}{where}"
+
+
+def raised_at(error):
+    """What an exception of the user's own code says, and the line in that code: the last on its
+    way that is neither Spark's nor of these packages."""
+    frames = [frame for frame in _frames(error) if not _OURS.match(frame.filename)
+              and not _SPARKS.search(frame.filename)]  # fmt: skip
+    where = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in frames[-1:])
+    said = str(error).strip().partition("\n")[0][:500]
+    return f"{type(error).__name__}{said and ': '}{said}{where}"
+
+
+def raised_in_spark(error):
+    """Whether an exception was raised by pyspark's own code, by an assertion, too."""
+    return any(_SPARKS.search(frame.filename) for frame in _frames(error)[-1:])
+
+
+def _frames(error):
+    return traceback.extract_tb(error.__traceback__)
+
+
+def why(text):
+    """What a failed query was given up for; `text` is all that Spark says of it."""
+    told = re.findall(r"\bumqtt_pipeline(?:\.\w+)+: (.+)|(\w[^\n]*No space left on device)", text)
+    found = next((one or other for one, other in told), None) or _raised(text)
+    return found or text.partition("\n")[0][:500]
+
+
+def no_traceback_of_py4j(record):
+    """Filter of a log handler: what py4j logs with a traceback it also raises."""
+    return not record.exc_info or "py4j" not in PurePath(record.pathname).parts
+
+
+def hush_python():
+    """Have pyspark not print what it raises, too: its server's tracebacks when the JVM is gone,
+    and the JVM's stack for a column that there is not. Before there is a session."""
+    from pyspark import accumulators
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = lambda *_: log.debug("pyspark's server failed", exc_info=True)
+
+
+def stop(spark):
+    """Stop a session; its JVM may be gone already."""
+    from py4j.protocol import Py4JError
+
+    try:
+        spark.stop()
+    except (Py4JError, ConnectionError) as error:
+        log.debug("Spark cannot be stopped any more: %s", error)
+
+
+def of_spark(error):
+    """Whether an exception is Spark's own; to know that it need not be loaded."""
+    known = [(name, kind) for name, kind in (("pyspark.errors", "PySparkException"),
+                                             ("py4j.protocol", "Py4JError"))
+             if name in sys.modules]  # fmt: skip
+    return any(isinstance(error, getattr(sys.modules[name], kind)) for name, kind in known)
+
+
+def sentence(error):
+    """What an exception of Spark or of the JVM says, without the way through both."""
+    text = re.sub(r"\AAn error occurred while calling .*?: ", "", str(error), flags=re.DOTALL)
+    causes = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)", text, re.MULTILINE)
+    causes = [said for said in causes if "instantiating" not in said]
+    return (causes or [text.strip().partition("\n")[0]])[0][:500]
