@@ -126,8 +126,8 @@ class TestOneAtATime:
 
 
 class TestWholeOrNot:
-    STEPS = ("work.sum_timeline", "report.over_time", "run.Audit._summarise",
-             "joining.write_empty", "report.build", "report._lists")  # fmt: skip
+    STEPS = ("worker.sum_timeline", "report.page.over_time", "run.Audit._summarise",
+             "flows.joining.write_empty", "report.page.build", "report.page._lists")  # fmt: skip
 
     @pytest.mark.parametrize("step", STEPS)
     def test_what_fails_before_the_end_leaves_the_earlier_audit(
@@ -138,7 +138,7 @@ class TestWholeOrNot:
         def fail(*_, **__):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(f"umqtt_pipeline.audit.{step}", fail)
+        monkeypatch.setattr(f"mqtt_audit.{step}", fail)
         before = state(out)
         with pytest.raises(Exception, match="No space left"):
             run.build(spark, [talk(tmp_path, "two")], out)

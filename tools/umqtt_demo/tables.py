@@ -1,6 +1,6 @@
 """The pipeline's tables as any Parquet reader sees them: by pyarrow, without Spark.
 
-Knows the columns of the tables that the verdict needs (tools/umqtt_pipeline/README.md) and that
+Knows the columns of the tables that the verdict needs (tools/umqtt_pipeline/TABLES.md) and that
 files appear whole and are never appended to. Must not know how they are written.
 """
 

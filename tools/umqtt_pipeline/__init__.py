@@ -1,5 +1,5 @@
 """The way from the broker to the tables: a durable spool, a Spark source and Parquet tables.
 
 Each module says in its first lines what it knows and what it must not know; README.md has the
-picture. Nothing here is imported by device code.
+picture, DESIGN.md the modules. Nothing here is imported by device code.
 """

@@ -1,4 +1,4 @@
-"""`python -m umqtt_pipeline`, and what spark-submit is given (README: on a cluster)."""
+"""`python -m umqtt_pipeline`, and what spark-submit is given (CLUSTER.md)."""
 
 from umqtt_pipeline.cli import main
 

@@ -289,6 +289,36 @@ def test_a_new_checkpoint_goes_on_with_the_old_state(spark, told, tmp_path):
     assert all(after[name][: len(before[name])] == before[name] for name in after)
 
 
+def test_a_lost_state_destroys_no_batch(told, tmp_path):
+    """Also that of the only one there was, whose number a batch that begins anew gets again."""
+    shutil.copytree(told, tmp_path, dirs_exist_ok=True)
+    root = tmp_path / "tables"
+    before = tables(root)
+    for name in ("_state", "_checkpoint"):
+        shutil.rmtree(root / name)
+    done = run("ingest", "--once", "--spool", tmp_path / "spool", "--tables", root, *QUICK)
+    assert done.returncode == 2 and "_state does not know" in done.stderr, done.stderr
+    assert tables(root) == before
+
+
+def test_a_state_from_before_the_last_batch_destroys_no_batch(spark, tmp_path):
+    """That batch's number is given again, to messages that came later: more than it had."""
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    fill(folder, [publish(senml(1))])
+    ingest(spark, folder, root)
+    shutil.copytree(root / "_state", tmp_path / "old")
+    fill(folder, [publish(senml(2))])
+    ingest(spark, folder, root)
+    fill(tmp_path / "next", [publish(senml(n)) for n in (3, 4)])  # the first spool is released
+    for name in ("_state", "_checkpoint"):
+        shutil.rmtree(root / name)
+    (tmp_path / "old").rename(root / "_state")
+    before = tables(root)
+    with pytest.raises(Exception, match="bronze has 1 messages of batch 1 .* from before that"):
+        ingest(spark, tmp_path / "next", root)
+    assert tables(root) == before
+
+
 def test_tables_without_their_state_are_refused(told, tmp_path):
     shutil.copytree(told / "tables", tmp_path / "tables")
     for file in (tmp_path / "tables").rglob("ingest-000000000000-*"):

@@ -111,8 +111,8 @@ def test_ingest_waits_for_an_interrupted_replay(spark, copy):
 
 
 def test_the_example_of_a_decoder(spark, tmp_path, monkeypatch):
-    """The README's, as a module in the current folder."""
-    text = Path(umqtt_pipeline.__file__).with_name("README.md").read_text()
+    """The one of DECODING.md, as a module in the current folder."""
+    text = Path(umqtt_pipeline.__file__).with_name("DECODING.md").read_text()
     code = next(part for part in text.split("```")[1::2] if "silver.Decoder" in part)
     (tmp_path / "lines.py").write_text(code.removeprefix("python\n"))
     monkeypatch.chdir(tmp_path)

@@ -117,6 +117,15 @@ class Batch:
         return {"rows": self.rows("bronze"), **told}
 
 
+def _rows(paths, columns):
+    """The rows of Parquet files as a set of tuples."""
+    found = set()
+    for path in paths:
+        held = pq.ParquetFile(path).read(columns).to_pydict()
+        found.update(zip(*(held[name] for name in columns)))
+    return found
+
+
 class Ingest:
     """What the streaming query does with each batch; `on_batch` gets a dict of its counts.
 
@@ -132,6 +141,7 @@ class Ingest:
         self.on_batch = on_batch or (lambda counts: None)
         self.compact_files = compact_files
         self.begun = threading.Event()  # a batch
+        self._first = True  # batch since this program was started
 
     def _query(self):
         """The id that Spark gave the query of this checkpoint."""
@@ -200,6 +210,8 @@ class Ingest:
             batch.settle(number, state)
             watch.doing("putting files in place")
             batch.check(number)
+            if before_end is None:
+                self._keep_what_is_there(batch, number)
             self._correct(batch)
             wrong = quarantine.examples(row["path"] for row in batch.of("quarantine"))
             self._put(batch, number, before_end is None)
@@ -227,6 +239,22 @@ class Ingest:
 
     def _buckets(self):
         return max(1, self.spark.sparkContext.defaultParallelism)  # it may be set to anything
+
+    def _keep_what_is_there(self, batch, number):
+        """Raises SpoolError unless a batch that is run again brings all that the interrupted run
+        has left: else it is another batch, and its files must not replace those."""
+        if not self._first:
+            return
+        self._first = False
+        rows = ["offset", "received_at"]
+        paths = [p for p in self.tables.files("bronze") if self.tables.span(p)[1] >= number]
+        held, new = (_rows(found, rows) for found in (
+            paths, [row["path"] for row in batch.of("bronze")]))  # fmt: skip
+        if held - new:
+            raise SpoolError(
+                f"bronze has {len(held - new)} messages of batch {number} that the spool does not "
+                f"give again: {self.state.root} is from before that batch. Put back the one that "
+                "belongs to these tables, or begin in another folder (--tables)")  # fmt: skip
 
     def _put(self, batch, number, whole):
         """Put the files of a batch into the tables. whole: all of them are the batch's own."""

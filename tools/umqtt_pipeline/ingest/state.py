@@ -12,7 +12,7 @@ import json
 import shutil
 from pathlib import Path
 
-from ..spool.files import SpoolError, replace_file
+from ..spool.files import SpoolError, make_folder, replace_file
 from ..tables.schema import STATE, TABLES
 from ..tables.store import Tables, place
 
@@ -25,7 +25,7 @@ class State:
     def __init__(self, tables):
         self.tables = tables
         self.root = tables.root / "_state"
-        self.root.mkdir(exist_ok=True)
+        make_folder(self.root)
         self.pointer = self.root / "ingest.json"
 
     def folder(self, number):
@@ -37,6 +37,10 @@ class State:
             return json.loads(self.pointer.read_text())
         except FileNotFoundError:
             return None
+
+    def begun(self):
+        """Whether any batch was begun."""
+        return self._known() is not None
 
     def number(self, query, batch, newest):
         """The number of batch `batch` of the query with that id; counts on over queries.
@@ -121,7 +125,7 @@ class State:
             kept = [path for path in held.get(part, ()) if Path(path).name != target.name
                     and path.endswith(f"-of-{buckets:04d}.parquet")]  # fmt: skip
             held[part] = sorted([*kept, str(target.relative_to(self.root))])
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         text = json.dumps({"version": VERSION, "parts": held})
         replace_file(folder / "manifest.json", text.encode())
         self._forget(number, held)
@@ -140,7 +144,8 @@ def check(root):
     their rows would come a second time."""
     tables = Tables(root, TABLES)
     state = State(tables)
-    known = state.next()  # the number that an interrupted batch may have
+    # The number that an interrupted batch may have; it was written down before its first file.
+    known = state.next() if state.begun() else -1
     for name in TABLES:
         for path in tables.files(name):
             if tables.span(path)[1] > known:

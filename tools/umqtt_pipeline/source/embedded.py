@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from ..spool.files import SpoolError
+from ..spool.files import SpoolError, make_folder
 
 PATIENCE = 30.0
 _SET_PDEATHSIG = 1
@@ -48,7 +48,7 @@ class Embedded:
             time.sleep(0.05)
 
     def _start(self):
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         command = [sys.executable, "-c", "from umqtt_pipeline.cli import main; main()", "bridge",
                    "--broker", self.broker, "--spool", str(self.folder)]  # fmt: skip
         for topic in filter(None, (self.topics or "").split(",")):

@@ -23,7 +23,7 @@ import zlib
 from pathlib import Path
 
 from . import offsets
-from .files import SpoolError, replace_file, spool_id, sync_folder
+from .files import SpoolError, make_folder, replace_file, spool_id, sync_folder
 
 log = logging.getLogger("umqtt.consumers")
 
@@ -86,7 +86,7 @@ def register(folder, name, position, **more):
     Raises ValueError for a name that cannot be a file's.
     """
     path = _path(folder, name)
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     kept = {key: value for key, value in _held(path).items() if key == "tables"}
     told = {**kept, "position": position, **more}
     replace_file(path, json.dumps({**told, "check": _check(name, told)}).encode())
@@ -114,6 +114,8 @@ def finish(checkpoint, folders, name):
     if done is None:
         return
     files = [Path(checkpoint, part, str(done)) for part in ("commits", "offsets")]
+    _sync(Path(checkpoint, "metadata"))  # and its folder, which has the names of the others
+    sync_folder(Path(checkpoint).absolute().parent)
     end = _offset(files[1])
     for file in files:
         _sync(file)

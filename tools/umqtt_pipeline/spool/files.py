@@ -11,6 +11,7 @@ import re
 import struct
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -164,6 +165,17 @@ def replace_file(path, data, sync=True):
             os.fsync(out.fileno())
     os.replace(hidden, path)
     if sync:
+        sync_folder(path.parent)
+
+
+def make_folder(path):
+    """Make a folder, and those above it that are missing, so that a power cut leaves them; also
+    one that a killed process has made and no more. Raises OSError."""
+    path = Path(path).absolute()
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # a folder that may be passed through but not read
         sync_folder(path.parent)
 
 

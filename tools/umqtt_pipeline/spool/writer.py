@@ -21,6 +21,7 @@ from .files import (
     SpoolError,
     deleted,
     keep_deleted,
+    make_folder,
     replace_file,
     segments,
     sync_folder,
@@ -55,7 +56,7 @@ class SpoolWriter:
         self.folder = Path(folder)
         self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
         self.max_bytes = max_bytes
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self._lock = lock.take(self.folder)
         self._durable = self._file = None
         try:

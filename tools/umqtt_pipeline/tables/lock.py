@@ -4,6 +4,8 @@ import fcntl
 import time
 from pathlib import Path
 
+from ..spool.files import make_folder
+
 
 class InUse(Exception):
     """Another process writes these tables."""
@@ -15,7 +17,7 @@ class Lock:
 
     def __init__(self, tables_root, patience=60):
         folder = Path(tables_root, "_state")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._file = open(folder / "lock", "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from umqtt_runtime.files import exchange, reader
 
-from ..spool.files import sync_folder
+from ..spool.files import make_folder, sync_folder
 
 
 def ddl(columns):
@@ -75,11 +75,12 @@ class Tables:
         self.root = Path(root).absolute()
         self.owner = owner
         self.schemas = {name: ddl(kinds) for name, kinds in columns.items()}
+        make_folder(self.root)
         for name, kinds in columns.items():
             if PARTITION in kinds:
                 self._show_columns(name, kinds)
             else:  # gets a file when it is made, however few rows
-                self.path(name).mkdir(parents=True, exist_ok=True)
+                make_folder(self.path(name))
 
     def _show_columns(self, name, kinds):
         """Have a file without rows in a table; in a partition, or the partitions would not be
@@ -168,8 +169,9 @@ class Tables:
             place(file, ready / target)
         for file in kept:
             target = ready / file.relative_to(folder)
-            target.parent.mkdir(exist_ok=True)
+            make_folder(target.parent)
             os.link(file, target)
+            sync_folder(target.parent)
         sync_folder(ready)
         exchange(ready, folder)
         sync_folder(folder.parent)
@@ -227,7 +229,7 @@ def place(file, target):
         os.fsync(handle)
     finally:
         os.close(handle)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     os.replace(file, target)
     sync_folder(target.parent)
     return target
