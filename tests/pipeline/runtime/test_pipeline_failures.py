@@ -54,11 +54,10 @@ def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
 def test_what_a_decoder_raises_is_told_with_file_and_line(tmp_path):
     (tmp_path / "broken.py").write_text("""
 from pyspark.sql import functions as F
-from umqtt_pipeline.silver.cbor_column import DECODED
 from umqtt_pipeline import silver
 
 def decode(topic, payload):
-    @F.udf(DECODED)
+    @F.udf(silver.DECODED)
     def one(data):
         return data[99]
     return one(payload)

@@ -96,12 +96,12 @@ def test_what_was_read_is_not_read_again_after_the_bridge(folder):
     reader = damage_kit.SpoolStreamReader(
         damage_kit.Options({"path": str(folder), "skipDamaged": "true"})
     )
-    read = reader.latestOffset(reader.initialOffset(), damage_kit.source.ReadMaxRows(100))
+    read = reader.latestOffset(reader.initialOffset(), damage_kit.data_source.ReadMaxRows(100))
     assert read[key][:2] == [end, 0]
     writer = SpoolWriter(folder)
     writer.append(publish(senml(99)), 1, NOON)
     writer.close()
-    after = reader.latestOffset(read, damage_kit.source.ReadMaxRows(100))
+    after = reader.latestOffset(read, damage_kit.data_source.ReadMaxRows(100))
     assert [row["payload"] for part in reader.partitions(read, after)
             for rows in reader.read(part) for row in rows.to_pylist()] == [senml(99)]  # fmt: skip
 
