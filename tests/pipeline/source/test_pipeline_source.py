@@ -69,7 +69,7 @@ def test_no_spool_is_a_clear_error(spark, tmp_path):
         spark.read.format("mqtt").load(str(tmp_path)).count()
 
 
-@pytest.mark.parametrize("kind", [source.SpoolReader, SpoolStreamReader])
+@pytest.mark.parametrize("kind", [data_source.SpoolReader, SpoolStreamReader])
 def test_a_relative_path_is_read_by_processes_that_work_elsewhere(tmp_path, monkeypatch, kind):
     """Executors do: the folder is relative to the one in which the query was planned."""
     fill(tmp_path / "spool", packets(20))
