@@ -131,7 +131,7 @@ def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):
     assert max(lines.values()) <= 2, lines.most_common(1)
     (disk / "other").unlink()
     wait_for(lambda: (disk / "metrics.json").exists(), 30, "the metrics")
-    consumers.register(disk / "spool", "ingest", spool.durable(disk / "spool"))
+    consumers.register(disk / "spool", "ingest", reader.durable(disk / "spool"))
     wait_for(lambda: "going on" in said(tmp_path), 60, "room")
 
 
