@@ -157,7 +157,7 @@ class App:
         """Return how many milliseconds may pass before the next step."""
         if self._pending:
             return IDLE_MS
-        pause = BUSY_MS if self.link.up and self.client.inflight else IDLE_MS
+        pause = BUSY_MS if self.link.up and self.client.inflight() else IDLE_MS
         left = ticks_diff(self._due, ticks_ms())
         return max(0, min(pause, left)) if self._wants() else pause
 
@@ -178,7 +178,7 @@ class App:
         """True when all that there is to do now is done: measured, told the time, delivered."""
         measured = not self._wants() or self.sensor_errors
         timed = self._timed or not self.settings["ntp"] or not self._ntp.ready()
-        return measured and timed and not self._pending and not self.client.inflight
+        return measured and timed and not self._pending and not self.client.inflight()
 
     def _read(self):
         now = ticks_ms()

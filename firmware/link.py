@@ -105,7 +105,7 @@ class Link:
         self.up = True
         self._backoff.began()
         self._log("connected to %s:%d, session %s, %d to send" % (
-            client.server, client.port, "present" if present else "new", client.inflight))
+            client.server, client.port, "present" if present else "new", client.inflight()))
         # Once per boot also into a session that is there: what is wanted may have changed. A new
         # session may be cut off before it has the subscription, and be "present" the next time.
         if not present:

@@ -14,4 +14,4 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    return _module("lazy").find(None, name)
+    return _module("lazy").find(name)

@@ -22,7 +22,7 @@ from .aio_inbox import Inbox
 from .aio_tasks import POLL, Tasks, sleep
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
 from .port import ticks_add, ticks_diff, ticks_ms
-from .timeouts import milliseconds
+from .validate import milliseconds
 
 
 def _left(end):
@@ -65,9 +65,10 @@ class MQTTClient(Tasks):
             from .ram import RAMStore
 
             store = RAMStore()
-        self.core = Core(store, window, self._room, self._acked, arguments, options)
+        self._inbox = Inbox(queue, reconnect is not False)
+        self.core = Core(store, window, self._inbox, self._room, self._acked, arguments, options)
+        self._inbox.core = self.core
         self.core.set_callback(self._received)
-        self._inbox = Inbox(self.core, queue, reconnect is not False)
         self.error = None  # why there is no connection: the last error of network or broker
         self._waiters = {}  # sequence number: Event of the task that awaits its end
         self._flushing = 0  # tasks that await any acknowledgement
@@ -94,10 +95,9 @@ class MQTTClient(Tasks):
         """What happened so far: see umqtt_min.MQTTClient."""
         return self.core.counters
 
-    @property
     def inflight(self):
         """Messages stored whose acknowledgement has not come yet."""
-        return self.core.inflight
+        return self.core.inflight()
 
     @property
     def dropped(self):
@@ -205,7 +205,7 @@ class MQTTClient(Tasks):
     async def flush(self, timeout=None):
         """Wait until all publishes are acknowledged; False if the time was too short."""
         end = self._end(timeout)
-        while self.core.inflight:
+        while self.core.inflight():
             if _left(end) <= 0:
                 return False
             self._check()

@@ -5,15 +5,14 @@ Knows: the insides of client and session. Never knows: tasks.
 
 from .client import MQTTClient
 from .port import const
-from .receive import answer
+from .receive import Incoming
 from .session import Session
 from .wire import pack
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
-    from typing import Any
+    pass
 
-_DUPLICATES = const(6)  # as in counters.py
 _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 
 
@@ -30,16 +29,38 @@ class AioSession(Session):
         return not self._client._tx.waiting and super()._room(seq)
 
 
+class AioIncoming(Incoming):
+    """Leaves the acknowledgements to an aio_inbox.Inbox: a task is not through with a message when
+    the callback returns."""
+
+    def __init__(self, client, inbox):
+        super().__init__(client)
+        self._inbox = inbox
+
+    def acknowledge(self, op, pid):
+        """See Incoming.acknowledge()."""
+        self.alive()
+        self._inbox.received(op, pid)
+
+    def seen(self, pid):
+        """See Incoming.seen(); PUBREC has its place among the other acknowledgements."""
+        if not self.known(pid):
+            return False
+        self.counters.duplicates += 1
+        self._inbox.again(pid)
+        return True
+
+
 class Core(MQTTClient):
     """The core, as the pump of a loop wants it: one message per call, none without room."""
 
     clean = None  # what connect() was asked for, for the connections that follow
-    again: "Any"  # f(pid): a message of QoS 2 has come that is known; see aio_inbox.py
     _granted = b""  # the codes of the last SUBACK
 
-    def __init__(self, store, window, room, ended, arguments, options):
+    def __init__(self, store, window, inbox, room, ended, arguments, options):
         super().__init__(*arguments, timer=False, **options)
         self._rx.single = True
+        self._incoming = AioIncoming(self, inbox)
         self.room = room
         self.ended = ended
         self.store = self._inbox = store
@@ -87,26 +108,18 @@ class Core(MQTTClient):
         """As receive.answer(), for a message that was received some time ago."""
         self._enter()
         try:
-            self._briefly(answer, self, op, pid)
+            self._briefly(self._incoming.answer, op, pid)
         except BaseException:
             self._lost()
             raise
         self._busy = 0
-
-    def _seen(self, pid):
-        # As inbox.py's, but PUBREC has its place among the other acknowledgements.
-        if not self._known(pid):
-            return False
-        self._n[_DUPLICATES] += 1
-        self.again(pid)
-        return True
 
     def send(self, *message):
         """As publish(), without waiting."""
         return self._briefly(self.publish, *message)
 
     def _send_large(self, op, topic, msg):
-        # As large.py's, but as one packet, copied: nothing waits between its parts, and a task
+        # As the core's, but as one packet, copied: nothing waits between its parts, and a task
         # that is cancelled has its buffer back.
         try:
             if len(msg) > _MOST:

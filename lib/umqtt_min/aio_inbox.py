@@ -12,11 +12,10 @@ goes. What is of QoS 1 or 2 is not taken in, and no later one on this connection
 be acknowledged before: they stay the broker's, which sends them again on the next connection.
 """
 
-# As in counters.py
-_CONNECTS = 0
-_RECEIVED = 5
-_DUPLICATES = 6
-_OVERSIZE = 7
+_TYPING = 0  # see client.py
+if _TYPING:
+    from typing import Any
+
 _QOS_2 = 0x34  # first byte of a PUBLISH
 # So many times `most` have room while an acknowledgement is awaited: brokers send 20 and more
 # before they wait for PUBACK.
@@ -36,14 +35,15 @@ class Message:
 
 
 class Inbox:
-    """The messages of one `core`, an aio_core.Core.
+    """The messages of one `core`, an aio_core.Core, which is set once it is made.
 
     most: so many are read without need; again: another connection may be made to have the
     broker send again what there was no room for.
     """
 
-    def __init__(self, core, most, again):
-        self._core = core
+    core: "Any"
+
+    def __init__(self, most, again):
         self._most = most
         self._more = again
         self._behind = False  # since then no message of QoS 1 or 2 was taken in on this connection
@@ -53,8 +53,6 @@ class Inbox:
         self._owed = []  # not acknowledged, in the order in which they came on the connection
         self._link = 0
         self._oversize = 0  # messages that were too long, when the last one came that was not
-        core._late = self._late
-        core.again = self._again
 
     def __len__(self):
         return len(self._queue)
@@ -65,8 +63,8 @@ class Inbox:
 
     def put(self, topic, msg):
         """The core's callback."""
-        self._oversize = self._core._n[_OVERSIZE]
-        if self._over():  # the last was of QoS 0, for _late() did not see to it
+        self._oversize = self.core.counters.oversize
+        if self._over():  # the last was of QoS 0, for received() did not see to it
             self._drop(len(self._queue))
         self._queue.append(Message(topic, msg))
 
@@ -106,7 +104,7 @@ class Inbox:
         if message in self._owed:
             self._owed.remove(message)  # when it comes again it is a new one
             if self._here(message):
-                self._core._lost()
+                self.core._lost()
 
     def failed(self, task):
         """What `task` took was not handled: the connection ends, and it comes again."""
@@ -119,16 +117,16 @@ class Inbox:
         if message in self._owed:
             self._keep(message)
             if message.op & 4 and not self._here(message):
-                self._owed.remove(message)  # see _again()
+                self._owed.remove(message)  # see again()
 
     def _keep(self, message):
         # Now, not with PUBREC, which may have to wait: it must not be given to a task again.
         if message.op & 4:
-            self._core._inbox.in_add(message.pid)
+            self.core._inbox.in_add(message.pid)
         message.handled = True
 
     def _here(self, message):
-        return self._core.connected and message.link == self._core._n[_CONNECTS]
+        return self.core.connected and message.link == self.core.counters.connects
 
     def acknowledge(self, task=None):
         """Send the acknowledgements that are due; `task` is through with what it took before.
@@ -139,18 +137,18 @@ class Inbox:
         self._settle(task)
         for message in self._owed[:]:
             if self._here(message):
-                if not message.handled or self._core._tx.waiting:
+                if not message.handled or self.core._tx.waiting:
                     return
                 self._owed.remove(message)
-                self._core.answer(message.op, message.pid)
+                self.core.answer(message.op, message.pid)
 
     def _look(self):
         # On another connection identifiers are the broker's still, or those of a lost session.
         # What was handled and has not come again on the one before will not come; at QoS 2 its
         # identifier is known.
-        link = self._core._n[_CONNECTS]
+        link = self.core.counters.connects
         if link != self._link:
-            lost = self._core.session_present is False
+            lost = self.core.session_present is False
             self._owed = [
                 m
                 for m in self._owed
@@ -161,7 +159,7 @@ class Inbox:
 
     def behind(self):
         """True when all that the connection brought is handled, but for what found no room."""
-        if not self._behind or not self.room() or self._link != self._core._n[_CONNECTS]:
+        if not self._behind or not self.room() or self._link != self.core.counters.connects:
             return False
         return not self.owed()
 
@@ -169,10 +167,10 @@ class Inbox:
         """How many messages of this connection are not acknowledged."""
         return len([m for m in self._owed if self._here(m)])
 
-    def _late(self, op, pid):
+    def received(self, op, pid):
         # In place of an acknowledgement: put() has just been called, or the message is too long.
         self._look()
-        if self._oversize == self._core._n[_OVERSIZE]:
+        if self._oversize == self.core.counters.oversize:
             message = self._queue[-1]
         else:
             message = Message(b"", b"")
@@ -182,7 +180,7 @@ class Inbox:
             if old.topic == message.topic and old.msg == message.msg:
                 if message.topic:
                     self._unput()
-                    self._core._n[_DUPLICATES] += 1
+                    self.core.counters.duplicates += 1
                 message = old
         elif self._full():
             self._behind = True
@@ -203,11 +201,11 @@ class Inbox:
         # The message put last stays the broker's, if that sends it again.
         if self._behind or not self._over() or self._drop(len(self._queue) - 1):
             return self._behind
-        return self._more and not self._core.clean
+        return self._more and not self.core.clean
 
     def _unput(self):
         self._queue.pop()
-        self._core._n[_RECEIVED] -= 1
+        self.core.counters.received -= 1
 
     def _owe(self, message, op, pid):
         message.op = op
@@ -215,7 +213,7 @@ class Inbox:
         message.link = self._link
         self._owed.append(message)
 
-    def _again(self, pid):
+    def again(self, pid):
         # A message of QoS 2 whose identifier is known: its PUBREC, too, has to wait its turn.
         self._look()
         if self._behind:

@@ -6,12 +6,13 @@ layout of the store; what is in flight is session.py's where there is a store.
 One flag, `_busy`, guards stream, parser and store. A keep-alive tick that finds
 it set does nothing: the pump that holds it looks at the clock itself.
 
-This module and wire.py are what every program pays for. A method that is not here,
-with a name that lazy.py lists, is loaded into the class when it is first used.
+What only some programs need is imported by the method that needs it: session.py with a store,
+receive.py with a callback or with the first packet that is no PUBACK or PINGRESP.
 """
 
 from sys import modules
 
+from .counters import Counters
 from .exception import MQTTException
 from .port import const, ticks_add, ticks_diff, ticks_ms
 from .wire import Receiver, Sender
@@ -26,20 +27,16 @@ _MAIN = const(1)
 _WAIT = const(16)  # publish() waits for the acknowledgement: beside QoS << 1 and retain
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
 
-# As in errors.py and counters.py
+# As in errors.py
 _TIMEOUT = const(17)
 _BUSY = const(21)
-_CLOSED = const(1)
-_SENT = const(2)
-_ACKED = const(3)
-_UNEXPECTED = const(8)
-_FORGOTTEN = const(9)
-_PINGS = const(10)
-_LAST_ERROR = const(13)
 
 # OASIS MQTT 3.1.1, as protocol.py explains it.
 MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
 _LITTLE = const(4)
+_TOPIC_MAX = const(2)
+_PROTOCOL = const(16)  # as in errors.py
+_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 _MOST_PINGS = const(28)  # PINGREQ without an answer, of which is known who sent them
 
 
@@ -91,8 +88,16 @@ class MQTTClient:
     user = pswd = lw_topic = connector = ssl_params = None
     sock: "Any" = None
     connected = False  # True between connect() and the end of the connection
-    _session: "Any" = None
-    _inbox: "Any" = None  # incoming QoS 2 ids: the store, or inbox.py
+    cb: "Any" = None  # f(topic, msg): see set_callback()
+    on_oversize: "Any" = None  # f(bytes): a message beyond max_message was drained
+    piece = 0  # where the piece at hand stands in its payload: see set_view_callback()
+    _inbox: "Any" = None  # incoming QoS 2 identifiers: the store, or inbox.Inbox
+    _session: "Any" = None  # the Session of a client with a store
+    _incoming: "Any" = None  # the receive.Incoming, from the first packet or callback on
+    _durable: "Any" = None  # the durable.DurableInbox
+    _validate: "Any" = None  # the module, from the first argument that it has to look at
+    _narrow: "Any" = None  # the last long view whose items were found to be bytes
+    session_present: "Any" = None  # what CONNACK said; None: nothing
     _topic: "Any" = object()  # the last topic of bytes that was checked; nobody's: none
     _pair: "Any" = (_topic, None)  # the last topic that is a str, and its bytes
     _busy = 0
@@ -116,9 +121,9 @@ class MQTTClient:
         timeout=30,
         window=16,
         max_message=32768,
-        connector=None
+        connector=None,
     ):
-        self._n = [0] * 14  # see counters.py
+        self.counters = Counters()
         self.client_id = self._bytes(client_id)
         self.server = server
         self.port = port or (8883 if ssl else 1883)
@@ -147,7 +152,6 @@ class MQTTClient:
             or user is not None
             or password is not None
             or protocol is not MQTT_3_1_1
-            or type(self) is not MQTTClient
             or not plain(self.client_id)
         ):
             self.ssl_params = ssl_params
@@ -158,55 +162,15 @@ class MQTTClient:
         self._tx = Sender(self, buffer_size)
         self._rx = Receiver(self, buffer_size)
         if store:
-            self._begin_session(window)
+            from .session import Session
 
-    if _TYPING:  # these are loaded when they are first used, from where lazy.py says
+            self._inbox = store
+            self._session = Session(self, store, window)
 
-        from .counters import Counters
-
-        counters: Counters  # what happened since the client was made
-        inflight: int  # messages in the store whose acknowledgement has not come yet
-
-        cb: Any
-        on_oversize: Any
-        _narrow: Any
-        piece: int
-        session_present: Any
-        _views: Any
-        _heard: Any
-        _late: Any
-        _answers: Any
-
-        def ping(self): ...
-        def set_callback(self, f): ...
-        def set_view_callback(self, f): ...
-        def wait_msg(self): ...
-        def set_last_will(self, topic, msg, retain=False, qos=0): ...
-        def publisher(self, topic, retain=False, qos=0): ...
-        def subscribe(self, topic, qos=0, timeout=None): ...
-        def unsubscribe(self, topic, timeout=None): ...
-        def flush(self, timeout=None): ...
-        def confirm(self, seq): ...
-        def republish(self, first, last): ...
-        def discard(self): ...
-        def stuck(self): ...
-        def _begin_session(self, window): ...
-        def _odd(self, what, kind=0): ...
-        def _send_large(self, op, topic, msg): ...
-        def _enter(self): ...
-        def _bad(self, detail): ...
-        def _pid(self, p): ...
-        def _rare(self, op): ...
-        def _seen(self, pid): ...
-        def _known(self, pid): ...
-        def _on_publish(self, op): ...
-
-    else:
-
-        def __getattr__(self, name):
-            if name == "inflight":  # the one that is asked for again and again
-                return self.store.live - self.store.held if self.store else 0
-            return module("lazy").find(self, name)
+    def inflight(self):
+        """How many messages in the store are not acknowledged; 0 without a store."""
+        # No property: with one MicroPython looks for a setter at each assignment to the client.
+        return self.store.live - self.store.held if self.store else 0
 
     def _bytes(self, s):
         # str or bytes-like as bytes-like.
@@ -214,7 +178,16 @@ class MQTTClient:
             return s.encode()
         if isinstance(s, bytes) or isinstance(s, bytearray):
             return s  # a tuple of types would be made anew each time
-        return self._odd(s)
+        return self._checks().as_bytes(self, s)
+
+    def _checks(self):
+        # The module validate. An import statement takes heap each time, an attribute does not.
+        if self._validate is None:
+            mend_imports()
+            from . import validate
+
+            self._validate = validate
+        return self._validate
 
     # The connection
 
@@ -267,10 +240,10 @@ class MQTTClient:
         # of an MQTTException + 1000, 0: the network's, or 103 if it is the callback that raises;
         # returned. It may have ended already.
         if self.sock:
-            self._n[_CLOSED] += 1
+            self.counters.closed += 1
             code = code or (103 if self._busy == _CALLBACK else 104)
         if code:
-            self._n[_LAST_ERROR] = code
+            self.counters.last_error = code
             self._tx.errno = code if code < 1000 else 104
             self._close()
         self._busy = 0
@@ -299,7 +272,7 @@ class MQTTClient:
             msg = self._bytes(msg)
         if qos:
             if qos not in (1, 2):
-                self._odd(qos, 2)
+                self._checks().refuse_qos(qos)
             qos = int(qos) << 1 | (1 if retain else 0) | (_WAIT if wait else 0)
             if self._session:
                 return self._session.publish(topic, msg, qos)
@@ -309,7 +282,7 @@ class MQTTClient:
         self._busy |= 1
         self._tx.publish(0x31 if retain else 0x30, topic, msg)
         self._busy &= 2
-        self._n[_SENT] += 1
+        self.counters.sent += 1
 
     def _name_of(self, topic):
         # The topic name as bytes-like, checked. str and bytes do not change: what was checked once
@@ -321,7 +294,10 @@ class MQTTClient:
             return pair[1]
         name = self._bytes(topic)
         if not plain(name):
-            self._odd(name, 1)
+            mend_imports()
+            from .topics import check_name
+
+            check_name(name, self.protocol[_TOPIC_MAX])
         if isinstance(topic, bytes):
             self._topic = topic
         elif isinstance(topic, str):
@@ -331,7 +307,7 @@ class MQTTClient:
     def _publish_acked(self, name, msg, flags):
         # Without a store; flags: QoS << 1 | retain | _WAIT.
         if not flags & _WAIT or self._busy == _CALLBACK:
-            self._odd(flags >> 1 & 3, 2)
+            self._checks().refuse_qos(flags >> 1 & 3)
         tx = self._tx
         if not tx.count:
             tx.push()  # it must not wait for the TCP ACK of what went before
@@ -341,14 +317,14 @@ class MQTTClient:
         pid = self._next_pid()
         tx.pid = self._wire(pid)
         # From here on the caller's buffers hold the message: after an error it is forgotten.
-        self._n[_FORGOTTEN] += 1
+        self.counters.forgotten += 1
         tx.publish(0x30 | flags & 7, name, msg)
-        self._n[_SENT] += 1
+        self.counters.sent += 1
         self._rx.waiting = tx.pid
         tx.timeout = ticks_add(ticks_ms(), self._tmo)
         self._await(0x40 if flags & 2 else 0x70)
-        self._n[_FORGOTTEN] -= 1
-        self._n[_ACKED] += 1
+        self.counters.forgotten -= 1
+        self.counters.acked += 1
         return pid
 
     def _await(self, op):
@@ -358,7 +334,10 @@ class MQTTClient:
         try:
             while self._rx.code != op and ticks_diff(self._tx.timeout, ticks_ms()) > 0:
                 self._idle(ticks_diff(self._tx.timeout, ticks_ms()))
-                self._pump(False)
+                if self._durable:
+                    self._durable.pump()
+                else:
+                    self._pump(False)
         except OSError:
             self._lost()
             if self._rx.code != op:  # else it came with the end of the stream
@@ -382,6 +361,27 @@ class MQTTClient:
             if not (self._session and self._session.uses(pid)):
                 return pid
 
+    def flush(self, timeout=None):
+        """Wait until all publishes are acknowledged.
+
+        timeout: seconds, None: the client's. Returns True, or False if it was
+        too short. Raises OSError when the connection ends, or is not there although
+        something waits for it.
+        """
+        end = self._tmo if timeout is None else self._checks().milliseconds(self, timeout)
+        end = ticks_add(ticks_ms(), end)
+        if not self._session:
+            return True
+        while True:
+            if self.sock or self.inflight():  # else nothing is left to be waited for
+                self.check_msg()
+            if not self.inflight():
+                return True
+            left = ticks_diff(end, ticks_ms())
+            if left <= 0:
+                return False
+            self._idle(left)
+
     # Receiving
 
     def check_msg(self):
@@ -395,12 +395,71 @@ class MQTTClient:
             self._raise()
         self._busy = _MAIN
         try:
-            op = self._pump(False)
+            op = self._durable.pump() if self._durable else self._pump(False)
         except BaseException:
             self._lost()
             raise
         self._busy = 0
         return op or None
+
+    def wait_msg(self):
+        """Wait, without limit, for one packet, and handle it.
+
+        Nothing is read beyond it: a program may poll the socket for the next one.
+        Returns the first byte of a PUBLISH, None for an acknowledgement and for the answer
+        to ping(). What answers the keep-alive's own PINGREQ does not end the wait; only where it
+        was there before the call does None say so, to a program that had polled the socket.
+        A link that is dead ends it (OSError) where there is a keep-alive.
+        """
+        rx = self._rx
+        rx.single = rx.exact = True
+        rx.ended = False
+        rx.n = -1
+        try:
+            op = self.check_msg()
+            rx.ended |= rx.n >= 0
+            # A packet has been handled, and nothing of one is left.
+            while not op and (not rx.ended or rx.start != rx.end or rx.due):
+                self._idle(1000)
+                op = self.check_msg()
+            return op
+        finally:
+            rx.single = rx.exact = False
+
+    def set_callback(self, f):
+        """f(topic, msg) is called with bytes for each message received; None: nothing is.
+
+        Raises ValueError for what cannot be called.
+        """
+        self.cb = self._receives().callback(f)
+
+    def set_view_callback(self, f):
+        """f(topic, payload, flags, left) is called for each message, and nothing is copied.
+
+        topic, payload: memoryviews of the receive buffer, good until f returns;
+        flags: retain | QoS << 1 | DUP << 3; left: bytes of the payload still to come.
+        A message longer than the buffer comes in pieces: `client.piece` is then
+        where the piece stands in the payload, and left is 0 with the last one; after
+        a lost connection it begins again at 0. It is acknowledged after the last.
+        f=None: the messages go to the callback of set_callback(). Raises ValueError for what
+        cannot be called.
+        """
+        incoming = self._receives()
+        incoming.views = incoming.callback(f)
+
+    def _receives(self):
+        # What receives is loaded with the first callback, or with the first packet that needs it.
+        if self._incoming is None:
+            try:
+                mend_imports()
+                from .receive import Incoming
+
+                self._incoming = Incoming(self)
+            except MemoryError:
+                if self._busy & 1:
+                    self._lost()  # whoever has the stream cannot go on
+                raise
+        return self._incoming
 
     def _idle(self, timeout):
         # Until something may be read, and not longer than the keep-alive allows.
@@ -424,7 +483,7 @@ class MQTTClient:
             if op:
                 rx.start = rx.next
                 if op >> 4 == 3:
-                    self._on_publish(op)
+                    (self._incoming or self._receives()).on_publish(op)
                 elif op != 0xD0 or rx.n:
                     self._on_ack(op)
                 n -= 1
@@ -447,7 +506,7 @@ class MQTTClient:
         if rx.pings < _MOST_PINGS:
             rx.asked |= asked << rx.pings
         rx.pings += 1
-        self._n[_PINGS] += 1
+        self.counters.pings += 1
         self._tx.put(0xC0)
 
     def _on_ack(self, op):
@@ -456,13 +515,13 @@ class MQTTClient:
         if op == 0x40 and rx.n == 2:
             pid = rx.buf[rx.pos] << 8 | rx.buf[rx.pos + 1]
         if not pid:
-            self._rare(op)
+            self._receives().on_packet(op)
         elif self._session:
             self._session.on_ack(4, pid)
         elif pid == rx.waiting:
             rx.code = op
         else:
-            self._n[_UNEXPECTED] += 1
+            self.counters.unexpected += 1
 
     # The keep-alive. It reckons with ticks_ms: ticks of the timer get lost, it only wakes.
 
@@ -500,3 +559,122 @@ class MQTTClient:
             rx.request = now
         if quiet:
             self._ping(0)
+
+    def ping(self):
+        """Send PINGREQ; its answer ends wait_msg(). This call does not wait for it."""
+        self._enter()
+        self._ping(1)
+        self._busy &= 2
+
+    def _enter(self):
+        # Take the stream for a packet; `_busy &= 2` gives it back.
+        if self._busy & 1 or self.sock is None:  # a timer of the application came in between
+            self._raise()
+        self._busy |= 1
+
+    def _bad(self, detail):
+        # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
+        self._lost(1000 + _PROTOCOL)
+        raise MQTTException(_PROTOCOL, detail)
+
+    # What is loaded when it is first used
+
+    def set_last_will(self, topic, msg, retain=False, qos=0):
+        """What the broker publishes when this client is lost [MQTT 3.1.1, 3.1.2.5].
+
+        topic, msg: str or bytes; qos: 0, 1 or 2. Raises ValueError.
+        """
+        mend_imports()
+        from .arguments import set_last_will
+
+        return set_last_will(self, topic, msg, retain, qos)
+
+    def subscribe(self, topic, qos=0, timeout=None):
+        """Subscribe and wait for SUBACK; messages may come before it.
+
+        topic: one filter (str or bytes), or a list of (filter, qos);
+        timeout: seconds, None: the client's.
+        Returns the QoS granted, or a list of them. Raises MQTTException
+        SUBSCRIBE_REFUSED with the filter as detail, TIMEOUT; OSError; ValueError.
+        """
+        mend_imports()
+        from .subscribe import subscribe
+
+        return subscribe(self, topic, qos, timeout)
+
+    def unsubscribe(self, topic, timeout=None):
+        """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
+        mend_imports()
+        from .subscribe import unsubscribe
+
+        return unsubscribe(self, topic, timeout)
+
+    def publisher(self, topic, retain=False, qos=0):
+        """Returns p(payload), which publishes to `topic`: as publish(), only faster.
+
+        topic: str or bytes; qos: 0, 1 or 2; payload: str or bytes-like. p() returns and
+        raises what publish() does. The topic is checked here: ValueError.
+        """
+        mend_imports()
+        from .publisher import publisher
+
+        return publisher(self, topic, retain, qos)
+
+    def confirm(self, seq):
+        """The pipeline has made all up to sequence number `seq` durable: readings
+        held for that are released. Returns how many."""
+        return self._held(seq).confirm(seq)
+
+    def republish(self, first, last):
+        """Send the held readings `first` to `last` once more, as new deliveries.
+        Returns how many."""
+        return self._held(first, last).republish(first, last)
+
+    def _held(self, *numbers):
+        # The session, for sequence numbers of its messages.
+        for seq in numbers:
+            if not self._session or not isinstance(seq, int):
+                mend_imports()
+                from .refuse import seqs
+
+                seqs(self, seq)
+        return self._session
+
+    def stuck(self):
+        """How many connections in a row sent the oldest message and ended without its
+        acknowledgement, those that disconnect() ended not counted.
+
+        From the third on it is sent alone: so it is this one that the broker does not take.
+        0 without a store, and after a reboot.
+        """
+        return self._session.stuck() if self._session else 0
+
+    def discard(self):
+        """Give up the oldest message that the broker has not taken.
+
+        It is counted in the store's `dropped`. Returns its packet identifier and its topic as
+        bytes; None if there is none: a QoS 2 message whose PUBREC has come is the broker's
+        already, one that is held was acknowledged. If it is under way its identifier stays in
+        use until the connection ends, or its acknowledgement comes.
+        Raises MQTTException BUSY in a callback, OSError of the store.
+        """
+        if self._busy:
+            raise MQTTException(_BUSY)
+        return self._session.discard() if self._session else None
+
+    def _send_large(self, op, topic, msg):
+        # A PUBLISH that does not fit into the buffer, piece by piece.
+        tx = self._tx
+        if len(msg) > _MOST:
+            self._busy &= 2
+            raise ValueError("message of %d bytes" % len(msg))
+        tx.begin(op, len(topic), len(msg) + 2 if op & 6 else len(msg))
+        tx.drain()
+        tx.send(topic, 0, len(topic))
+        tx.drain()
+        if op & 6:
+            tx.buf[0] = tx.pid >> 8
+            tx.buf[1] = tx.pid & 255
+            tx.send(tx.buf, 0, 2)
+            tx.drain()
+        tx.send(msg, 0, len(msg))

@@ -8,12 +8,16 @@ non-blocking meaning: None when nothing can be moved now.
 """
 
 import socket
+from select import poll as Poll
+from socket import socket as Socket
 
 from .client import MQTT_3_1_1
-from .port import Poll, Socket, const, ticks_add, ticks_diff, ticks_ms
+from .port import HOST, ticks_add, ticks_diff, ticks_ms
 from .wire import pack
 
-_CONNECTS = const(0)  # as in counters.py
+if HOST:
+    from .host import Poll, Socket  # type: ignore
+
 
 
 def connect(client, clean_session, timeout):
@@ -36,7 +40,7 @@ def connect(client, clean_session, timeout):
             run(client, clean_session, end, auth)
         elif auth(client, clean_session, end) and client._inbox:
             client._inbox.in_clear()
-        client._n[_CONNECTS] += 1
+        client.counters.connects += 1
         if client.keepalive and client.timer is not False:
             from .timer import start
 

@@ -1,40 +1,30 @@
 """What happened since the client was made.
 
-Knows: the names of the counters. Never knows: who counts; client.py and the others count
-in a list, so that only those pay for the names who read them.
+Knows: the names of the counters. Never knows: who counts.
 """
-
-_NAMES = (
-    "connects",
-    "closed",  # connections that ended without disconnect()
-    "sent",  # PUBLISH sent, first time or again
-    "acked",  # QoS 1 and 2 publishes acknowledged to the end
-    "redelivered",  # PUBLISH or PUBREL sent again
-    "received",  # messages given to the application
-    "duplicates",  # QoS 2 messages that had been received before
-    "oversize",  # messages longer than max_message, acknowledged unread
-    "unexpected",  # acknowledgements of something unknown
-    "forgotten",  # QoS 1 and 2 publishes given up without a store
-    "pings",
-    "lost_sessions",
-    "stall",  # longest time without progress in a write, in ms
-    "last_error",  # errno, or reason of an MQTTException + 1000
-)
 
 
 class Counters:
-    """An int for each of these names; str() and iteration give all of them."""
+    """An int for each name; str() and iteration give all of them."""
 
-    def __init__(self, values):
-        self._values = values
-
-    def __getattr__(self, name):
-        if name not in _NAMES:
-            raise AttributeError("no counter %s" % name)
-        return self._values[_NAMES.index(name)]
+    def __init__(self):
+        self.connects = 0
+        self.closed = 0  # connections that ended without disconnect()
+        self.sent = 0  # PUBLISH sent, first time or again
+        self.acked = 0  # QoS 1 and 2 publishes acknowledged to the end
+        self.redelivered = 0  # PUBLISH or PUBREL sent again
+        self.received = 0  # messages given to the application
+        self.duplicates = 0  # QoS 2 messages that had been received before
+        self.oversize = 0  # messages longer than max_message, acknowledged unread
+        self.unexpected = 0  # acknowledgements of something unknown
+        self.forgotten = 0  # QoS 1 and 2 publishes given up without a store
+        self.pings = 0
+        self.lost_sessions = 0
+        self.stall = 0  # longest time without progress in a write, in ms
+        self.last_error = 0  # errno, or reason of an MQTTException + 1000
 
     def __iter__(self):
-        return iter(_NAMES)
+        return iter(sorted(self.__dict__))
 
     def __str__(self):
-        return ", ".join(["%s %d" % (n, getattr(self, n)) for n in _NAMES])
+        return ", ".join(["%s %d" % (name, getattr(self, name)) for name in self])

@@ -15,14 +15,12 @@ Knows: who handles an incoming QoS 2 message when. Never knows: how a store keep
 """
 
 
-from .client import MQTTClient
 from .full import JournalFull
 from .inbox import Inbox
 from .port import const, ticks_add, ticks_diff, ticks_ms
-from .receive import _on_publish, alive, called
+from .receive import Incoming
 
 _CALLBACK = const(2)  # as in client.py
-_RECEIVED = const(5)  # as in counters.py
 _RELEASED = const(1)  # as in store.py: PUBREL has come
 
 _INSIDE = const(1)  # no first byte of a PUBLISH: something has changed in the inbox
@@ -32,7 +30,7 @@ _STEPS = const(64)
 _SPELL = const(100)
 
 
-class DurableInbox:
+class DurableInbox(Incoming):
     """Keeps the incoming QoS 2 messages of `client` in `store`.
 
     store: a FileStore, FlashStore or RAMStore of its own, not the client's. A message that is
@@ -51,54 +49,52 @@ class DurableInbox:
 
             inbox(client, store)
         store.open()
-        self._client = client
-        self._rx = client._rx
+        super().__init__(client)
+        if client._incoming:  # a callback was set before
+            self.callback(client.cb)
+            self.views = client._incoming.views
         self._store = store
         self._ids = client.store or Inbox()  # of messages that were not stored
         self._kept = False  # the message at hand is in the store
-        self._pid = 0
+        self._at = 0  # its identifier
         self._low = 0  # no identifier below it, and none above _high, waits for its PUBREL
         self._high = 65535
-        self._views = None  # the application's, while _keep() has its place
-        self._lent = False  # it has
         self._due = store.live  # so many may be released: 0 when none is found
-        client._inbox = self
-        client._on_publish = self._on_publish
-        client._pump = self._pump
-        if client.store:
-            self._begin = client.store.session
-            client.store.session = self._session
+        client._inbox = client._incoming = client._durable = self
 
-    # What the client calls in place of its own
+    # What the client calls
 
-    def _on_publish(self, op):
-        c = self._client
-        if op & 6 != 4:
-            return _on_publish(c, op)
-        self._views = c._views
-        c._views = self._keep
-        self._lent = True
+    def on_publish(self, op):
+        """See Incoming.on_publish()."""
         try:
-            _on_publish(c, op)
+            super().on_publish(op)
         finally:
-            if self._lent:
-                c._views = self._views
             if self._kept:
+                self._kept = False
                 self._rx.message = _INSIDE
-            self._kept = False
 
-    def _keep(self, topic, payload, flags, left):
-        # A message that is not in the store yet: _on_publish() asked in_has().
-        c = self._client
-        c._views = self._views  # for what is handed out now, and by now it may set another
-        self._lent = False
-        if self._put(4 | flags & 1, topic, payload):
-            self._kept = True
-            c._n[_RECEIVED] -= 1
+    def hand(self, topic, at, op):
+        """See Incoming.hand(). One of QoS 2 is new: on_publish() has looked."""
+        if op & 6 != 4:
+            super().hand(topic, at, op)
             return
-        c._busy = _CALLBACK
-        if c._views:
-            c._views(topic, payload, flags, left)
+        if topic != self._heard:
+            self.hear(topic)
+        at = self._rx.target[0][at : self._rx.next]
+        self._client._busy = _CALLBACK
+        if self._put(4 | op & 1, topic, at):
+            self._kept = True
+        else:
+            self.counters.received += 1
+            self._client._busy = _CALLBACK
+            self._show(topic, at, op)
+        self.called()
+
+    def _show(self, topic, payload, op):
+        c = self._client
+        if self.views:
+            c.piece = 0
+            self.views(topic, payload, op & 15, 0)
         elif c.cb:
             c.cb(bytes(topic), bytes(payload))
 
@@ -107,8 +103,8 @@ class DurableInbox:
         # without waiting for their PUBREL, which may stand behind what comes now: the order stays.
         while True:
             try:
-                self._store.put(self._pid, flags, topic, payload)
-                self._range(self._pid)
+                self._store.put(self._at, flags, topic, payload)
+                self._range(self._at)
                 return True
             except JournalFull:
                 if not self._early():
@@ -136,11 +132,9 @@ class DurableInbox:
         self._give(seq, self._store.find(seq))
         return True
 
-    def _pump(self, tick):
-        # In place of the client's, for whoever waits or looks: packet by packet, and a message
-        # that is released with one goes to the application before the next is read.
-        if tick:
-            return self._read(tick)
+    def pump(self):
+        """All that has arrived, for whoever waits or looks: packet by packet, and a message
+        that is released with one goes to the application before the next is read."""
         self._single = self._rx.single
         self._rx.single = True
         try:
@@ -148,9 +142,6 @@ class DurableInbox:
         finally:
             self._rx.single = self._single
         return self._op
-
-    def _read(self, tick):
-        return MQTTClient._pump(self._client, tick)
 
     def _spell(self):
         rx = self._rx
@@ -169,7 +160,7 @@ class DurableInbox:
         # if there was neither.
         op = _INSIDE
         if not self._due:
-            op = self._read(False)
+            op = self._client._pump(False)
             if op > _INSIDE:
                 self._op = op
         if self._due:
@@ -180,20 +171,15 @@ class DurableInbox:
         # More is due than one call hands out, so no message is read: acknowledgements and
         # PINGRESP up to the next one are, and what is to be sent is.
         c = self._client
-        self._read(True)
+        c._pump(True)
         if c._session and not c._tx.waiting:
             c._session.pump()
-
-    def _session(self, key):
-        # Of the client's store: the broker has lost the session, or is another one.
-        self.in_clear()
-        self._begin(key)
 
     # As inbox.Inbox
 
     def in_has(self, pid):
         """True if `pid` was received and not released."""
-        self._pid = pid
+        self._at = pid
         return self._find(pid) > 0 or self._ids.in_has(pid)
 
     def in_add(self, pid):
@@ -255,15 +241,15 @@ class DurableInbox:
         store = self._store
         pid = 0 if store.state == _RELEASED else store.pid
         self._op = 0x34 | store.flags & 1
-        self._hand(n, self._op)
+        self._hand_out(n, self._op)
         store.done(seq)  # before the connection is looked at: the callback returned
         if pid:
             self._ids.in_add(pid)
             self._passed(pid)
-        called(self._client)
-        alive(self._client)
+        self.called()
+        self.alive()
 
-    def _hand(self, n, op):
+    def _hand_out(self, n, op):
         # The message last found, of `n` bytes: length of the topic, topic, identifier, payload.
         c = self._client
         head = bytearray(2)
@@ -272,10 +258,6 @@ class DurableInbox:
         self._store.read(2, topic, len(topic))
         payload = bytearray(n - 4 - len(topic))
         self._store.read(4 + len(topic), payload, len(payload))
-        c._n[_RECEIVED] += 1
+        c.counters.received += 1
         c._busy = _CALLBACK
-        if c._views:
-            c.piece = 0
-            c._views(memoryview(topic), memoryview(payload), op & 15, 0)
-        elif c.cb:
-            c.cb(bytes(topic), bytes(payload))
+        self._show(memoryview(topic), memoryview(payload), op)

@@ -28,7 +28,6 @@ BUSY = const(21)  # called from a callback where it must not wait
 CLOSED = const(22)  # the broker hung up instead of sending CONNACK
 SUBSCRIBE_REFUSED = const(128)  # SUBACK 0x80 [MQTT-3.9.3-2]
 
-_ENDS = const(1)  # as in counters.py: "closed"
 _ABORTED = const(103)  # as in session.py
 
 
@@ -36,4 +35,5 @@ def by_callback(client, ends, e):
     """Whether OSError or MQTTException `e`, which has come since the client's counter `closed` was
     `ends`, was raised by the callback on a connection that was well: no other one cures it."""
     # A client without a connection raises OSError 103 after that, and a network may.
-    return client._n[_ENDS] != ends and client._tx.errno == _ABORTED and e.args[:1] != (_ABORTED,)
+    ended = client.counters.closed != ends and client._tx.errno == _ABORTED
+    return ended and e.args[:1] != (_ABORTED,)

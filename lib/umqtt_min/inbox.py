@@ -7,8 +7,6 @@ The stores have the same four methods as Inbox.
 
 from array import array
 
-_DUPLICATES = 6  # as in counters.py
-
 
 class Inbox:
     """A table of ids; it grows by doubling when a broker keeps more of them open."""
@@ -44,20 +42,3 @@ class Inbox:
         """Forget all: the session is gone."""
         for i in range(len(self._ids)):
             self._ids[i] = 0
-
-
-def _seen(self, pid):
-    # An incoming QoS 2 message that was delivered already: only PUBREC again.
-    if self._known(pid):
-        self._n[_DUPLICATES] += 1
-        if self._rx.due:
-            self._rx.due.read()  # in the order of the messages
-        self._tx.put(0x50, pid)
-        return True
-    return False
-
-
-def _known(self, pid):
-    if self._inbox is None:
-        self._inbox = Inbox()
-    return self._inbox.in_has(pid)

@@ -1,49 +1,13 @@
-"""A PUBLISH longer than the buffer, in or out.
+"""A PUBLISH from the broker that is longer than the buffer.
 
-Knows: how to send one piece by piece, and how to take one in without losing
-step. For the callback with bytes it is assembled up to max_message, and drained
-beyond that or where there is no memory for it; the callback with views gets it
-in pieces. It is acknowledged as its QoS asks when all of it has been handled.
+Knows: how to take it in without losing step. For the callback with bytes it is assembled up to
+max_message, and drained beyond that or where there is no memory for it; the callback with views
+gets it in pieces. It is acknowledged as its QoS asks when all of it has been handled.
 Loaded with the first such message.
 """
 
 
-from .receive import acknowledge, alive, called, deliver, hear
-from .views import call
-from .wire import pack
-
-_MOST = 268369912  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 _CALLBACK = 2  # as in client.py
-_RECEIVED = 5  # as in counters.py
-_OVERSIZE = 7
-
-
-def _send_large(self, op, topic, msg):
-    # A PUBLISH that does not fit into the buffer of wire.Sender.
-    tx = self._tx
-    if len(msg) > _MOST:
-        self._busy &= 2
-        raise ValueError("message of %d bytes" % len(msg))
-    _begin(tx, op, len(topic), len(msg) + 2 if op & 6 else len(msg))
-    tx.drain()
-    tx.send(topic, 0, len(topic))
-    tx.drain()
-    if op & 6:
-        tx.buf[0] = tx.pid >> 8
-        tx.buf[1] = tx.pid & 255
-        tx.send(tx.buf, 0, 2)
-        tx.drain()
-    tx.send(msg, 0, len(msg))
-
-
-def _begin(tx, op, topic, rest):
-    # Fixed header and topic length.
-    tx.topic = None
-    tx.push()  # it takes more than one write
-    op = pack(tx.buf, op, 2 + topic + rest)
-    tx.buf[5] = topic >> 8
-    tx.buf[6] = topic & 255
-    tx.send(tx.buf, op, 7 - op)
 
 
 class Large:
@@ -51,6 +15,7 @@ class Large:
 
     def __init__(self, client):
         self._client = client
+        self._incoming = client._incoming
         self._rx = rx = client._rx
         n = rx.n
         self._op = rx.buf[rx.start]
@@ -123,16 +88,16 @@ class Large:
             if not self._pid:
                 c._bad("packet identifier 0 [MQTT-2.3.1-1]")
         self._topic = memoryview(self._head)[2 : 2 + topic]
-        hear(c, bytes(self._topic))
+        self._incoming.hear(bytes(self._topic))
         self._open(qos)
 
     def _open(self, qos):
         # What becomes of the payload.
         c = self._client
         self._size = self._left
-        if qos == 2 and c._known(self._pid):
+        if qos == 2 and self._incoming.known(self._pid):
             self._drain = True
-        elif not c._views:
+        elif not self._incoming.views:
             try:
                 if self._size <= c.max_message:
                     self._buf = bytearray(self._size)
@@ -146,8 +111,8 @@ class Large:
             self._buf[at : at + len(view)] = view
         elif not self._drain and self._left:
             self._client.piece = at
-            call(self._client, self._topic, view, self._op & 15, self._left)
-            alive(self._client)
+            self._incoming.call(self._topic, view, self._op & 15, self._left)
+            self._incoming.alive()
         else:
             self._last = view
 
@@ -156,7 +121,7 @@ class Large:
         self._rx.due = None
         self._rx.ended = True
         qos = self._op >> 1 & 3
-        if qos == 2 and c._seen(self._pid):
+        if qos == 2 and self._incoming.seen(self._pid):
             return
         if self._buf is not None:
             try:
@@ -164,20 +129,20 @@ class Large:
             except MemoryError:
                 self._drain = True
         if self._buf is not None and not self._drain:
-            deliver(c, bytes(self._topic), self._last)
+            self._incoming.deliver(bytes(self._topic), self._last)
             self._rx.message = self._op
         elif self._drain:
-            c._n[_OVERSIZE] += 1
+            c.counters.oversize += 1
             if c.on_oversize:
                 c._busy = _CALLBACK  # it may publish, as any callback
                 c.on_oversize(self._size)
-                called(c)
+                self._incoming.called()
         else:
             c.piece = self._size - len(self._last)
-            call(c, self._topic, self._last, self._op & 15, 0)
-            c._n[_RECEIVED] += 1
+            self._incoming.call(self._topic, self._last, self._op & 15, 0)
+            c.counters.received += 1
             self._rx.message = self._op
         if qos:
-            acknowledge(c, self._op, self._pid)
+            self._incoming.acknowledge(self._op, self._pid)
         else:
-            alive(c)
+            self._incoming.alive()

@@ -5,7 +5,7 @@ plain.
 """
 
 from .arguments import field
-from .client import MQTT_3_1_1, MQTTClient
+from .client import MQTT_3_1_1
 from .port import const
 from .topics import check_utf8
 
@@ -52,10 +52,6 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
     self.connector = connector
     _check_tls(self)
     _check_login(self, user, password)
-    if type(self) is not MQTTClient:
-        from .lazy import complete
-
-        complete()  # super() finds no method that is loaded later
 
 
 def _check_tls(self):

@@ -1,16 +1,17 @@
-"""What the library takes from the interpreter: clock, sockets, poll, const().
+"""What the library takes from the interpreter: clock and const(). connect.py takes the sockets.
 
 Knows: MicroPython has all of it; CPython gets it from host.py. Never knows: MQTT.
 """
-
-from select import poll as Poll
-from socket import socket as Socket
 
 try:
     from time import sleep_ms, ticks_add, ticks_diff, ticks_ms
 
     from micropython import const
-except ImportError:
-    from .host import Poll, Socket, const, sleep_ms, ticks_add, ticks_diff, ticks_ms  # type: ignore
 
-__all__ = ("Poll", "Socket", "const", "sleep_ms", "ticks_add", "ticks_diff", "ticks_ms")
+    HOST = False
+except ImportError:
+    from .host import const, sleep_ms, ticks_add, ticks_diff, ticks_ms  # type: ignore
+
+    HOST = True  # CPython as it is
+
+__all__ = ("HOST", "const", "sleep_ms", "ticks_add", "ticks_diff", "ticks_ms")

@@ -6,7 +6,6 @@ who ask for it.
 
 from .port import const, ticks_ms
 
-_SENT = const(2)  # as in counters.py
 # Found at once, where the names that are built in are looked for in two tables.
 _type = type
 _bytes = bytes
@@ -15,16 +14,12 @@ _FIXED = const(2)  # bytes of a fixed header
 _LONGEST = const(129)  # of a packet with such a one
 
 
-def publisher(self, topic, retain=False, qos=0):
-    """Returns p(payload), which publishes to `topic`: as publish(), only faster.
-
-    topic: str or bytes; qos: 0, 1 or 2; payload: str or bytes-like. p() returns and
-    raises what publish() does. The topic is checked here: ValueError.
-    """
+def publisher(client, topic, retain, qos):
+    """See MQTTClient.publisher()."""
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
-    topic = self._name_of(bytes(self._bytes(topic)))
-    made = Publisher(self, topic, retain, int(qos))
+    topic = client._name_of(bytes(client._bytes(topic)))
+    made = Publisher(client, topic, retain, int(qos))
     return made.slow if qos else made.publish
 
 
@@ -37,7 +32,7 @@ class Publisher:
 
     def __init__(self, client, topic, retain, qos):
         self._tx = client._tx
-        self._counts = client._n
+        self._counters = client.counters
         self._topic = topic
         self._retain = retain
         self._qos = qos
@@ -82,7 +77,7 @@ class Publisher:
             self._rest(n)
         self._tx.time = ticks_ms()
         self._tx.client._busy = 0
-        self._counts[_SENT] += 1
+        self._counters.sent += 1
 
     def _rest(self, n):
         # The stream did not take the last n bytes of the packet: the same ones go on.

@@ -1,155 +1,222 @@
-"""Messages from the broker: checked, handed to the application, acknowledged.
+"""Packets from the broker: messages are checked, handed to the application and acknowledged; what
+is neither PUBLISH, PUBACK nor PINGRESP is sorted out here, too.
 
 Knows: section 3.3 of MQTT 3.1.1, when a message is acknowledged. Never knows: how its
-bytes came in. Loaded with set_callback(), subscribe() or the first message: who only
-publishes does not pay for it.
+bytes came in. Loaded with the first callback, or the first such packet: who only
+publishes at QoS 0 and 1 does not pay for it.
 """
 
 from .client import plain
 from .port import const
 
-# As in client.py and counters.py
+# As in client.py and protocol.py
 _MAIN = const(1)
 _CALLBACK = const(2)
-_RECEIVED = const(5)
+_STRICT = const(6)
 
-# Attributes of MQTTClient.
-cb = None
-on_oversize = None  # f(bytes): a message beyond max_message was drained
-_views = None  # the callback that is given views
-_heard = None  # the last topic that was checked
-_answers = None  # the Answers of a client with a callback
-_late = None  # f(op, pid): it sees to the acknowledgement, in its own time
-session_present = None
+_TYPING = const(0)  # see client.py
+if _TYPING:
+    from typing import Any
 
 
-def set_callback(self, f):
-    """f(topic, msg) is called with bytes for each message received; None: nothing is.
+class Incoming:
+    """What becomes of the packets that `client` receives."""
 
-    Raises ValueError for what cannot be called.
-    """
-    self.cb = listener(self, f)
+    views: "Any" = None  # the callback that is given views
 
+    def __init__(self, client):
+        self._client = client
+        self._rx = client._rx
+        self.counters = client.counters
+        self._heard: "Any" = None  # the last topic that was checked
+        self._answers: "Any" = None  # the Answers of a client with a callback
 
-def listener(self, f):
-    """`f`, which is to be called with messages."""
-    if f is not None and not callable(f):
-        raise ValueError("callback=%r: a function, or None" % (f,))
-    self._rare  # noqa: B018  (loaded now: a tick may be the first to meet what it handles)
-    if not self._answers:
-        self._answers = Answers(self)
-    return f
+    def callback(self, f):
+        """`f`, which is to be called with messages. Raises ValueError for what cannot be."""
+        if f is not None and not callable(f):
+            raise ValueError("callback=%r: a function, or None" % (f,))
+        if not self._answers:
+            self._answers = Answers(self._client)
+        return f
 
+    # Messages
 
-def wait_msg(self):
-    """Wait, without limit, for one packet, and handle it.
+    def on_publish(self, op):
+        """A PUBLISH with the first byte `op` is in the receive buffer, whole."""
+        rx = self._rx
+        p = rx.pos + 2  # the topic, to `end`
+        end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
+        if op & 6 == 6 or end + (2 if op & 6 else 0) > rx.next:
+            self._client._bad("PUBLISH [MQTT-3.3.1-4]")
+        pid = self._pid(end) if op & 6 else 0
+        if op & 4 and self.seen(pid):
+            return
+        p = rx.target[0][p:end]  # a view of it: one word less
+        if op & 6:
+            end += 2
+        self.hand(p, end, op)
+        rx.message = op
+        if pid:
+            self.acknowledge(op, pid)
+        else:
+            self.alive()
 
-    Nothing is read beyond it: a program may poll the socket for the next one.
-    Returns the first byte of a PUBLISH, None for an acknowledgement and for the answer
-    to ping(). What answers the keep-alive's own PINGREQ does not end the wait; only where it
-    was there before the call does None say so, to a program that had polled the socket.
-    A link that is dead ends it (OSError) where there is a keep-alive.
-    """
-    rx = self._rx
-    rx.single = rx.exact = True
-    rx.ended = False
-    rx.n = -1
-    try:
-        op = self.check_msg()
-        rx.ended |= rx.n >= 0
-        # A packet has been handled, and nothing of one is left.
-        while not op and (not rx.ended or rx.start != rx.end or rx.due):
-            self._idle(1000)
-            op = self.check_msg()
-        return op
-    finally:
-        rx.single = rx.exact = False
+    def hand(self, topic, at, op):
+        """Give a message to the application. topic: a view of it; at: where the payload begins
+        in the buffer; op: the first byte."""
+        if not self.views:
+            self.deliver(bytes(topic), at)
+            return
+        if topic != self._heard:
+            self.hear(topic)
+        self.counters.received += 1
+        at = self._rx.target[0][at : self._rx.next]
+        self._client.piece = 0
+        self.call(topic, at, op & 15, 0)
 
+    def call(self, topic, payload, flags, left):
+        """Call the application with one message as views, or with one piece of it."""
+        self._client._busy = _CALLBACK
+        self.views(topic, payload, flags, left)
+        self.called()
 
-def _on_publish(self, op):
-    rx = self._rx
-    p = rx.pos + 2  # the topic, to `end`
-    end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
-    if op & 6 == 6 or end + (2 if op & 6 else 0) > rx.next:
-        self._bad("PUBLISH [MQTT-3.3.1-4]")
-    pid = self._pid(end) if op & 6 else 0
-    if op & 4 and self._seen(pid):
-        return
-    p = rx.target[0][p:end]  # a view of it: one word less
-    if op & 6:
-        end += 2
-    if self._views:
-        self._hand(p, end, op)
-    else:
-        deliver(self, bytes(p), end)
-    rx.message = op
-    if pid:
-        acknowledge(self, op, pid)
-    else:
-        alive(self)
+    def deliver(self, topic, msg):
+        """Give a message to the callback. msg: bytes, or where they begin in the buffer."""
+        c = self._client
+        if topic != self._heard:
+            self.hear(topic)
+        self.counters.received += 1
+        if c.cb is None:
+            return
+        if isinstance(msg, int):
+            msg = bytes(self._rx.target[0][msg : self._rx.next])
+        # An exception ends the connection, in whoever pumps: the message is not
+        # acknowledged, it comes again with the next one.
+        c._busy = _CALLBACK
+        c.cb(topic, msg)
+        self.called()
 
+    def hear(self, topic):
+        """Check the topic name of a PUBLISH, when it is another one."""
+        if not plain(topic):
+            from .topics import check_name
 
-def deliver(self, topic, msg):
-    """Give a message to the callback. msg: bytes, or where they begin in the buffer."""
-    if topic != self._heard:
-        hear(self, topic)
-    self._n[_RECEIVED] += 1
-    if self.cb is None:
-        return
-    if isinstance(msg, int):
-        msg = bytes(self._rx.target[0][msg : self._rx.next])
-    # An exception ends the connection, in whoever pumps: the message is not
-    # acknowledged, it comes again with the next one.
-    self._busy = _CALLBACK
-    self.cb(topic, msg)
-    called(self)
+            try:
+                check_name(topic, 65535)
+            except ValueError as e:
+                self._client._bad("PUBLISH: %s [MQTT-3.3.2-1]" % e)
+        if not self.views or self._heard is None:
+            self._heard = bytes(topic)  # views: not a copy of each
 
+    def called(self):
+        """The callback has returned."""
+        if self._client.sock:
+            self._client._busy = _MAIN
 
-def hear(self, topic):
-    """Check the topic name of a PUBLISH, when it is another one."""
-    if not plain(topic):
-        from .arguments import check_heard
+    def alive(self):
+        """The connection may have ended while the callback ran: OSError."""
+        if self._client.sock is None:
+            raise OSError(self._client._tx.errno)
 
-        check_heard(self, topic)
-    if not self._views or self._heard is None:
-        self._heard = bytes(topic)  # views: not a copy of each
+    def acknowledge(self, op, pid):
+        """After the callback has returned; a QoS 2 id is durable before PUBREC, and where there is
+        no connection any more, too: the next one brings the message again."""
+        if op & 4:
+            self._client._inbox.in_add(pid)
+        self.alive()
+        if op & 4 or not self._answers or self._rx.single or self._rx.waiting:
+            self.answer(op, pid)
+        else:
+            self._answers.add(pid)
 
+    def answer(self, op, pid):
+        """Send PUBACK or PUBREC; at QoS 2 the identifier is durable already."""
+        tx = self._client._tx
+        if self._rx.due:
+            self._rx.due.read()  # those before it
+        if not tx.count:
+            tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
+        tx.put(0x50 if op & 4 else 0x40, pid)
 
-def called(self):
-    """The callback has returned."""
-    if self.sock:
-        self._busy = _MAIN
+    def seen(self, pid):
+        """Whether an incoming QoS 2 message was delivered already: then only PUBREC again."""
+        if not self.known(pid):
+            return False
+        self.counters.duplicates += 1
+        if self._rx.due:
+            self._rx.due.read()  # in the order of the messages
+        self._client._tx.put(0x50, pid)
+        return True
 
+    def known(self, pid):
+        """Whether this identifier of an incoming QoS 2 message waits for its PUBREL."""
+        c = self._client
+        if c._inbox is None:
+            from .inbox import Inbox
 
-def alive(self):
-    """The connection may have ended while the callback ran: OSError."""
-    if self.sock is None:
-        raise OSError(self._tx.errno)
+            c._inbox = Inbox()
+        return c._inbox.in_has(pid)
 
+    def _pid(self, p):
+        # The packet identifier in the receive buffer at `p`, as it is on the wire.
+        p = self._rx.buf[p] << 8 | self._rx.buf[p + 1]
+        return p or self._client._bad("packet identifier 0 [MQTT-2.3.1-1]")
 
-def acknowledge(self, op, pid):
-    """After the callback has returned; a QoS 2 id is durable before PUBREC, and where there is
-    no connection any more, too: the next one brings the message again."""
-    if self._late:
-        alive(self)
-        self._late(op, pid)
-        return
-    if op & 4:
-        self._inbox.in_add(pid)
-    alive(self)
-    if op & 4 or not self._answers or self._rx.single or self._rx.waiting:
-        answer(self, op, pid)
-    else:
-        self._answers.add(pid)
+    # Other packets
 
+    def on_packet(self, op):
+        """A packet that is neither PUBLISH nor a PUBACK or PINGRESP as it should be is in; 0: what
+        peek() has just looked at is malformed, or does not fit into the buffer."""
+        t = op >> 4
+        if not t:
+            return self._head(self._rx)
+        if op & 15 != (2 if t == 6 else 0) and self._client.protocol[_STRICT]:
+            self._client._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
+        elif 4 <= t <= 7:
+            if self._rx.n != 2:
+                self._client._bad("length of an acknowledgement")
+            self._on_ack(t, self._pid(self._rx.pos))
+        elif t == 9 or t == 11:
+            from .subscribe import on_suback
 
-def answer(self, op, pid):
-    """Send PUBACK or PUBREC; at QoS 2 the identifier is durable already."""
-    if self._rx.due:
-        self._rx.due.read()  # those before it
-    if not self._tx.count:
-        self._tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
-    self._tx.put(0x50 if op & 4 else 0x40, pid)
+            on_suback(self._client, t)
+        elif t != 13:
+            self._client._bad("packet type %d" % t)
+        elif self._rx.n:
+            self._client._bad("PINGRESP")
+
+    def _head(self, rx):
+        # Its fixed header is in: peek() has read a Remaining Length of one to four bytes from it.
+        # Returns 0: there is no packet yet.
+        op = rx.buf[rx.start]
+        last = rx.buf[rx.pos - 1]
+        if op < 16 or last > 127 or not last and rx.pos - rx.start > 2:
+            self._client._bad("fixed header")
+        if op >> 4 != 3:
+            self._client._bad("packet of %d bytes" % rx.n)
+        from .large import Large
+
+        Large(self._client)
+        return 0
+
+    def _on_ack(self, t, pid):
+        c = self._client
+        if self._rx.due:
+            self._rx.due.read()  # what is answered to it comes after the answers before it
+        if t == 6:
+            # Released: the id may come again as another message [MQTT-4.3.3-2].
+            if c._inbox:
+                c._inbox.in_del(pid)
+            c._tx.put(0x70, pid)
+            return
+        if c._session:
+            c._session.on_ack(t, pid)
+        elif pid == self._rx.waiting:
+            self._rx.code = t << 4
+        elif t != 5:
+            self.counters.unexpected += 1
+        if t == 5:
+            c._tx.put(0x62, pid)
 
 
 class Answers:

@@ -9,7 +9,6 @@ import os
 from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException, by_callback
 from .port import const, ticks_add, ticks_diff, ticks_ms
 
-_ENDS = const(1)  # as in counters.py: "closed"
 _MOST = const(16777)  # seconds; three random bytes are milliseconds up to there
 
 
@@ -60,7 +59,7 @@ class Reconnect:
         ended), and the next steps connect again. Blocks `attempt` seconds at most to
         connect, and as long to subscribe if that is due.
         """
-        ends = self.client._n[_ENDS]
+        ends = self.client.counters.closed
         try:
             if self._ready and self.client.connected:
                 self.client.check_msg()

@@ -8,8 +8,6 @@ import hashlib
 
 from .port import const, ticks_ms
 
-_CLOSED = const(1)  # as in counters.py
-_LOST_SESSIONS = const(11)
 _HOPELESS = const(20)  # connections in a row: on very bad links eight were seen
 _RESET = const(104)  # the other side has ended it
 
@@ -29,24 +27,14 @@ def run(client, clean_session, end, auth):
         client._busy = 1
         session._vain = -1  # all is sent as new after CONNACK
     resume(session, client, auth(client, clean_session, end))
-    if session._vain > 0:
-        wait(session, client)
-    else:
+    session.proved = session._vain <= 0
+    if session.proved:
         session.pump()
-
-
-def wait(session, client):
-    """PUBREL was not answered on the connection before: on this one nothing goes out until
-    PINGRESP, or another packet, has shown that the link carries both ways."""
-
-    def pump():
-        if client._rx.request is None:
-            del session.pump  # the class has the real one
-            session.pump()
-
-    session.pump = pump
-    client._ping(0)
-    client._rx.request = ticks_ms()
+    else:
+        # PUBREL was not answered on the connection before: on this one nothing goes out until
+        # PINGRESP, or another packet, has shown that the link carries both ways.
+        client._ping(0)
+        client._rx.request = ticks_ms()
 
 
 def session_key(client):
@@ -60,15 +48,15 @@ def resume(session, client, fresh):
     """CONNACK is in. fresh: the broker has no session, or must not have one."""
     store = session._store
     vain = 0
-    if session._count and session._ends != client._n[_CLOSED]:  # what was sent came to nothing
-        from .discard import ended
-
-        vain = ended(session)
-    session._ends = client._n[_CLOSED]
+    if session._count and session._ends != client.counters.closed:  # what was sent came to nothing
+        vain = session.ended()
+    session._ends = client.counters.closed
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
         if store.live and store.key:
-            client._n[_LOST_SESSIONS] += 1
+            client.counters.lost_sessions += 1
+        if client._durable:
+            client._durable.in_clear()
         store.session(key)
         session._sent = 0
     else:
@@ -80,6 +68,4 @@ def resume(session, client, fresh):
     session._owed = False
     client._tx.push()  # none of them may wait for another's TCP ACK
     if vain > 1:
-        from .discard import alone
-
-        alone(session)
+        session.send_alone()

@@ -19,9 +19,8 @@ from .errors import (
     MQTTException,
     by_callback,
 )
-from .port import const, sleep_ms, ticks_add, ticks_diff, ticks_ms
+from .port import sleep_ms, ticks_add, ticks_diff, ticks_ms
 
-_ENDS = const(1)  # as in counters.py: "closed"
 _LONGEST = 268435  # seconds that ticks_ms reckons with
 _CURABLE = (CLOSED, LOST, NOT_CONNECTED, PROTOCOL, REFUSED_UNAVAILABLE, TIMEOUT)
 
@@ -140,7 +139,7 @@ class MQTTClient(_Client):
         # is the core's. Inside a callback everything is: what fails there makes a connection
         # afterwards.
         inside = self._inside
-        ends = self._n[_ENDS]
+        ends = self.counters.closed
         self._inside = True
         try:
             return f(*args)

@@ -5,8 +5,7 @@ next. The messages themselves are in the store; here is only a window over it.
 Never knows: sockets, how the store keeps its records.
 
 A message in flight sits in slot `sequence number % window`: the window spans
-that many sequence numbers at most, so that no two share a slot. What is not sent
-straight from the caller's buffers is sent by backlog.py, loaded when it is needed.
+that many sequence numbers at most, so that no two share a slot.
 """
 
 import os
@@ -15,28 +14,25 @@ from array import array
 from .exception import MQTTException
 from .full import JournalFull
 from .port import const, ticks_add, ticks_diff, ticks_ms
+from .wire import pack
 
-# As in errors.py and counters.py
+# As in errors.py
 _TIMEOUT = const(17)
 _LOST = const(18)
 _NOT_CONNECTED = const(19)
 _STORE_FULL = const(20)
 _BUSY = const(21)
-_SENT = const(2)
-_ACKED = const(3)
-_UNEXPECTED = const(8)
 
+_DUP = const(3)
 _LITTLE = const(4)  # as in client.py
-_HELD = const(2)  # as in store.py
+_RELEASED = const(1)  # as in store.py
+_HELD = const(2)
+_AGAIN = const(3)
 _LATEST = const(2)  # as in full.py
 _WAIT = const(16)  # as in client.py
 _BODY = const(5)  # as in wire.py
+_PUBCOMP = const(7)
 _ABORTED = const(103)  # errno of a connection that ended by what a callback raised
-
-
-def _begin_session(self, window):
-    self._inbox = self.store
-    self._session = Session(self, self.store, window)
 
 
 class Session:
@@ -45,10 +41,11 @@ class Session:
     window: messages in flight at most, 1 to 255.
     """
 
-    # For discard.py: the oldest message, how many connections were in vain for it, and the count
+    # For stuck(): the oldest message, how many connections were in vain for it, and the count
     # of those that ended without disconnect() when the latest began.
     _tried = _vainly = _ends = 0
     _aged = False  # the store has max_age
+    proved = True  # False: nothing goes out before the broker has sent something: see resume.py
     _putting = False  # publish() has a message that is not stored, or whose number is not taken
 
     def __init__(self, client, store, window):
@@ -85,12 +82,6 @@ class Session:
             self._aged = True
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
-
-    def __getattr__(self, name):
-        # Looked up once: then it is a method like any other.
-        backlog = __import__("umqtt_min.backlog", None, None, (name,))
-        setattr(Session, name, getattr(backlog, name))
-        return getattr(self, name)
 
     def begun(self):
         """Messages up to this sequence number may have been sent."""
@@ -184,13 +175,17 @@ class Session:
         self._count += 1
         self._cursor = seq  # before the first byte goes out: it "may have been sent"
         c._tx.publish(0x30 | self._flags, self._name, msg)
-        c._n[_SENT] += 1
+        c.counters.sent += 1
 
     def _room(self, seq):
         return not (self._back or self._count and seq - self._first >= self._size)
 
     def pump(self):
         """Send what the window has room for, from the store, in order."""
+        if not self.proved:
+            if self._client._rx.request is not None:
+                return
+            self.proved = True
         if self._back and not self._count:
             self._cursor = self._back - 1
             self._back = 0
@@ -224,6 +219,112 @@ class Session:
         self._far = min(65536, pid + min(n, 30000))
         return not n
 
+    # From the store
+
+    def confirm(self, seq):
+        """See MQTTClient.confirm()."""
+        busy = self._take()
+        try:
+            return self._store.confirm(seq)
+        finally:
+            self._client._busy = busy
+
+    def republish(self, first, last):
+        """See MQTTClient.republish()."""
+        busy = self._take()
+        try:
+            return self._again(first, last)
+        finally:
+            self._client._busy = busy
+
+    def _take(self):
+        # No tick may touch the store meanwhile. Returns what _busy is to be afterwards.
+        busy = self._client._busy
+        if busy & 1:
+            raise MQTTException(_BUSY)
+        self._client._busy = 1
+        return busy
+
+    def _again(self, first, last):
+        n = self._store.again(first, last)
+        self._due = 0  # their identifiers are used once more
+        if n and not (0 < self._back <= first):
+            self._sent = self.begun()
+            self._back = first
+        return n
+
+    def _search(self, pid, n):
+        # How many identifiers from `pid` on no message in the store has, `n` at most.
+        seq = self._store.next(0)
+        while seq:
+            if self._store.find(seq):
+                n = min(n, (self._client._wire(self._store.pid) - pid) % 65535)
+            seq = self._store.next(seq)
+        return n
+
+    def _send(self, seq):
+        store = self._store
+        if self._aged:
+            store.expire()
+            if not store.find(seq):
+                return  # too old; pump() goes on behind it
+        if seq > store.sent:
+            store.mark(seq + self._size - 1)  # may move what find() finds
+        n = store.find(seq)
+        op = 0x30 | store.flags
+        if store.state == _RELEASED:
+            self._fly(seq, 7)
+            self._release()
+            return
+        if store.state == _AGAIN:
+            store.sending(seq)
+        elif seq <= self._sent:
+            op |= 8
+            self._client.counters.redelivered += 1
+        self._fly(seq, 5 if op & 4 else 4)
+        self._send_body(op, n)
+        self._client.counters.sent += 1
+
+    def _fly(self, seq, ack):
+        # Before the first byte goes out: it "may have been sent".
+        i = seq % self._size
+        self._seqs[i] = seq
+        self._pids[i] = self._store.pid
+        self._next[i] = ack
+        if not self._count:
+            self._first = seq
+        self._count += 1
+        self._cursor = seq
+
+    def _release(self):
+        # PUBREL instead of PUBLISH once PUBREC has come [MQTT-4.3.3-1].
+        c = self._client
+        c.counters.redelivered += 1
+        self._owed = True
+        c._tx.put(0x6A if c.protocol[_DUP] & 1 else 0x62, self._store.pid)
+
+    def _send_body(self, op, n):
+        # The record is the packet but for its fixed header.
+        tx = self._client._tx
+        if tx.waiting:
+            tx.drain()  # what a tick could not send may lie in the buffer
+        tx.topic = None  # it is overwritten
+        i = pack(tx.buf, op, n)
+        op = min(n, len(self._view))
+        self._store.read(0, self._view, op)
+        tx.send(tx.buf, i, _BODY + op - i)
+        while op < n:
+            op += self._send_piece(op, n - op)
+
+    def _send_piece(self, pos, n):
+        tx = self._client._tx
+        if tx.waiting:
+            tx.drain()
+        n = min(n, len(self._view))
+        self._store.read(pos, self._view, n)
+        tx.send(tx.buf, _BODY, n)
+        return n
+
     # Acknowledgements
 
     def on_ack(self, t, pid):
@@ -233,7 +334,7 @@ class Session:
             i = self._slot(pid)
         self._owed = False
         if i < 0:
-            self._client._n[_UNEXPECTED] += 1
+            self._client.counters.unexpected += 1
         elif self._next[i] == t:
             if t == 5:
                 self._store.rec(self._seqs[i])  # durable before PUBREL [MQTT-4.3.3-1]
@@ -255,7 +356,7 @@ class Session:
         self._store.done(self._seqs[i])
         self._next[i] = 0
         self._count -= 1
-        self._client._n[_ACKED] += 1
+        self._client.counters.acked += 1
         if self._seqs[i] == self._first:
             self._first += 1
 
@@ -287,3 +388,65 @@ class Session:
             return False
         # republish() moves the cursor back: then the store knows.
         return seq <= self._cursor or not self._store.find(seq) or self._store.state >= _HELD
+
+    # A message that the broker does not take
+
+    def stuck(self):
+        """See MQTTClient.stuck()."""
+        if self._client._busy & 1:
+            raise MQTTException(_BUSY)
+        c = self._client
+        return self._vain_count(not c.sock and self._ends != c.counters.closed)
+
+    def discard(self):
+        """See MQTTClient.discard()."""
+        busy = self._take()
+        try:
+            return self._give_up(self._oldest())
+        finally:
+            self._client._busy = busy
+
+    def _give_up(self, seq):
+        store = self._store
+        if not seq:
+            return None
+        pid = self._client._wire(store.pid)
+        topic = bytearray(2)
+        store.read(0, topic, 2)
+        topic = bytearray(topic[0] << 8 | topic[1])
+        store.read(2, topic, len(topic))
+        store.drop(seq)
+        return pid, bytes(topic)
+
+    def _oldest(self):
+        # Number of the oldest message that the broker is not known to have, 0 if there is none;
+        # find() has looked it up.
+        store = self._store
+        seq = store.next(0)
+        while seq and store.find(seq) and store.state == _RELEASED:
+            seq = store.next(seq)
+        return seq
+
+    def _vain_count(self, ended):
+        # See stuck(); ended: of the connection at hand no acknowledgement can come any more.
+        seq = self._oldest()
+        n = self._vainly if seq == self._tried else 0
+        i = seq % self._size
+        if seq and ended and self._next[i] and self._seqs[i] == seq:
+            n += 1
+        return n
+
+    def ended(self):
+        """A connection has ended, and another one has come: count it. Returns the count."""
+        self._vainly = self._vain_count(True)
+        self._tried = self._oldest()
+        return self._vainly
+
+    def send_alone(self):
+        """Send the oldest message, after the PUBRELs that are due; the others wait for its end."""
+        seq = self._store.next(0)
+        while seq and self._room(seq):
+            self._send(seq)
+            if self._next[seq % self._size] != _PUBCOMP:
+                self._back = seq + 1
+            seq = self._store.next(seq)

@@ -6,16 +6,15 @@ Knows: section 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded by co
 from .exception import MQTTException
 from .port import const, ticks_add, ticks_ms
 from .reasons import hint
-from .timeouts import milliseconds
+from .validate import milliseconds
 
-# As in errors.py, protocol.py and counters.py
+# As in errors.py and protocol.py
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
 _BUSY = const(21)
 _CLOSED = const(22)
 _SESSION = const(5)
 _STRICT = const(6)
-_LAST_ERROR = const(13)
 
 _REFUSED = const(5)  # the last return code of CONNACK that means something
 
@@ -81,7 +80,7 @@ def count(client, e):
     code = 104
     if isinstance(e, OSError):
         if e.args and isinstance(e.args[0], int):
-            code = client._n[_LAST_ERROR] = e.args[0]
+            code = client.counters.last_error = e.args[0]
     elif isinstance(getattr(e, "reason", None), int):  # MQTTException
-        client._n[_LAST_ERROR] = 1000 + e.reason
+        client.counters.last_error = 1000 + e.reason
     client._tx.errno = code

@@ -7,8 +7,8 @@ it allocates its packet, which the steady state does not need.
 
 from .exception import MQTTException
 from .port import const, ticks_add, ticks_ms
-from .timeouts import milliseconds
 from .topics import check_filter
+from .validate import milliseconds
 from .wire import pack
 
 # As in errors.py and protocol.py
@@ -98,25 +98,18 @@ def granted(client, wanted, topic):
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 
-def subscribe(client, topic, qos=0, timeout=None):
-    """Subscribe and wait for SUBACK; messages may come before it.
-
-    topic: one filter (str or bytes), or a list of (filter, qos);
-    timeout: seconds, None: the client's.
-    Returns the QoS granted, or a list of them. Raises MQTTException
-    SUBSCRIBE_REFUSED with the filter as detail, TIMEOUT; OSError; ValueError.
-    """
+def subscribe(client, topic, qos, timeout):
+    """See MQTTClient.subscribe()."""
     wanted = filters(client, topic, qos)
-    # What receives is loaded now, not with the first message.
-    client.set_callback  # noqa: B018
+    client._receives()  # loaded now, not with the first message
     if 2 in [q for _, q in wanted]:
-        client._seen  # noqa: B018
+        client._incoming.known(0)  # the table is made now, not with the first message
     _request(client, 0x82, wanted, True, timeout)
     return granted(client, wanted, topic)
 
 
-def unsubscribe(client, topic, timeout=None):
-    """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
+def unsubscribe(client, topic, timeout):
+    """See MQTTClient.unsubscribe()."""
     _request(client, 0xA2, names(client, topic), False, timeout)
 
 
@@ -132,7 +125,7 @@ def on_suback(client, t):
         client._bad("packet identifier 0 [MQTT-2.3.1-1]")
     codes = getattr(client, "_codes", -1)  # none: nobody ever asked
     if pid != client._rx.waiting or codes < 0:
-        client._n[8] += 1  # unexpected
+        client.counters.unexpected += 1
         return
     if t == 9:
         if n - 2 != codes:

@@ -15,7 +15,6 @@ _TYPING = const(0)  # see client.py
 if _TYPING:
     from typing import Any
 
-_STALL = const(12)  # as in counters.py
 _RUNGS = const(4)
 _QUICK = const(16)  # messages of QoS 0
 _NEVER = const(536870912)
@@ -89,6 +88,18 @@ class Sender:
         n -= i
         self.send(self.buf, i, n)
 
+    def begin(self, op, topic, rest):
+        """Send the fixed header and the topic length of a PUBLISH that does not fit the buffer.
+
+        topic, rest: bytes of the topic, and of what follows it.
+        """
+        self.topic = None
+        self.push()  # it takes more than one write
+        op = pack(self.buf, op, 2 + topic + rest)
+        self.buf[5] = topic >> 8
+        self.buf[6] = topic & 255
+        self.send(self.buf, op, 7 - op)
+
     def push(self, count=_QUICK):
         """Switch Nagle's algorithm off, where the stream can; push(0): on, if it is time.
 
@@ -144,8 +155,8 @@ class Sender:
             while self.waiting:
                 self.wait(4, 100)
                 t = ticks_diff(ticks_ms(), self.time)
-                if t > self.client._n[_STALL]:
-                    self.client._n[_STALL] = t
+                if t > self.client.counters.stall:
+                    self.client.counters.stall = t
                 self.write()
                 if ticks_diff(ticks_ms(), self.time) > self.limit:
                     raise OSError(110)
@@ -222,11 +233,11 @@ class Receiver:
         self.n = n
         self.next = p = p + n
         if not b and shift > 7 or self.buf[self.start] < 16:
-            return self.client._rare(0)  # it is malformed
+            return self.client._receives().on_packet(0)  # it is malformed
         if p <= self.end:
             return self.buf[self.start]
         if p - self.start > _RUNGS * self.step:
-            self.client._rare(0)  # it is received apart, if it is a PUBLISH
+            self.client._receives().on_packet(0)  # it is received apart, if it is a PUBLISH
         return 0
 
     def answers(self):

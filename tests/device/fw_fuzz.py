@@ -269,7 +269,7 @@ class FirmwareFuzzer:
             self._publish(*self.command(b"interval", {"interval_ms": 1000}))
         taken = app.sensor.taken
         self._run(lambda: app.sensor.taken > taken + 1, "measuring")
-        self._run(lambda: not app.client.inflight, "delivering")
+        self._run(lambda: not app.client.inflight(), "delivering")
         connects, mark, malformed, refused = self.before
         assert app.client.counters.connects == connects, ("connection lost", self.board.lines[-5:])
         assert app.troubles == 0 and app.sensor_errors == 0, self.board.lines[-5:]

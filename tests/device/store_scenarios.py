@@ -27,7 +27,7 @@ def finish(b):
     if not b.client.connected:
         b.connect()
     assert b.client.flush(60)
-    assert b.client.inflight == 0
+    assert b.client.inflight() == 0
     assert not b.conn.session.incoming
 
 
@@ -85,7 +85,7 @@ def offline_then_reboot(open_store, count=20):
     for i in range(count):
         b.client.publish(b"t", b"%d" % i, qos=1, wait=False)
     b.make(store=open_store(), **OPTIONS)
-    assert b.client.inflight == count
+    assert b.client.inflight() == count
     finish(b)
     assert b.broker.payloads() == [b"%d" % i for i in range(count)]
     assert not any(m.dup for m in b.broker.publishes)

@@ -22,7 +22,7 @@ def test_publish_returns_when_it_is_acknowledged():
             pid = await b.client.publish("t", "qos %d" % qos, False, qos)
             assert b.broker.payloads()[-1] == b"qos %d" % qos
             assert bool(pid) == (qos > 0)
-            assert b.client.inflight == 0
+            assert b.client.inflight() == 0
 
     run(test)
 
@@ -224,7 +224,7 @@ def test_time_is_over_and_the_message_stays_stored():
         b.broker.when(PUBLISH, HOLD)
         e = await error(b.client.publish("t", "x", qos=1, timeout=0.2), MQTTException)
         assert (e.reason, e.stored) == (TIMEOUT, True)
-        assert b.client.inflight == 1
+        assert b.client.inflight() == 1
         b.broker.release()
         assert await b.client.flush()
         assert b.broker.payloads() == [b"x"]

@@ -228,7 +228,7 @@ def test_an_answer_that_is_not_waited_for():
                 break
         b.client.handled()
         await eventually(lambda: not b.net.stream.conn.session.outgoing)
-        assert b.client.inflight == 20
+        assert b.client.inflight() == 20
         b.broker.behave()
         b.broker.release()
         assert await b.client.flush() and b.broker.payloads() == numbers(20)

@@ -90,7 +90,7 @@ def test_publish_and_acknowledge():
             nothing(go)
             nothing(go_on)
             assert echo.publishes - before == 2 * (TIMES + 2)
-        assert client.inflight == 0
+        assert client.inflight() == 0
 
 
 def test_ping_and_idle_check():
@@ -139,7 +139,7 @@ def test_redelivery():
         echo.mute = True
         costs = []
         for n in (1, 1, 1, 2, 8, 16):
-            while client.inflight < n:
+            while client.inflight() < n:
                 client.publish(b"a/topic", MSG, qos=1, wait=False)
             client.disconnect()
             dups = echo.dups

@@ -214,7 +214,7 @@ def test_what_a_callback_raises_comes_out_of_a_publish_that_waits():
                 b.client.set_callback(None)
                 b.client.connect(False)
                 b.client.flush()
-                assert not b.client.inflight
+                assert not b.client.inflight()
 
 
 def test_a_link_that_ends_in_a_publish_that_waits_is_no_error_of_a_callback():

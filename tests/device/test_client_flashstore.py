@@ -131,6 +131,6 @@ def test_what_is_given_up_while_it_is_under_way():
         b.net.stream.end()
         raises(OSError, b.pump)
         b.connect()
-        assert b.client.flush(60) and b.client.inflight == 0
+        assert b.client.flush(60) and b.client.inflight() == 0
         assert b.broker.payloads()[-1] == b"199"
         assert b.client.publish(b"a", b"after", qos=1) and b.broker.payloads()[-1] == b"after"

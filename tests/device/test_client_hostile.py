@@ -5,8 +5,9 @@ Each ends with a client that is closed or as it was, and connect() works.
 """
 # heap: 4M
 
+import sys
+
 import umqtt_min
-import umqtt_min.lazy as lazy
 from harness import Bench, raises, reason
 from strict_broker import CONNECT, publish
 from strict_wire import PUBACK, SUBSCRIBE
@@ -233,80 +234,6 @@ def test_messages_before_suback_of_every_size():
     works(b)
 
 
-def unloaded():
-    """Forget what was loaded into the class, as in a program that has just begun."""
-    for names in lazy._WHERE.values():
-        for name in names:
-            if name in dir(MQTTClient):
-                delattr(MQTTClient, name)
-
-
-def without_memory(f):
-    """f() when nothing more can be loaded: the exception, None if there was none."""
-    load = lazy.load
-
-    def fails(name):
-        raise MemoryError(name)
-
-    unloaded()
-    lazy.load = fails
-    try:
-        f()
-    except MemoryError as e:
-        return e
-    finally:
-        lazy.load = load
-    return None
-
-
-def first_uses(b):
-    """Calls that need a part which is not there yet."""
-    c = b.client
-    return (
-        lambda: c.publish(b"t", b"x" * 600),
-        lambda: c.publish(b"t", b"x" * 600, qos=1),
-        lambda: c.publish("\u00e9", b"x"),
-        lambda: c.publish(b"t", b"x", qos=2),
-        lambda: c.subscribe(b"t", 1),
-        lambda: c.set_last_will(b"t", b"1"),
-        lambda: c.publisher(b"t"),
-        c.check_msg,
-    )
-
-
-def test_no_memory_for_a_part_that_is_loaded_at_its_first_use():
-    met = 0
-    for store in (None, RAMStore()):
-        for i in range(8):
-            b = Bench(store=store)
-            b.connect()
-            c = b.client
-            if i == 7:
-                b.conn.send(publish(4, b"t", b"x", 2, pid=5))
-            met += without_memory(first_uses(b)[i]) is not None
-            if c.connected:
-                c.check_msg()
-                c.publish(b"t", b"as it was")
-            works(b)
-    assert met == 16
-
-
-def test_a_tick_without_memory_for_a_part_never_raises():
-    # PUBREC is the first packet that needs it, and a tick is the first to see it.
-    for store in (None, RAMStore()):
-        b = Bench(keepalive=10, store=store)
-        b.connect()
-        b.client.tick()
-        b.conn.send(b"\x50\x02\x00\x07")
-        assert without_memory(b.client.tick) is None
-        if b.client.connected:
-            b.client.check_msg()
-        else:
-            raises(OSError, b.client.check_msg)
-        works(b)
-        assert not b.client.inflight
-
-
 def test_connected_is_said_when_the_broker_has_said_so():
     b = Bench()
     seen = []
@@ -318,3 +245,13 @@ def test_connected_is_said_when_the_broker_has_said_so():
     b.broker.when(CONNECT, look)
     b.connect()
     assert seen == [False] and b.client.connected
+
+
+def test_nothing_is_loaded_by_looking():
+    """dir(), and TAB in the REPL, ask for every name there is."""
+    b = Bench()
+    b.connect()
+    before = set(sys.modules)
+    dir(b.client)
+    hasattr(b.client, "no_such_name")
+    assert set(sys.modules) - before <= {"umqtt_min.counters"}  # which it has to call

@@ -63,7 +63,7 @@ def test_acknowledgements_are_no_messages():
     for n in range(3):
         b.client.publish(b"u", b"%d" % n, qos=1 + n % 2, wait=False)
     found = loop(b)
-    assert set(found) == {0} and b.client.inflight == 0
+    assert set(found) == {0} and b.client.inflight() == 0
 
 
 def test_what_is_too_long_for_the_callback_is_no_message():

@@ -338,7 +338,7 @@ def test_a_topic_that_was_refused_is_not_published_to_by_another_call():
         b.client.publish(bytearray(b"good"), b"1")
         raises(ValueError, b.client.publish, None, b"2")
         b.client.publish(b"good", b"3", qos=1)
-        assert b.broker.payloads() == [b"1", b"3"] and not b.client.inflight
+        assert b.broker.payloads() == [b"1", b"3"] and not b.client.inflight()
 
 
 def _with_nodelay(make_option):

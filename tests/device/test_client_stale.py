@@ -55,11 +55,11 @@ def test_latest_replaces_what_is_unsent_also_when_something_was_sent_before():
             for _ in range(3):
                 d.publish(100, qos=qos)
                 d.publish(5, b"other", qos)
-                assert d.client.inflight == 2
+                assert d.client.inflight() == 2
             assert d.flushed() == [(b"99", False), (b"4", False)]
             d.client.disconnect()
             d.publish(2, qos=qos)
-            assert d.client.inflight == 1
+            assert d.client.inflight() == 1
 
 
 def test_latest_leaves_what_may_have_been_sent():
@@ -69,7 +69,7 @@ def test_latest_leaves_what_may_have_been_sent():
         d.publish(1)
         d.client._close()  # sent, and not acknowledged
         d.publish(50)
-        assert d.client.inflight == 2
+        assert d.client.inflight() == 2
         assert d.flushed() == [(b"0", True), (b"49", False)]
 
 
@@ -79,11 +79,11 @@ def test_latest_after_a_reboot():
     d.flushed()
     d.reboot()
     d.publish(100)
-    assert d.client.inflight == 1
+    assert d.client.inflight() == 1
     d.reboot()
     d.publish(100)
     # The one from before the boot may have been sent, for all that is known.
-    assert d.client.inflight <= 2
+    assert d.client.inflight() <= 2
     got = d.flushed()
     assert got[-1] == (b"99", False) and len(got) <= 2
 
@@ -119,10 +119,10 @@ def test_what_is_too_old_is_not_sent_though_nothing_is_published_any_more():
             d.publish(20, qos=qos)
             d.now += 51
             assert d.flushed() == []
-            assert d.client.store.dropped == 20 and d.client.inflight == 0
+            assert d.client.store.dropped == 20 and d.client.inflight() == 0
             d.publish(1, b"after", qos)
             d.pump()
-            assert d.broker.publishes[-1].topic == b"after" and d.client.inflight == 0
+            assert d.broker.publishes[-1].topic == b"after" and d.client.inflight() == 0
 
 
 def test_only_what_is_too_old_is_given_up():

@@ -60,7 +60,7 @@ def finish(b):
     if not b.client.connected:
         b.connect()
     assert b.client.flush(60)
-    assert b.client.inflight == 0
+    assert b.client.inflight() == 0
     assert b.client.store.live == 0
     assert not b.conn.session.incoming
 
@@ -94,7 +94,7 @@ def test_offline_messages_are_sent_when_connected_with_dup_0():
     sent = [b"%d" % i for i in range(50)]
     for m in sent:
         b.client.publish(b"t", m, qos=2, wait=False)
-    assert b.client.inflight == 50
+    assert b.client.inflight() == 50
     finish(b)
     delivered(b, sent, 2)
     assert not any(m.dup for m in b.broker.publishes)
@@ -563,7 +563,7 @@ def test_held_readings_wait_for_the_mark_and_can_be_published_again():
     for i in range(6):
         b.client.publish(b"t", b"%d" % i, qos=1, wait=False)
     assert b.client.flush(10)
-    assert (store.live, store.held, b.client.inflight) == (6, 6, 0)
+    assert (store.live, store.held, b.client.inflight()) == (6, 6, 0)
     assert b.client.confirm(2) == 2
     assert b.client.republish(3, 4) == 2
     b.pump()

@@ -56,7 +56,7 @@ def delivered(b, sent):
     """Connect; all that was accepted arrives, in order, and nothing else."""
     b.connect()
     assert b.client.flush(60)
-    assert b.client.inflight == 0
+    assert b.client.inflight() == 0
     assert [m.payload for m in b.broker.messages] == sent
     b.client.disconnect()
 
@@ -110,7 +110,7 @@ def test_a_reboot_on_a_full_file_system_loses_nothing():
         for _ in range(2):
             disk.boot()
             b.make(store=folder(), window=8)
-            assert b.client.inflight == len(sent)
+            assert b.client.inflight() == len(sent)
         delivered(b, sent)
 
     on_disk(28, reboot)
@@ -217,7 +217,7 @@ def test_a_client_with_few_segments_publishes_connects_and_reboots_for_ever():
             one.b.connect()
             assert one.b.client.flush(60)
             one.reboot()
-            assert one.b.client.inflight == 0
+            assert one.b.client.inflight() == 0
             one.check()
             disk.format()
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_recorded_is_not_taken_for_recorded():
             assert not b.client.connected
             e = raises(OSError, b.client.discard)
             assert e.errno == 28, repr(e)
-        assert b.client.inflight == 4
+        assert b.client.inflight() == 4
         e = raises(OSError, store.session, b"another")
         assert e.errno == 28 and store.key != b"another"
         e = raises(OSError, store.done, 1)

@@ -35,7 +35,7 @@ def main(server=SERVER, port=1883, folder="/mqtt", readings=1000000, pause_ms=10
             if time.ticks_diff(time.ticks_ms(), begin) >= pause_ms:
                 break
             time.sleep_ms(10)
-    print("not acknowledged yet:", client.inflight)
+    print("not acknowledged yet:", client.inflight())
 
 
 if __name__ == "__main__":

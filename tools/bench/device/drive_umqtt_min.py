@@ -48,7 +48,7 @@ def do(c, op, n):
 
 def _window(c, n):
     for _ in range(n):
-        while c.inflight > 15:
+        while c.inflight() > 15:
             c.check_msg()
         c.publish(TOPIC, MSG, False, 1, False)
     if not c.flush(LIMIT_S):
