@@ -7,6 +7,7 @@ import threading
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -14,11 +15,13 @@ from pipeline_kit import NOON, clock, fill, publish, run, senml, wait_for
 from pipeline_tables import Killed, ingest, story, table, tables
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from umqtt_pipeline.gold import build as gold
 from umqtt_pipeline.ingest.query import COLUMNS, Lock, State
 from umqtt_pipeline.tables import compaction
 from umqtt_pipeline.tables import store as tables_module
 from umqtt_pipeline.tables.schema import SILVER
 from umqtt_pipeline.tables.store import EMPTY, Tables
+from umqtt_runtime import progress
 
 
 def files(root, name="silver"):
@@ -218,6 +221,35 @@ def test_every_reader_between_any_two_file_operations(copy, monkeypatch):
     held.swap(day, files, [])
     look()
     assert len(looks) > 5 and all(all(found.values()) for found in looks), looks
+
+
+def test_gold_is_made_while_every_day_is_compacted_at_each_of_its_steps(
+    spark, copy, tmp_path, monkeypatch
+):
+    """Whatever the compaction replaces, after gold has looked or before it reads."""
+    shutil.copytree(copy, tmp_path / "calm")
+    gold.build(spark, tmp_path / "calm")
+    held, steps = Tables(copy, COLUMNS), []
+
+    def disturbed(*words):
+        steps.append(words[1])
+        for day in sorted({file.parent for file in files(copy)}):
+            rows = pa.concat_tables([pq.ParquetFile(f).read() for f in files(copy)
+                                     if f.parent == day])  # fmt: skip
+            made = held.staging()
+            held.swap(day, _cut(rows, made, len(steps), 2), [])
+        real(*words)
+
+    real = progress.Watch.doing
+    monkeypatch.setattr(progress.Watch, "doing", disturbed)
+    gold.build(spark, copy)
+    monkeypatch.undo()
+    assert len(steps) > 5
+    for name in gold.TABLES:
+        rows = [sorted(map(str, pq.read_table(root / name).to_pylist()))
+                for root in (copy, tmp_path / "calm")]  # fmt: skip
+        assert rows[0] == rows[1] and rows[0], name
+    assert not list((copy / "_staging").glob("gold-*"))
 
 
 def test_killed_at_any_file_operation(spark, copy, kill_at, tmp_path):

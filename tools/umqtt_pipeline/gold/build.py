@@ -7,9 +7,8 @@ The tables are small beside silver; each is replaced file by file with one renam
 
 import logging
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from umqtt_runtime import failures, progress
+from umqtt_runtime import progress
 
 from ..silver.decoding import TELEMETRY
 from ..tables.schema import ALL, BOOT, KEY
@@ -44,6 +43,9 @@ TABLES = {
     "gold_device": DEVICES,
     **events.TABLES,
 }
+#: What gold is made of, in the order in which it is looked at: `batches` before silver tells what
+#: silver has to have, and behind it when all that silver has was whole.
+INPUTS = ("batches", "silver", "clock", "duplicates", "quarantine", "batches")
 HEALTH = ("battery", "rssi")  #: measurements of these names are shown per device
 SCALE = 2.0**-64  #: so many of the greatest doubles still have a finite sum
 
@@ -174,21 +176,13 @@ def _senders(quarantine):
     return named.where(F.col("device") != "")
 
 
-def build(spark, root, tries=3):
-    """Make all gold tables anew from the tables below `root`; returns {table: rows}.
-
-    An ingest may work at the same time: a file that it replaces while it is read here makes Spark
-    give up, so there are `tries`.
-    """
-    while True:
-        try:
-            return _build(spark, root)
-        except PySparkException as error:
-            tries -= 1
-            if not tries:
-                raise
-            log.warning("gold is begun once more, an ingest may have replaced what was read: %s",
-                        failures.sentence(error))
+def build(spark, root):
+    """Make all gold tables anew from the tables below `root`; returns {table: rows}. An ingest or
+    a compaction may work at the same time."""
+    tables = Tables(root, {**ALL, **TABLES}, owner="gold")
+    tables.clean(older_than=86_400)
+    with progress.Watch(spark, "gold") as watch, tables.as_now(spark, INPUTS) as held:
+        return _made(spark, tables, watch, *held)
 
 
 def lacking(silver, batches):
@@ -214,20 +208,8 @@ def _tell_lacking(silver, batches):
                     found.lacking, found.first, found.last)  # fmt: skip
 
 
-def _build(spark, root):
-    with progress.Watch(spark, "gold") as watch:
-        return _made(spark, root, watch)
-
-
-def _made(spark, root, watch):
+def _made(spark, tables, watch, earlier, silver, clock, duplicates, quarantine, batches):
     """Make and replace the tables one by one; those of events are read again for devices."""
-    tables = Tables(root, {**ALL, **TABLES}, owner="gold")
-    tables.clean(older_than=86_400)
-    earlier = tables.read(spark, "batches")
-    silver, clock, duplicates, quarantine, batches = (
-        tables.read(spark, name)
-        for name in ("silver", "clock", "duplicates", "quarantine", "batches")
-    )
     watch.doing("comparing silver with what its batches brought")
     _tell_lacking(silver, earlier)
 

@@ -27,7 +27,7 @@ import os
 import shutil
 import time
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,10 +130,34 @@ class Tables:
         """A table, or some of its files, as a DataFrame with the table's schema."""
         if paths is None:
             paths = self.files(name)
+        return self._frame(spark, name, self.path(name), paths)
+
+    def _frame(self, spark, name, base, paths):
         if not paths:
             return spark.createDataFrame([], self.schemas[name])
-        within = reader(spark, self.schemas[name]).option("basePath", str(self.path(name)))
+        within = reader(spark, self.schemas[name]).option("basePath", str(base))
         return within.parquet(*map(str, paths))
+
+    @contextmanager
+    def as_now(self, spark, names):
+        """The tables `names` as they are now, in that order, as [DataFrame]: hard links keep their
+        files until the context ends, whoever replaces or compacts them meanwhile."""
+        folder = self.staging()
+        try:
+            parts = [(name, folder / str(place)) for place, name in enumerate(names)]
+            yield [self._frame(spark, name, part, self._linked(name, part))
+                   for name, part in parts]  # fmt: skip
+        finally:
+            shutil.rmtree(folder)
+
+    def _linked(self, name, folder):
+        """Link all data files of a table into a new folder; returns the links."""
+        while True:
+            try:
+                return [_link(path, folder / path.relative_to(self.path(name)))
+                        for path in self.files(name)]  # fmt: skip
+            except FileNotFoundError:  # replaced since it was listed; soon done, it is only links
+                shutil.rmtree(folder, ignore_errors=True)
 
     def put(self, name, number, files):
         """Place staged files as all that batch `number` adds to a table; returns their paths.
@@ -220,6 +244,12 @@ class Tables:
 def staged_files(folder):
     """The Parquet files that Spark wrote, in an order that does not depend on its names' uuid."""
     return sorted(folder.rglob("*.parquet"), key=lambda p: (str(p.parent), p.name))
+
+
+def _link(path, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.link(path, target)
+    return target
 
 
 def place(file, target):
