@@ -100,6 +100,7 @@ class MQTTClient:
     session_present: "Any" = None  # what CONNACK said; None: nothing
     _topic: "Any" = object()  # the last topic of bytes that was checked; nobody's: none
     _pair: "Any" = (_topic, None)  # the last topic that is a str, and its bytes
+    _thrown = False  # the callback raised what ended the latest connection
     _busy = 0
     pid = 0
 
@@ -241,7 +242,11 @@ class MQTTClient:
         # returned. It may have ended already.
         if self.sock:
             self.counters.closed += 1
-            code = code or (103 if self._busy == _CALLBACK else 104)
+            if not code:
+                code = 104
+                if self._busy == _CALLBACK:
+                    code = 103
+                    self._thrown = True
         if code:
             self.counters.last_error = code
             self._tx.errno = code if code < 1000 else 104

@@ -32,6 +32,7 @@ def connect(client, clean_session, timeout):
         end = clock(client, clean_session, timeout)
     client._close()
     client.session_present = None
+    client._thrown = False
     client._busy = 1
     try:
         if session:

@@ -26,14 +26,11 @@ NOT_CONNECTED = const(19)  # stored, but there is no connection to send it on
 STORE_FULL = const(20)
 BUSY = const(21)  # called from a callback where it must not wait
 CLOSED = const(22)  # the broker hung up instead of sending CONNACK
+GIVEN_UP = const(23)  # the store dropped the message: its policy, max_age, discard()
 SUBSCRIBE_REFUSED = const(128)  # SUBACK 0x80 [MQTT-3.9.3-2]
 
-_ABORTED = const(103)  # as in session.py
 
-
-def by_callback(client, ends, e):
-    """Whether OSError or MQTTException `e`, which has come since the client's counter `closed` was
-    `ends`, was raised by the callback on a connection that was well: no other one cures it."""
-    # A client without a connection raises OSError 103 after that, and a network may.
-    ended = client.counters.closed != ends and client._tx.errno == _ABORTED
-    return ended and e.args[:1] != (_ABORTED,)
+def by_callback(client, ends):
+    """Whether the callback raised the error that has ended a connection since the client's counter
+    `closed` was `ends`: another connection does not cure that."""
+    return client._thrown and client.counters.closed != ends

@@ -14,6 +14,7 @@ _TEXT = {
     21: "not possible from inside a callback: return from it first; if a call was broken off"
     " from outside, as by Ctrl-C: connect() again",
     22: "the broker closed the connection instead of answering CONNECT",
+    23: "the store gave the message up before it was acknowledged: see policy= and max_age=",
     128: "the broker refuses the subscription",
 }
 

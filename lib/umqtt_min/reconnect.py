@@ -76,7 +76,7 @@ class Reconnect:
             if reason == BUSY:
                 raise
             self._ended(e)
-            if reason == STORE_FULL or by_callback(self.client, ends, e):
+            if reason == STORE_FULL or by_callback(self.client, ends):
                 raise  # the application's own
         except BaseException as e:
             if not self._ready:  # no memory to connect: with a pause, too

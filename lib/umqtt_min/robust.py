@@ -143,8 +143,8 @@ class MQTTClient(_Client):
         self._inside = True
         try:
             return f(*args)
-        except (OSError, MQTTException) as e:
-            self._own = by_callback(self, ends, e)
+        except (OSError, MQTTException):
+            self._own = by_callback(self, ends)
             raise
         finally:
             self._inside = inside

@@ -22,6 +22,7 @@ _LOST = const(18)
 _NOT_CONNECTED = const(19)
 _STORE_FULL = const(20)
 _BUSY = const(21)
+_GIVEN_UP = const(23)
 
 _DUP = const(3)
 _LITTLE = const(4)  # as in client.py
@@ -32,7 +33,6 @@ _LATEST = const(2)  # as in full.py
 _WAIT = const(16)  # as in client.py
 _BODY = const(5)  # as in wire.py
 _PUBCOMP = const(7)
-_ABORTED = const(103)  # errno of a connection that ended by what a callback raised
 
 
 class Session:
@@ -44,6 +44,8 @@ class Session:
     # For stuck(): the oldest message, how many connections were in vain for it, and the count
     # of those that ended without disconnect() when the latest began.
     _tried = _vainly = _ends = 0
+    _awaited = 0  # number of the message whose end publish() waits for
+    _acked = False  # it has come
     _aged = False  # the store has max_age
     proved = True  # False: nothing goes out before the broker has sent something: see resume.py
     _putting = False  # publish() has a message that is not stored, or whose number is not taken
@@ -357,18 +359,24 @@ class Session:
         self._next[i] = 0
         self._count -= 1
         self._client.counters.acked += 1
+        if self._seqs[i] == self._awaited:
+            self._acked = True
         if self._seqs[i] == self._first:
             self._first += 1
 
     def _wait(self, seq, pid):
         # Until the last acknowledgement; the message stays stored if it fails.
         end = ticks_add(ticks_ms(), self._client._tmo)
+        self._awaited = seq
+        self._acked = False
         reason = 0 if self._client.sock else _NOT_CONNECTED
         while not reason:
             reason = self._step(ticks_diff(end, ticks_ms()))
             if self._is_done(seq):
-                return
-        raise MQTTException(reason, None, pid, True)
+                if self._acked:
+                    return
+                reason = _GIVEN_UP
+        raise MQTTException(reason, None, pid, reason != _GIVEN_UP)
 
     def _step(self, left):
         if left <= 0:
@@ -378,7 +386,7 @@ class Session:
             self._client.check_msg()
             return 0
         except OSError:
-            if self._client._tx.errno == _ABORTED:
+            if self._client._thrown:
                 raise  # of the callback: the application's own
             return _LOST
 

@@ -192,7 +192,7 @@ def passes_on(error):
 
 
 def test_an_oserror_of_the_callback_passes_on():
-    for error in (OSError(2), OSError(104), MQTTException(18)):
+    for error in (OSError(2), OSError(103), OSError(104), MQTTException(18)):
         passes_on(error)
 
 

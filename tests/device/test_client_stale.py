@@ -5,11 +5,12 @@ Knows: the client's API, a broker that plays along.  Must not know: how stores c
 """
 # heap: 4M
 
-from harness import Bench
+from harness import Bench, raises
 from nor import NOR
-from strict_broker import HOLD
+from strict_broker import HOLD, publish
 from strict_wire import PUBLISH
-from umqtt_min import LATEST, FlashStore, RAMStore
+from umqtt_min import DROP_OLDEST, LATEST, FlashStore, MQTTException, RAMStore
+from umqtt_min.errors import GIVEN_UP, TIMEOUT
 
 
 class Device(Bench):
@@ -146,3 +147,57 @@ def test_what_grows_too_old_behind_a_slow_broker_is_given_up_too():
         assert d.client.flush(5)
         assert [m.payload for m in d.broker.publishes] == [b"%d" % i for i in range(16)]
         assert d.client.store.dropped >= 24
+
+
+def given_up(d):
+    """publish(wait=True), which must say that the message was given up."""
+    e = raises(MQTTException, d.client.publish, b"t", b"awaited", qos=1)
+    assert (e.reason, e.stored) == (GIVEN_UP, False), e
+    assert b"awaited" not in [m.payload for m in d.broker.publishes]
+
+
+def test_who_waits_for_a_message_that_grows_too_old_hears_that_it_was_given_up():
+    for d in aged():
+        d.client.connect()
+        d.client.set_callback(lambda topic, msg, d=d: setattr(d, "now", d.now + 51))
+        d.broker.when(PUBLISH, HOLD, 0)
+        d.publish(16)  # the window is full
+        d.broker.behave()
+        d.conn.send(publish(4, b"t", b"x", 0))
+        d.broker.release()
+        given_up(d)
+        assert d.client.connected
+
+
+def test_who_waits_for_a_message_that_a_newer_one_replaces_hears_that_it_was_given_up():
+    for d in devices(policy=LATEST):
+        d.client.connect()
+        d.client.set_callback(
+            lambda topic, msg, d=d: d.client.publish(b"t", b"newer", qos=1, wait=False)
+        )
+        d.broker.when(PUBLISH, HOLD, 0)
+        d.publish(16, b"before")
+        d.broker.behave()
+        d.conn.send(publish(4, b"t", b"x", 0))
+        d.broker.release()
+        given_up(d)
+        assert d.client.flush(5) and d.broker.publishes[-1].payload == b"newer"
+
+
+def test_who_waits_for_a_message_that_was_sent_hears_of_its_end_whatever_is_dropped():
+    d = Device(size=256, policy=DROP_OLDEST)
+    d.client.connect()
+
+    def callback(topic, msg):
+        for _ in range(40):
+            d.client.publish(b"t", b"y" * 40, qos=1, wait=False)
+
+    d.client.set_callback(callback)
+    d.conn.send(publish(4, b"t", b"x", 0))
+    assert d.client.publish(b"t", b"awaited", qos=1)
+    assert d.client.store.dropped and d.broker.publishes[0].payload == b"awaited"
+    d.client.disconnect()
+    d.client.connect()
+    d.broker.when(PUBLISH, HOLD, 0)
+    e = raises(MQTTException, d.client.publish, b"t", b"never", qos=1)
+    assert (e.reason, e.stored) == (TIMEOUT, True)
