@@ -6,9 +6,10 @@ A superset of umqtt.simple. What is not used is not loaded: the stores, the olde
 protocols and the tools for subscriptions are imported when they are first named.
 """
 
-from .client import MQTT_3_1_1, MQTTClient
+from .client import MQTTClient
 from .client import module as _module
 from .exception import MQTTException
+from .packets import MQIPDP_2, MQTT_3_1, MQTT_3_1_1
 
 __version__ = "0.1.0"
 

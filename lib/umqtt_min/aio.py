@@ -21,8 +21,15 @@ from .aio_core import Core
 from .aio_inbox import Inbox
 from .aio_tasks import POLL, Tasks, sleep
 from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
-from .port import ticks_add, ticks_diff, ticks_ms
+from .port import const, ticks_add, ticks_diff, ticks_ms
 from .validate import milliseconds
+
+# As in packets.py
+_SUBSCRIBE = const(0x82)
+_SUBACK = const(0x90)
+_UNSUBSCRIBE = const(0xA2)
+_UNSUBACK = const(0xB0)
+_SUBACK_FAILURE = const(0x80)
 
 
 def _left(end):
@@ -186,10 +193,10 @@ class MQTTClient(Tasks):
         from .subscribe import filters, granted
 
         wanted = filters(self.core, topic, qos)
-        await self._ask(0x82, wanted, True, self._end(timeout))
+        await self._ask(_SUBSCRIBE, wanted, True, self._end(timeout))
         codes = self.core._granted
         for i in range(len(wanted)):
-            if codes[i] != 0x80:  # what was granted stands, although another was refused
+            if codes[i] != _SUBACK_FAILURE:  # what was granted stands
                 self._filters[wanted[i][0]] = wanted[i][1]
         return granted(self.core, wanted, topic)
 
@@ -200,7 +207,7 @@ class MQTTClient(Tasks):
         gone = names(self.core, topic)
         for f, _ in gone:
             self._filters.pop(f, None)
-        await self._ask(0xA2, gone, False, self._end(timeout))
+        await self._ask(_UNSUBSCRIBE, gone, False, self._end(timeout))
 
     async def flush(self, timeout=None):
         """Wait until all publishes are acknowledged; False if the time was too short."""
@@ -313,7 +320,7 @@ class MQTTClient(Tasks):
         core = self.core
         async with self._asking:
             await self._clear(end)
-            ack = 0x90 if codes else 0xB0
+            ack = _SUBACK if codes else _UNSUBACK
             core.ask(op, wanted, codes)
             self._taken.set()
             sock = core.sock

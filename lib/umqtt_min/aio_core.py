@@ -4,15 +4,16 @@ Knows: the insides of client and session. Never knows: tasks.
 """
 
 from .client import MQTTClient
+from .packets import pack
 from .port import const
 from .receive import Incoming
 from .session import Session
-from .wire import pack
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
     pass
 
+_QOS = const(0x06)  # as in packets.py
 _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 
 
@@ -132,7 +133,7 @@ class Core(MQTTClient):
         packet[5] = len(topic) >> 8
         packet[6] = len(topic) & 255
         packet[7:n] = topic
-        if op & 6:
+        if op & _QOS:
             packet[n] = self._tx.pid >> 8
             packet[n + 1] = self._tx.pid & 255
             n += 2

@@ -16,7 +16,9 @@ _TYPING = 0  # see client.py
 if _TYPING:
     from typing import Any
 
-_QOS_2 = 0x34  # first byte of a PUBLISH
+_PUBLISH = 0x30  # as in packets.py
+_QOS_2 = 0x04
+_QOS = 0x06
 # So many times `most` have room while an acknowledgement is awaited: brokers send 20 and more
 # before they wait for PUBACK.
 _AHEAD = 8
@@ -116,12 +118,12 @@ class Inbox:
     def _handled(self, message):
         if message in self._owed:
             self._keep(message)
-            if message.op & 4 and not self._here(message):
+            if message.op & _QOS_2 and not self._here(message):
                 self._owed.remove(message)  # see again()
 
     def _keep(self, message):
         # Now, not with PUBREC, which may have to wait: it must not be given to a task again.
-        if message.op & 4:
+        if message.op & _QOS_2:
             self.core._inbox.in_add(message.pid)
         message.handled = True
 
@@ -152,7 +154,7 @@ class Inbox:
             self._owed = [
                 m
                 for m in self._owed
-                if not (lost or m.handled and (m.op & 4 or m.link != self._link))
+                if not (lost or m.handled and (m.op & _QOS_2 or m.link != self._link))
             ]
             self._link = link
             self._behind = False
@@ -193,7 +195,7 @@ class Inbox:
 
     def _find(self, op, pid):
         for old in self._owed:
-            if old.pid == pid and old.op & 6 == op & 6:
+            if old.pid == pid and old.op & _QOS == op & _QOS:
                 return old
         return None
 
@@ -218,12 +220,12 @@ class Inbox:
         self._look()
         if self._behind:
             return
-        old = self._find(_QOS_2, pid)
+        old = self._find(_PUBLISH | _QOS_2, pid)
         if old:
             self._owed.remove(old)
         message = Message(b"", b"")
         message.handled = True
-        self._owe(message, _QOS_2, pid)
+        self._owe(message, _PUBLISH | _QOS_2, pid)
 
 
 def _fate(task):

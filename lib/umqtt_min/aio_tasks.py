@@ -11,6 +11,7 @@ if _TYPING:
     from typing import Any
 
 _core = getattr(asyncio, "core", None)  # MicroPython's, which waits for streams
+_SUBSCRIBE = 0x82  # as in packets.py
 _PAUSE = 100  # ms between two looks at the clock
 POLL = 5  # ms between two looks at a stream that cannot be waited for
 
@@ -120,7 +121,7 @@ class Tasks:
     async def _renew(self):
         # Subscriptions are the session's; a broker that refuses one now did not before.
         if self._filters:
-            await self._ask(0x82, list(self._filters.items()), True, self._end(None))
+            await self._ask(_SUBSCRIBE, list(self._filters.items()), True, self._end(None))
         self._owed = False
 
     async def _stop(self):

@@ -6,7 +6,9 @@ Knows: what the protocol allows in topic names and in a will. Loaded by set_last
 from .port import const
 from .topics import check_name
 
-_TOPIC_MAX = const(2)  # as in protocol.py
+_ROW_TOPIC_MAX = const(2)  # as in packets.py
+_WILL = const(0x04)
+_WILL_RETAIN = const(0x20)
 
 
 def field(name, s):
@@ -20,9 +22,9 @@ def set_last_will(client, topic, msg, retain, qos):
     topic = client._bytes(topic)
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
-    check_name(topic, client.protocol[_TOPIC_MAX])
+    check_name(topic, client.protocol[_ROW_TOPIC_MAX])
     msg = client._bytes(msg)
     field("last will", msg)
     client.lw_topic = topic
     client.lw_msg = msg
-    client.lw_flags = 4 | int(qos) << 3 | (0x20 if retain else 0)
+    client.lw_flags = _WILL | int(qos) << 3 | (_WILL_RETAIN if retain else 0)

@@ -14,6 +14,7 @@ from sys import modules
 
 from .counters import Counters
 from .exception import MQTTException
+from .packets import MQTT_3_1_1
 from .port import const, ticks_add, ticks_diff, ticks_ms
 from .wire import Receiver, Sender
 
@@ -31,10 +32,20 @@ _CALLBACK = const(2)  # the application's callback runs: the receive buffer is i
 _TIMEOUT = const(17)
 _BUSY = const(21)
 
-# OASIS MQTT 3.1.1, as protocol.py explains it.
-MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
-_LITTLE = const(4)
-_TOPIC_MAX = const(2)
+# As in packets.py
+_PUBLISH = const(0x30)
+_PUBACK = const(0x40)
+_PUBCOMP = const(0x70)
+_PINGREQ = const(0xC0)
+_PINGRESP = const(0xD0)
+_DISCONNECT = const(0xE0)
+_TYPE = const(0xF0)
+_RETAIN = const(0x01)
+_QOS_1 = const(0x02)
+_QOS = const(0x06)
+_ROW_TOPIC_MAX = const(2)
+_ROW_LITTLE = const(4)
+
 _PROTOCOL = const(16)  # as in errors.py
 _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 _MOST_PINGS = const(28)  # PINGREQ without an answer, of which is known who sent them
@@ -74,7 +85,7 @@ class MQTTClient:
     store: FileStore, FlashStore or RAMStore: QoS 1 and 2 publishes are in it
     before they are sent and are sent again until acknowledged;
     timer: a machine.Timer for the keep-alive; None: Timer(-1) where there is one;
-    False: none; protocol: MQTT_3_1_1 or a row of legacy.py;
+    False: none; protocol: MQTT_3_1_1 or another row of packets.py;
     buffer_size: bytes, 64 or more, of each of the two packet buffers;
     timeout: seconds that an answer may take and that a write may stand still;
     window: publishes in flight at most, 1 to 255;
@@ -213,7 +224,7 @@ class MQTTClient:
         if self.sock:
             self._busy = _MAIN
             try:
-                self._tx.put(0xE0)
+                self._tx.put(_DISCONNECT)
             except OSError:
                 pass  # it is closed all the same
             self._close()
@@ -285,7 +296,7 @@ class MQTTClient:
         if self._busy & 1 or self.sock is None:
             self._raise()
         self._busy |= 1
-        self._tx.publish(0x31 if retain else 0x30, topic, msg)
+        self._tx.publish(_PUBLISH | _RETAIN if retain else _PUBLISH, topic, msg)
         self._busy &= 2
         self.counters.sent += 1
 
@@ -302,7 +313,7 @@ class MQTTClient:
             mend_imports()
             from .topics import check_name
 
-            check_name(name, self.protocol[_TOPIC_MAX])
+            check_name(name, self.protocol[_ROW_TOPIC_MAX])
         if isinstance(topic, bytes):
             self._topic = topic
         elif isinstance(topic, str):
@@ -323,11 +334,11 @@ class MQTTClient:
         tx.pid = self._wire(pid)
         # From here on the caller's buffers hold the message: after an error it is forgotten.
         self.counters.forgotten += 1
-        tx.publish(0x30 | flags & 7, name, msg)
+        tx.publish(_PUBLISH | flags & (_QOS | _RETAIN), name, msg)
         self.counters.sent += 1
         self._rx.waiting = tx.pid
         tx.timeout = ticks_add(ticks_ms(), self._tmo)
-        self._await(0x40 if flags & 2 else 0x70)
+        self._await(_PUBACK if flags & _QOS_1 else _PUBCOMP)
         self.counters.forgotten -= 1
         self.counters.acked += 1
         return pid
@@ -357,7 +368,7 @@ class MQTTClient:
 
     def _wire(self, pid):
         # The value whose big-endian bytes are the packet identifier on the wire.
-        return pid >> 8 | (pid & 255) << 8 if self.protocol[_LITTLE] else pid
+        return pid >> 8 | (pid & 255) << 8 if self.protocol[_ROW_LITTLE] else pid
 
     def _next_pid(self):
         # 1 to 65535, none that is in flight [MQTT-2.3.1-1, -2].
@@ -482,17 +493,20 @@ class MQTTClient:
             self._tx.write()
         # A tick leaves a PUBLISH where it is: in the socket, for whoever polls that.
         while not tick or not (
-            self._tx.waiting or rx.due or rx.end > rx.start and rx.buf[rx.start] >> 4 == 3
+            self._tx.waiting
+            or rx.due
+            or rx.end > rx.start
+            and rx.buf[rx.start] & _TYPE == _PUBLISH
         ):
             op = rx.peek()
             if op:
                 rx.start = rx.next
-                if op >> 4 == 3:
+                if op & _TYPE == _PUBLISH:
                     (self._incoming or self._receives()).on_publish(op)
-                elif op != 0xD0 or rx.n:
+                elif op != _PINGRESP or rx.n:
                     self._on_ack(op)
                 n -= 1
-                rx.ended |= op != 0xD0 or rx.answers()
+                rx.ended |= op != _PINGRESP or rx.answers()
             elif not rx.fill(tick) or n <= 0:
                 break
             if rx.message and rx.single or rx.waiting and rx.code:
@@ -512,17 +526,17 @@ class MQTTClient:
             rx.asked |= asked << rx.pings
         rx.pings += 1
         self.counters.pings += 1
-        self._tx.put(0xC0)
+        self._tx.put(_PINGREQ)
 
     def _on_ack(self, op):
         rx = self._rx
         pid = 0
-        if op == 0x40 and rx.n == 2:
+        if op == _PUBACK and rx.n == 2:
             pid = rx.buf[rx.pos] << 8 | rx.buf[rx.pos + 1]
         if not pid:
             self._receives().on_packet(op)
         elif self._session:
-            self._session.on_ack(4, pid)
+            self._session.on_ack(_PUBACK, pid)
         elif pid == rx.waiting:
             rx.code = op
         else:
@@ -673,11 +687,11 @@ class MQTTClient:
         if len(msg) > _MOST:
             self._busy &= 2
             raise ValueError("message of %d bytes" % len(msg))
-        tx.begin(op, len(topic), len(msg) + 2 if op & 6 else len(msg))
+        tx.begin(op, len(topic), len(msg) + 2 if op & _QOS else len(msg))
         tx.drain()
         tx.send(topic, 0, len(topic))
         tx.drain()
-        if op & 6:
+        if op & _QOS:
             tx.buf[0] = tx.pid >> 8
             tx.buf[1] = tx.pid & 255
             tx.send(tx.buf, 0, 2)

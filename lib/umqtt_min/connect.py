@@ -11,9 +11,12 @@ import socket
 from select import poll as Poll
 from socket import socket as Socket
 
-from .client import MQTT_3_1_1
-from .port import HOST, ticks_add, ticks_diff, ticks_ms
-from .wire import pack
+from .packets import MQTT_3_1_1, pack
+from .port import HOST, const, ticks_add, ticks_diff, ticks_ms
+
+_CONNECT = const(0x10)  # as in packets.py
+_CLEAN_SESSION = const(0x02)
+_ROW_NAME = const(0)
 
 if HOST:
     from .host import Poll, Socket  # type: ignore
@@ -150,16 +153,16 @@ def stream(client, end):
 
 def send(client, clean_session):
     # CONNECT.
-    flags = 2 if clean_session else 0
+    flags = _CLEAN_SESSION if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None or client.user is not None:
         from .special import extend
 
         flags |= extend(client, fields)
-    packet = bytearray(5) + client.protocol[0]
+    packet = bytearray(5) + client.protocol[_ROW_NAME]
     packet += bytes((flags, client.keepalive >> 8, client.keepalive & 255))
     for field in fields:
         packet += bytes((len(field) >> 8, len(field) & 255))
         packet += field
-    n = pack(packet, 0x10, len(packet) - 5)
+    n = pack(packet, _CONNECT, len(packet) - 5)
     client._tx.send(packet, n, len(packet) - n)

@@ -23,6 +23,13 @@ from .receive import Incoming
 _CALLBACK = const(2)  # as in client.py
 _RELEASED = const(1)  # as in store.py: PUBREL has come
 
+# As in packets.py
+_PUBLISH = const(0x30)
+_FLAGS = const(0x0F)
+_RETAIN = const(0x01)
+_QOS_2 = const(0x04)
+_QOS = const(0x06)
+
 _INSIDE = const(1)  # no first byte of a PUBLISH: something has changed in the inbox
 # One call goes on with what has arrived for so many steps, and begins none after so many ms:
 # each step may be a few programs of flash, and then the application's callback.
@@ -75,14 +82,14 @@ class DurableInbox(Incoming):
 
     def hand(self, topic, at, op):
         """See Incoming.hand(). One of QoS 2 is new: on_publish() has looked."""
-        if op & 6 != 4:
+        if op & _QOS != _QOS_2:
             super().hand(topic, at, op)
             return
         if topic != self._heard:
             self.hear(topic)
         at = self._rx.target[0][at : self._rx.next]
         self._client._busy = _CALLBACK
-        if self._put(4 | op & 1, topic, at):
+        if self._put(_QOS_2 | op & _RETAIN, topic, at):
             self._kept = True
         else:
             self.counters.received += 1
@@ -94,7 +101,7 @@ class DurableInbox(Incoming):
         c = self._client
         if self.views:
             c.piece = 0
-            self.views(topic, payload, op & 15, 0)
+            self.views(topic, payload, op & _FLAGS, 0)
         elif c.cb:
             c.cb(bytes(topic), bytes(payload))
 
@@ -240,7 +247,7 @@ class DurableInbox(Incoming):
         # on: no sooner, or a cut would leave both, and the identifier for ever.
         store = self._store
         pid = 0 if store.state == _RELEASED else store.pid
-        self._op = 0x34 | store.flags & 1
+        self._op = _PUBLISH | _QOS_2 | store.flags & _RETAIN
         self._hand_out(n, self._op)
         store.done(seq)  # before the connection is looked at: the callback returned
         if pid:

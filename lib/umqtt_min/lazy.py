@@ -12,8 +12,6 @@ _NAMES = {
     "RAISE": "full",
     "DROP_OLDEST": "full",
     "LATEST": "full",
-    "MQTT_3_1": "legacy",
-    "MQIPDP_2": "legacy",
 }
 
 

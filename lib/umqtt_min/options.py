@@ -5,12 +5,12 @@ plain.
 """
 
 from .arguments import field
-from .client import MQTT_3_1_1
+from .packets import MQTT_3_1_1
 from .port import const
 from .topics import check_utf8
 
-_ID_MAX = const(1)  # as in protocol.py
-_LOGIN = const(7)
+_ROW_ID_MAX = const(1)  # as in packets.py
+_ROW_LOGIN = const(7)
 _LARGEST = const(268435455)  # what a Remaining Length can say
 
 
@@ -64,10 +64,10 @@ def _check_tls(self):
 
 
 def _check_login(self, user, password):
-    most = self.protocol[_ID_MAX]
+    most = self.protocol[_ROW_ID_MAX]
     if password is not None and user is None:
         raise ValueError("password without user [MQTT-3.1.2-22]")
-    if user is not None and not self.protocol[_LOGIN]:
+    if user is not None and not self.protocol[_ROW_LOGIN]:
         raise ValueError("this protocol version has no user name")
     self.user = None if user is None else self._bytes(user)
     self.pswd = None if password is None else self._bytes(password)

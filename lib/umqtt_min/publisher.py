@@ -6,6 +6,8 @@ who ask for it.
 
 from .port import const, ticks_ms
 
+_PUBLISH = const(0x30)  # as in packets.py
+_RETAIN = const(0x01)
 # Found at once, where the names that are built in are looked for in two tables.
 _type = type
 _bytes = bytes
@@ -39,7 +41,7 @@ class Publisher:
         self._at = _FIXED + 2 + len(topic)  # where the payload begins
         self._most = _LONGEST + 1 - self._at
         self._buf = bytearray(_LONGEST)
-        self._buf[0] = 0x31 if retain else 0x30
+        self._buf[0] = _PUBLISH | _RETAIN if retain else _PUBLISH
         if self._most > 0:
             self._buf[_FIXED + 1] = len(topic)
             self._buf[_FIXED + 2 : self._at] = topic

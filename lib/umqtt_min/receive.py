@@ -9,10 +9,24 @@ publishes at QoS 0 and 1 does not pay for it.
 from .client import plain
 from .port import const
 
-# As in client.py and protocol.py
+# As in client.py
 _MAIN = const(1)
 _CALLBACK = const(2)
-_STRICT = const(6)
+
+# As in packets.py
+_PUBLISH = const(0x30)
+_PUBACK = const(0x40)
+_PUBREC = const(0x50)
+_PUBREL = const(0x62)
+_PUBCOMP = const(0x70)
+_SUBACK = const(0x90)
+_UNSUBACK = const(0xB0)
+_PINGRESP = const(0xD0)
+_TYPE = const(0xF0)
+_FLAGS = const(0x0F)
+_QOS_2 = const(0x04)
+_QOS = const(0x06)
+_ROW_STRICT = const(6)
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
@@ -46,13 +60,13 @@ class Incoming:
         rx = self._rx
         p = rx.pos + 2  # the topic, to `end`
         end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
-        if op & 6 == 6 or end + (2 if op & 6 else 0) > rx.next:
+        if op & _QOS == _QOS or end + (2 if op & _QOS else 0) > rx.next:
             self._client._bad("PUBLISH [MQTT-3.3.1-4]")
-        pid = self._pid(end) if op & 6 else 0
-        if op & 4 and self.seen(pid):
+        pid = self._pid(end) if op & _QOS else 0
+        if op & _QOS_2 and self.seen(pid):
             return
         p = rx.target[0][p:end]  # a view of it: one word less
-        if op & 6:
+        if op & _QOS:
             end += 2
         self.hand(p, end, op)
         rx.message = op
@@ -72,7 +86,7 @@ class Incoming:
         self.counters.received += 1
         at = self._rx.target[0][at : self._rx.next]
         self._client.piece = 0
-        self.call(topic, at, op & 15, 0)
+        self.call(topic, at, op & _FLAGS, 0)
 
     def call(self, topic, payload, flags, left):
         """Call the application with one message as views, or with one piece of it."""
@@ -121,10 +135,10 @@ class Incoming:
     def acknowledge(self, op, pid):
         """After the callback has returned; a QoS 2 id is durable before PUBREC, and where there is
         no connection any more, too: the next one brings the message again."""
-        if op & 4:
+        if op & _QOS_2:
             self._client._inbox.in_add(pid)
         self.alive()
-        if op & 4 or not self._answers or self._rx.single or self._rx.waiting:
+        if op & _QOS_2 or not self._answers or self._rx.single or self._rx.waiting:
             self.answer(op, pid)
         else:
             self._answers.add(pid)
@@ -136,7 +150,7 @@ class Incoming:
             self._rx.due.read()  # those before it
         if not tx.count:
             tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
-        tx.put(0x50 if op & 4 else 0x40, pid)
+        tx.put(_PUBREC if op & _QOS_2 else _PUBACK, pid)
 
     def seen(self, pid):
         """Whether an incoming QoS 2 message was delivered already: then only PUBREC again."""
@@ -145,7 +159,7 @@ class Incoming:
         self.counters.duplicates += 1
         if self._rx.due:
             self._rx.due.read()  # in the order of the messages
-        self._client._tx.put(0x50, pid)
+        self._client._tx.put(_PUBREC, pid)
         return True
 
     def known(self, pid):
@@ -167,21 +181,22 @@ class Incoming:
     def on_packet(self, op):
         """A packet that is neither PUBLISH nor a PUBACK or PINGRESP as it should be is in; 0: what
         peek() has just looked at is malformed, or does not fit into the buffer."""
-        t = op >> 4
+        t = op & _TYPE
         if not t:
             return self._head(self._rx)
-        if op & 15 != (2 if t == 6 else 0) and self._client.protocol[_STRICT]:
+        wanted = _PUBREL & _FLAGS if t == _PUBREL & _TYPE else 0
+        if op & _FLAGS != wanted and self._client.protocol[_ROW_STRICT]:
             self._client._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
-        elif 4 <= t <= 7:
+        elif _PUBACK <= t <= _PUBCOMP:
             if self._rx.n != 2:
                 self._client._bad("length of an acknowledgement")
             self._on_ack(t, self._pid(self._rx.pos))
-        elif t == 9 or t == 11:
+        elif t == _SUBACK or t == _UNSUBACK:
             from .subscribe import on_suback
 
             on_suback(self._client, t)
-        elif t != 13:
-            self._client._bad("packet type %d" % t)
+        elif t != _PINGRESP:
+            self._client._bad("packet type %d" % (t >> 4))
         elif self._rx.n:
             self._client._bad("PINGRESP")
 
@@ -192,7 +207,7 @@ class Incoming:
         last = rx.buf[rx.pos - 1]
         if op < 16 or last > 127 or not last and rx.pos - rx.start > 2:
             self._client._bad("fixed header")
-        if op >> 4 != 3:
+        if op & _TYPE != _PUBLISH:
             self._client._bad("packet of %d bytes" % rx.n)
         from .large import Large
 
@@ -203,20 +218,20 @@ class Incoming:
         c = self._client
         if self._rx.due:
             self._rx.due.read()  # what is answered to it comes after the answers before it
-        if t == 6:
+        if t == _PUBREL & _TYPE:
             # Released: the id may come again as another message [MQTT-4.3.3-2].
             if c._inbox:
                 c._inbox.in_del(pid)
-            c._tx.put(0x70, pid)
+            c._tx.put(_PUBCOMP, pid)
             return
         if c._session:
             c._session.on_ack(t, pid)
         elif pid == self._rx.waiting:
-            self._rx.code = t << 4
-        elif t != 5:
+            self._rx.code = t
+        elif t != _PUBREC:
             self.counters.unexpected += 1
-        if t == 5:
-            c._tx.put(0x62, pid)
+        if t == _PUBREC:
+            c._tx.put(_PUBREL, pid)
 
 
 class Answers:
@@ -235,7 +250,7 @@ class Answers:
         """PUBACK for `pid`, as on the wire."""
         rx = self._client._rx
         n = self._n
-        rx.buf[n] = 0x40
+        rx.buf[n] = _PUBACK
         rx.buf[n + 1] = 2
         rx.buf[n + 2] = pid >> 8
         rx.buf[n + 3] = pid & 255

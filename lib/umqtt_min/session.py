@@ -13,8 +13,8 @@ from array import array
 
 from .exception import MQTTException
 from .full import JournalFull
+from .packets import pack
 from .port import const, ticks_add, ticks_diff, ticks_ms
-from .wire import pack
 
 # As in errors.py
 _TIMEOUT = const(17)
@@ -24,15 +24,24 @@ _STORE_FULL = const(20)
 _BUSY = const(21)
 _GIVEN_UP = const(23)
 
-_DUP = const(3)
-_LITTLE = const(4)  # as in client.py
+# As in packets.py
+_PUBLISH = const(0x30)
+_PUBACK = const(0x40)
+_PUBREC = const(0x50)
+_PUBREL = const(0x62)
+_PUBCOMP = const(0x70)
+_QOS_2 = const(0x04)
+_FLAGS_OF_A_MESSAGE = const(0x07)  # QoS and retain
+_DUP = const(0x08)
+_ROW_DUP = const(3)
+_ROW_LITTLE = const(4)
+
 _RELEASED = const(1)  # as in store.py
 _HELD = const(2)
 _AGAIN = const(3)
 _LATEST = const(2)  # as in full.py
 _WAIT = const(16)  # as in client.py
 _BODY = const(5)  # as in wire.py
-_PUBCOMP = const(7)
 
 
 class Session:
@@ -60,7 +69,7 @@ class Session:
         self._size = window
         self._pids = array("H", bytes(2 * window))
         self._seqs = array("I", bytes(4 * window))
-        self._next = bytearray(window)  # packet type that is awaited; 0: slot is free
+        self._next = bytearray(window)  # first byte of what is awaited; 0: slot is free
         self._count = 0
         self._first = 0  # oldest sequence number in flight; older where it is not known yet
         self._cursor = 0  # all up to here was sent, or passed over, on this connection
@@ -103,8 +112,8 @@ class Session:
         self._putting = True
         self._busy = self._client._busy
         if self._busy:
-            flags &= 7
-        self._flags = flags & 7
+            flags &= _FLAGS_OF_A_MESSAGE
+        self._flags = flags & _FLAGS_OF_A_MESSAGE
         self._name = name
         self._guard(msg)
         name = self._given  # before the next one may be put
@@ -152,7 +161,7 @@ class Session:
         else:
             n = c._next_pid()
         self._given = n
-        if c.protocol[_LITTLE]:
+        if c.protocol[_ROW_LITTLE]:
             n = c._wire(n)
         c._tx.pid = n
         self.seq = n = self._store.put(n, self._flags, self._name, msg)  # durable when it returns
@@ -171,12 +180,12 @@ class Session:
         i = seq % self._size
         self._seqs[i] = seq
         self._pids[i] = c._tx.pid
-        self._next[i] = 4 if self._flags < 4 else 5
+        self._next[i] = _PUBACK if self._flags < _QOS_2 else _PUBREC
         if not self._count:
             self._first = seq
         self._count += 1
         self._cursor = seq  # before the first byte goes out: it "may have been sent"
-        c._tx.publish(0x30 | self._flags, self._name, msg)
+        c._tx.publish(_PUBLISH | self._flags, self._name, msg)
         c.counters.sent += 1
 
     def _room(self, seq):
@@ -273,17 +282,17 @@ class Session:
         if seq > store.sent:
             store.mark(seq + self._size - 1)  # may move what find() finds
         n = store.find(seq)
-        op = 0x30 | store.flags
+        op = _PUBLISH | store.flags
         if store.state == _RELEASED:
-            self._fly(seq, 7)
+            self._fly(seq, _PUBCOMP)
             self._release()
             return
         if store.state == _AGAIN:
             store.sending(seq)
         elif seq <= self._sent:
-            op |= 8
+            op |= _DUP
             self._client.counters.redelivered += 1
-        self._fly(seq, 5 if op & 4 else 4)
+        self._fly(seq, _PUBREC if op & _QOS_2 else _PUBACK)
         self._send_body(op, n)
         self._client.counters.sent += 1
 
@@ -303,7 +312,7 @@ class Session:
         c = self._client
         c.counters.redelivered += 1
         self._owed = True
-        c._tx.put(0x6A if c.protocol[_DUP] & 1 else 0x62, self._store.pid)
+        c._tx.put(_PUBREL | _DUP if c.protocol[_ROW_DUP] & 1 else _PUBREL, self._store.pid)
 
     def _send_body(self, op, n):
         # The record is the packet but for its fixed header.
@@ -330,7 +339,7 @@ class Session:
     # Acknowledgements
 
     def on_ack(self, t, pid):
-        """PUBACK (4), PUBREC (5) or PUBCOMP (7) has come for `pid`, as on the wire."""
+        """PUBACK, PUBREC or PUBCOMP, `t`, has come for `pid`, as on the wire."""
         i = self._first % self._size
         if self._pids[i] != pid or not self._next[i]:
             i = self._slot(pid)
@@ -338,12 +347,12 @@ class Session:
         if i < 0:
             self._client.counters.unexpected += 1
         elif self._next[i] == t:
-            if t == 5:
+            if t == _PUBREC:
                 self._store.rec(self._seqs[i])  # durable before PUBREL [MQTT-4.3.3-1]
-                self._next[i] = 7
+                self._next[i] = _PUBCOMP
             else:
                 self._end(i)
-        elif t != 5 or self._next[i] < 5:
+        elif t != _PUBREC or self._next[i] < _PUBREC:
             self._client._bad("acknowledgement of another QoS")
 
     def _slot(self, pid):

@@ -8,13 +8,15 @@ from .port import const, ticks_add, ticks_ms
 from .reasons import hint
 from .validate import milliseconds
 
-# As in errors.py and protocol.py
+# As in errors.py and packets.py
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
 _BUSY = const(21)
 _CLOSED = const(22)
-_SESSION = const(5)
-_STRICT = const(6)
+_ROW_SESSION = const(5)
+_ROW_STRICT = const(6)
+_PASSWORD = const(0x40)
+_USER = const(0x80)
 
 _REFUSED = const(5)  # the last return code of CONNACK that means something
 
@@ -35,10 +37,10 @@ def extend(client, fields):
         flags = client.lw_flags
         fields += (client.lw_topic, client.lw_msg)
     if client.user is not None:
-        flags |= 0x80
+        flags |= _USER
         fields.append(client.user)
     if client.pswd is not None:
-        flags |= 0x40
+        flags |= _PASSWORD
         fields.append(client.pswd)
     return flags
 
@@ -63,9 +65,9 @@ def accept(client, clean_session, head):
         raise MQTTException(_TIMEOUT, "no CONNACK")
     flags = head[2]
     code = head[3]
-    if client.protocol[_STRICT] and (head[0] & 15 or flags & 0xFE):
+    if client.protocol[_ROW_STRICT] and (head[0] & 15 or flags & 0xFE):
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
-    if client.protocol[_SESSION]:
+    if client.protocol[_ROW_SESSION]:
         client.session_present = bool(flags)
         if flags and (clean_session or code):
             raise MQTTException(_PROTOCOL, "session present [MQTT-3.2.2-%d]" % (4 if code else 1))

@@ -6,16 +6,21 @@ it allocates its packet, which the steady state does not need.
 
 
 from .exception import MQTTException
+from .packets import pack
 from .port import const, ticks_add, ticks_ms
 from .topics import check_filter
 from .validate import milliseconds
-from .wire import pack
 
-# As in errors.py and protocol.py
+# As in errors.py and packets.py
 _TIMEOUT = const(17)
 _SUBSCRIBE_REFUSED = const(128)
-_TOPIC_MAX = const(2)
-_SESSION = const(5)
+_ROW_TOPIC_MAX = const(2)
+_ROW_SESSION = const(5)
+_SUBSCRIBE = const(0x82)
+_SUBACK = const(0x90)
+_UNSUBSCRIBE = const(0xA2)
+_UNSUBACK = const(0xB0)
+_SUBACK_FAILURE = const(0x80)
 
 _ONE = (str, bytes, bytearray, memoryview)
 
@@ -33,7 +38,7 @@ def filters(client, topics, qos):
         t = client._bytes(t)
         if q not in (0, 1, 2):
             raise ValueError("qos=%r: 0, 1 or 2" % (q,))
-        check_filter(t, client.protocol[_TOPIC_MAX])
+        check_filter(t, client.protocol[_ROW_TOPIC_MAX])
         out.append((bytes(t), int(q)))
     if not out:
         raise ValueError("no topic filter [MQTT-3.8.3-3]")
@@ -81,7 +86,7 @@ def _request(client, op, wanted, codes, timeout):
         raise
     client._tx.timeout = ticks_add(ticks_ms(), ms)
     try:
-        client._await(0x90 if codes else 0xB0)
+        client._await(_SUBACK if codes else _UNSUBACK)
     except Exception as e:
         if getattr(e, "reason", 0) == _TIMEOUT:  # MQTTException
             e.detail = "no SUBACK" if codes else "no UNSUBACK"  # type: ignore[attr-defined]
@@ -93,7 +98,7 @@ def granted(client, wanted, topic):
     """The QoS granted, or a list of them; MQTTException for a filter that is refused."""
     codes = client._granted
     for i in range(len(wanted)):
-        if codes[i] == 0x80:
+        if codes[i] == _SUBACK_FAILURE:
             raise MQTTException(_SUBSCRIBE_REFUSED, wanted[i][0])
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
@@ -104,19 +109,19 @@ def subscribe(client, topic, qos, timeout):
     client._receives()  # loaded now, not with the first message
     if 2 in [q for _, q in wanted]:
         client._incoming.known(0)  # the table is made now, not with the first message
-    _request(client, 0x82, wanted, True, timeout)
+    _request(client, _SUBSCRIBE, wanted, True, timeout)
     return granted(client, wanted, topic)
 
 
 def unsubscribe(client, topic, timeout):
     """See MQTTClient.unsubscribe()."""
-    _request(client, 0xA2, names(client, topic), False, timeout)
+    _request(client, _UNSUBSCRIBE, names(client, topic), False, timeout)
 
 
 def on_suback(client, t):
-    """An answer is in the client's buffer: t is 9, SUBACK, or 11, UNSUBACK."""
+    """An answer is in the client's buffer: t is SUBACK or UNSUBACK."""
     n = client._rx.n
-    if n < (3 if t == 9 else 2) or t == 11 and n != 2:
+    if n < (3 if t == _SUBACK else 2) or t == _UNSUBACK and n != 2:
         client._bad("length of SUBACK or UNSUBACK")
     p = client._rx.pos
     buf = client._rx.buf
@@ -127,17 +132,17 @@ def on_suback(client, t):
     if pid != client._rx.waiting or codes < 0:
         client.counters.unexpected += 1
         return
-    if t == 9:
+    if t == _SUBACK:
         if n - 2 != codes:
             client._bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
         client._granted = bytes(_code(client, buf[p + 2 + i]) for i in range(n - 2))
-    client._rx.code = t << 4
+    client._rx.code = t
 
 
 def _code(client, code):
     # 0, 1, 2 or 0x80 [MQTT-3.9.3-2]; before 3.1.1 the low two bits are the QoS.
-    if not client.protocol[_SESSION]:
+    if not client.protocol[_ROW_SESSION]:
         code &= 3
-    if code > 2 and code != 0x80:
+    if code > 2 and code != _SUBACK_FAILURE:
         client._bad("SUBACK code %d [MQTT-3.9.3-2]" % code)
     return code

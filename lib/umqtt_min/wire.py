@@ -9,6 +9,7 @@ A packet is laid down with its body (variable header and payload) at index 5, an
 fixed header right before it: one buffer, one write, whatever the Remaining Length.
 """
 
+from .packets import pack
 from .port import const, sleep_ms, ticks_diff, ticks_ms
 
 _TYPING = const(0)  # see client.py
@@ -16,24 +17,9 @@ if _TYPING:
     from typing import Any
 
 _RUNGS = const(4)
+_QOS = const(0x06)  # as in packets.py
 _QUICK = const(16)  # messages of QoS 0
 _NEVER = const(536870912)
-
-
-def pack(buf, op, n):
-    """Put the fixed header of a packet of Remaining Length `n` before index 5.
-
-    Returns the index of its first byte [MQTT 3.1.1, 2.2].
-    """
-    i = 3 if n < 128 else 2 if n < 16384 else 1 if n < 2097152 else 0
-    buf[i] = op
-    op = i + 1
-    while op < 4:
-        buf[op] = n & 127 | 128
-        n >>= 7
-        op += 1
-    buf[4] = n
-    return i
 
 
 class Sender:
@@ -75,7 +61,7 @@ class Sender:
             self.buf[5] = len(topic) >> 8
             self.buf[6] = len(topic) & 255
             self.buf[7:i] = topic
-        if op & 6:
+        if op & _QOS:
             self.buf[i] = self.pid >> 8
             self.buf[i + 1] = self.pid & 255
             i += 2

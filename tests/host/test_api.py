@@ -80,7 +80,7 @@ NAMES = {
     - {"j", "medium"},
     "durable": {"DurableInbox"} | parameters(init(found("durable", "DurableInbox"))),
     "counters": attributes(found("counters", "Counters")),
-    "protocols": {"MQTT_3_1_1"} | constants("legacy"),
+    "protocols": constants("packets"),
 }  # fmt: skip
 
 
