@@ -7,7 +7,7 @@ A deadline here bounds a hang; no test may depend on something being quick.
 
 import time
 
-from umqtt_board.virtual import VirtualBoard
+from umqtt_board.virtual.board import VirtualBoard
 
 PATIENCE = 4  # a machine with much else to do may take so many times longer
 

@@ -7,8 +7,8 @@ import hashlib
 import random
 import struct
 
-from umqtt_board import partitions
-from umqtt_board.esp_image import CHIP_IDS
+from umqtt_board.flash import partitions
+from umqtt_board.flash.esp_image import CHIP_IDS
 
 STOCK = """nvs, data, nvs, 0x9000, 0x6000
 phy_init, data, phy, 0xf000, 0x1000

@@ -3,8 +3,9 @@
 import copy
 
 import pytest
-from umqtt_board import boards, partitions
+from umqtt_board import boards
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import partitions
 
 
 @pytest.mark.parametrize("name", boards.names())

@@ -1,6 +1,6 @@
 """The serial line of the virtual board says what a chip's says, however the bytes are cut."""
 
-from umqtt_board.console import FRIENDLY_GREETING, PROMPT_MARK, RAW_GREETING, Console
+from umqtt_board.virtual.console import FRIENDLY_GREETING, PROMPT_MARK, RAW_GREETING, Console
 
 BANNER = b"MicroPython v1; linux\r\n" + FRIENDLY_GREETING + b">>> "
 BOOT = b"from boot\n" + PROMPT_MARK + BANNER

@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 
-from umqtt_board import device, flash
-from umqtt_board.build import Item
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import steps
+from umqtt_board.flash.build import Item
+from umqtt_board.port import device
 
 SETTINGS = 'device = "k"\n[broker]\nhost = "127.0.0.1"\nport = 1\n'
 STEPS = ("write", "settings", "verify", "start")
@@ -44,13 +45,13 @@ def test_the_board_loses_its_power_at_each_step(board, tmp_path, monkeypatch):
     path.write_text(SETTINGS)
     for number, step in enumerate(STEPS):
         part = Item("/part.py", b"X = %d\n" % number * 900)
-        monkeypatch.setattr(flash, "build", lambda part=part: [*SMALL, part])
+        monkeypatch.setattr(steps, "build", lambda part=part: [*SMALL, part])
         _cut_at(step, board, path)
         mark = len(board.printed())
         board.power_on()
-        flash.flash("unix", board.port, path)
+        steps.flash("unix", board.port, path)
         board.wait_for("app ran", since=mark)
-    assert flash.flash("unix", board.port, path).written == []
+    assert steps.flash("unix", board.port, path).written == []
 
 
 def _cut_at(step, board, path):
@@ -62,7 +63,7 @@ def _cut_at(step, board, path):
             cut.append(name)
 
     try:
-        flash.flash("unix", board.port, path, progress=progress,
+        steps.flash("unix", board.port, path, progress=progress,
                     transfer=lambda done, total, name: progress("write", name))  # fmt: skip
         assert step == "start"  # the board was not needed any more
     except BoardError as error:

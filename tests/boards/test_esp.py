@@ -3,9 +3,10 @@
 import littlefs
 import pytest
 from images import STOCK, code, esp_image
-from umqtt_board import boards, esp, partitions
-from umqtt_board import esp_image as images_of
+from umqtt_board import boards
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import esp, partitions
+from umqtt_board.flash import esp_image as images_of
 from virtual_esp import VirtualESP
 
 IMAGE = esp_image()

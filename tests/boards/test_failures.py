@@ -12,7 +12,9 @@ import pytest
 import serial
 from images import esp_image
 from serial.tools import list_ports, list_ports_common
-from umqtt_board import cli, device, flash, onto_chip
+from umqtt_board import cli
+from umqtt_board.flash import onto_chip, steps
+from umqtt_board.port import device
 from virtual_esp import VirtualESP
 
 
@@ -224,7 +226,7 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
         device._transport.exec_raw_no_follow("import time\nwhile True: time.sleep(1)")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(flash, "settings_for", interrupted)
+    monkeypatch.setattr(steps, "settings_for", interrupted)
     mark = len(board.printed())
     assert run("flash", "--port", board.port) == (130, (
         "umqtt-board: stopped; the same command goes on from there"))  # fmt: skip

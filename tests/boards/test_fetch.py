@@ -5,8 +5,9 @@ import http.server
 import threading
 
 import pytest
-from umqtt_board import boards, fetch
+from umqtt_board import boards
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import fetch
 
 IMAGE = bytes(range(256)) * 1500
 SUM = hashlib.sha256(IMAGE).hexdigest()

@@ -8,8 +8,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from umqtt_board import build, device, flash, install
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import build, install, steps
+from umqtt_board.port import device
 
 SETTINGS = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one"}
 CLI = [sys.executable, "-m", "umqtt_board"]
@@ -33,7 +34,7 @@ def project(tmp_path, monkeypatch):
     write("firmware/sensors/one.py", "X = 1\n")
     write("firmware/big.py", "".join(f"V{n} = 'value {n}'\n" for n in range(600)))
     folder = tmp_path / "project"
-    monkeypatch.setattr(flash, "build", functools.partial(
+    monkeypatch.setattr(steps, "build", functools.partial(
         build.build, folder / "lib", folder / "firmware", folder / "out"))  # fmt: skip
     monkeypatch.setattr(device, "ANSWER_S", 2)
     write.folder = folder
@@ -41,7 +42,7 @@ def project(tmp_path, monkeypatch):
 
 
 def _flash(board, settings=SETTINGS, **options):
-    return flash.flash("unix", board.port, settings, **options)
+    return steps.flash("unix", board.port, settings, **options)
 
 
 def _bytes_sent(board):
@@ -241,7 +242,7 @@ def test_a_board_without_power(board, monkeypatch):
 
 def test_an_image_is_refused_rather_than_ignored_by_a_board_that_brings_its_own():
     with pytest.raises(BoardError, match="FIRMWARE=x.bin: BOARD=unix brings its interpreter"):
-        flash.flash("unix", firmware="x.bin")
+        steps.flash("unix", firmware="x.bin")
 
 
 @pytest.mark.parametrize("text, said", [

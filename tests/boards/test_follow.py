@@ -9,8 +9,8 @@ import time
 import pytest
 from certificates import Authority
 from strict_server import StrictServer
-from umqtt_board import flash, follow
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import follow, steps
 
 BASE = {"device": "one", "broker.host": "127.0.0.1", "retry.first_ms": 200}
 
@@ -42,7 +42,7 @@ def refusing():
 def test_a_broker_that_is_not_there_ends_the_waiting(board):
     said = "nothing listens there: start .* see to broker.host and broker.port in settings.toml"
     with pytest.raises(BoardError, match=said):
-        flash.flash("unix", board.port, BASE | {"broker.port": 1}, follow_log=True,
+        steps.flash("unix", board.port, BASE | {"broker.port": 1}, follow_log=True,
                     follow_timeout=3600)  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_a_ca_in_the_settings_means_tls_up_to_the_acknowledgement(board, tmp_pat
     with StrictServer(tls=context) as server:
         settings.write_text('device = "one"\n[broker]\nhost = "localhost"\nca = "ca.pem"\n'
                             f"port = {server.port}\n")
-        report = flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
+        report = steps.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
         assert report.acknowledged and not server.handshake_errors
         board.cut()
 
@@ -66,7 +66,7 @@ def test_flashing_ends_safe_mode_and_mends_a_damaged_counter(board, put, iotcore
     put(board, "state.json", '{"count": 12')
     settings = BASE | {"broker.port": iotcore.port, "command_key": "00" * 16}
     before = time.time_ns() // 1_000_000
-    report = flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
+    report = steps.flash("unix", board.port, settings, follow_log=True, follow_timeout=60)
     assert report.acknowledged and "safe mode" not in board.printed()
     resets = json.loads(mpremote(board, "cat", ":resets.json"))
     assert (resets["row"], resets["power"], resets["crash"]) == (0, 3, 9)
@@ -80,13 +80,13 @@ def test_a_program_that_crashes_ends_the_waiting_with_what_it_said(
     mpremote(board, "fs", "mkdir", ":sensors")
     put(board, "sensors/bomb.py", "raise RuntimeError('bomb')\n")
     with pytest.raises(BoardError, match="its program has ended.*RuntimeError: bomb"):
-        flash.flash("unix", board.port, BASE | {"broker.port": 1, "sensor": "bomb"},
+        steps.flash("unix", board.port, BASE | {"broker.port": 1, "sensor": "bomb"},
                     follow_log=True, follow_timeout=3600)  # fmt: skip
 
 
 def test_a_refused_login_ends_the_waiting(board, refusing):
     with pytest.raises(BoardError, match="refuses the login: see to broker.user and broker.pass"):
-        flash.flash("unix", board.port, BASE | {"broker.port": refusing}, follow_log=True,
+        steps.flash("unix", board.port, BASE | {"broker.port": refusing}, follow_log=True,
                     follow_timeout=3600)  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def silent():
 def test_a_listener_that_says_nothing_ends_the_waiting(board, silent):
     settings = BASE | {"broker.port": silent, "connect_s": 1}
     with pytest.raises(BoardError, match="what listens there does not answer as an MQTT broker"):
-        flash.flash("unix", board.port, settings, follow_log=True, follow_timeout=3600)
+        steps.flash("unix", board.port, settings, follow_log=True, follow_timeout=3600)
 
 
 @pytest.mark.parametrize("line, times, said", [

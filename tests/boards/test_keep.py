@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from umqtt_board import boards, device, keep
+from umqtt_board import boards
+from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
+from umqtt_board.port import device
 
 UNIX = boards.load("unix")
 JOURNAL = "import vboard\nvboard.journal.writeblocks(3, b'message' * 100, 0)\nprint(1)"
@@ -43,12 +45,12 @@ def _quiet(*_):
 
 def _backup(board, target):
     with device.Device(board.port) as one:
-        return keep.backup(one, UNIX, target, _quiet, _quiet)
+        return copies.backup(one, UNIX, target, _quiet, _quiet)
 
 
 def _restore(board, source, yes=False):
     with device.Device(board.port) as one:
-        keep.restore(one, UNIX, source, lambda text: yes, _quiet, _quiet)
+        copies.restore(one, UNIX, source, lambda text: yes, _quiet, _quiet)
 
 
 def test_backup_erase_restore(used, mpremote, tmp_path):
@@ -129,7 +131,7 @@ def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
 
 def test_messages_in_files_are_counted_and_kept(board, mpremote, tmp_path):
     with device.Device(board.port) as one:
-        assert keep.waiting_in_files(one) == 0
+        assert copies.waiting_in_files(one) == 0
     code = """
 import sys
 sys.path[:] = [sys.argv[1]]
@@ -146,28 +148,28 @@ for n in range(3):
     subprocess.run([interpreter, script, library, folder], check=True, timeout=60)
     mpremote(board, "fs", "cp", "-r", str(folder), ":")
     with device.Device(board.port) as one:
-        assert keep.waiting_in_files(one) == 3
-        manifest = keep.backup(one, UNIX, tmp_path / "copy", _quiet, _quiet)
+        assert copies.waiting_in_files(one) == 3
+        manifest = copies.backup(one, UNIX, tmp_path / "copy", _quiet, _quiet)
     assert any(path.startswith("/mqtt/") for path in manifest["files"])
 
 
 def test_a_damaged_copy_is_refused(used, tmp_path):
     copy = tmp_path / "copy"
     _backup(used, copy)
-    keep.load(copy, UNIX)
+    copies.load(copy, UNIX)
     for name, said in (("files/state.json", "is damaged"), ("journal.img", "is damaged"),
                        ("manifest.json", "is no copy of a board")):  # fmt: skip
         good = (copy / name).read_bytes()
         (copy / name).write_bytes(b"x")
         with pytest.raises(BoardError, match=said):
-            keep.load(copy, UNIX)
+            copies.load(copy, UNIX)
         (copy / name).write_bytes(good)
 
 
 def test_a_copy_of_another_board_and_a_folder_that_is_there(used, tmp_path):
     _backup(used, tmp_path / "copy")
     with pytest.raises(BoardError, match="is of BOARD=unix, not esp32"):
-        keep.load(tmp_path / "copy", boards.load("esp32"))
+        copies.load(tmp_path / "copy", boards.load("esp32"))
     with pytest.raises(BoardError, match="is there already: give the name of a new folder"):
         _backup(used, tmp_path / "copy")
     status, said = _cli("restore", "--from", str(tmp_path / "none"))

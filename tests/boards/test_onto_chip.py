@@ -9,8 +9,10 @@ import threading
 
 import pytest
 from images import code, esp_image, uf2
-from umqtt_board import boards, cli, device, flash, onto_chip, rp2
+from umqtt_board import boards, cli
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import onto_chip, rp2, steps
+from umqtt_board.port import device
 from virtual_esp import VirtualESP
 
 SETTINGS = {"device": "one", "broker.host": "127.0.0.1", "broker.port": 1, "wifi.ssid": "home"}
@@ -48,7 +50,7 @@ def _flash(name, port, said=None, **options):
         if said is not None:
             said.append(f"{step}: {text}")
 
-    return flash.flash(name, port, SETTINGS, progress=progress, **options)
+    return steps.flash(name, port, SETTINGS, progress=progress, **options)
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def test_a_pico_with_micropython_keeps_it_and_its_journal(pico, monkeypatch):
 
 def test_messages_that_wait_in_files_are_delivered_before_the_region_is_made(pico, monkeypatch):
     monkeypatch.setattr(rp2, "mounts", lambda: [])
-    monkeypatch.setattr(flash.keep, "waiting_in_files", lambda device: 2)
+    monkeypatch.setattr(steps.copies, "waiting_in_files", lambda device: 2)
     said = []
     assert _flash("rp2040", pico.port, said).journal == 0
     assert any(line.startswith("journal: 2 messages wait in files") for line in said)

@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from umqtt_board import boards, build, cli, device, flash, region, rp2
+from umqtt_board import boards, cli
+from umqtt_board.flash import build, region, rp2, steps
 from umqtt_board.paths import PROJECT
+from umqtt_board.port import device
 
 IMAGE = os.environ.get("PICO_UF2")
 pytestmark = [
@@ -89,9 +91,9 @@ def test_the_region_survives_stock_boot_code_and_an_erase_takes_all(port):
 
 
 def test_library_and_firmware_are_installed_and_the_second_time_only_verified(port):
-    report = flash.flash("rp2040", port, SETTINGS, firmware="skip")
+    report = steps.flash("rp2040", port, SETTINGS, firmware="skip")
     assert report.journal == 65536 and report.library and report.settings == "written"
-    again = flash.flash("rp2040", port, SETTINGS, firmware="skip")
+    again = steps.flash("rp2040", port, SETTINGS, firmware="skip")
     assert again.written == [] and again.settings == "same" and again.journal == 65536
 
 

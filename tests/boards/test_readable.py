@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from umqtt_board.readable import Readable
+from umqtt_board.port.readable import Readable
 
 # As a flashing leaves it: power on, the tool takes the board over twice, resets, the program runs.
 LOG = """\r

@@ -6,8 +6,9 @@ the same block device that MicroPython's rp2.Flash is.
 
 import littlefs
 import pytest
-from umqtt_board import device, region
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import region
+from umqtt_board.port import device
 
 SIZE = 16 * 4096
 FILL = """

@@ -7,8 +7,9 @@ import tomllib
 
 import pytest
 from click.testing import CliRunner
-from umqtt_board import cli, settings_cli, settings_file
+from umqtt_board import cli
 from umqtt_board.errors import BoardError
+from umqtt_board.settings import settings_cli, settings_file
 
 
 @pytest.fixture

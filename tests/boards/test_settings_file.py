@@ -4,8 +4,8 @@ import ssl
 
 import pytest
 from certificates import Authority
-from umqtt_board import settings_file
 from umqtt_board.errors import BoardError
+from umqtt_board.settings import settings_file
 
 GOOD = {"broker": {"host": "h"}}
 

@@ -1,9 +1,10 @@
 """Each step of a flashing alone, by `umqtt-board step`."""
 
 import pytest
-from umqtt_board import cli, device
+from umqtt_board import cli
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import BUILD
+from umqtt_board.port import device
 
 
 @pytest.fixture

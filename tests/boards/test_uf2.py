@@ -2,7 +2,7 @@
 
 import pytest
 from images import code, uf2, uf2_block
-from umqtt_board import uf2 as files
+from umqtt_board.flash import uf2 as files
 
 RP2040, RP2350 = 0xE48BFF56, 0xE48BFF59
 DATA = code(5_000, 1)

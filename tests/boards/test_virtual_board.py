@@ -9,7 +9,7 @@ import time
 
 import pytest
 from umqtt_board.errors import BoardError
-from umqtt_board.virtual import VirtualBoard
+from umqtt_board.virtual.board import VirtualBoard
 
 TICKING = """
 import time
@@ -245,7 +245,7 @@ def test_interrupt_sent_while_the_board_starts_is_not_lost(board, put):
 
 def test_board_loses_power_with_its_supervisor_and_with_its_owner(tmp_path):
     owner = subprocess.Popen(
-        [sys.executable, "-c", "import sys; from umqtt_board.virtual import VirtualBoard\n"
+        [sys.executable, "-c", "import sys; from umqtt_board.virtual.board import VirtualBoard\n"
          f"b = VirtualBoard({str(tmp_path / 'b')!r}); b.power_on(); print(b.pid, flush=True)\n"
          "sys.stdin.read()"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -274,7 +274,7 @@ def _wait_gone(pid):
 
 def test_untied_board_outlives_its_maker(tmp_path):
     code = (
-        "from umqtt_board.virtual import VirtualBoard\n"
+        "from umqtt_board.virtual.board import VirtualBoard\n"
         f"VirtualBoard({str(tmp_path / 'b')!r}, tied=False).power_on()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

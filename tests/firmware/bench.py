@@ -19,7 +19,7 @@ from pathlib import Path
 import cbor2
 import paho.mqtt.client as mqtt
 from patience import PATIENCE, PatientBoard, wait_until
-from umqtt_board.flash import flash
+from umqtt_board.flash.steps import flash
 from umqtt_demo import sensorlog
 from umqtt_demo.verdict import Row, judge
 from umqtt_pipeline import wire

@@ -15,9 +15,9 @@ from certificates import Authority
 from commands import Commands, hmac_sha256
 from patience import wait_until
 from strict_server import StrictServer
-from umqtt_board import keys, ota_send, ota_set
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import flash
+from umqtt_board.flash.steps import flash
+from umqtt_board.ota import fileset, keys, send
 from umqtt_board.paths import FIRMWARE, PROJECT
 
 sys.path.insert(0, str(PROJECT / "tests" / "device"))
@@ -135,9 +135,9 @@ def test_flashing_makes_room_for_itself_by_taking_updates_away(boards):
 
 def test_one_command_carries_a_code_for_each_board_of_a_group():
     records = [keys.Record("g", f"b{n}", f"{n:02x}" * 16) for n in range(1, 9)]
-    sent = ota_send.messages(records, "g", "ota", {"count": 3, "sha": "0" * 64})
+    sent = send.messages(records, "g", "ota", {"count": 3, "sha": "0" * 64})
     assert len(sent) > 1 and {topic for topic, _ in sent} == {"fleet/g/-all/cmd/ota"}
-    assert all(len(payload) <= ota_send.PAYLOAD for _, payload in sent)
+    assert all(len(payload) <= send.PAYLOAD for _, payload in sent)
     for record in records:
         obeyed = 0
         for topic, payload in sent:
@@ -150,13 +150,13 @@ def test_one_command_carries_a_code_for_each_board_of_a_group():
 
 
 def test_the_code_is_the_firmwares():
-    code = ota_send.sign("0b" * 20, "a/b", b"{}")
+    code = send.sign("0b" * 20, "a/b", b"{}")
     assert code == b"." + hmac_sha256(b"\x0b" * 20, b"a/b\n{}").hex().encode()
 
 
 def test_the_set_has_the_form_that_the_firmware_is_tested_with():
     files = {"app.mpy": b"a" * 1000, "lib/x.mpy": b"b" * 5000, "lib/umqtt_min/y.mpy": b"c"}
-    made, other = ota_set.Set(files, "9.9"), ota_kit.Set(files, piece=ota_set.PIECE)
+    made, other = fileset.Set(files, "9.9"), ota_kit.Set(files, piece=fileset.PIECE)
     assert made.run == other.run and list(made.pieces.values())[::-1] == other.pieces
     body = made.command(3, 600)
     assert {key: body[key] for key in ("sha", "chain", "size", "index", "piece", "mpy")} == {
@@ -164,20 +164,20 @@ def test_the_set_has_the_form_that_the_firmware_is_tested_with():
 
 
 def test_the_projects_set_is_what_a_board_may_take():
-    made = ota_set.of_project()
+    made = fileset.of_project()
     assert "app.mpy" in made.files and "lib/umqtt_min/client.mpy" in made.files
     assert not {"boot.py", "main.py", "loader.mpy", "watchdog.mpy"} & set(made.files)
-    assert ota_set.PIECE == ota_set.constant(FIRMWARE / "ota.py", "PIECE")
+    assert fileset.PIECE == fileset.constant(FIRMWARE / "ota.py", "PIECE")
     # A piece fits the client's buffer: fixed header, the longest topic, packet identifier.
     topic = f"fleet/{'g' * 32}/{'d' * 32}/cmd/piece"
     head = 5 + 2 + len(topic) + 2
-    assert head + ota_set.PIECE <= ota_set.constant(FIRMWARE / "link.py", "BUFFER")
+    assert head + fileset.PIECE <= fileset.constant(FIRMWARE / "link.py", "BUFFER")
     assert made.need >= len(made.run)
 
 
 def test_an_empty_file_cannot_be_sent():
     with pytest.raises(BoardError):
-        ota_set.Set({"a": b""}, "1")
+        fileset.Set({"a": b""}, "1")
 
 
 def test_the_host_checks_the_brokers_certificate(tmp_path):
@@ -190,13 +190,13 @@ def test_the_host_checks_the_brokers_certificate(tmp_path):
     try:
         records = [keys.Record("g", "oven", "00" * 16)]
         where = {"host": "127.0.0.1", "port": server.port, "tls": True}
-        with ota_send.Session("g", records, where | {"ca": authority.pem.decode()}, None) as good:
+        with send.Session("g", records, where | {"ca": authority.pem.decode()}, None) as good:
             assert good._ready
         for ca in (other.pem.decode(), None):
             with pytest.raises(BoardError, match="certificate verify failed"):
-                ota_send.Session("g", records, where | {"ca": ca}, None).__enter__()
+                send.Session("g", records, where | {"ca": ca}, None).__enter__()
         with pytest.raises(BoardError, match="not right"):
-            ota_send.Session("g", records, where | {"ca": "-----BEGIN nonsense"}, None)
+            send.Session("g", records, where | {"ca": "-----BEGIN nonsense"}, None)
     finally:
         server.stop()
 
@@ -207,9 +207,9 @@ def test_the_host_checks_the_brokers_certificate(tmp_path):
 @pytest.fixture
 def session():
     """A session that never connects, with an update of one board that it has sent the command."""
-    made = ota_send.Session("g", [keys.Record("g", "oven", "00" * 16)], {"host": "h", "port": 1},
+    made = send.Session("g", [keys.Record("g", "oven", "00" * 16)], {"host": "h", "port": 1},
                             lambda records: 1)  # fmt: skip
-    made._set = ota_set.Set({"app.mpy": b"a" * 100000}, "9.9")
+    made._set = fileset.Set({"app.mpy": b"a" * 100000}, "9.9")
     made.members["oven"].state = "sent"
     return made, made.members["oven"]
 
@@ -224,8 +224,8 @@ def test_pieces_go_on_from_what_the_board_has(session):
     session._client.publish = lambda topic, piece, qos: sent.append((topic, piece[4:8]))
     told(session, oven, state="receiving", have=0)
     session._pieces(oven)
-    window = ota_send.WINDOW * session._set.step
-    assert len(sent) == ota_send.WINDOW and oven.sent == window
+    window = send.WINDOW * session._set.step
+    assert len(sent) == send.WINDOW and oven.sent == window
     assert {topic for topic, _ in sent} == {"fleet/g/oven/cmd/piece"}
     told(session, oven, state="receiving", have=window // 2)
     session._pieces(oven)
@@ -240,7 +240,7 @@ def test_pieces_go_on_from_what_the_board_has(session):
 def test_a_silent_board_is_asked_more_and_more_rarely(session, monkeypatch):
     session, oven = session
     now = [1000.0]
-    monkeypatch.setattr(ota_send.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
     session._client.publish = lambda topic, piece, qos: sent.append(now[0])
     sent = []
     told(session, oven, state="receiving", have=0)
@@ -251,7 +251,7 @@ def test_a_silent_board_is_asked_more_and_more_rarely(session, monkeypatch):
     pauses = [round(b - a) for a, b in zip(times, times[1:])]
     assert pauses == [2, 4, 8, 16, 30]
     told(session, oven, state="receiving", have=0)
-    assert oven.quiet == ota_send.QUIET_S
+    assert oven.quiet == send.QUIET_S
 
 
 def test_what_a_status_says_of_another_time_or_set_ends_nothing(session):
@@ -290,12 +290,12 @@ def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):
     session, oven = session
     asked = []
     monkeypatch.setattr(session, "send", lambda name, body, members: asked.append(name))
-    oven.asked = ota_send.time.monotonic()
+    oven.asked = send.time.monotonic()
     session._push([oven], {})
     assert not asked
     told(session, oven, state="making room")
     assert oven.state == "sent" and "room" in oven.why
-    now = ota_send.time.monotonic() + ota_send.RESTART_S + 1
-    monkeypatch.setattr(ota_send.time, "monotonic", lambda: now)
+    now = send.time.monotonic() + send.RESTART_S + 1
+    monkeypatch.setattr(send.time, "monotonic", lambda: now)
     session._push([oven], {})
     assert asked == ["ota"]

@@ -9,8 +9,9 @@ from threading import Thread
 import pytest
 from bench import MPREMOTE, Subscriber, taken
 from patience import PATIENCE, wait_until
-from umqtt_board import cli, keys, ota_send, ota_set
-from umqtt_board.ota_send import Session
+from umqtt_board import cli
+from umqtt_board.ota import fileset, keys, send
+from umqtt_board.ota.send import Session
 from umqtt_board.paths import FIRMWARE, LIBRARY
 
 NEW = "9.9.9"
@@ -27,11 +28,11 @@ def changed(folder, **files):
     shutil.copytree(LIBRARY, library)
     shutil.copytree(FIRMWARE, firmware)
     face = library / "__init__.py"
-    version = ota_set.constant(face, "__version__")
+    version = fileset.constant(face, "__version__")
     face.write_text(face.read_text().replace(f'"{version}"', f'"{NEW}"'))
     for name, text in files.items():
         (firmware / f"{name}.py").write_text(text)
-    return ota_set.of_project(library, firmware)
+    return fileset.of_project(library, firmware)
 
 
 @pytest.fixture(scope="module")
@@ -160,17 +161,17 @@ def test_a_stolen_key_commands_no_other_board(boards, broker):
     with Subscriber(broker.port) as subscriber:
         body = {"count": time.time_ns() // 10**6, "interval_ms": 7}
         forged = keys.Record("test", "b2", stolen.key)
-        sent = ota_send.messages([forged], "test", "interval", body)
-        sent += ota_send.messages([stolen, forged], "test", "interval", body)
+        sent = send.messages([forged], "test", "interval", body)
+        sent += send.messages([stolen, forged], "test", "interval", body)
         # b1's own command, recorded and sent to b2
-        own = ota_send.messages([stolen], "test", "interval", body | {"count": body["count"] + 1})
+        own = send.messages([stolen], "test", "interval", body | {"count": body["count"] + 1})
         sent += [(topic.replace("b1", "b2"), payload) for topic, payload in own]
         for topic, payload in sent:
             subscriber.client.publish(topic, payload, qos=1).wait_for_publish(10)
         # The group's message has a code of b1: that one obeys.
         one.wait_for("interval 7 ms by command", 10)
         wait_until(lambda: two.printed().count("refused: wrong code") == 2, 10, "two refusals")
-        fine = ota_send.messages([other], "test", "interval", body | {"interval_ms": 77})
+        fine = send.messages([other], "test", "interval", body | {"interval_ms": 77})
         subscriber.client.publish(*fine[0], qos=1).wait_for_publish(10)
         two.wait_for("interval 77 ms by command", 10)
     assert "interval 7 ms" not in two.printed()
@@ -286,7 +287,7 @@ def test_deep_sleep_through_an_outage(boards, broker, link):
         # A command that comes while the board is asleep or cut off waits at the broker.
         record = keys.load("test", "b1")
         body = {"count": keys.next_count([record]), "interval_ms": 1700}
-        ((topic, payload),) = ota_send.messages([record], "test", "interval", body)
+        ((topic, payload),) = send.messages([record], "test", "interval", body)
         subscriber.client.publish(topic, payload, qos=1).wait_for_publish(10)
         since = len(board.printed())
         link.up()

@@ -27,7 +27,7 @@ for folder in ("lib", "tests/device", "tests/shim"):
 
 importlib.import_module("mpshim")  # what device code expects of its interpreter
 cuts = importlib.import_module("cuts")
-Journal = importlib.import_module("umqtt_board.journal").Journal
+Journal = importlib.import_module("umqtt_board.backup.journal").Journal
 
 
 def compare(scenario):

@@ -23,8 +23,8 @@ import paho.mqtt.client as mqtt
 import pytest
 from device_plugin import find_micropython
 from tap import Tap
-from umqtt_board.build import build
-from umqtt_board.virtual import VirtualBoard
+from umqtt_board.flash.build import build
+from umqtt_board.virtual.board import VirtualBoard
 from umqtt_demo import sensorlog
 
 HERE = Path(__file__).resolve().parent

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from umqtt_board.journal import Journal, NoJournal, load, main
+from umqtt_board.backup.journal import Journal, NoJournal, load, main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Device code runs in a process of its own: the shim changes the one it is in.

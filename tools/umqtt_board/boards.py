@@ -9,8 +9,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from umqtt_board import partitions
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import partitions
 from umqtt_board.paths import BOARDS
 
 JOURNAL_KINDS = ("vboard", "partition", "reserved", "files")

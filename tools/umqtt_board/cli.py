@@ -12,12 +12,16 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards as board_files
-from umqtt_board import find, keep_cli, keys, ota_cli, settings_cli, steps_cli
+from umqtt_board.backup import backup_cli
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import flash as run_flash
-from umqtt_board.follow import TIMEOUT_S
+from umqtt_board.flash import steps_cli
+from umqtt_board.flash.follow import TIMEOUT_S
+from umqtt_board.flash.steps import flash as run_flash
+from umqtt_board.ota import keys, ota_cli
 from umqtt_board.paths import PROJECT
-from umqtt_board.readable import Readable
+from umqtt_board.port import find
+from umqtt_board.port.readable import Readable
+from umqtt_board.settings import settings_cli
 
 _board = click.option("--board", default="unix", show_default=True, help="Name of the board.")
 _port = click.option("--port", help="Serial port: a path, socket://host:port, rfc2217://...")
@@ -55,7 +59,7 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
         ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
-        confirm=keep_cli.confirmed_by(yes), keys=keys.for_board,
+        confirm=backup_cli.confirmed_by(yes), keys=keys.for_board,
     )  # fmt: skip
     if report.settings == "none":
         raise BoardError(
@@ -132,7 +136,7 @@ def _tail(path, log, readable):
 def _listen(port):
     import serial
 
-    from umqtt_board.device import why_not_open
+    from umqtt_board.port.device import why_not_open
 
     try:
         with serial.serial_for_url(port, 115200, timeout=0.2, exclusive=True) as line:
@@ -173,7 +177,7 @@ def stop(folder):
 
 
 for _command in (
-    ota_cli.command, ota_cli.ota, keep_cli.backup, keep_cli.restore, keep_cli.erase,
+    ota_cli.command, ota_cli.ota, backup_cli.backup, backup_cli.restore, backup_cli.erase,
     steps_cli.step, settings_cli.settings,
 ):  # fmt: skip
     cli.add_command(_command)

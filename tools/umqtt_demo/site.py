@@ -30,7 +30,7 @@ class Sensor:
     """One virtual board behind its own link. Everything of it lies in `folder`."""
 
     def __init__(self, name, folder, link, seed):
-        from umqtt_board.virtual import VirtualBoard
+        from umqtt_board.virtual.board import VirtualBoard
 
         self.name = name
         self.link = link
@@ -199,7 +199,7 @@ class Site:
 
         Raises umqtt_board.errors.BoardError.
         """
-        from umqtt_board.flash import flash
+        from umqtt_board.flash.steps import flash
 
         sensor, began = self.sensors[n], time.monotonic()
         sensor.power_on()

@@ -7,7 +7,7 @@ from serial.tools import list_ports
 
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import VIRTUAL
-from umqtt_board.virtual import VirtualBoard
+from umqtt_board.virtual.board import VirtualBoard
 
 
 class NoPort(BoardError):

@@ -15,8 +15,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from umqtt_board import uf2
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import uf2
 
 INFO = "INFO_UF2.TXT"
 CHUNK = 64 * 512

@@ -1,4 +1,4 @@
-"""The command `umqtt-board step`: each step of a flashing alone, in the order of flash.py.
+"""The command `umqtt-board step`: each step of a flashing alone, in the order of steps.py.
 
 Knows the terminal. Must not know how a step is done.
 """
@@ -9,10 +9,14 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import boards, fetch, find, flash, follow, install, keys, onto_chip, settings_file
+from umqtt_board import boards
+from umqtt_board.backup.backup_cli import confirmed_by, options, say, transferred
 from umqtt_board.errors import BoardError
-from umqtt_board.keep_cli import confirmed_by, options, say, transferred
+from umqtt_board.flash import fetch, follow, install, onto_chip, steps
+from umqtt_board.ota import keys
 from umqtt_board.paths import BUILD
+from umqtt_board.port import find
+from umqtt_board.settings import settings_file
 
 
 @click.group()
@@ -70,7 +74,7 @@ def interpreter(board, port, folder, firmware, baud, drive, yes):
 @step.command()
 def build():
     """Compile library and firmware, as they go onto a board."""
-    flash.build_items(None, say)
+    steps.build_items(None, say)
     say("build", str(BUILD / "device"))
 
 
@@ -79,9 +83,9 @@ def build():
 def install_(board, port, folder):
     """Write library and firmware, as far as they differ; settings stay."""
     with _open(board, port, folder) as (description, device):
-        flash.set_aside(device, description, say)
-        items = flash.build_items(None, say)
-        flash.install_items(device, items, None, flash.Report(), say, transferred)
+        steps.set_aside(device, description, say)
+        items = steps.build_items(None, say)
+        steps.install_items(device, items, None, steps.Report(), say, transferred)
 
 
 @step.command()
@@ -92,7 +96,7 @@ def settings(board, port, folder, settings):
     wifi = boards.load(board)["network"]["wifi"]
     file = settings_file.gather(settings, os.environ, wifi=wifi)
     with _open(board, port, folder) as (_, device):
-        flat = flash.settings_for(device, file, os.environ, wifi, None)
+        flat = steps.settings_for(device, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
         item = settings_file.as_item(keys.for_board(flat, device))
@@ -108,8 +112,8 @@ def settings(board, port, folder, settings):
 def verify(board, port, folder):
     """Compare a board with what this project would put there; nothing is changed."""
     with _open(board, port, folder) as (description, device):
-        items = flash.build_items(None, say)
-        flash.verify_items(device, description, items, flash.Report(), say)
+        items = steps.build_items(None, say)
+        steps.verify_items(device, description, items, steps.Report(), say)
 
 
 @step.command()

@@ -16,9 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from umqtt_board import install, journal, settings_file, verify
-from umqtt_board.build import Item
+from umqtt_board.backup import journal
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import install, verify
+from umqtt_board.flash.build import Item
+from umqtt_board.settings import settings_file
 
 STATE = "/state.json"  # counters of commands: never go backwards
 OWN = (settings_file.PATH, STATE)

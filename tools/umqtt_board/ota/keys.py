@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from umqtt_board.errors import BoardError
-from umqtt_board.settings_file import firmware_settings
+from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
 

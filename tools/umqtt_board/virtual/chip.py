@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from umqtt_board.console import Console
 from umqtt_board.paths import BOARDS
+from umqtt_board.virtual.console import Console
 
 DEVICE_SIDE = BOARDS / "unix"
 

@@ -8,8 +8,11 @@ settings_file, install, verify, follow) and can be used alone, also from the com
 import contextlib
 from dataclasses import dataclass, field
 
-from umqtt_board import boards, follow, install, keep, onto_chip, region, settings_file, verify
-from umqtt_board.build import build
+from umqtt_board import boards
+from umqtt_board.backup import copies
+from umqtt_board.flash import follow, install, onto_chip, region, verify
+from umqtt_board.flash.build import build
+from umqtt_board.settings import settings_file
 
 
 @dataclass
@@ -76,7 +79,7 @@ def flash(
         set_aside(device, description, progress)
         items = build_items(flat, progress)
         install_items(device, items, flat, report, progress, transfer)
-        if keep.mend_state(device):
+        if copies.mend_state(device):
             progress("commands", "the board's counter of commands was damaged: it begins anew")
         verify_items(device, description, items, report, progress)
         start(device, flat, report, progress, follow_log, follow_timeout)
@@ -99,7 +102,7 @@ def set_aside(device, board, progress):
     """The journal's part of the flash, where the filesystem has to be asked for it."""
     if board["journal"]["kind"] != "reserved" or region.look(device)[0]:
         return
-    waiting = keep.waiting_in_files(device)
+    waiting = copies.waiting_in_files(device)
     if waiting:
         progress("journal", f"{waiting} messages wait in files: the region is made when they are "
                             "delivered; flash again then")  # fmt: skip

@@ -215,7 +215,7 @@ class VirtualBoard:
     def _start_supervisor(self):
         if self._supervised():
             return
-        command = [sys.executable, "-m", "umqtt_board.supervisor", str(self.folder)]
+        command = [sys.executable, "-m", "umqtt_board.virtual.supervisor", str(self.folder)]
         with open(self.folder / "supervisor.log", "ab") as log:
             self._supervisor = subprocess.Popen(
                 command + (["--tied"] if self.tied else []),

@@ -1,7 +1,7 @@
 """The commands that keep, bring back and erase what a board holds: backup, restore, erase.
 
 Knows the terminal, and how each kind of chip is erased.
-Must not know: how a copy is made (keep.py).
+Must not know: how a copy is made (copies.py).
 """
 
 import contextlib
@@ -11,9 +11,12 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import boards, find, interpreter, keep, onto_chip
-from umqtt_board.device import Device
+from umqtt_board import boards
+from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import interpreter, onto_chip
+from umqtt_board.port import find
+from umqtt_board.port.device import Device
 
 _FORMAT = """
 import os, rp2, vfs
@@ -78,17 +81,17 @@ def backup(board, port, folder, to):
     numbers that would be given a second time after a restore.
     """
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    target = to or keep.folder_of_copies() / f"{board}-{stamp}"
+    target = to or copies.folder_of_copies() / f"{board}-{stamp}"
     boards.load(board)
-    keep.new_folder(target)  # before the board is stopped
+    copies.new_folder(target)  # before the board is stopped
     with _open(board, port, folder, start=False) as (description, device):
-        keep.backup(device, description, target, say, transferred)
+        copies.backup(device, description, target, say, transferred)
     say("backup", "the board stands still at its prompt; `make flash` or its reset button starts "
                   "it, and makes this copy out of date")  # fmt: skip
 
 
 def _copies(board):
-    folder = keep.folder_of_copies()
+    folder = copies.folder_of_copies()
     names = [path.name for path in sorted(folder.glob(f"{board}-*"))][-5:]
     if names:
         return f"The last of this kind of board in {folder}: {', '.join(names)}."
@@ -105,11 +108,11 @@ def restore(board, port, folder, source, yes):
     description = boards.load(board)
     if source is None:
         raise BoardError(f"Which copy? Give its folder as BACKUP= (--from). {_copies(board)}")
-    manifest = keep.load(source, description)  # before anything is asked of the board
+    manifest = copies.load(source, description)  # before anything is asked of the board
     say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
     say("", "get numbers that were given then, and the pipeline takes them for copies")
     with _open(board, port, folder, start=True) as (description, device):
-        keep.restore(device, description, source, confirmed_by(yes), say, transferred)
+        copies.restore(device, description, source, confirmed_by(yes), say, transferred)
 
 
 @click.command()
@@ -146,7 +149,7 @@ def _erase_virtual(board, folder):
 
 
 def _erase_esp(board, port):
-    from umqtt_board import esp  # only here: esptool is an extra
+    from umqtt_board.flash import esp  # only here: esptool is an extra
 
     with esp.Chip(port, board, say, transferred) as chip:
         say("erase", f"{board['flash']['size'] >> 20} MiB, MicroPython too: some 10 to 40 seconds")

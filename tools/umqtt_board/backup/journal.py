@@ -1,4 +1,4 @@
-"""Reads a journal image that was dumped from a board: `python -m umqtt_board.journal IMAGE`.
+"""Reads a journal image dumped from a board: `python -m umqtt_board.backup.journal IMAGE`.
 
 Knows: lib/umqtt_min/STORE.md, second half; written from it and nothing else, so that the
 specification and the device code check each other.
@@ -360,7 +360,7 @@ def show(journal, records=False, out=print):
 
 def main(argv=None):
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m umqtt_board.journal",
+    parser = argparse.ArgumentParser(prog="python -m umqtt_board.backup.journal",
                                      description="Show what a journal image holds.")
     parser.add_argument("image", type=Path, help="a dumped region or the folder of a FileStore")
     parser.add_argument("--records", action="store_true", help="every record, too")

@@ -1,6 +1,6 @@
 """The virtual board's own process: its power switch, reset line, watchdog and serial line.
 
-`python -m umqtt_board.supervisor FOLDER [--tied]` keeps one interpreter running behind a
+`python -m umqtt_board.virtual.supervisor FOLDER [--tied]` keeps one interpreter running behind a
 pseudo-terminal and does for it what silicon does for a chip: starts it again after a soft
 or hard reset, a crash or a bite of the watchdog, passes bytes between it and the
 serial port, and turns Ctrl-C into an interrupt. It is told what to do through a socket in
@@ -28,7 +28,7 @@ import time
 import tty
 from pathlib import Path
 
-from umqtt_board.chip import Interpreter
+from umqtt_board.virtual.chip import Interpreter
 
 PWRON_RESET, HARD_RESET, WDT_RESET, DEEPSLEEP_RESET, SOFT_RESET = 1, 2, 3, 4, 5
 CAUSES = {1: "power on", 2: "hard reset", 3: "watchdog", 4: "deep sleep", 5: "soft reset"}

@@ -14,9 +14,9 @@ import json
 import posixpath
 from dataclasses import dataclass, field
 
-from umqtt_board.build import Item
-from umqtt_board.device import DeviceError
 from umqtt_board.errors import BoardError
+from umqtt_board.flash.build import Item
+from umqtt_board.port.device import DeviceError
 
 MAIN = "/main.py"
 OFF = "/main.py.off"

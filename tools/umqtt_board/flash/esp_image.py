@@ -13,8 +13,9 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
-from umqtt_board import boards, partitions
+from umqtt_board import boards
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import partitions
 
 MAGIC = 0xE9
 HEADER = struct.Struct("<BBBBI")  # magic, segments, mode, size and frequency, entry

@@ -6,7 +6,7 @@ Knows how to ask. It must not change anything on the board.
 from dataclasses import dataclass
 
 from umqtt_board.errors import BoardError
-from umqtt_board.install import digest, hashes
+from umqtt_board.flash.install import digest, hashes
 
 _LOAD = """
 import gc, sys

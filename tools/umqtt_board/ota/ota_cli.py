@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from umqtt_board import keys, ota_set
 from umqtt_board.errors import BoardError
-from umqtt_board.ota_send import Session
-from umqtt_board.settings_file import firmware_settings
+from umqtt_board.ota import fileset, keys
+from umqtt_board.ota.send import Session
+from umqtt_board.settings.settings_file import firmware_settings
 
 PASSWORD = "UMQTT_BROKER_PASSWORD"
 
@@ -134,7 +134,7 @@ def ota(device, group, broker, ca, timeout, boots, seconds):
     """Send this project's library and firmware to boards, over MQTT."""
     records = _records(device, group)
     where = _where(records, broker, ca)
-    made = ota_set.of_project()
+    made = fileset.of_project()
     click.echo(f"  set {made.id}: version {made.version}, {len(made.files)} files, "
                f"{len(made.run)} bytes")  # fmt: skip
     with Session(records[0].group, records, where, keys.next_count) as session:

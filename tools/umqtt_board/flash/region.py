@@ -17,8 +17,8 @@ Must not know: what a journal is.
 
 import secrets
 
-from umqtt_board.device import DeviceError
 from umqtt_board.errors import BoardError
+from umqtt_board.port.device import DeviceError
 
 FOLDER = "/mqtt.region"  # firmware/stores.py refuses a region whose files are gone
 BOARD = "/board.json"

@@ -20,9 +20,10 @@ from esptool.loader import DEFAULT_TIMEOUT, ESPLoader
 from esptool.logger import TemplateLogger, log
 from esptool.util import FatalError, flash_size_bytes
 
-from umqtt_board import boards, esp_image, partitions
-from umqtt_board.device import why_not_open
+from umqtt_board import boards
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import esp_image, partitions
+from umqtt_board.port.device import why_not_open
 
 SECTOR = partitions.SECTOR
 MAGIC = b"littlefs"

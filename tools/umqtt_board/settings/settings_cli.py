@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from umqtt_board.errors import BoardError
-from umqtt_board.settings_file import PROMISES, firmware_settings
+from umqtt_board.settings.settings_file import PROMISES, firmware_settings
 
 DEFAULT = "settings.toml"
 

@@ -7,8 +7,8 @@ import ast
 import hashlib
 import posixpath
 
-from umqtt_board.build import build, mpy_version
 from umqtt_board.errors import BoardError
+from umqtt_board.flash.build import build, mpy_version
 from umqtt_board.paths import FIRMWARE, LIBRARY
 
 CHAIN = 16  # bytes of the next piece's hash in each piece

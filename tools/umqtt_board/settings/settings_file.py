@@ -14,10 +14,10 @@ import os
 import tomllib
 from pathlib import Path
 
-from umqtt_board import ca_file
-from umqtt_board.build import Item
 from umqtt_board.errors import BoardError
+from umqtt_board.flash.build import Item
 from umqtt_board.paths import FIRMWARE
+from umqtt_board.settings import ca_file
 
 PATH = "/settings.json"
 PREFIX = "UMQTT_"  # environment: UMQTT_WIFI_PASSWORD is wifi.password

@@ -11,9 +11,10 @@ Must not know: how each of them is done, what is installed afterwards.
 import time
 from dataclasses import dataclass
 
-from umqtt_board import fetch, find, interpreter, rp2
-from umqtt_board.device import CannotOpen, Device, NoPrompt
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import fetch, interpreter, rp2
+from umqtt_board.port import find
+from umqtt_board.port.device import CannotOpen, Device, NoPrompt
 
 LOOK_S = 6  # patience with a chip that may be bare
 FIRST_START_S = 60  # MicroPython formats its filesystem then
@@ -101,7 +102,7 @@ def _by_esptool(board, ways, image):
         if there:
             return there
         image = _image(board, ways, "fetch")
-    from umqtt_board import esp  # only here: esptool is an extra
+    from umqtt_board.flash import esp  # only here: esptool is an extra
 
     with esp.Chip(port, board, ways.progress, ways.transfer, ways.baud) as chip:
         written = esp.write(chip, image.read_bytes(), image.name, ways.confirm)

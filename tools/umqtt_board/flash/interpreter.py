@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from umqtt_board import boards
-from umqtt_board.build import mpy_version
 from umqtt_board.errors import BoardError
+from umqtt_board.flash.build import mpy_version
 
 _ASK = """
 import sys

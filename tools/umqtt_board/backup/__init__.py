@@ -1,0 +1,1 @@
+"""What a board holds, kept on this computer and brought back; the journal read."""

@@ -1,0 +1,1 @@
+"""Commands and updates over MQTT, and the keys that sign them."""

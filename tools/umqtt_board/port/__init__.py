@@ -1,0 +1,1 @@
+"""The serial port: which one it is, what is on the other end, what it says."""

@@ -1,0 +1,1 @@
+"""A board's settings: asked for, checked, written."""
