@@ -608,10 +608,12 @@ class MQTTClient:
 
         return set_last_will(self, topic, msg, retain, qos)
 
-    def subscribe(self, topic, qos=0, timeout=None):
+    def subscribe(self, topic, qos=0, handler=None, timeout=None):
         """Subscribe and wait for SUBACK; messages may come before it.
 
         topic: one filter (str or bytes), or a list of (filter, qos);
+        handler: f(topic, msg), called with bytes for each message that matches; None: one that
+        the filter has already stays, else the callback gets what comes;
         timeout: seconds, None: the client's.
         Returns the QoS granted, or a list of them. Raises MQTTException
         SUBSCRIBE_REFUSED with the filter as detail, TIMEOUT; OSError; ValueError.
@@ -619,7 +621,7 @@ class MQTTClient:
         mend_imports()
         from .subscribe import subscribe
 
-        return subscribe(self, topic, qos, timeout)
+        return subscribe(self, topic, qos, handler, timeout)
 
     def unsubscribe(self, topic, timeout=None):
         """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""

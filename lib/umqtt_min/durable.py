@@ -60,6 +60,7 @@ class DurableInbox(Incoming):
         if client._incoming:  # a callback was set before
             self.callback(client.cb)
             self.views = client._incoming.views
+            self.handlers = client._incoming.handlers
         self._store = store
         self._ids = client.store or Inbox()  # of messages that were not stored
         self._kept = False  # the message at hand is in the store
@@ -99,6 +100,8 @@ class DurableInbox(Incoming):
 
     def _show(self, topic, payload, op):
         c = self._client
+        if self.handlers and self.dispatch(bytes(topic), bytes(payload)):
+            return
         if self.views:
             c.piece = 0
             self.views(topic, payload, op & _FLAGS, 0)

@@ -97,7 +97,7 @@ class Large:
         self._size = self._left
         if qos == 2 and self._incoming.known(self._pid):
             self._drain = True
-        elif not self._incoming.views:
+        elif not self._incoming.views or self._incoming.wanted(self._topic):
             try:
                 if self._size <= c.max_message:
                     self._buf = bytearray(self._size)

@@ -8,6 +8,7 @@ publishes at QoS 0 and 1 does not pay for it.
 
 from .client import plain
 from .port import const
+from .topics import matches
 
 # As in client.py
 _MAIN = const(1)
@@ -37,6 +38,7 @@ class Incoming:
     """What becomes of the packets that `client` receives."""
 
     views: "Any" = None  # the callback that is given views
+    handlers: "Any" = ()  # (topic filter, function): see MQTTClient.subscribe()
 
     def __init__(self, client):
         self._client = client
@@ -78,7 +80,7 @@ class Incoming:
     def hand(self, topic, at, op):
         """Give a message to the application. topic: a view of it; at: where the payload begins
         in the buffer; op: the first byte."""
-        if not self.views:
+        if not self.views or self.handlers and self.wanted(topic):
             self.deliver(bytes(topic), at)
             return
         if topic != self._heard:
@@ -100,15 +102,36 @@ class Incoming:
         if topic != self._heard:
             self.hear(topic)
         self.counters.received += 1
-        if c.cb is None:
+        if c.cb is None and not self.handlers:
             return
         if isinstance(msg, int):
             msg = bytes(self._rx.target[0][msg : self._rx.next])
+        if self.handlers and self.dispatch(topic, msg) or c.cb is None:
+            return
         # An exception ends the connection, in whoever pumps: the message is not
         # acknowledged, it comes again with the next one.
         c._busy = _CALLBACK
         c.cb(topic, msg)
         self.called()
+
+    def wanted(self, topic):
+        """Whether there is a handler for this topic."""
+        for wanted, _ in self.handlers:
+            if matches(wanted, topic):
+                return True
+        return False
+
+    def dispatch(self, topic, msg):
+        """Call the handlers of all filters that match; False if there is none."""
+        taken = False
+        for wanted, f in self.handlers:
+            if matches(wanted, topic):
+                taken = True
+                self._client._busy = _CALLBACK
+                f(topic, msg)
+                # The connection may have ended meanwhile: the others are called all the same.
+                self._client._busy = _MAIN if self._client.sock else 0
+        return taken
 
     def hear(self, topic):
         """Check the topic name of a PUBLISH, when it is another one."""

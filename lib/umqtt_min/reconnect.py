@@ -93,7 +93,7 @@ class Reconnect:
         if self._owed:
             # At the QoS asked for, all in one packet. Until it is answered they stay
             # owed: the next connection may find the session, without them.
-            self.client.subscribe(self.subscriptions, 0, self._attempt)
+            self.client.subscribe(self.subscriptions, timeout=self._attempt)
             self._owed = False
         self.begun()
 

@@ -103,10 +103,30 @@ def granted(client, wanted, topic):
     return codes[0] if isinstance(topic, _ONE) else list(codes)
 
 
-def subscribe(client, topic, qos, timeout):
+def subscribe(client, topic, qos, handler, timeout):
     """See MQTTClient.subscribe()."""
     wanted = filters(client, topic, qos)
-    client._receives()  # loaded now, not with the first message
+    incoming = client._receives()  # loaded now, not with the first message
+    before = incoming.handlers
+    if handler is not None:
+        if not callable(handler):
+            raise ValueError("handler=%r: a function, or None" % (handler,))
+        # Before SUBSCRIBE: retained messages may come before SUBACK.
+        incoming.handlers = _without(before, wanted) + [(t, handler) for t, _ in wanted]
+    try:
+        return _subscribe(client, topic, wanted, timeout)
+    except BaseException:
+        incoming.handlers = before
+        raise
+
+
+def _without(handlers, wanted):
+    # The handlers of other filters.
+    gone = [t for t, _ in wanted]
+    return [(t, f) for t, f in handlers if t not in gone]
+
+
+def _subscribe(client, topic, wanted, timeout):
     if 2 in [q for _, q in wanted]:
         client._incoming.known(0)  # the table is made now, not with the first message
     _request(client, _SUBSCRIBE, wanted, True, timeout)
@@ -115,7 +135,10 @@ def subscribe(client, topic, qos, timeout):
 
 def unsubscribe(client, topic, timeout):
     """See MQTTClient.unsubscribe()."""
-    _request(client, _UNSUBSCRIBE, names(client, topic), False, timeout)
+    wanted = names(client, topic)
+    _request(client, _UNSUBSCRIBE, wanted, False, timeout)
+    incoming = client._receives()
+    incoming.handlers = _without(incoming.handlers, wanted)
 
 
 def on_suback(client, t):

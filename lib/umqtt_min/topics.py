@@ -61,6 +61,27 @@ def check_filter(s, limit):
     _check_text(s)
 
 
+def matches(wanted, topic):
+    """Whether topic filter `wanted` matches a topic name, both bytes-like [MQTT 3.1.1, 4.7]."""
+    if topic[0] == 36 and (wanted[0] == 35 or wanted[0] == 43):
+        return False  # a wildcard at the start does not match `$SYS` [MQTT-4.7.2-1]
+    at = 0  # in the topic
+    n = len(topic)
+    for i in range(len(wanted)):
+        b = wanted[i]
+        if b == 35:
+            return True
+        if b == 43:
+            while at < n and topic[at] != 47:
+                at += 1
+        elif at < n and topic[at] == b:
+            at += 1
+        else:
+            # `sport/#` matches `sport`, too
+            return at == n and b == 47 and i + 2 == len(wanted) and wanted[i + 1] == 35
+    return at == n
+
+
 def _check_text(s):
     try:
         check_utf8(s)

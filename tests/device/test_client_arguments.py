@@ -199,7 +199,7 @@ def test_subscribe_and_unsubscribe():
         assert "qos=%r: 0, 1 or 2" % (qos,) in words(b.client.subscribe, [(b"t", qos)])
     for timeout in ("x", -1, float("inf"), 1 << 20):
         text = "timeout=%r: seconds, 0 to 268435" % (timeout,)
-        assert text in words(b.client.subscribe, b"t", 1, timeout)
+        assert text in words(b.client.subscribe, b"t", 1, None, timeout)
         assert text in words(b.client.unsubscribe, b"t", timeout)
     assert not b.conn.session.subscriptions
     for none in ([], ()):

@@ -155,7 +155,7 @@ class Mine(MQTTClient):
 
     def subscribe(self, topic, qos=0, timeout=None):
         self.calls += 1
-        return super().subscribe(topic, qos, timeout)
+        return super().subscribe(topic, qos, timeout=timeout)
 
     def connect(self, clean_session=None, timeout=None):
         self.calls += 1
