@@ -87,7 +87,7 @@ def make(kind, hold, log, retention=0):
     window = retention + 64 if retention > 1000 else 0
     device = None if kind == "files" else region()
     if device is not None:
-        from umqtt_min.flash import FlashStore
+        from umqtt_min.store.flash import FlashStore
 
         try:
             return FlashStore(device, encrypted=_is_encrypted(device), hold=hold, window=window)
@@ -100,6 +100,6 @@ def make(kind, hold, log, retention=0):
                          'own partition table, or set store = "files"' % why)
     if kind == "auto":
         log("no journal region (%s): messages are kept in files, which wears the flash more" % why)
-    from umqtt_min.files import FileStore
+    from umqtt_min.store.files import FileStore
 
     return FileStore(FOLDER, hold=hold, window=window)

@@ -69,7 +69,7 @@ class MQTTClient(Tasks):
 
             aio(reconnect, options)
         if store is None:
-            from .ram import RAMStore
+            from .store.ram import RAMStore
 
             store = RAMStore()
         self._inbox = Inbox(queue, reconnect is not False)

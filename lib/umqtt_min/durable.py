@@ -15,13 +15,13 @@ Knows: who handles an incoming QoS 2 message when. Never knows: how a store keep
 """
 
 
-from .full import JournalFull
-from .inbox import Inbox
 from .port import const, ticks_add, ticks_diff, ticks_ms
 from .receive import Incoming
+from .store import StoreFull
+from .store.inbound import InboundIds
 
 _CALLBACK = const(2)  # as in client.py
-_RELEASED = const(1)  # as in store.py: PUBREL has come
+_RELEASED = const(1)  # as in store/__init__.py: PUBREL has come
 
 # As in packets.py
 _PUBLISH = const(0x30)
@@ -62,7 +62,7 @@ class DurableInbox(Incoming):
             self.views = client._incoming.views
             self.handlers = client._incoming.handlers
         self._store = store
-        self._ids = client.store or Inbox()  # of messages that were not stored
+        self._ids = client.store or InboundIds()  # of messages that were not stored
         self._kept = False  # the message at hand is in the store
         self._at = 0  # its identifier
         self._low = 0  # no identifier below it, and none above _high, waits for its PUBREL
@@ -116,7 +116,7 @@ class DurableInbox(Incoming):
                 self._store.put(self._at, flags, topic, payload)
                 self._range(self._at)
                 return True
-            except JournalFull:
+            except StoreFull:
                 if not self._early():
                     return False
             except (OSError, ValueError):  # it is too small
@@ -185,7 +185,7 @@ class DurableInbox(Incoming):
         if c._session and not c._tx.waiting:
             c._session.pump()
 
-    # As inbox.Inbox
+    # As inbound.InboundIds
 
     def in_has(self, pid):
         """True if `pid` was received and not released."""

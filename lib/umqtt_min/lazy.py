@@ -6,12 +6,12 @@ Knows: what is in which module. Never knows: what it does.
 from .client import module
 
 _NAMES = {
-    "FileStore": "files",
-    "FlashStore": "flash",
-    "RAMStore": "ram",
-    "RAISE": "full",
-    "DROP_OLDEST": "full",
-    "LATEST": "full",
+    "FileStore": "store.files",
+    "FlashStore": "store.flash",
+    "RAMStore": "store.ram",
+    "RAISE": "store",
+    "DROP_OLDEST": "store",
+    "LATEST": "store",
 }
 
 

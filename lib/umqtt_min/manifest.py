@@ -8,4 +8,4 @@ with open("package.json") as f:
     _package = json.load(f)
 
 metadata(version=_package["version"], description="An MQTT client that loses nothing")
-package("umqtt_min", files=[name.split("/")[1] for name, _ in _package["urls"]], base_path="..")
+package("umqtt_min", files=[name.split("/", 1)[1] for name, _ in _package["urls"]], base_path="..")

@@ -189,9 +189,9 @@ class Incoming:
         """Whether this identifier of an incoming QoS 2 message waits for its PUBREL."""
         c = self._client
         if c._inbox is None:
-            from .inbox import Inbox
+            from .store.inbound import InboundIds
 
-            c._inbox = Inbox()
+            c._inbox = InboundIds()
         return c._inbox.in_has(pid)
 
     def _pid(self, p):

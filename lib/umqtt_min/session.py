@@ -12,9 +12,9 @@ import os
 from array import array
 
 from .exception import MQTTException
-from .full import JournalFull
 from .packets import pack
 from .port import const, ticks_add, ticks_diff, ticks_ms
+from .store import StoreFull
 
 # As in errors.py
 _TIMEOUT = const(17)
@@ -36,10 +36,10 @@ _DUP = const(0x08)
 _ROW_DUP = const(3)
 _ROW_LITTLE = const(4)
 
-_RELEASED = const(1)  # as in store.py
+_RELEASED = const(1)  # as in store/__init__.py
 _HELD = const(2)
 _AGAIN = const(3)
-_LATEST = const(2)  # as in full.py
+_LATEST = const(2)  # as in store/__init__.py
 _WAIT = const(16)  # as in client.py
 _BODY = const(5)  # as in wire.py
 
@@ -128,7 +128,7 @@ class Session:
         self._client._busy = 1  # no tick may touch the store meanwhile
         try:
             self._put(msg)
-        except JournalFull:
+        except StoreFull:
             if self._failed():
                 raise MQTTException(_STORE_FULL)
         except OSError:

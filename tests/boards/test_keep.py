@@ -135,7 +135,7 @@ def test_messages_in_files_are_counted_and_kept(board, mpremote, tmp_path):
     code = """
 import sys
 sys.path[:] = [sys.argv[1]]
-from umqtt_min.store import FileStore
+from umqtt_min.store.files import FileStore
 store = FileStore(sys.argv[2])
 store.open()
 for n in range(3):

@@ -104,7 +104,8 @@ def test_the_librarys_device_tests(port, tmp_path, name):
     for source in (*HELPERS, DEVICE / f"{name}.py"):
         items.append(build.compiled(source, f"tests/{source.name}", tmp_path / "out"))
     with device.Device(port) as one:
-        one.run("import os\nfor _n in ('lib', 'lib/umqtt_min', 'tests'): os.mkdir(_n)")
+        one.run("import os\nfor _n in ('lib', 'lib/umqtt_min', 'lib/umqtt_min/store', 'tests'):"
+                " os.mkdir(_n)")
         for item in items:
             one.write_file(item.path, item.data)
         one.run(f"import gc, sys\nsys.path[:0] = ['/tests']\nimport softtimer, {name}")

@@ -8,13 +8,13 @@ import sys
 from array import array
 
 import journal_model as jm
-import umqtt_min.scan
-import umqtt_min.settle  # noqa: F401  (its os is replaced)
+import umqtt_min.store.scan
+import umqtt_min.store.settle  # noqa: F401  (its os is replaced)
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, Encrypted, PowerCut, Random
-from umqtt_min.flash import FlashMedium
-from umqtt_min.journal import Journal
+from umqtt_min.store.flash import FlashMedium
+from umqtt_min.store.journal import Journal
 
-umqtt_min.scan._unload = lambda module: None  # thousands of mounts: they share the code
+umqtt_min.store.scan._unload = lambda module: None  # thousands of mounts: they share the code
 
 
 class Epochs:
@@ -104,7 +104,7 @@ class Run:
     def __init__(self, geometry, seed, points):
         self.geometry = geometry
         self.random = Random(seed)
-        sys.modules["umqtt_min.settle"].os = Epochs(Random(seed + 2))
+        sys.modules["umqtt_min.store.settle"].os = Epochs(Random(seed + 2))
         self.points = points
         self.cuts = self.recovery_cuts = self.steps = self.last_slot = 0
         self.flash = geometry.flash(seed)

@@ -16,7 +16,7 @@ import watchdog
 from broker_stream import Network
 from sensors.base import Sensor
 from strict_broker import StrictBroker
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 HARDWARE_MS = watchdog.HARDWARE_MS
 STALL_MS = 10000

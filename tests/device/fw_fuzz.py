@@ -25,7 +25,7 @@ import state
 import strict_broker
 from fw_board import Board
 from nor import Random
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 KEY = bytes(range(16))
 BASE = b"fleet/default/oven/"

@@ -6,7 +6,7 @@ A model says what the store must hold; `outcomes(op)` lists what it may hold if 
 during op: as before, or as after, never anything between.
 """
 
-from umqtt_min.store import AGAIN, HELD, QUEUED, RELEASED, JournalFull
+from umqtt_min.store import AGAIN, HELD, QUEUED, RELEASED, StoreFull
 
 RAISE, DROP_OLDEST = 0, 1
 
@@ -198,6 +198,6 @@ def perform(store, op):
     """Do it to a store; False if the store was full and refused."""
     try:
         getattr(store, op[0])(*op[1:])
-    except JournalFull:
+    except StoreFull:
         return False
     return True

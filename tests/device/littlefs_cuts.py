@@ -16,8 +16,7 @@ import time
 import journal_model as jm
 import vfs
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut, Random
-from umqtt_min.files import littlefs
-from umqtt_min.store import FileStore
+from umqtt_min.store.files import FileStore, littlefs
 
 MODES = (PREFIX, SUBSET, INVISIBLE, LOOKS_DONE)
 

@@ -9,7 +9,7 @@ client be tested apart from them.
     store = ModelStore(disk)      # and again: what was durable is there
 """
 
-from umqtt_min.journal import JournalFull
+from umqtt_min.store import StoreFull
 
 QUEUED, RELEASED, HELD, AGAIN = 0, 1, 2, 3
 
@@ -102,7 +102,7 @@ class ModelStore:
 
     def put(self, pid, flags, topic, payload):
         if self.disk.limit and self.live >= self.disk.limit:
-            raise JournalFull()
+            raise StoreFull()
         self._program()
         n = len(topic)
         body = bytes((n >> 8, n & 255)) + bytes(topic) + bytes((pid >> 8, pid & 255))

@@ -3,7 +3,7 @@
 Knows: the Store interface.  Must not know: which store it is.
 """
 
-from umqtt_min.full import JournalFull
+from umqtt_min.store import StoreFull
 
 
 def body(store, seq):
@@ -19,6 +19,6 @@ def full(store, payload=b""):
     for n in range(10000):
         try:
             store.put(n + 1, 2, b"t", payload)
-        except JournalFull:
+        except StoreFull:
             return n
     raise AssertionError("it is never full")

@@ -6,7 +6,7 @@ Used by test_store_least.py (flash) and test_store_full.py (littlefs).
 
 import journal_model as jm
 from nor import Random
-from umqtt_min.full import DROP_OLDEST, LATEST, RAISE, JournalFull
+from umqtt_min.store import DROP_OLDEST, LATEST, RAISE, StoreFull
 
 POLICIES = (RAISE, DROP_OLDEST, LATEST)
 
@@ -98,7 +98,7 @@ class Life:
         op = ("put", store.seq % 65535 + 1, 2, b"t/%d" % self._below(5), payload)
         try:
             store.put(*op[1:])
-        except JournalFull:
+        except StoreFull:
             assert self.policy == RAISE and store.live, "%s: %d bytes are refused" % (
                 self.where, len(payload))
             self.refused += 1

@@ -13,7 +13,7 @@ from strict_broker import CLOSE, DROP, HOLD
 from strict_wire import CONNECT, PINGREQ, PUBLISH, SUBSCRIBE
 from umqtt_min.aio import MQTTClient
 from umqtt_min.errors import LOST, NOT_CONNECTED, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 
 def test_publish_returns_when_it_is_acknowledged():

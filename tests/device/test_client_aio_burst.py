@@ -13,7 +13,7 @@ from aio_bench import error, eventually, run, take
 from strict_broker import HOLD
 from strict_wire import CONNECT, PUBLISH, SUBSCRIBE
 from umqtt_min.errors import STORE_FULL, TIMEOUT, MQTTException
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 
 def numbers(n):

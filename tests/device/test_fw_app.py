@@ -14,7 +14,7 @@ import settings
 import state
 import stores
 from sensors.base import Sensor
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 HOST, PORT = os.getenv("BROKER_HOST"), int(os.getenv("BROKER_PORT"))
 

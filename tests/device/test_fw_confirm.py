@@ -9,7 +9,7 @@ from binascii import hexlify
 
 import confirm
 from confirm import Confirm
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 
 class Client:

@@ -7,7 +7,7 @@ import resets
 import sleeper
 import softtimer
 from fw_board import Board
-from umqtt_min.store import RAMStore
+from umqtt_min.store.ram import RAMStore
 
 
 class Asleep(BaseException):

@@ -3,7 +3,7 @@
 import os
 
 import stores
-from umqtt_min.files import PlainFiles, SmallFiles
+from umqtt_min.store.files import PlainFiles, SmallFiles
 
 BOARD = "fw_board_test.json"
 

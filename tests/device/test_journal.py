@@ -8,20 +8,13 @@ Knows: the Store interface, NOR.  Must not know: the bytes of a record.
 # deadline: 120
 
 import journal_model as jm
-import umqtt_min.log as bits
+import umqtt_min.store.log as bits
 from cuts import GEOMETRIES, Geometry, Run
 from nor import NOR, Encrypted
 from store_kit import body, full
-from umqtt_min.bits_plain import copy, crc, same
-from umqtt_min.store import (
-    AGAIN,
-    DROP_OLDEST,
-    HELD,
-    LATEST,
-    QUEUED,
-    RELEASED,
-    FlashStore,
-)
+from umqtt_min.store import AGAIN, DROP_OLDEST, HELD, LATEST, QUEUED, RELEASED
+from umqtt_min.store.crc32_plain import copy, crc32, same
+from umqtt_min.store.flash import FlashStore
 
 
 def flash_store(flash=None, **options):
@@ -384,8 +377,8 @@ def test_checks_in_bytecode_are_those_of_the_fast_code():
     a = bytearray(4)
     b = bytearray(4)
     for off, n in ((0, 1), (1, 100), (101, 0), (101, 199)):
-        crc(a, data, off, n)
-        bits.crc(b, data, off, n)
+        crc32(a, data, off, n)
+        bits.crc32(b, data, off, n)
         assert a == b
     assert a == __import__("binascii").crc32(data).to_bytes(4, "big")
     buf = bytearray(10)

@@ -10,8 +10,8 @@ from harness import raises
 from nor import Random
 from quiet_flash import Flash
 from store_kit import body, full
-from umqtt_min.full import DROP_OLDEST, LATEST, RAISE, JournalFull
-from umqtt_min.ram import RAMStore
+from umqtt_min.store import DROP_OLDEST, LATEST, RAISE, StoreFull
+from umqtt_min.store.ram import RAMStore
 
 QUEUED = 0
 
@@ -100,7 +100,7 @@ def test_all_of_the_block_can_be_used():
     store = opened(300)
     store.put(1, 2, b"t", bytes(295))
     assert store.free == 0
-    raises(JournalFull, store.put, 2, 2, b"", b"")
+    raises(StoreFull, store.put, 2, 2, b"", b"")
     store.done(1)
     assert store.free == 300
     e = raises(ValueError, store.put, 2, 2, b"t", bytes(296))
@@ -205,16 +205,16 @@ def loaded_by(name, *arguments):
 
 def test_it_loads_nothing_of_the_journal():
     loaded = loaded_by("RAMStore")
-    assert "umqtt_min.ram" in loaded
-    for name in ("store", "journal", "log", "replay", "bits", "inbox", "backlog"):
-        assert "umqtt_min." + name not in loaded
+    assert "umqtt_min.store.ram" in loaded
+    for name in ("journal", "log", "recovery", "crc32", "inbound"):
+        assert "umqtt_min.store." + name not in loaded
 
 
 def test_a_journal_loads_nothing_of_it():
     loaded = loaded_by("FlashStore", Flash(1))
-    assert "umqtt_min.journal" in loaded
-    for name in ("store", "ram", "files", "seldom", "inbox", "backlog"):
-        assert "umqtt_min." + name not in loaded
+    assert "umqtt_min.store.journal" in loaded
+    for name in ("ram", "files", "seldom", "inbound"):
+        assert "umqtt_min.store." + name not in loaded
 
 
 def test_its_attributes_leave_room_in_their_hash_table():

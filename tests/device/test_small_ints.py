@@ -8,10 +8,10 @@ import binascii
 import sys
 
 import softtimer
-import umqtt_min.log as bits
+import umqtt_min.store.log as bits
 from harness import Bench, raises
 from umqtt_min import MQTTException, RAMStore
-from umqtt_min.scan import get4
+from umqtt_min.store.scan import get4
 
 MICROPYTHON = sys.implementation.name == "micropython"
 
@@ -33,14 +33,14 @@ def test_check_values_are_those_of_crc32_and_take_nothing():
     high = 0
     for n in range(0, 200, 7):
         state[:] = bytes(4)
-        bits.crc(state, data, 0, n // 2)
-        bits.crc(state, data, n // 2, n - n // 2)
+        bits.crc32(state, data, 0, n // 2)
+        bits.crc32(state, data, n // 2, n - n // 2)
         value = binascii.crc32(data[:n])
         assert state == value.to_bytes(4, "big")
         high += value >= 1 << 30
     assert high > 5, "no check value was beyond a small int: nothing is shown"
     if MICROPYTHON:
-        assert taken(lambda: bits.crc(state, data, 0, 200)) == 0
+        assert taken(lambda: bits.crc32(state, data, 0, 200)) == 0
 
 
 def test_four_bytes_up_to_the_last_small_int():

@@ -14,7 +14,7 @@ from harness import raises
 from nor import Random
 from store_kit import body, full
 from umqtt_min import DROP_OLDEST
-from umqtt_min.full import JournalFull
+from umqtt_min.store import StoreFull
 
 _BLOCK = 4096
 LARGE = bytes(80)
@@ -131,12 +131,12 @@ def taken_up(disk, options):
         store.medium.room = lambda segments: (1000, 0, 512)
         try:
             store.open()
-        except JournalFull:
+        except StoreFull:
             return found
         try:
             for _ in range(random.below(40)):
                 store.put(1, 2, b"t", bytes(random.below(400)))
-        except JournalFull:
+        except StoreFull:
             pass  # it was too late already
         found = messages(store)
         store.close()

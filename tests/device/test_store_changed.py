@@ -9,7 +9,7 @@ In files: test_store_files.py. Every cut: test_powercut.py.
 from harness import raises
 from nor import NOR
 from store_kit import body, full
-from umqtt_min.store import FlashStore
+from umqtt_min.store.flash import FlashStore
 
 # Segments, their bytes, smallest program, each page once only; least and largest inbound.
 SMALLEST = ((5, 256, 1, False, 1, 32), (5, 512, 1, False, 1, 64), (6, 512, 16, True, 32, 64),

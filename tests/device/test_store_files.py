@@ -11,8 +11,7 @@ import journal_model as jm
 from harness import raises
 from nor import Random
 from store_kit import body
-from umqtt_min.files import PlainFiles, SmallFiles, littlefs
-from umqtt_min.store import FileStore
+from umqtt_min.store.files import FileStore, PlainFiles, SmallFiles, littlefs
 
 MICROPYTHON = sys.implementation.name == "micropython"
 
@@ -80,7 +79,7 @@ def test_files_that_are_gone_or_short_read_as_blank():
 def test_plain_files_are_synced_one_by_one():
     if MICROPYTHON:
         return  # flush() syncs there: a C function that cannot be watched
-    import umqtt_min.files
+    import umqtt_min.store.files
 
     synced = []
     fsync = os.fsync
@@ -100,7 +99,11 @@ def test_plain_files_are_synced_one_by_one():
         assert len(synced) == before + 2
     finally:
         os.fsync = fsync
-    assert umqtt_min.files.os is os
+    assert umqtt_min.store.files.os is os
+
+
+def test_a_store_in_files_is_of_its_class():
+    assert isinstance(FileStore(fresh("class")), FileStore)
 
 
 def test_small_files_are_no_longer_than_240_bytes():

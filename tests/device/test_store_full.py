@@ -15,7 +15,7 @@ from store_kit import full
 from store_life import POLICIES, Life, show
 from umqtt_min import DROP_OLDEST, FileStore
 from umqtt_min.errors import STORE_FULL
-from umqtt_min.full import JournalFull
+from umqtt_min.store import StoreFull
 
 # seed, operations; size, segment, chunk: four segments
 LEAST = ((2, 60, 2048, 512, 112), (6, 60, 4096, 1024, 112), (4, 60, 2048, 512, 64))
@@ -264,7 +264,7 @@ class Failing:
 
     def program(self, segment, off, view):
         if self.full:
-            raise JournalFull()
+            raise StoreFull()
         self._medium.program(segment, off, view)
 
 

@@ -12,10 +12,10 @@ import sys
 
 import micropython
 from quiet_flash import Flash
-from umqtt_min.flash import FlashMedium
-from umqtt_min.full import DROP_OLDEST, LATEST
-from umqtt_min.journal import Journal
-from umqtt_min.store import FlashStore, RAMStore
+from umqtt_min.store import DROP_OLDEST, LATEST
+from umqtt_min.store.flash import FlashMedium, FlashStore
+from umqtt_min.store.journal import Journal
+from umqtt_min.store.ram import RAMStore
 
 TOPIC = b"fleet/hall/one/telemetry"
 PAYLOAD = bytearray(100)

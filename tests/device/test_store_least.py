@@ -10,7 +10,7 @@ On littlefs: test_store_full.py. Every cut: test_powercut.py.
 
 from nor import NOR, PowerCut
 from store_life import POLICIES, Life, show
-from umqtt_min.store import FlashStore
+from umqtt_min.store.flash import FlashStore
 
 
 def on_flash(seed, policy, steps, blocks, block, page, once=False, inbound=(8,)):

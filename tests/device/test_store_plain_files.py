@@ -8,7 +8,7 @@ import os
 import sys
 
 from store_kit import body
-from umqtt_min.store import FileStore
+from umqtt_min.store.files import FileStore
 
 MICROPYTHON = sys.implementation.name == "micropython"
 _BLOCK = 512

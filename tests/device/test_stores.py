@@ -10,7 +10,9 @@ import journal_model as jm
 from harness import raises
 from nor import NOR
 from store_kit import body, full
-from umqtt_min.store import AGAIN, HELD, LATEST, QUEUED, FlashStore, JournalFull, RAMStore
+from umqtt_min.store import AGAIN, HELD, LATEST, QUEUED, StoreFull
+from umqtt_min.store.flash import FlashStore
+from umqtt_min.store.ram import RAMStore
 
 
 class Kind:
@@ -41,6 +43,12 @@ def kinds(**options):
     """Each kind of store, new and open: in RAM, on flash of any bytes, on flash with pages."""
     for page in (0, 1, 256):
         yield Kind(page, **options)
+
+
+def test_a_store_is_of_its_class():
+    for kind in kinds():
+        assert isinstance(kind.store, FlashStore if kind.flash else RAMStore)
+        assert not isinstance(kind.store, RAMStore if kind.flash else FlashStore)
 
 
 def test_a_message_is_read_back_in_pieces():
@@ -186,7 +194,7 @@ def test_what_cannot_be_written_and_what_finds_no_room_change_nothing():
     for kind in kinds():
         store = kind.store
         n = full(store, bytes(100))
-        raises(JournalFull, store.put, 9, 2, b"t", bytes(100))
+        assert "the store is full" in str(raises(StoreFull, store.put, 9, 2, b"t", bytes(100)))
         assert (store.live, store.seq, store.last_pid) == (n, n + 1, n)
         for view in kind.views():
             assert len(jm.walk(view)) == n and body(view, n)[5:] == bytes(100)

@@ -19,7 +19,10 @@ from test_version import version
 
 LIBRARY = ROOT / "lib" / "umqtt_min"
 NO_BOARD = ("manifest.py", "host.py")  # makemanifest.py reads the one, CPython the other
-FILES = sorted(p.name for p in LIBRARY.glob("*.py") if p.name not in NO_BOARD)
+FILES = sorted(
+    p.relative_to(LIBRARY).as_posix() for folder in (LIBRARY, LIBRARY / "store")
+    for p in folder.glob("*.py") if p.name not in NO_BOARD
+)  # fmt: skip
 PACKAGE = json.loads((LIBRARY / "package.json").read_text())
 IMPORT_ALL = """
 import sys
@@ -60,10 +63,11 @@ def run(argv, **kw):
 def installed_whole(target):
     """The folder holds exactly the library, and MicroPython imports all of it from there."""
     folder = Path(target) / "umqtt_min"
-    assert sorted(p.name for p in folder.iterdir()) == FILES
+    found = (p for p in folder.rglob("*") if p.is_file())
+    assert sorted(p.relative_to(folder).as_posix() for p in found) == FILES
     for name in FILES:
         assert (folder / name).read_bytes() == (LIBRARY / name).read_bytes(), name
-    names = [name[:-3] for name in FILES if name != "__init__.py"]
+    names = [name[:-3].replace("/", ".") for name in FILES if not name.endswith("__init__.py")]
     script = IMPORT_ALL.format(path=str(target), names=names)
     out = run(command("micropython", "2M") + ["-c", script])
     assert out.split() == [str(folder / "__init__.py"), version()]

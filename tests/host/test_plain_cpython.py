@@ -42,3 +42,28 @@ def test_publishes_and_receives(kind, tmp_path):
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip() == str([(b"plain/cpython", 10000 * n) for n in range(3)])
+
+
+STORES = """
+import sys
+sys.path.insert(0, {lib!r})
+from umqtt_min.store import StoreFull
+from umqtt_min.store.files import FileStore
+from umqtt_min.store.ram import RAMStore
+for store in (FileStore({folder!r}, size=16384), RAMStore(size=200)):
+    store.open()
+    try:
+        while True:
+            store.put(1, 2, b"t", bytes(50))
+    except StoreFull as e:
+        print(type(store).__name__, store.live > 1, e.args[1])
+"""
+
+
+def test_stores_messages(tmp_path):
+    program = STORES.format(lib=str(ROOT / "lib"), folder=str(tmp_path / "journal"))
+    done = subprocess.run([sys.executable, "-I", "-c", program], cwd=tmp_path, timeout=240,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split("\n")[:2] == [name + " True the store is full"
+                                           for name in ("FileStore", "RAMStore")]

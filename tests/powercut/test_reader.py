@@ -16,7 +16,7 @@ PRELUDE = f"""
 import sys
 sys.path[:0] = [{str(ROOT / "lib")!r}, {str(ROOT / "tests/shim")!r}]
 import mpshim
-from umqtt_min.store import FileStore
+from umqtt_min.store.files import FileStore
 folder = sys.argv[1]
 """
 

@@ -12,8 +12,10 @@ import time
 if len(sys.argv) > 1:
     sys.path.insert(0, sys.argv[1])
 
-from umqtt_min.log import copy  # noqa: E402
-from umqtt_min.store import FileStore, FlashStore, RAMStore  # noqa: E402
+from umqtt_min.store.files import FileStore  # noqa: E402
+from umqtt_min.store.flash import FlashStore  # noqa: E402
+from umqtt_min.store.log import copy  # noqa: E402
+from umqtt_min.store.ram import RAMStore  # noqa: E402
 
 TOPIC = b"fleet/hall/one/telemetry"
 PAYLOAD = bytes(range(100))

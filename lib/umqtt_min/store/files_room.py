@@ -13,7 +13,7 @@ system.
 import os
 import sys
 
-from micropython import const
+from ..port import const
 
 _BAD = const(0x3FFFFFFF)  # as in log.py: in place of a serial
 _ENOSPC = const(28)
@@ -28,7 +28,7 @@ def look(medium):
         count += 1
     other = medium.folder + ("/000.log" if hasattr(medium, "chunk") else "/0.0")
     if count > medium.count or not medium.made and _there(other):
-        from .sizes import refuse_journal
+        from .validate import refuse_journal
 
         refuse_journal(medium, count)
 
@@ -56,7 +56,7 @@ def begin(j):
         # What was begun had room when it began: it is tried, then once more from the start.
         if not begun and _missing(medium, least) or not _up_to(j, least, kept):
             if not begun or kept or not _up_to(j, least, kept):
-                from .sizes import refuse_room
+                from .validate import refuse_room
 
                 refuse_room(medium, least - kept)
     _relieve(j)
@@ -69,7 +69,7 @@ def begin(j):
 def grow(j):
     """Make one segment more; False if the file system ran out of room."""
     if sys.implementation.name == "micropython" and sys.modules.pop(__name__, None):
-        del sys.modules["umqtt_min"].files_room
+        del sys.modules["umqtt_min.store"].files_room
     return _add(j)
 
 

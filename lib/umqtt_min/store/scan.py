@@ -1,7 +1,7 @@
 """Finding out what is on a medium: which segments are in the log, which records are valid.
 
 Knows: headers, lengths and check values of records.
-Must not know: what a record means, in which order they count (replay.py).
+Must not know: what a record means, in which order they count (recovery.py).
 A mount begins here. Its parts are loaded one after the other, not to be there at once.
 """
 
@@ -10,13 +10,12 @@ import sys
 from array import array
 from struct import pack_into
 
-from micropython import const
-
-from .log import crc, same
+from ..port import const
+from .log import crc32, same
 
 _WINDOW = const(256)  # as in log.py
 _NOWHERE = const(0x3FFFFFFF)
-_LATEST = const(2)  # as in full.py
+_LATEST = const(2)  # as in __init__.py
 _HEADER = const(44)
 _MAX_KEY = const(32)
 # Record types and lengths: STORE.md.
@@ -75,14 +74,14 @@ def _read(j):
     m.scan()
     seg = j._oldest(0) if max(j._serials) else -1
     if seg >= 0:
-        _part("replay", "replay", m, seg)
+        _part("recovery", "replay", m, seg)
     return m, seg
 
 
 def _part(module, function, *args):
     # Only the call keeps the module: a name for it would keep it longer.
     try:
-        getattr(__import__("umqtt_min." + module, None, None, (function,)), function)(*args)
+        getattr(__import__("umqtt_min.store." + module, None, None, (function,)), function)(*args)
     finally:
         _unload(module)
 
@@ -90,8 +89,8 @@ def _part(module, function, *args):
 def _unload(module):
     """Give back code that only a mount needs."""
     if sys.implementation.name == "micropython":  # a host has the room
-        if sys.modules.pop("umqtt_min." + module, None):
-            delattr(sys.modules["umqtt_min"], module)
+        if sys.modules.pop("umqtt_min.store." + module, None):
+            delattr(sys.modules["umqtt_min.store"], module)
         gc.collect()
 
 
@@ -153,7 +152,7 @@ class Scan:
         if back[42] > _MAX_KEY or n + 4 > _WINDOW:
             return 0
         pack_into(">I", j._crc, 0, 0)
-        crc(j._crc, back, 0, n)
+        crc32(j._crc, back, 0, n)
         if not same(j._crc, 0, back, n, 4):
             return 0
         for i in range(16, 40, 4):
@@ -191,7 +190,7 @@ class Scan:
         while place < end:
             i = j._window(place)
             k = min(end - place, _WINDOW - i)
-            crc(j._crc, j._back, i, k)
+            crc32(j._crc, j._back, i, k)
             place += k
         return n if same(j._crc, 0, j._back, j._window(end), 4) else -1
 

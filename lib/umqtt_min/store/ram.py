@@ -13,11 +13,10 @@ import io
 import os
 from array import array
 
-from micropython import const
+from ..port import const
+from . import StoreFull
 
-from .full import JournalFull
-
-_LATEST = const(2)  # as in full.py
+_LATEST = const(2)  # as in __init__.py
 _EIO = const(5)
 _MAX_KEY = const(32)
 _MOST = const(0x3FFFFFFF)  # bytes of room: what small ints hold on every port
@@ -35,7 +34,7 @@ class RAMStore:
 
     size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
     hold: True keeps an acknowledged message until confirm() covers it.
-    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
+    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see __init__.py.
     window: most messages, 1 to 65535; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
@@ -63,7 +62,7 @@ class RAMStore:
         if name == "free":  # a property would make each `self.x = ...` look for one first
             return self._size - self._used
         # Looked up once: then it is a method like any other.
-        place = "umqtt_min.ram_room" if name == "_close_up" else "umqtt_min.ram_seldom"
+        place = "umqtt_min.store.ram_room" if name == "_close_up" else "umqtt_min.store.ram_seldom"
         setattr(RAMStore, name, getattr(__import__(place, None, None, (name,)), name))
         return getattr(self, name)
 
@@ -76,7 +75,7 @@ class RAMStore:
         except TypeError:
             odd = True
         if odd or window is True:
-            from .sizes import refuse_ram
+            from .validate import refuse_ram
 
             refuse_ram(size, policy, window, inbound, max_age, clock)
         if inbound != 16:
@@ -126,7 +125,7 @@ class RAMStore:
 
         pid: packet identifier, 1..65535. flags: qos << 1 | retain.
         topic, payload: bytes-like. Returns its sequence number.
-        Raises JournalFull, ValueError for a message that is larger than the store.
+        Raises StoreFull, ValueError for a message that is larger than the store.
         """
         n = len(topic) + len(payload) + 4
         if self._end + n > self._stop or self._count == self._slots:
@@ -297,7 +296,7 @@ class RAMStore:
             self.expire()
         while not self._fits(n):
             if not self._policy:
-                raise JournalFull()
+                raise StoreFull()
             self._drop(self._head)
         if self._born:
             self._born[(self._head + self._count) % self._slots] = self._clock()

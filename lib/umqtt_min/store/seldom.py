@@ -8,9 +8,8 @@ Loaded by the journal when one of them is first called, and by open() where an o
 
 from struct import pack_into
 
-from micropython import const
-
-from .full import JournalFull
+from ..port import const
+from . import StoreFull
 from .log import copy
 
 # As in journal.py
@@ -48,7 +47,7 @@ def _replace(self):
             if self._same_topic(self._places[seq % self._span] + 7):
                 try:
                     self._drop(seq)
-                except JournalFull:
+                except StoreFull:
                     return
         seq += 1
 
@@ -136,9 +135,9 @@ def in_add(self, pid):
 
 def _keep(self, pid):
     if self._more is None:
-        from .inbox import Inbox
+        from .inbound import InboundIds
 
-        self._more = Inbox()
+        self._more = InboundIds()
     self._more.in_add(pid)
 
 

@@ -2,13 +2,13 @@
 
 Knows: which packet identifiers were received and not yet released [MQTT-4.3.3-2]; in RAM
 for a client without a store. Loaded with a subscription at QoS 2 or the first such message.
-The stores have the same four methods as Inbox.
+The stores have the same four methods as InboundIds.
 """
 
 from array import array
 
 
-class Inbox:
+class InboundIds:
     """A table of ids; it grows by doubling when a broker keeps more of them open."""
 
     def __init__(self, size=16):

@@ -5,7 +5,7 @@ Knows: the slots of ram.py.  Must not know: packets.
 Loaded by the store when gaps are first in the way of a message.
 """
 
-from micropython import const
+from ..port import const
 
 _CHUNK = const(32)  # bytes that are moved at once
 _chunk = bytearray(_CHUNK)

@@ -5,8 +5,7 @@ which rp2.Flash does not check: a number too large there erases what lies behind
 Must not know: records; which segment is erased when.
 """
 
-from micropython import const
-
+from ..port import const
 from .journal import Journal
 
 _TYPING = const(0)  # see client.py
@@ -14,15 +13,18 @@ _EIO = const(5)
 _EINVAL = const(22)
 
 
-def FlashStore(device, segment=0, first=0, blocks=0, page=0, once=False, encrypted=False,
-               **options):
+class FlashStore(Journal):
     """A journal in a raw flash region: the recommended one.
 
     device, segment, first, blocks, page, once, encrypted: see FlashMedium. options: hold,
     policy, max_age, clock, window, inbound, see Journal. Raises ValueError for a region of
     fewer than 4 segments, 5 if once or encrypted.
     """
-    return Journal(FlashMedium(device, segment, first, blocks, page, once, encrypted), **options)
+
+    def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
+                 encrypted=False, **options):
+        medium = FlashMedium(device, segment, first, blocks, page, once, encrypted)
+        Journal.__init__(self, medium, **options)
 
 
 class FlashMedium:

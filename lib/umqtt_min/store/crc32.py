@@ -1,14 +1,14 @@
 """Loops over bytes that the journal needs: CRC-32, copy and compare at offsets.
 
 Knows: how to have them without allocation: native code, compiled on the chip because a .mpy with
-native code fits one architecture; bits_plain.py where a port has no emitter; bits_host.py for
+native code fits one architecture; crc32_plain.py where a port has no emitter; crc32_host.py for
 CPython.
 Must not know: records or media.
 log.py gives this module back, with its source text: the loops are to be imported from there.
 
 A running CRC is kept in a bytearray(4), because 32-bit ports have small ints of 31 bits: zlib's
 crc32 of all the bytes so far, most significant byte first. 00 00 00 00 at first; then
-crc(state, buf, off, n) any number of times. copy() goes byte by byte, upwards.
+crc32(state, buf, off, n) any number of times. copy() goes byte by byte, upwards.
 """
 
 import sys
@@ -16,7 +16,7 @@ from array import array
 
 _SOURCE = """
 @micropython.viper
-def crc(dst, src, off: int, n: int):
+def crc32(dst, src, off: int, n: int):
     d = ptr8(dst)
     s = ptr8(src)
     t = ptr32(_TABLE)
@@ -54,7 +54,7 @@ def same(dst, at: int, src, off: int, n: int) -> bool:
 """
 
 if sys.implementation.name != "micropython":
-    from .bits_host import copy, crc, same
+    from .crc32_host import copy, crc32, same
 else:
     import micropython
 
@@ -66,8 +66,8 @@ else:
     _scope: dict = {"micropython": micropython, "_TABLE": _table}
     try:
         exec(_SOURCE, _scope)
-        crc, copy, same = _scope["crc"], _scope["copy"], _scope["same"]
+        crc32, copy, same = _scope["crc32"], _scope["copy"], _scope["same"]
     except SyntaxError:  # no native code emitter in this port
-        from .bits_plain import copy, crc, same
+        from .crc32_plain import copy, crc32, same
 
-__all__ = ("copy", "crc", "same")
+__all__ = ("copy", "crc32", "same")

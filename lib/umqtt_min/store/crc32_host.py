@@ -1,14 +1,14 @@
-"""bits.py on CPython: slices and binascii. Boards do not need this file.
+"""crc32.py on CPython: slices and binascii. Boards do not need this file.
 
 Knows: CPython.  Must not know: records or media.
 """
 
-from binascii import crc32
+from binascii import crc32 as _crc32
 
 
-def crc(s, buf, off, n):
+def crc32(s, buf, off, n):
     """Add n bytes of buf to a running CRC."""
-    s[:] = crc32(memoryview(buf)[off : off + n], int.from_bytes(s, "big")).to_bytes(4, "big")
+    s[:] = _crc32(memoryview(buf)[off : off + n], int.from_bytes(s, "big")).to_bytes(4, "big")
 
 
 def copy(dst, at, src, off, n):

@@ -9,7 +9,7 @@ Loaded for the making and the mount of a journal, and given back after it.
 import sys
 from array import array
 
-from micropython import const
+from ..port import const
 
 _WINDOW = const(256)  # as in log.py
 _SEED = const(16)
@@ -17,7 +17,7 @@ _NOWHERE = const(0x3FFFFFFF)
 _GUARD = const(16)  # programs are padded to this: never written at the end of a segment
 _VERSION = const(1)
 _FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
-_SETTLED = const(13)  # as in replay.py
+_SETTLED = const(13)  # as in recovery.py
 _SHORT = const(9)
 _LONG = const(7)
 _LEAST = const(33)  # a PUT of one byte in a SETTLE
@@ -31,7 +31,7 @@ def region(m, device, segment, blocks, page):
     except TypeError:
         odd = True
     if odd:
-        from .sizes import refuse_device
+        from .validate import refuse_device
 
         refuse_device(device, segment, first, blocks, page)
     block = device.ioctl(5, 0)
@@ -39,7 +39,7 @@ def region(m, device, segment, blocks, page):
     blocks = blocks or total - first
     m.size = segment or block
     if blocks < 1 or first + blocks > total or m.size % block:
-        from .sizes import refuse_region
+        from .validate import refuse_region
 
         refuse_region(total, first, blocks, block)
     m._each = m.size // block  # blocks of a segment
@@ -62,7 +62,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     except TypeError:
         odd = True
     if odd or window is True:
-        from .sizes import refuse_options
+        from .validate import refuse_options
 
         refuse_options(policy, window, inbound, page, max_age, clock)
     j.medium = medium
@@ -82,7 +82,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
         j._shift += 1
     if (1 << j._shift != size or size > 65536 or 1 << kind != medium.page
             or count < 3 + medium.spare or page not in range(64, _WINDOW + 1, _GUARD)):
-        from .sizes import refuse
+        from .validate import refuse
 
         refuse(j)
     j._end = size - (_GUARD if medium.page == 1 else 0)
@@ -94,7 +94,7 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
     j._ids = inbound
     _limits(j, inbound)
     if j._area < j._up(_LEAST):
-        from .sizes import refuse_segment
+        from .validate import refuse_segment
 
         refuse_segment(j, j._up(_LEAST))
     _buffers(j)
@@ -176,7 +176,7 @@ def look(m, seg):
                 medium._first = home
                 j._seen = _NOWHERE
     if found:
-        from .sizes import refuse_blocks
+        from .validate import refuse_blocks
 
         refuse_blocks(medium, found)
     if seg >= 0:

@@ -1,7 +1,7 @@
 """The log under the journal: records with a check value, in segments of a medium.
 
 Knows: staging records into programs, reading back, the headers of segments, which is next.
-Must not know: what a record means (journal.py), how a cut is recovered from (replay.py).
+Must not know: what a record means (journal.py), how a cut is recovered from (recovery.py).
 
 The bytes are specified in STORE.md. The functions are small because MicroPython takes the
 frame of a function with more than eleven words of state from the heap. A place is a number:
@@ -11,14 +11,13 @@ segment * segment size + offset. setup.py makes the fields.
 import sys
 from struct import pack_into
 
-from micropython import const
-
-from .bits import copy, crc, same
-from .full import JournalFull
+from ..port import const
+from . import StoreFull
+from .crc32 import copy, crc32, same
 
 if sys.implementation.name == "micropython":  # a host has the room
-    sys.modules.pop("umqtt_min.bits")
-    delattr(sys.modules["umqtt_min"], "bits")
+    sys.modules.pop("umqtt_min.store.crc32")
+    delattr(sys.modules["umqtt_min.store"], "crc32")
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
@@ -55,14 +54,14 @@ class Log:
         never pass for a record."""
         copy(self._crc, 0, self._tmp, _SEED, 4)
         pack_into(">H", self._tmp, 0, off)
-        crc(self._crc, self._tmp, 0, 2)
+        crc32(self._crc, self._tmp, 0, 2)
         self._base = off - off % self.medium.page
         self._index = self._from = off - self._base
         self._limit = self._page - self._base % self._page
         self._failed = False
 
     def _emit(self, src, off, n):
-        crc(self._crc, src, off, n)
+        crc32(self._crc, src, off, n)
         while n > 0:
             k = self._limit - self._index
             if k > n:
@@ -98,7 +97,7 @@ class Log:
                 self.medium.erase(self._head)
             self.medium.program(self._head, self._base, self._views[k])
             self.medium.read(self._head, self._base, self._backs[k])
-        except JournalFull:
+        except StoreFull:
             self._failed = _FULL
             return
         except OSError:
@@ -122,7 +121,7 @@ class Log:
     def _no_room(self):
         # The file system had no room: that is no fault of the segment.
         if self._failed == _FULL:
-            raise JournalFull("the file system is full: remove other files")
+            raise StoreFull("the file system is full: remove other files")
 
     def _up(self, off):
         return (off + self._align - 1) // self._align * self._align
@@ -220,7 +219,7 @@ class Log:
     def _seed(self, buf, off):
         # The check value of the header of the segment at hand is there.
         pack_into(">I", self._crc, 0, 0)
-        crc(self._crc, buf, off, 4)
+        crc32(self._crc, buf, off, 4)
         copy(self._tmp, _SEED, self._crc, 0, 4)
 
     def _abandon(self):

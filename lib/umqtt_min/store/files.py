@@ -15,9 +15,8 @@ rewrites one of them in one commit, which is atomic.
 import os
 import sys
 
-from micropython import const
-
-from .full import JournalFull
+from ..port import const
+from . import StoreFull
 from .journal import Journal
 from .log import copy
 
@@ -55,7 +54,7 @@ def _make(medium):
                 _sync_folder(path.rsplit("/", 1)[0] or "/" if "/" in path else ".")
             except OSError as e:  # it is there, or the last step says what is wrong
                 if e.errno == _ENOSPC:
-                    from .sizes import refuse_room
+                    from .validate import refuse_room
 
                     refuse_room(medium, 3 + medium.spare)
         path += "/"
@@ -65,7 +64,7 @@ def _make(medium):
 def _full(e):
     """Tell a file system that is full from one that is broken."""
     if e.errno == _ENOSPC:
-        raise JournalFull()
+        raise StoreFull()
 
 
 def _fill(view, off, end):
@@ -347,18 +346,20 @@ def FileMedium(folder, size=65536, segment=0, chunk=0, small=None):
     return PlainFiles(folder, segment, size // segment)
 
 
-def FileStore(folder, size=65536, segment=0, chunk=0, small=None, **options):
+class FileStore(Journal):
     """A journal in the files of a folder, which is made if need be: where there is no region.
 
     size, segment, chunk, small: see FileMedium. options: see Journal.
     """
-    try:  # a bit is left where one is negative or too large
-        odd = not "" < folder or (size | segment | chunk | 240 - chunk) >> 30
-    except TypeError:
-        odd = True
-    if odd:
-        from .sizes import refuse_folder
 
-        refuse_folder(folder, size, segment, chunk)
-    medium = FileMedium(folder, size, segment, chunk, small)
-    return Journal(medium, page=getattr(medium, "chunk", 256), **options)
+    def __init__(self, folder, size=65536, segment=0, chunk=0, small=None, **options):
+        try:  # a bit is left where one is negative or too large
+            odd = not "" < folder or (size | segment | chunk | 240 - chunk) >> 30
+        except TypeError:
+            odd = True
+        if odd:
+            from .validate import refuse_folder
+
+            refuse_folder(folder, size, segment, chunk)
+        medium = FileMedium(folder, size, segment, chunk, small)
+        Journal.__init__(self, medium, page=getattr(medium, "chunk", 256), **options)

@@ -1,4 +1,4 @@
-"""bits.py for ports without a native code emitter: the same in bytecode, and still without
+"""crc32.py for ports without a native code emitter: the same in bytecode, and still without
 allocation.
 
 Knows: CRC-32 by half bytes.  Must not know: records or media.
@@ -21,7 +21,7 @@ _LOW = _table(0)
 _HIGH = _table(16)
 
 
-def crc(s, buf, off, n):
+def crc32(s, buf, off, n):
     """Add n bytes of buf to a running CRC, in two halves of 16 bits: no int is big."""
     hi = (s[0] << 8 | s[1]) ^ 65535
     lo = (s[2] << 8 | s[3]) ^ 65535

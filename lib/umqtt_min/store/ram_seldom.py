@@ -5,9 +5,8 @@ Knows: the slots of ram.py.  Must not know: packets.
 Loaded by the store when one of them is first called.
 """
 
-from micropython import const
-
-from .inbox import Inbox
+from ..port import const
+from .inbound import InboundIds
 
 # As in ram.py
 _LIVE = const(0x80)
@@ -102,7 +101,7 @@ def sending(self, seq):
 def in_add(self, pid):
     """An incoming QoS 2 message was delivered; again: nothing."""
     if not self._inbox:
-        self._inbox = Inbox(self._inbound)
+        self._inbox = InboundIds(self._inbound)
     if not self._inbox.in_has(pid):
         self._inbox.in_add(pid)
 

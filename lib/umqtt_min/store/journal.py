@@ -2,7 +2,7 @@
 
 Knows: what the records mean, what happens to a message, where each live one is, reclaim.
 Must not know: MQTT beyond a packet identifier and a PUBLISH body; bytes of a medium (log.py);
-how a mount finds out what is valid (replay.py).
+how a mount finds out what is valid (recovery.py).
 
 From open() on nothing is allocated, on RAM and flash, but for the code of seldom.py when it is
 needed for the first time. One caller at a time: the client's busy flag guards the journal like
@@ -11,15 +11,14 @@ its stream.
 
 from struct import pack_into
 
-from micropython import const
-
-from .full import JournalFull
+from ..port import const
+from . import StoreFull
 from .log import Log
 
-_LATEST = const(2)  # as in full.py
+_LATEST = const(2)  # as in __init__.py
 _EIO = const(5)
 
-# Record types, as in replay.py
+# Record types, as in recovery.py
 _REC = const(1)
 _DONE = const(2)
 _HOLD = const(3)
@@ -33,7 +32,7 @@ _LONG = const(7)
 _SETTLED = const(13)
 _MAX_KEY = const(32)
 
-# In the index: LIVE | state << 3 | qos << 1 | retain. The states are named in store.py.
+# In the index: LIVE | state << 3 | qos << 1 | retain. The states are named in __init__.py.
 _LIVE = const(0x80)
 _STATE = const(0x18)
 _RELEASED = const(0x08)
@@ -47,7 +46,7 @@ class Journal(Log):
 
     medium: FlashMedium or FileMedium.
     hold: True keeps an acknowledged message until confirm() covers it.
-    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see full.py.
+    policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see __init__.py.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
         The age of messages found at a mount begins there: flash knows no time.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
@@ -60,7 +59,7 @@ class Journal(Log):
         16, 64 to 256.
     """
 
-    _more = None  # incoming QoS 2 beyond `inbound`: an inbox.Inbox
+    _more = None  # incoming QoS 2 beyond `inbound`: an inbound.InboundIds
     begun = None  # a function of the client's session, which knows it better than `sent`
     free: int  # bytes that messages may still fill: an estimate
 
@@ -71,7 +70,7 @@ class Journal(Log):
 
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
-        seldom = __import__("umqtt_min.seldom", None, None, (name,))
+        seldom = __import__("umqtt_min.store.seldom", None, None, (name,))
         if name == "free":  # a property would make each `self.x = ...` look for one
             return seldom.free(self)
         setattr(Journal, name, getattr(seldom, name))
@@ -85,7 +84,7 @@ class Journal(Log):
         has no room for a journal, ValueError for files of more segments or of another layout.
         """
         if self._head < 0:
-            __import__("umqtt_min.scan", None, None, ("mount",)).mount(self)
+            __import__("umqtt_min.store.scan", None, None, ("mount",)).mount(self)
 
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
@@ -100,7 +99,7 @@ class Journal(Log):
 
         pid: packet identifier, 1..65535. flags: qos << 1 | retain.
         topic, payload: bytes-like. Returns its sequence number.
-        Raises JournalFull, ValueError for a message that does not fit into a segment.
+        Raises StoreFull, ValueError for a message that does not fit into a segment.
         """
         n = len(topic) + len(payload) + _LONG + 8
         if self._born:
@@ -286,7 +285,7 @@ class Journal(Log):
                 continue
             # LATEST, too: one that nobody replaces holds the numbers behind it.
             if not (self.live and self._policy):
-                raise JournalFull()
+                raise StoreFull()
             self._drop(self.low)
 
     def _grow(self):
@@ -298,7 +297,7 @@ class Journal(Log):
         free, needed, _ = self.medium.room(1)
         if free < needed:
             return False
-        return __import__("umqtt_min.files_room", None, None, ("grow",)).grow(self)
+        return __import__("umqtt_min.store.files_room", None, None, ("grow",)).grow(self)
 
     def _drop(self, seq):
         self._note(_DONE, seq)
@@ -308,7 +307,7 @@ class Journal(Log):
     def _room(self, n, message):
         """Make room, and begin a record there."""
         if not self._make_room(n, message):
-            raise JournalFull()
+            raise StoreFull()
         self._begin(self._off)
 
     def _make_room(self, n, message):

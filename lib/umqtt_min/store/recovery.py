@@ -5,8 +5,7 @@ Must not know: which segments are in the log (scan.py), what is written after a 
 `m` is the Scan of the mount, `j` the journal.
 """
 
-from micropython import const
-
+from ..port import const
 from .log import copy
 from .scan import get4
 

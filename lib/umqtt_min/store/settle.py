@@ -10,10 +10,10 @@ whole. STORE.md has the proof. `m` is the Scan of the mount, `j` the journal.
 
 import os
 
-from micropython import const
+from ..port import const
 
 _EIO = const(5)
-_PUT = const(0x40)  # as in replay.py
+_PUT = const(0x40)  # as in recovery.py
 _MARK = const(0x2A)
 _LONG = const(7)
 _TAIL = const(8)
@@ -183,7 +183,7 @@ def _in_new(m):
     if m._redundant and j._oldest(0) != j._head:
         _give_up(m)
     elif not j._free() and _fewer(j):
-        from .sizes import refuse_full
+        from .validate import refuse_full
 
         refuse_full(j.medium)
     elif m._seg == j._head and not j.medium.once:
