@@ -33,6 +33,8 @@ def connect(client, clean_session, timeout):
         from .special import clock
 
         end = clock(client, clean_session, timeout)
+    if session:
+        session.claim()
     client._close()
     client.session_present = None
     client._thrown = False

@@ -14,6 +14,12 @@ def session(store, window):
     raise ValueError("store=%r: %s" % (store, _STORES))
 
 
+def taken(user):
+    """Raise ValueError for a store that a connected client has."""
+    raise ValueError("store: client %r is connected with it; disconnect() that one first, or give"
+                     " each client a store of its own" % (user.client_id,))
+
+
 def seqs(client, n):
     """Raise ValueError for a client without a store, or for what is no sequence number."""
     if not client._session:

@@ -83,16 +83,32 @@ class Session:
         # was looked at.
         self._owed = False
         store.open()
+        if getattr(store, "_born", None):
+            self._aged = True
+        self.claim()
+
+    def claim(self):
+        """The store is this client's from now on. Raises ValueError while another client that
+        has it is connected: both would send what is in it."""
+        store = self._store
+        client = self._client
+        user = getattr(store, "user", None)
+        if user is client:
+            return
+        if user and user.sock:
+            from .refuse import taken
+
+            taken(user)
+        store.user = client
         # Sending has begun up to here in this session, or up to _cursor. The store's mark is made
         # for some messages at once, and may be ahead of what there is.
         self._sent = min(store.sent, store.seq - 1)
         # Only where it is asked for: each attribute more makes all calls of an object slower.
         if getattr(store, "_policy", 0) == _LATEST:
             store.begun = self.begun
-        if getattr(store, "_born", None):
-            self._aged = True
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")
+        self._due = 0
 
     def begun(self):
         """Messages up to this sequence number may have been sent."""
@@ -109,6 +125,8 @@ class Session:
         # message at hand can lie in attributes: more arguments would make frames too large.
         if self._client._busy & 1 or self._putting:
             raise MQTTException(_BUSY)
+        if self._store.user is not self._client:
+            self.claim()
         self._putting = True
         self._busy = self._client._busy
         if self._busy:

@@ -45,8 +45,9 @@ def test_a_tick_that_finds_a_long_message_leaves_it_to_the_application():
 
 def test_a_long_message_behind_a_short_one_while_a_publish_waits():
     # wait_msg() leaves the second one in the buffer, where the wait for PUBACK finds it.
-    for store in (None, RAMStore()):
+    for kept in (False, True):
         for qos in (0, 1, 2):
+            store = RAMStore() if kept else None
             b = viewing(Bench(keepalive=10, buffer_size=64, store=store).subscribe())
             b.conn.send(publish(4, b"t", b"short", qos, pid=4))
             b.conn.send(publish(4, b"t", b"y" * 500, qos, pid=5))

@@ -59,6 +59,7 @@ class Journal(Log):
         16, 64 to 256.
     """
 
+    user = None  # the client that has it: session.py
     _more = None  # incoming QoS 2 beyond `inbound`: an inbound.InboundIds
     begun = None  # a function of the client's session, which knows it better than `sent`
     free: int  # bytes that messages may still fill: an estimate

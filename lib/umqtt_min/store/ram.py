@@ -48,6 +48,7 @@ class RAMStore:
     boot = 1
     confirmed = 0
     epoch = key = b""
+    user = None  # the client that has it: session.py
     _opened = False
     _inbox = None  # identifiers of incoming QoS 2 messages
     # What most stores leave as it is; it also keeps the attributes of one few enough for a hash
