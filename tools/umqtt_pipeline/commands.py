@@ -206,14 +206,18 @@ def _failed(error, version):
 @contextmanager
 def _alone(stop, tables, memory, conf):
     """A SparkSession for work on tables that no ingest may write meanwhile."""
-    from .ingest.query import InUse, Lock
+    from .ingest.query import InUse, Lock, check
+    from .spool.reader import SpoolError
 
     if not Path(tables, "_state").is_dir():
         raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
     try:
         lock = Lock(tables)
+        check(tables)
     except InUse as error:
         raise Problem(f"{error}; stop it first")
+    except SpoolError as error:
+        raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
         yield spark

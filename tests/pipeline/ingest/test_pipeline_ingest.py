@@ -319,6 +319,31 @@ def test_a_state_from_before_the_last_batch_destroys_no_batch(spark, tmp_path):
     assert tables(root) == before
 
 
+@pytest.mark.parametrize("name,status", [
+    ("ingest.json", 2), ("*/manifest.json", 1), ("*/seen/*.parquet", 1)])  # fmt: skip
+def test_a_damaged_file_of_the_state_is_named_with_what_to_do(told, tmp_path, name, status):
+    shutil.copytree(told, tmp_path, dirs_exist_ok=True)
+    root = tmp_path / "tables"
+    damaged = sorted((root / "_state").glob(name))[-1]
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    fill(tmp_path / "spool", [publish(senml(1, device="dev7"), "dev7")])
+    before = tables(root)
+    done = run("ingest", "--once", "--spool", tmp_path / "spool", "--tables", root, *QUICK)
+    assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"{damaged} is damaged" in last and "put that file back as it was" in last
+    assert "--tables" in last and tables(root) == before
+
+
+@pytest.mark.parametrize("command", ["compact", "replay"])
+def test_nothing_is_changed_beside_a_damaged_state(told, tmp_path, command):
+    shutil.copytree(told / "tables", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "_state" / "ingest.json").write_text("{")
+    done = run(command, "--tables", tmp_path)
+    assert done.returncode == 2 and "ingest.json is damaged" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and tables(tmp_path) == tables(told / "tables")
+
+
 def test_tables_without_their_state_are_refused(told, tmp_path):
     shutil.copytree(told / "tables", tmp_path / "tables")
     for file in (tmp_path / "tables").rglob("ingest-000000000000-*"):

@@ -25,6 +25,7 @@ from ..decode import firmware_packs
 from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE
 from ..tables.store import PARTITION, arrow_schema
 from . import dedup
+from .state import read_part
 
 RESULT = "kind string, folder string, bucket int, path string, rows bigint"
 REST = "rest"  #: kind of a file with bronze rows that decode/firmware_packs.py does not know
@@ -205,11 +206,11 @@ class Settle:
         for path in self.state[part]:
             whose, _, of = Path(path).stem.partition("-of-")
             if of != f"{self.buckets:04d}":
-                rows = pq.read_table(path, schema=schema)
+                rows = read_part(path, schema)
                 here = np.isin(firmware_packs.buckets_of(rows, self.buckets), mine)
                 found.append(rows.filter(pa.array(here)))
             elif int(whose) in mine:
-                found.append(pq.read_table(path, schema=schema))
+                found.append(read_part(path, schema))
         return pa.concat_tables(found).combine_chunks()
 
     def _keep(self, folder, part, rows, changed, mine):

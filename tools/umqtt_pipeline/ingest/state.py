@@ -12,11 +12,34 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ..spool.files import SpoolError, make_folder, replace_file
 from ..tables.schema import STATE, TABLES
 from ..tables.store import Tables, place
 
 VERSION = 2  #: of manifest.json
+PUT_BACK = "put that file back as it was, or begin in another folder (--tables)"
+
+
+def read_part(path, schema):
+    """A Parquet file of the state as an Arrow table. Raises SpoolError for a damaged one."""
+    try:
+        return pq.read_table(path, schema=schema)
+    except (pa.ArrowException, OSError) as error:
+        raise SpoolError(f"{path} is damaged ({str(error).partition(chr(10))[0]}): {PUT_BACK}")
+
+
+def _json(path):
+    """What a file of JSON says, as a dict. Raises FileNotFoundError, SpoolError."""
+    try:
+        told = json.loads(path.read_text())
+        if not isinstance(told, dict):
+            raise ValueError("no object")
+        return told
+    except ValueError:
+        raise SpoolError(f"{path} is damaged: {PUT_BACK}")
 
 
 class State:
@@ -34,7 +57,7 @@ class State:
     def _known(self):
         """What the pointer says: {query, base} and, while one is at work, {replay: number}."""
         try:
-            return json.loads(self.pointer.read_text())
+            return _json(self.pointer)
         except FileNotFoundError:
             return None
 
@@ -98,10 +121,11 @@ class State:
         path = self.folder(number) / "manifest.json"
         if not path.exists():
             return {}
-        told = json.loads(path.read_text())
-        if told["version"] != VERSION:
-            raise SpoolError(f"{path}: format {told['version']}, this program reads {VERSION}: "
-                             "begin in another folder (--tables)")  # fmt: skip
+        told = _json(path)
+        form = told.get("version")
+        if form != VERSION:
+            raise SpoolError(f"{path}: format {form}, this program reads {VERSION}: begin in "
+                             "another folder (--tables)")  # fmt: skip
         return told["parts"]
 
     def files(self, before):
