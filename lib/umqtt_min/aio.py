@@ -64,7 +64,8 @@ class MQTTClient(Tasks):
         whole("queue", queue, 1, 65535)
         again = reconnect if isinstance(reconnect, dict) else {}
         odd = [name for name in again if name not in ("first", "most", "stable", "attempt")]
-        if odd or "timer" in options or again is not reconnect and not isinstance(reconnect, bool):
+        odd += [name for name in ("timer", "durable_inbox") if name in options]
+        if odd or again is not reconnect and not isinstance(reconnect, bool):
             from .refuse import aio
 
             aio(reconnect, options)

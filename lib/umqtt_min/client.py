@@ -90,7 +90,9 @@ class MQTTClient:
     timeout: seconds that an answer may take and that a write may stand still;
     window: publishes in flight at most, 1 to 255;
     max_message: largest payload in bytes that is put together for the callback;
-    connector: f(host, port, timeout_ms) -> non-blocking stream, instead of TCP.
+    connector: f(host, port, timeout_ms) -> non-blocking stream, instead of TCP;
+    durable_inbox: another store than `store`, where incoming QoS 2 messages are before PUBREC
+    goes out: see durable.py.
     Raises ValueError for arguments out of range.
     """
 
@@ -134,6 +136,7 @@ class MQTTClient:
         window=16,
         max_message=32768,
         connector=None,
+        durable_inbox=None,
     ):
         self.counters = Counters()
         self.client_id = self._bytes(client_id)
@@ -178,6 +181,11 @@ class MQTTClient:
 
             self._inbox = store
             self._session = Session(self, store, window)
+        if durable_inbox is not None:
+            mend_imports()
+            from .durable import DurableInbox
+
+            DurableInbox(self, durable_inbox)
 
     def inflight(self):
         """How many messages in the store are not acknowledged; 0 without a store."""

@@ -1,8 +1,7 @@
 """Incoming QoS 2 messages that are stored before PUBREC and given to the application after PUBREL.
 
-    client = MQTTClient(...)
+    client = MQTTClient(..., durable_inbox=FileStore("/inbox"))
     client.set_callback(f)
-    DurableInbox(client, FileStore("/inbox"))       # before connect()
 
 Without it such a message is given to the callback first, then its packet identifier is made
 durable, then comes PUBREC. With it nothing depends on the callback: the message is in flash
@@ -46,21 +45,16 @@ class DurableInbox(Incoming):
     for, the oldest are given to the callback before their PUBREL, so that the order is kept.
     Messages that were stored and wait for PUBREL when the broker loses the session, or when
     connect(True) gives it up, are given to the callback: nobody sends them again.
-    Raises ValueError for a client that is connected, or its own store; OSError of the store.
+    Raises ValueError for what is no store, or the client's own; OSError of the store.
     """
 
     def __init__(self, client, store):
-        odd = not hasattr(client, "check_msg") or client.sock or store is client.store
-        if odd or isinstance(store, type) or not hasattr(store, "put"):
+        if store is client.store or isinstance(store, type) or not hasattr(store, "put"):
             from .refuse import inbox
 
             inbox(client, store)
         store.open()
         super().__init__(client)
-        if client._incoming:  # a callback was set before
-            self.callback(client.cb)
-            self.views = client._incoming.views
-            self.handlers = client._incoming.handlers
         self._store = store
         self._ids = client.store or InboundIds()  # of messages that were not stored
         self._kept = False  # the message at hand is in the store

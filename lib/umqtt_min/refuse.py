@@ -29,14 +29,10 @@ def seqs(client, n):
 
 
 def inbox(client, store):
-    """Raise ValueError for what a DurableInbox cannot be made with."""
-    if not hasattr(client, "check_msg"):
-        raise ValueError("client=%r: an MQTTClient" % (client,))
-    if client.sock:
-        raise ValueError("client: it is connected; make the DurableInbox before connect()")
+    """Raise ValueError for what cannot be a durable inbox."""
     if store and store is client.store:
-        raise ValueError("store: another one than the client's, which it would publish")
-    raise ValueError("store=%r: %s" % (store, _STORES))
+        raise ValueError("durable_inbox: another store than store=, which the client publishes")
+    raise ValueError("durable_inbox=%r: %s" % (store, _STORES))
 
 
 def link(client):
@@ -46,6 +42,9 @@ def link(client):
 
 def aio(reconnect, options):
     """Raise ValueError for what the asyncio face is not made with."""
+    if "durable_inbox" in options:
+        raise ValueError("durable_inbox=%r: not with asyncio, where a message is acknowledged when"
+                         " a task has handled it" % (options["durable_inbox"],))
     if "timer" in options:
         raise ValueError("timer=%r: there is none with asyncio, a task keeps the link alive"
                          % (options["timer"],))

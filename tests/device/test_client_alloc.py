@@ -17,7 +17,6 @@ import softtimer
 from broker_stream import Echo
 from strict_broker import publish
 from umqtt_min import MQTTClient, RAMStore
-from umqtt_min.durable import DurableInbox
 
 TIMES = 20
 TWO_VIEWS = 8 * struct.calcsize("P")  # bytes: each has four words
@@ -272,9 +271,9 @@ def test_long_messages_as_views_cost_the_same_per_piece_whatever_their_size():
 
 def test_an_idle_check_with_a_durable_inbox_takes_nothing():
     echo = Echo()
-    client = MQTTClient(b"dev", "broker", keepalive=60, timer=False, connector=echo.connect)
+    settings = {"keepalive": 60, "timer": False, "connector": echo.connect}
+    client = MQTTClient(b"dev", "broker", durable_inbox=RAMStore(), **settings)
     client.set_callback(_ignore)
-    DurableInbox(client, RAMStore())
     client.connect()
     assert allocates(client.check_msg) == (0, 0)
     locked(client.check_msg)

@@ -12,7 +12,6 @@ from nor import NOR
 from strict_wire import PUBACK
 from umqtt_min import MQTT_3_1, FileStore, FlashStore, MQTTClient, RAMStore
 from umqtt_min.aio import MQTTClient as AioClient
-from umqtt_min.durable import DurableInbox
 from umqtt_min.errors import ENOTCONN
 from umqtt_min.reconnect import Reconnect
 from umqtt_min.tls import context
@@ -103,14 +102,11 @@ def test_the_policies_are_names_of_the_package():
 def test_helpers_for_what_is_no_client():
     for wrong in (None, 5, "client"):
         assert "client=%r" % (wrong,) in words(Reconnect, wrong)
-        assert "client=%r" % (wrong,) in words(DurableInbox, wrong, RAMStore())
-    for wrong in (None, 5, "/inbox", RAMStore):
-        assert "store=" in words(DurableInbox, Bench().client, wrong)
+    for wrong in (False, 5, "/inbox", RAMStore):
+        assert "durable_inbox=" in words(Bench, durable_inbox=wrong)
     own = RAMStore()
-    assert "another one" in words(DurableInbox, Bench(store=own).client, own)
-    b = Bench()
-    b.connect()
-    assert "before connect()" in words(DurableInbox, b.client, RAMStore())
+    assert "another store" in words(Bench, store=own, durable_inbox=own)
+    assert "durable_inbox=" in words(AioClient, "id", "server", durable_inbox=own)
 
 
 def test_what_needs_a_store_and_what_needs_a_number():

@@ -11,7 +11,6 @@ from nor import NOR
 from strict_broker import publish
 from strict_wire import PUBCOMP, PUBREC
 from umqtt_min import MQTT_3_1, FlashStore, RAMStore
-from umqtt_min.durable import DurableInbox
 
 
 class Cut(Exception):
@@ -26,8 +25,8 @@ def bench(disk, main=None, **options):
 
 def again(b, disk, main=None, clean=False, **options):
     """The device after a reboot; what was received stays in b.got."""
-    b.make(store=ModelStore(main) if main else None, **options)
-    DurableInbox(b.client, ModelStore(disk))
+    main = ModelStore(main) if main else None
+    b.make(store=main, durable_inbox=ModelStore(disk), **options)
     if not b.client.connect(clean):
         b.client.subscribe(b"t", 2)
     return b
@@ -165,8 +164,7 @@ def test_a_lost_session_and_a_clean_one_give_up_what_is_stored_to_the_callback()
 
 def test_a_full_store_gives_the_oldest_to_the_callback_and_one_that_is_too_small_all_of_it():
     for views in (False, True):
-        b = Bench()
-        DurableInbox(b.client, RAMStore(64))
+        b = Bench(durable_inbox=RAMStore(64))
         seen = collect(b, views)
         b.connect()
         b.client.subscribe(b"t", 2)
@@ -183,8 +181,7 @@ def test_a_full_store_gives_the_oldest_to_the_callback_and_one_that_is_too_small
 
 
 def test_an_identifier_of_what_was_not_stored_is_forgotten_with_the_session():
-    b = Bench()
-    DurableInbox(b.client, RAMStore(64))
+    b = Bench(durable_inbox=RAMStore(64))
     for _ in range(2):
         b.client.connect(True)
         b.broker.when(PUBREC, b"")
@@ -218,9 +215,8 @@ class Window:
 
 def small(limit, **options):
     """A bench whose inbox holds `limit` messages; the store too, which sees all of them."""
-    b = Bench(**options)
     store = ModelStore(Disk(limit))
-    DurableInbox(b.client, store)
+    b = Bench(durable_inbox=store, **options)
     b.client.connect(False)
     b.client.subscribe(b"t", 2)
     return b, store
@@ -288,8 +284,7 @@ def test_a_slow_callback_is_called_once_a_call_and_the_link_lives():
     for pid in range(1, 31):
         store.put(pid, 4, b"t", b"%03d" % pid)
         store.rec(pid)
-    b.make(keepalive=10)
-    DurableInbox(b.client, store)
+    b.make(keepalive=10, durable_inbox=store)
 
     def slow(topic, msg):
         b.got.append(msg)
@@ -360,8 +355,7 @@ def test_in_flash_over_a_reboot_between_pubrec_and_pubrel_and_before_the_callbac
         flash = NOR(blocks=8, block=4096, page=page)
         for released in (False, True):
             flash.boot()
-            b = Bench()
-            DurableInbox(b.client, FlashStore(flash))
+            b = Bench(durable_inbox=FlashStore(flash))
             b.client.connect(False)
             b.broker.when(PUBREC, b"")
             b.conn.send(publish(4, b"t", b"y" * 200, 2, pid=5))
@@ -370,8 +364,7 @@ def test_in_flash_over_a_reboot_between_pubrec_and_pubrel_and_before_the_callbac
                 b.conn.send(b"\x62\x02\x00\x05")
                 b.client.tick()
             flash.boot()
-            b.make()
-            DurableInbox(b.client, FlashStore(flash))
+            b.make(durable_inbox=FlashStore(flash))
             b.client.connect(False)
             assert b.got == []
             b.conn.send(b"\x62\x02\x00\x05")
@@ -382,4 +375,4 @@ def test_in_flash_over_a_reboot_between_pubrec_and_pubrel_and_before_the_callbac
 
 def test_not_the_clients_own_store():
     store = RAMStore()
-    raises(ValueError, DurableInbox, Bench(store=store).client, store)
+    raises(ValueError, Bench, store=store, durable_inbox=store)

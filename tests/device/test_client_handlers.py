@@ -7,7 +7,6 @@ Knows: the client's API, a broker that plays along.  Must not know: how the clie
 from harness import Bench, raises, reason
 from strict_broker import SUBSCRIBE, publish
 from umqtt_min import RAMStore
-from umqtt_min.durable import DurableInbox
 from umqtt_min.errors import BUSY
 from umqtt_min.topics import matches
 
@@ -151,8 +150,7 @@ def test_a_handler_may_publish_and_not_wait_and_its_exception_ends_the_connectio
 
 
 def test_the_durable_inbox_has_handlers():
-    b = Bench()
-    DurableInbox(b.client, RAMStore())
+    b = Bench(durable_inbox=RAMStore())
     b.connect()
     told = Told()
     b.client.subscribe(b"t/#", 2, told)

@@ -79,7 +79,6 @@ NAMES = {
     | parameters(init(found("store/files", "FileStore")))
     | parameters(init(found("store/flash", "FlashStore")))
     | parameters(found("store/setup", "prepare")) - {"j", "medium"},
-    "durable": {"DurableInbox"} | parameters(init(found("durable", "DurableInbox"))),
     "counters": attributes(found("counters", "Counters")),
     "protocols": constants("packets"),
 }  # fmt: skip
