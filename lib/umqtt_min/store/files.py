@@ -19,6 +19,7 @@ from ..port import const
 from . import StoreFull
 from .journal import Journal
 from .log import copy
+from .medium import Medium
 
 _ENOENT = const(2)
 _ENOSPC = const(28)
@@ -75,14 +76,10 @@ def _fill(view, off, end):
         off += n
 
 
-class _Files:
+class _Files(Medium):
     """What both layouts have."""
 
-    page = 1
-    once = False
-    opaque = False  # blank reads as 0xFF
     bulk: int  # bytes that a segment takes of the file system
-    whole: bool  # a record is not cut in two if it fits into one file
 
     def __init__(self, folder, size, count):
         self.size = size
@@ -106,10 +103,6 @@ class _Files:
 
 class PlainFiles(_Files):
     """One file per segment, overwritten in place."""
-
-    spare = 1
-    levelled = False
-    whole = False
 
     def __init__(self, folder, size, count):
         _Files.__init__(self, folder, size, count)
@@ -199,8 +192,7 @@ class SmallFiles(_Files):
     content stays until the new header replaces it in one commit.
     """
 
-    spare = 1  # for acknowledgements: see _make_room()
-    levelled = True  # littlefs spreads the wear; few files are better than all in turn
+    self_levelling = True  # littlefs spreads the wear; few files are better than all in turn
     whole = True
 
     def __init__(self, folder, size, count, chunk):

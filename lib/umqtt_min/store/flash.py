@@ -7,6 +7,7 @@ Must not know: records; which segment is erased when.
 
 from ..port import const
 from .journal import Journal
+from .medium import Medium
 
 _TYPING = const(0)  # see client.py
 _EIO = const(5)
@@ -27,7 +28,7 @@ class FlashStore(Journal):
         Journal.__init__(self, medium, **options)
 
 
-class FlashMedium:
+class FlashMedium(Medium):
     """Segments of one or more erase blocks of a block device.
 
     device: an object with readblocks(n, buf, off), writeblocks(n, buf, off), which programs
@@ -43,8 +44,6 @@ class FlashMedium:
     Raises ValueError for what is no block device, and for blocks that it does not have.
     """
 
-    levelled = False  # segments are used in turn, so that all wear alike
-    whole = False
     if _TYPING:
         size = count = page = spare = _each = others = 0
 
@@ -55,7 +54,7 @@ class FlashMedium:
         self._device = device
         self._first = first
         self.once = once or encrypted
-        self.opaque = encrypted  # blank flash cannot be told from other
+        self.noisy = encrypted  # blank flash cannot be told from other
         region(self, device, segment, blocks, page)
 
     def read(self, segment, off, buf):

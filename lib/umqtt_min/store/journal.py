@@ -44,7 +44,7 @@ _ASKED = const(0x20)  # held in flash; what happens to it since again() is in RA
 class Journal(Log):
     """A durable log of outgoing messages and of the state of one MQTT session.
 
-    medium: FlashMedium or FileMedium.
+    medium: a Medium.
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see __init__.py.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
@@ -90,8 +90,7 @@ class Journal(Log):
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
         self._head = -1
-        if hasattr(self.medium, "close"):
-            self.medium.close()
+        self.medium.close()
 
     # Messages.
 
@@ -364,7 +363,7 @@ class Journal(Log):
         is not to be done now: few must be free, unless it costs nothing and using as few as
         possible is better than using all in turn; and what is live must fit the head."""
         seq = self._loads[seg]
-        if self._free() > self.medium.spare and (seq or not self.medium.levelled):
+        if self._free() > self.medium.spare and (seq or not self.medium.self_levelling):
             return False
         if seg == self._head or self._filled + seq > self._area:
             return False

@@ -177,7 +177,7 @@ class Log:
         that does not take it is not tried again before the next mount."""
         head = self._head
         off = self._off
-        seg = -1 if self.medium.levelled else head
+        seg = -1 if self.medium.self_levelling else head
         for _ in range(self.medium.count):
             seg = (seg + 1) % self.medium.count
             if not self._serials[seg]:
@@ -213,7 +213,7 @@ class Log:
         self._seed(tmp, 0)
         self._serials[self._head] = self._serial
         self._filled = 0
-        self._short |= self.medium.levelled or self._free() <= self.medium.spare
+        self._short |= self.medium.self_levelling or self._free() <= self.medium.spare
         return True
 
     def _seed(self, buf, off):

@@ -98,7 +98,7 @@ def _step(m, seg, start, off):
     m._end = off
     limit = min(j._end, m._from - start)
     to = m._resync(seg, off + 1, limit)
-    while off < to and not j.medium.opaque:
+    while off < to and not j.medium.noisy:
         j.skipped += m._byte(seg, off) != _BLANK
         off += 1
     return j.medium.size if to >= j._end else to

@@ -40,8 +40,7 @@ def mount(j):
 
 
 def _mount(j):
-    if hasattr(j.medium, "open"):
-        j.medium.open()
+    j.medium.open()
     if hasattr(j.medium, "made"):
         _part("files_room", "look", j.medium)
     span = j._span
@@ -283,7 +282,7 @@ class Scan:
         """Bytes that are not blank."""
         j = self.j
         count = 0
-        if j.medium.opaque:
+        if j.medium.noisy:
             return 0
         for off in range(0, j.medium.size, _WINDOW):
             j._seen = _NOWHERE

@@ -46,7 +46,7 @@ def region(m, device, segment, blocks, page):
     m.count = blocks * block // m.size
     m.others = total > blocks or m._each > 1  # blocks where a segment may begin, but none of these
     m.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
-    if m.opaque:
+    if m.noisy:
         m.page = max(16, m.page)
     # Segments kept back for recovery. Where nothing is programmed twice every mount takes
     # one; the second allows for a cut in it.

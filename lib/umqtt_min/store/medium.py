@@ -1,0 +1,56 @@
+"""Medium: what a journal asks of the place where it is kept. A new medium is one class.
+
+Knows: the contract.  Must not know: records; any medium.
+
+    class Fram(Medium):
+        def __init__(self, bus):
+            self.size = 4096
+            self.count = 8
+        def read(self, segment, off, buf): ...
+        def program(self, segment, off, view): ...
+        def erase(self, segment): ...
+
+    store = Journal(Fram(bus))
+
+The tests in tests/device/test_media.py hold every medium to this contract: add yours to media().
+"""
+
+
+class Medium:
+    """`count` segments of `size` bytes. A segment is erased as a whole, then programmed.
+
+    size: bytes of a segment, a power of two, 256 to 65536.
+    count: how many segments there are, 3 + spare at least.
+    All three methods may raise OSError; the journal then goes on in another segment.
+    """
+
+    size: int
+    count: int
+    page = 1  # bytes: a program begins at a multiple of it and has a multiple of it, 1 to 256
+    once = False  # True: no page may be programmed twice without an erase
+    noisy = False  # True: what is erased does not read as 0xFF
+    spare = 1  # segments that are kept back for a recovery: 2 with once
+    self_levelling = False  # True: it spreads wear itself; few segments are better than all
+    whole = False  # True: a record should not be cut at a multiple of the journal's page
+
+    def open(self):
+        """Called before each mount."""
+
+    def close(self):
+        """Give back what is held open. open() may come again."""
+
+    def read(self, segment, off, buf):
+        """Fill buf with the bytes from `off` on; off + len(buf) <= size."""
+        raise NotImplementedError
+
+    def program(self, segment, off, view):
+        """Write the bytes of view at `off`; durable on return. A byte 0xFF in view leaves the byte
+        that is there as it is. With page=1 all bytes from `off` on were blank before.
+
+        Raises StoreFull where a file system has no room for it.
+        """
+        raise NotImplementedError
+
+    def erase(self, segment):
+        """Make all bytes 0xFF. It need not be durable before the next program() of the segment."""
+        raise NotImplementedError
