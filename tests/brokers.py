@@ -204,3 +204,14 @@ def stop_all():
         _running.popitem()[1].stop()
     while _folders:
         shutil.rmtree(_folders.pop(), ignore_errors=True)
+
+
+@pytest.fixture
+def broker(request):
+    """A broker of this test alone, by indirect parameter (iotcore if none): it may be killed."""
+    name = getattr(request, "param", "iotcore")
+    if name == "mosquitto" and not find_mosquitto():
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    own = Broker(name)
+    yield own
+    own.stop()

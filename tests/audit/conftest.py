@@ -10,6 +10,8 @@ for folder in (HERE, HERE.parent / "pipeline"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+from brokers import broker  # noqa: E402, F401
+
 
 @pytest.fixture(autouse=True)
 def end_programs(none_left_running):

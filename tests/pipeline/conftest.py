@@ -11,23 +11,12 @@ for folder in (HERE, HERE.parent, HERE.parent / "audit"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+from brokers import broker  # noqa: E402, F401
+
 
 @pytest.fixture(autouse=True)
 def end_programs(none_left_running):
     """Every test's."""
-
-
-@pytest.fixture
-def broker(request):
-    """A broker of this test alone, by indirect parameter (iotcore if none): it may be killed."""
-    import brokers
-
-    name = getattr(request, "param", "iotcore")
-    if name == "mosquitto" and not brokers.find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
-    own = brokers.Broker(name)
-    yield own
-    own.stop()
 
 
 @pytest.fixture(scope="session")
