@@ -33,12 +33,12 @@ _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets":
 class Decoder:
     """sink(table, pyarrow.Table) takes what is ready. ports: of brokers; servers: further
     brokers as (16 bytes of address, port); span: ns at which the whole capture begins and ends;
-    ends: at which each file ends."""
+    steps: where its clock is not to be believed (rules/ending.py)."""
 
-    def __init__(self, sink, ports, servers, span, ends=()):
-        self.ports, self.servers, self.ends = set(ports), servers, ends
+    def __init__(self, sink, ports, servers, span, steps=()):
+        self.ports, self.servers = set(ports), servers
         self.arrays = Arrays()
-        self.rows = Rows(self.arrays, sink, span)
+        self.rows = Rows(self.arrays, sink, span, steps)
         self._data = np.zeros(0, np.uint8)
         self._pairs = {}
 
@@ -175,7 +175,7 @@ class Decoder:
         self._close_all()
         self.drain()
         self._sweep(True)
-        self.rows.late(*ending.last_words(self.arrays, self.ends))
+        self.rows.late(*ending.last_words(self.arrays))
         self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
         self.rows.emit()
         self.rows.close()

@@ -20,6 +20,7 @@ from .capture.files import Capture, content
 from .compiled.layout import SEGMENT
 from .decoder import Decoder
 from .report import columns, summaries
+from .rules import ending
 from .tcp.headers import Endpoints
 
 BUNCH = 1 << 17  #: segments read at once in the second pass
@@ -89,7 +90,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     returns what the driver needs to know, as a dict."""
     capture, ends = Capture(path, part), Endpoints()
     files = {}
-    first, last, segments, read = None, 0, 0, 0
+    first, last, segments, read, before, steps = None, 0, 0, 0, None, []
     try:
         for start, frames in capture:
             if not len(frames):
@@ -99,6 +100,8 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
             if len(good):
                 first = int(good[0]) if first is None else first
                 last = max(last, int(good.max()))
+                steps.append(ending.steps_of(good, before))
+                before = int(good[-1])
             rows = ends.segments(capture.data, start, frames)
             segments += len(rows)
             bucket = (ends.keys["hash"] % buckets).astype(np.uint16)[rows["key"]]
@@ -115,7 +118,8 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     if part is None:
         _note_damage(capture, number, name, out)
     return {"number": number, "place": place, "frames": read, "segments": segments,
-            "first": first, "last": last, "bytes": len(capture.data), "headers": ends.problems,
+            "first": first, "last": last, "until": before, "steps": steps,
+            "bytes": len(capture.data), "headers": ends.problems,
             "brokers": _brokers(ends.keys)}  # fmt: skip
 
 
@@ -123,6 +127,9 @@ def whole(parts):
     """What split() found in all parts of a file, put together."""
     parts = sorted(parts, key=lambda p: p["place"])
     first = [p["first"] for p in parts if p["first"] is not None]
+    steps = [s for p in parts for s in p["steps"]]
+    some = [p for p in parts if p["first"] is not None]
+    steps += [ending.steps_of([b["first"]], a["until"]) for a, b in zip(some, some[1:])]
     headers = np.concatenate([p["headers"] for p in parts])
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
@@ -131,6 +138,7 @@ def whole(parts):
             "frames": sum(p["frames"] for p in parts),
             "segments": sum(p["segments"] for p in parts), "headers": rows,
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
+            "steps": np.concatenate([np.zeros((0, 2), np.int64), *steps]),
             "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
 
 
@@ -164,10 +172,10 @@ def _bunches(path):
 
 def decode(bucket, buckets, plan, scratch, out):
     """Second pass of one bucket. plan: files [(number, path, name, parts)] in the order of
-    time, ports, brokers, span, ends. Returns {table: rows}, and under "repeats" Rows.repeats."""
+    time, ports, brokers, span, steps. Returns {table: rows}, and under "repeats" Rows.repeats."""
     tables = Tables(out, f"bucket-{bucket:05d}")
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
-    decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["ends"])
+    decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["steps"])
     for order, (number, path, name, parts) in enumerate(plan["files"]):
         data = None  # of many small captures most have nothing for this bucket
         for place in range(parts):
@@ -188,7 +196,7 @@ def plan(split, paths, names, ports):
     files = [(s["number"], paths[s["number"]], names[s["number"]], s["parts"]) for s in split]
     return {"files": files,
             "ports": list(ports), "span": (min(times, default=0), max(times, default=0)),
-            "ends": [s["last"] for s in split if s["first"] is not None],
+            "steps": np.concatenate([np.zeros((0, 2), np.int64), *(s["steps"] for s in split)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 

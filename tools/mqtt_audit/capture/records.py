@@ -219,7 +219,7 @@ def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
         time = _nanoseconds(high, low, interfaces[which])
         if time < 0:
             report(problems, state, P_TIME, p, 1, 0)
-            time = 0
+            time = max(state[LAST], 0)
     start = 12 if kind == SPB else 28
     if cap > n - start - 4:
         report(problems, state, P_DAMAGED, p, n, time)

@@ -22,8 +22,10 @@ from .layout import (
     PACKET,
     PAIR,
     PROBLEM,
+    REMEMBERED,
     SLACK,
     STREAM,
+    TAKEN,
     VIOLATION,
     Talk,
     Wire,
@@ -54,7 +56,8 @@ class Arrays:
             arena=np.zeros(ARENA, np.uint8), packets=np.zeros(ROWS, PACKET),
             problems=np.zeros(LISTED, PROBLEM), n=self.n,
         )  # fmt: skip
-        self.wire = Wire(pairs=np.zeros(0, PAIR), held=np.zeros(0, HELD), **both)
+        self.wire = Wire(pairs=np.zeros(0, PAIR), held=np.zeros(0, HELD),
+                         taken=np.zeros((2048, REMEMBERED), TAKEN), **both)  # fmt: skip
         self.talk = Talk(
             flows=np.zeros(0, FLOW), slots=np.zeros(0, np.int64),
             violations=np.zeros(ROWS, VIOLATION), done=np.zeros(ROWS, FLOW),
@@ -90,6 +93,9 @@ class Arrays:
         """Twice as many connections."""
         self._replace(conns=_grown(self.wire.conns, 2 * len(self.wire.conns)),
                       streams=_grown(self.wire.streams, 2 * len(self.wire.streams)))  # fmt: skip
+        taken = np.zeros((len(self.wire.streams), REMEMBERED), TAKEN)
+        taken[: len(self.wire.taken)] = self.wire.taken
+        self.wire = self.wire._replace(taken=taken)
 
     def more_held(self, size):
         """Room for `size` segments that came before their turn."""

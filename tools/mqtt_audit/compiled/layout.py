@@ -55,14 +55,18 @@ STREAM = _rows(
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
     "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
     "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
-    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 segments:i8 bytes:i8 resent:i8 disordered:i8 "
-    "packets:i8 payload:i8 publish0:i8 publish1:i8 publish2:i8 dups:i8"
+    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 segments:i8 bytes:i8 resent:i8 "
+    "disordered:i8 packets:i8 payload:i8 publish0:i8 publish1:i8 publish2:i8 dups:i8"
 )
 SEARCHING, IN_STEP = 0, 1
 FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 
 #: A segment that came before its turn.
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
+
+#: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
+TAKEN = _rows("seq:i8 cap:i8 off:i8 file:i8")
+REMEMBERED = 4  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
@@ -73,7 +77,8 @@ PACKET = _rows(
     "topic:u1 level:u1 late:u1 opening:u1"
 )
 
-#: A QoS 1 or 2 message on its way. sender: 1 the server. topic: a place in the arena.
+#: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
+#: or UNSUBSCRIBE (its type in `qos`) that waits for its answer. topic: a place in the arena.
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
 #: PACKET's, of that one.
 FLOW = _rows(
@@ -82,11 +87,15 @@ FLOW = _rows(
     "outcome:u1 state:u1 missing:u1"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
+REQUEST = 2
 
+#: kind: the type of the packet; NO_PACKET: what is missed is one that never came.
 VIOLATION = _rows("time:i8 conn:i8 frame:i8 value:i8 code:i4 kind:u1 from_server:u1 level:u1")
 
+NO_PACKET = 255
+
 #: What TCP and the cutting into packets carry from segment to segment.
-Wire = namedtuple("Wire", "pairs conns streams held arena packets problems n")
+Wire = namedtuple("Wire", "pairs conns streams taken held arena packets problems n")
 #: What the reading of packets carries; text and bodies are heaps of bytes.
 Talk = namedtuple(
     "Talk",
@@ -116,7 +125,7 @@ KINDS = {
     1: ("cut", "the file ends in the middle of a frame; {} bytes of it are there"),
     2: ("damaged", "no frame can be read here; {} bytes were skipped to the next one"),
     3: ("no interface", "a frame of an interface that the file does not describe ({} such)"),
-    4: ("bad time", "a time that does not fit 64-bit nanoseconds ({} such); taken as 0"),
+    4: ("bad time", "a time beyond 64 bits of ns ({} such); that of the frame before is taken"),
     5: ("link type", "frames of a link type that is not decoded ({} such)"),
     6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
     7: ("fragment", "fragments of IP datagrams with TCP, which are not put together ({} such)"),
@@ -132,9 +141,12 @@ KINDS = {
     17: ("too large", "a packet of {} bytes is kept only in part; its fields are not decoded"),
     18: ("memory", "too much unfinished data: segments out of order are given up"),
     19: ("not MQTT", "the first bytes are no CONNECT; {} bytes skipped"),
-    20: ("length", "a Remaining Length of more than four bytes, or a reserved packet type"),
+    20: ("length", "a Remaining Length of more than four bytes, or a packet of type 0"),
     21: ("more", "{} problems more of this file are not listed"),
+    22: ("closed inside", "the connection was closed inside a packet; {} bytes of it came"),
+    23: ("other content", "{} bytes were sent again with another content; the first are read"),
+    24: ("PROXY", "a header of the PROXY protocol ({} bytes) stands before the first packet"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
- P_LENGTH, P_MORE) = range(1, 22)  # fmt: skip
+ P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY) = range(1, 25)  # fmt: skip

@@ -21,8 +21,10 @@ from ..compiled.layout import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    REQUEST,
 )  # fmt: skip
 
+REFUSED = 16  #: a kind of answer(): PUBREC of MQTT 5 with a reason code of 128 or more
 EARLY = 32  #: so many first messages of a connection may be of the session before it
 WHOLE, ACKED_EARLY, RELEASED_ONLY = 0, 1, 2  # FLOW.state
 
@@ -65,6 +67,17 @@ def _unlink(st, at):
 
 
 @kernel
+def _free(st, at):
+    """Forget an exchange."""
+    k = st.slots[at]
+    _unlink(st, at)
+    st.flows[k]["used"] = 0
+    st.flows[k]["done"] = st.n[N_FLOW_FREE]
+    st.n[N_FLOW_FREE] = k
+    st.n[N_FLOWS] -= 1
+
+
+@kernel
 def finish(st, at, outcome):
     """Move an exchange into the table of those that are over."""
     k = st.slots[at]
@@ -76,11 +89,7 @@ def finish(st, at, outcome):
     f["topic"] = st.n[N_DONE_TEXT] = end + size
     st.done[n] = f
     st.n[N_DONE] = n + 1
-    _unlink(st, at)
-    f["used"] = 0
-    f["done"] = st.n[N_FLOW_FREE]
-    st.n[N_FLOW_FREE] = k
-    st.n[N_FLOWS] -= 1
+    _free(st, at)
 
 
 @kernel
@@ -102,8 +111,9 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
 
 @kernel
 def _again(st, f, conn, sender, ident, dup, time, frame, missing):
-    """The same PUBLISH came once more."""
+    """The same PUBLISH came once more, and may be answered once more."""
     f["sent"] += 1
+    st.streams[2 * conn + sender]["again"] += 1
     f["last"] = time
     if dup:
         f["dup"] += 1
@@ -127,6 +137,8 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     message before, without DUP, is another one if the answer to that may be what is missing."""
     at = find(st, conn, sender, ident)
     ended = False
+    if not (sender or dup or missing) and find(st, conn, REQUEST, ident) >= 0:
+        violation(st, 29, conn, sender, PUBLISH, time, frame, ident)
     if at >= 0:
         f = st.flows[st.slots[at]]
         if f["state"] == ACKED_EARLY and (late or time <= f["done"]):
@@ -162,18 +174,22 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
     """An answer to nothing that is open."""
     if kind == PUBREL:  # goes on with a message of an earlier connection
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
-        f["qos"], f["rel"], f["state"], f["early"] = 2, time, RELEASED_ONLY, 1
+        f["qos"], f["rel"], f["state"], f["early"] = 2, max(time, 1), RELEASED_ONLY, 1
     elif missing:  # the capture has the answer before the question
         if kind != PUBREC:
             f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
             f["done"], f["state"] = time, ACKED_EARLY
-    elif kind != PUBCOMP and st.conns[conn]["begun"]:
-        violation(st, 31, conn, from_server, kind, time, frame, ident)
+    elif st.streams[2 * conn + 1 - from_server]["again"]:  # of what was sent twice
+        st.streams[2 * conn + 1 - from_server]["again"] -= 1
+    elif st.conns[conn]["begun"]:
+        code = 57 if kind == PUBCOMP else 31
+        violation(st, code, conn, from_server, kind, time, frame, ident)
 
 
 @kernel
 def answer(st, kind, conn, from_server, ident, time, frame, missing):
-    """PUBACK, PUBREC, PUBREL or PUBCOMP. missing: bytes of the other side are not there (yet)."""
+    """PUBACK, PUBREC, PUBREL, PUBCOMP or REFUSED. missing: bytes of the other side are not there
+    (yet)."""
     sender = from_server if kind == PUBREL else 1 - from_server
     at = find(st, conn, sender, ident)
     if at >= 0 and st.flows[st.slots[at]]["state"] == ACKED_EARLY:
@@ -182,8 +198,10 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
         finish(st, at, F_HEADLESS)  # this is the answer to another message
         at = find(st, conn, sender, ident)
     if at < 0:
-        _unknown(st, at, kind, conn, from_server, ident, time, frame, missing)
+        _unknown(st, at, PUBREC if kind == REFUSED else kind, conn, from_server, ident, time,
+                 frame, missing)  # fmt: skip
         return
+    time = max(time, 1)  # 0 says that there was none
     f = st.flows[st.slots[at]]
     if (f["qos"] == 2) == (kind == PUBACK) and f["qos"] and kind != PUBREL:
         if not missing:  # else it may answer another message
@@ -194,10 +212,47 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
     elif kind == PUBREL:
         if not f["rec"] and f["state"] == WHOLE and not missing:
             violation(st, 35, conn, from_server, kind, time, frame, ident)
+        st.streams[2 * conn + sender]["again"] += f["rel"] > 0
         f["rel"] = f["rel"] if f["rel"] else time
     else:
+        if kind == PUBCOMP and f["state"] == WHOLE and not f["rel"] and not missing:
+            violation(st, 57, conn, from_server, kind, time, frame, ident)
         f["done"] = time
         finish(st, at, F_DONE)
+
+
+@kernel
+def request(st, kind, conn, ident, time, frame, late, missing):
+    """A SUBSCRIBE or UNSUBSCRIBE of the client. late, missing: as in publish()."""
+    if late:
+        return
+    at = find(st, conn, 0, ident)
+    used = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
+    at = find(st, conn, REQUEST, ident)
+    if (used or at >= 0) and not missing:
+        violation(st, 29, conn, 0, kind, time, frame, ident)
+    if at < 0:
+        f = st.flows[_begin(st, at, conn, REQUEST, ident, time, frame, missing)]
+        f["qos"], f["sent"] = kind, 1
+        return
+    f = st.flows[st.slots[at]]
+    f["qos"] = kind if f["qos"] == kind else 0  # either answer is right
+    f["sent"] += 1
+
+
+@kernel
+def granted(st, kind, conn, ident, time, frame, missing):
+    """A SUBACK or UNSUBACK of the server."""
+    at = find(st, conn, REQUEST, ident)
+    wrong = at < 0
+    if at >= 0:
+        f = st.flows[st.slots[at]]
+        wrong = f["qos"] and f["qos"] != kind - 1
+        f["sent"] -= 1
+        if f["sent"] == 0:
+            _free(st, at)
+    if wrong and not missing and st.conns[conn]["begun"]:
+        violation(st, 51, conn, 1, kind, time, frame, ident)
 
 
 @kernel
@@ -218,6 +273,9 @@ def sweep(st, everything):
             if st.n[N_DONE_TEXT] + f["topic_len"] > len(st.done_text):
                 return False
             at = find(st, f["conn"], f["sender"], f["id"])
+            if f["sender"] == REQUEST:
+                _free(st, at)
+                continue
             early_ack = f["state"] == ACKED_EARLY
             finish(st, at, F_HEADLESS if early_ack or f["state"] == RELEASED_ONLY else F_OPEN)
     return True

@@ -144,10 +144,11 @@ def connect(reader, out):
         out.broken.append((12, 0))
 
 
-def connack(reader, out):
+def connack(reader, out, level):
     """CONNACK; the first byte is reserved before 3.1.1."""
     present = reader.byte()
-    out.values["session_present"] = bool(present & 1)
+    if level not in (2, 3):
+        out.values["session_present"] = bool(present & 1)
     out.values["return_code"] = code = reader.byte()
     if code > 5:
         out.broken.append((19, code))
@@ -191,7 +192,7 @@ def read(kind, raw, level):
         if kind == CONNECT:
             connect(reader, out)
         elif kind == CONNACK:
-            connack(reader, out)
+            connack(reader, out, level)
         elif level == 5:
             pass
         elif kind == SUBACK:

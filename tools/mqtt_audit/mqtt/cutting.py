@@ -24,12 +24,14 @@ from ..compiled.layout import (
     P_HTTP,
     P_LENGTH,
     P_NOT_MQTT,
+    P_PROXY,
     P_RESYNC,
     P_TLS,
     PUBLISH,
     SEARCHING,
 )  # fmt: skip
-from .framing import ENOUGH, boundary, length_at, packet_at
+from ..tcp.headers import proxy_header
+from .framing import ENOUGH, NEVER, boundary, length_at, packet_at
 
 
 @kernel
@@ -175,23 +177,74 @@ def _search(st, s, d, p, end, conn, sender, time, frame):
 
 
 @kernel
+def _tls(d, p, end):
+    """Whether a record of TLS may begin here."""
+    n = end - p
+    return 0x14 <= d[p] <= 0x17 and (n < 2 or d[p + 1] == 3) and (n < 3 or d[p + 2] <= 4)
+
+
+@kernel
+def _capitals(d, p, end):
+    """Whether it begins as HTTP does, from either side: with a word in capital letters."""
+    if end - p < 4:
+        return False
+    for k in range(p, p + 3):
+        if d[k] < 65 or d[k] > 90:
+            return False
+    return d[p + 3] == 32 or 65 <= d[p + 3] <= 90
+
+
+@kernel
+def _foreign(d, p, end, sender):
+    """Which other protocol the first bytes of a stream show, or 0. CONNECT and CONNACK are
+    believed even if they are faulty."""
+    if _tls(d, p, end):
+        return P_TLS
+    if _capitals(d, p, end):
+        return P_HTTP
+    if sender:
+        return 0 if d[p] == 0x20 or packet_at(d, p, end, sender) != NEVER else P_NOT_MQTT
+    if d[p] == 0x10:
+        _, q = length_at(d, p, end)
+        return P_NOT_MQTT if q < 0 or q and q + 4 <= end and d[q + 2] != 77 else 0
+    return P_NOT_MQTT if packet_at(d, p, end, sender) == NEVER else 0
+
+
+@kernel
 def _opaque(st, d, p, end, s, conn, sender, time, frame):
-    """Whether the first bytes of a client show another protocol; then the connection is left."""
+    """Whether the first bytes of either side show another protocol; then the connection is left.
+    The broker's are not asked if the client's are MQTT."""
     c = st.conns[conn]
-    if s["first"] or sender or not s["whole"] or s["stage"]:
+    other = st.streams[2 * conn + 1 - sender]
+    if s["first"] or s["stage"] or not s["whole"] or sender and other["first"]:
         return False
-    b = d[p]
-    if b == 0x16 and (end - p < 2 or d[p + 1] == 3):
-        kind = P_TLS
-    elif b == 71 and (end - p < 2 or d[p + 1] == 69):  # GET
-        kind = P_HTTP
-    elif b >> 4 == 0 or b >> 4 == 15 or b >= 0x80 and b & 15 > 2:
-        kind = P_NOT_MQTT
-    else:
+    kind = _foreign(d, p, end, sender)
+    if not kind:
         return False
-    problem(st, kind, conn, 0, time, frame, -1, end - p)
+    problem(st, kind, conn, sender, time, frame, -1, end - p)
     c["opaque"] = kind
     return True
+
+
+@kernel
+def _encrypted(st, d, p, end, s, conn, sender, time, frame):
+    """The same of a stream whose beginning is not there."""
+    if s["ever"] or s["skipped"] or end - p < 5 or not _tls(d, p, end):
+        return False
+    problem(st, P_TLS, conn, sender, time, frame, -1, end - p)
+    st.conns[conn]["opaque"] = P_TLS
+    return True
+
+
+@kernel
+def _proxied(st, d, p, end, s, conn, sender, time, frame):
+    """Length of a header of the PROXY protocol before the client's first packet."""
+    if s["first"] or s["stage"] or not s["whole"] or sender:
+        return 0
+    n = proxy_header(d, p, end)
+    if n:
+        problem(st, P_PROXY, conn, sender, time, frame, -1, n)
+    return n
 
 
 @kernel
@@ -214,14 +267,18 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
         if not room(st):
             return p - off
         if s["sync"] == SEARCHING:
+            if _encrypted(st, d, p, end, s, conn, sender, time, frame):
+                break
             p = _search(st, s, d, p, end, conn, sender, time, frame)
             continue
         if s["stage"] == FRESH:
             if _doubted(s, d, p, end, sender):
                 continue
-            if _opaque(st, d, p, end, s, conn, sender, time, frame):
+            p += _proxied(st, d, p, end, s, conn, sender, time, frame)
+            if p == end or _opaque(st, d, p, end, s, conn, sender, time, frame):
                 break
-            if d[p] >> 4 == 0:
+            # In a stream that is whole it is a packet, if one that must not be.
+            if d[p] >> 4 == 0 and not (s["whole"] and s["first"]):
                 problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
                 _lose_step(s)
                 p += 1

@@ -35,7 +35,7 @@ from ..compiled.layout import (
     UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
-from ..flows.exchanges import answer, publish
+from ..flows.exchanges import REFUSED, answer, granted, publish, request
 
 SECOND = 1_000_000_000
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
@@ -242,6 +242,19 @@ def _silence(st, c, conn, start, row):
 
 
 @kernel
+def _subscription(st, row, sender, missing):
+    """SUBSCRIBE, UNSUBSCRIBE and their answers."""
+    kind, conn, time, frame = row["kind"], row["conn"], row["time"], row["frame"]
+    asks = kind == SUBSCRIBE or kind == UNSUBSCRIBE
+    if asks and row["id"] == 0:
+        violation(st, 28, conn, sender, kind, time, frame, 0)
+    elif asks and not sender:
+        request(st, kind, conn, row["id"], time, frame, row["late"], missing)
+    elif sender and not asks:
+        granted(st, kind, conn, row["id"], time, frame, missing)
+
+
+@kernel
 def _follow(st, c, d, p, have, row, sender, missing):
     """What the packet does to the connection and to exchanges."""
     kind, conn = row["kind"], row["conn"]
@@ -254,16 +267,15 @@ def _follow(st, c, d, p, have, row, sender, missing):
     elif PUBACK <= kind <= PUBCOMP and have >= 2:
         row["id"] = _id_at(d, p, row["level"])
         if kind == PUBREC and row["level"] in (0, 5) and have > 2 and d[p + 2] >= 128:
-            kind = PUBCOMP  # MQTT 5: refused, and thereby over
+            kind = REFUSED  # and thereby over
         answer(st, kind, conn, sender, row["id"], row["time"], row["frame"], missing)
     elif kind in (SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) and have >= 2:
         row["id"] = _id_at(d, p, row["level"])
-        if row["id"] == 0 and kind != SUBACK and kind != UNSUBACK:
-            violation(st, 28, conn, sender, kind, row["time"], row["frame"], 0)
+        _subscription(st, row, sender, missing)
     elif kind == PINGREQ:
         c["pings"] += 1
         if not c["ping_at"]:
-            c["ping_at"], c["ping_frame"] = row["time"], row["frame"]
+            c["ping_at"], c["ping_frame"] = max(row["time"], 1), row["frame"]
     elif kind == PINGRESP:
         c["ping_at"] = 0
     elif kind == DISCONNECT and sender == 0:
@@ -276,7 +288,7 @@ def _keep_body(st, d, p, have, row, conn, sender):
     kind = row["kind"]
     if kind == PUBLISH or kind > UNSUBSCRIBE or PUBACK <= kind <= PUBCOMP or not kind:
         return
-    if have < row["length"]:
+    if have < row["length"] and row["length"] > BODY_MAX:
         problem(st, P_LARGE, conn, sender, row["time"], row["frame"], -1, row["length"])
     at = st.n[N_BODIES]
     n = min(have, BODY_MAX)

@@ -258,7 +258,7 @@ def violations(rows, whose, files):
         "time": times(rows["time"]),
         **places(rows["frame"], files),
         "sender": words(rows["from_server"], WAYS),
-        "type": words(rows["kind"], TYPES),
+        "type": chosen(np.minimum(rows["kind"], len(TYPES)), [*TYPES, None]),
         "statement": pa.array([s for s in said if s], pa.string()),
         "keep_alive": pa.array(np.isin(rows["code"], KEEP_ALIVE)),
         "what": pa.array(what, pa.string()),
@@ -315,6 +315,7 @@ def connections(conns, ways, ends, clients, protocols):
     """The table of connections. ways: both streams of each; ends: (client, broker) of each;
     protocols: {index: name}."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
+    old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
     counts = {
         f"{side}_{name}": numbers(ways[item][:, way], pa.int64())
         for way, side in enumerate(WAYS)
@@ -333,7 +334,7 @@ def connections(conns, ways, ends, clients, protocols):
         "client_id": pa.array(clients, pa.string()),
         "clean_session": pa.array(conns["clean"] > 0, mask=unknown),
         "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown),
-        "session_present": pa.array(conns["present"] > 0, mask=unanswered),
+        "session_present": pa.array(conns["present"] > 0, mask=unanswered | old),
         "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
         "ended": words(conns["end"], ENDS),
         "disconnect": pa.array(conns["disconnected"] > 0),

@@ -7,8 +7,6 @@ Knows: connections and streams as they are at the end. Must not know: tables, fi
 import numpy as np
 
 from ..compiled.layout import (
-    CONNECT,
-    DISCONNECT,
     END_FIN_CLIENT,
     END_OPEN,
     END_RST_SERVER,
@@ -16,15 +14,20 @@ from ..compiled.layout import (
     MASK,
     N_FILE,
     N_UNLISTED,
+    NO_PACKET,
+    P_CLOSED,
     P_MORE,
     P_NO_STEP,
     P_UNFINISHED,
-    PINGREQ,
     PROBLEM,
     SEARCHING,
     VIOLATION,
 )  # fmt: skip
 from ..mqtt.packets import GRACE, SECOND
+from .statements import SILENCE
+
+#: For so long a capture with a silent client may have no frame at all, and is believed.
+STILL = 100 * SECOND
 
 
 def full(ways):
@@ -42,10 +45,10 @@ def full(ways):
 
 
 def _watched(conns, ways):
-    """Connections whose keep alive was to be kept up to the end. One whose client was in the
+    """Connections with a keep alive that were followed up to the end. One whose client was in the
     middle of a packet was not silent."""
     return (
-        (conns["connected"] > 0) & (conns["disconnected"] == 0) & (conns["keep_alive"] > 0)
+        (conns["connected"] > 0) & (conns["keep_alive"] > 0)
         & (ways["stage"][:, 0] == FRESH) & full(ways)[:, 0] & (conns["level"] != 5)
         & (conns["opaque"] == 0) & (conns["code"] == 0)
     )  # fmt: skip
@@ -61,25 +64,21 @@ def _unheard(conns, ways):
     return quiet & (conns["connects"] == 1) & full(ways)[:, 1], heard
 
 
-def _until(conns, ends):
+def _until(conns):
     """When the time of each connection was over: at the first FIN or RST of either side, which is
-    all that the broker owes a silent client. One without is followed to the end of the file that
-    it was last seen in and no further, as nobody knows what was left out between two files: to
-    the first end of a file after it, which is never too late."""
-    ends = np.sort(np.asarray(ends, np.int64))
-    if not len(ends):
-        return conns["last"]
-    after = ends[np.minimum(np.searchsorted(ends, conns["last"]), len(ends) - 1)]
-    followed = np.where(conns["end"] == END_OPEN, np.maximum(after, conns["last"]), conns["last"])
-    return np.where(conns["closed"] > 0, conns["closed"], followed)
+    all that the broker owes a silent client; after DISCONNECT at that. One that just stops is
+    followed up to its last segment: nobody knows whether the rest is missing."""
+    over = np.where(conns["closed"] > 0, conns["closed"], conns["last"])
+    return np.where(conns["disconnected"] > 0, conns["last_client"], over)
 
 
-def _violations(conns, ways, ends):
+def _violations(conns, ways):
     """Rows of layout.VIOLATION, with the frame in which the silence began; notes the longest
     silence."""
-    last = _until(conns, ends)
+    last = _until(conns)
     open_ = (conns["end"] == END_OPEN) & (conns["closed"] == 0)
     watched = _watched(conns, ways)
+    stayed = conns["disconnected"] == 0
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
     silent, waited = last - conns["last_client"], last - conns["ping_at"]
     unheard, heard_to = _unheard(conns, ways)
@@ -88,19 +87,18 @@ def _violations(conns, ways, ends):
     conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
     out = []
     heard, asked = ways["reached"][:, 0], conns["ping_frame"]
-    for code, sender, kind, length, frame, broken in (
-        (10, 0, DISCONNECT, silent, heard, np.where(open_, over, silent > allowed + GRACE)),
-        (11, 1, DISCONNECT, silent, heard, over),
-        (47, 1, PINGREQ, waited, asked,
+    for code, sender, length, frame, broken in (
+        (10, 0, silent, heard, stayed & np.where(open_, over, silent > allowed + GRACE)),
+        (11, 1, silent, heard, stayed & over),
+        (47, 1, waited, asked,
          full(ways)[:, 1] & (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
-        (53, 1, CONNECT, unanswered, conns["asked_frame"],
-         unheard & (unanswered > allowed + GRACE)),
+        (53, 1, unanswered, conns["asked_frame"], unheard & (unanswered > allowed + GRACE)),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)
         rows["time"], rows["conn"], rows["level"] = last[found], found, conns["level"][found]
         rows["value"] = length[found] // 1_000_000
-        rows["code"], rows["kind"], rows["from_server"] = code, kind, sender
+        rows["code"], rows["kind"], rows["from_server"] = code, NO_PACKET, sender
         rows["frame"] = frame[found]
         out.append(rows)
     return np.concatenate(out)
@@ -119,18 +117,48 @@ def unlisted(arrays):
 def _problems(conns, ways):
     """Rows of layout.PROBLEM, with the last frame of the bytes that are meant."""
     lost = (ways["skipped"] > 0) & (ways["sync"] == SEARCHING)
-    cut = (ways["stage"] != FRESH) & (conns["end"] == END_OPEN)[:, None]
+    cut = ways["stage"] != FRESH
     conn, way = np.nonzero((lost | cut) & (conns["opaque"] == 0)[:, None])
     rows = np.zeros(len(conn), PROBLEM)
     rows["off"] = -1
     rows["conn"], rows["from_server"] = conn, way
     rows["time"], rows["frame"] = ways["reached_at"][conn, way], ways["reached"][conn, way]
-    rows["kind"] = np.where(lost[conn, way], P_NO_STEP, P_UNFINISHED)
+    inside = np.where(conns["end"][conn] == END_OPEN, P_UNFINISHED, P_CLOSED)
+    rows["kind"] = np.where(lost[conn, way], P_NO_STEP, inside)
     rows["count"] = np.where(lost, ways["skipped"], ways["got"])[conn, way]
     return rows
 
 
-def last_words(arrays, ends):
-    """(violations, problems) of a capture; ends: when each of its files ends (ns)."""
+def last_words(arrays):
+    """(violations, problems) of a capture."""
     conns, ways = arrays.conns, arrays.ways
-    return _violations(conns, ways, ends), _problems(conns, ways)
+    return _violations(conns, ways), _problems(conns, ways)
+
+
+def steps_of(times, before=None):
+    """Where the clock of a capture is not to be believed without more: [(from, to)] in ns, of
+    frames that follow one another: it goes back (from > to), or nothing at all was captured for
+    longer than STILL. before: time of the frame before."""
+    times = np.asarray(times, np.int64)
+    if before is not None:
+        times = np.concatenate([np.array([before], np.int64), times])
+    ahead = np.diff(times)
+    at = np.flatnonzero((ahead < -GRACE) | (ahead > STILL))
+    return np.stack([times[at], times[at + 1]], axis=1)
+
+
+def believed(rows, conns, steps):
+    """Which violations that rest on time alone are told. Not those of a time in which the clock
+    went back, nor those in which no connection at all has a frame for longer than STILL and four
+    times the keep alive: that is a step of the clock, or the capture stood still."""
+    told = np.ones(len(rows), bool)
+    if not len(steps):
+        return told
+    low, high, back = steps.min(axis=1), steps.max(axis=1), steps[:, 0] > steps[:, 1]
+    for k in np.flatnonzero(np.isin(rows["code"], SILENCE)).tolist():
+        end = int(rows["time"][k])
+        begin = end - (int(rows["value"][k]) + 1) * 1_000_000
+        allowed = int(conns["keep_alive"][rows["conn"][k]]) * SECOND
+        meets = (low < end) & (high > begin)
+        told[k] = not (meets & (back | (high - low > max(4 * allowed, STILL)))).any()
+    return told

@@ -63,9 +63,11 @@ RULES = {
     48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet type of the other side only, or reserved"),
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
+    57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP {} answers no PUBREL"),
     51: ("MQTT-3.8.4-2", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
 }  # fmt: skip
 KEEP_ALIVE = (10, 11)
+SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
 AGAIN = 32
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
 _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))

@@ -201,6 +201,21 @@ def _is_connect(d, p, n):
     return (d[q + 5] == 115 or d[q + 5] == 112) and d[q + 6] == 100 and d[q + 7] == 112
 
 
+@kernel
+def proxy_header(d, p, end):
+    """Length of the header of the PROXY protocol (version 1 or 2) that lies whole at p, or 0."""
+    if end - p >= 16 and d[p] == 13 and d[p + 1] == 10 and d[p + 4] == 0 and d[p + 7] == 81:
+        # 0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A, version, family, length
+        n = 16 + u16(d, p + 14, True)
+        return n if d[p + 5] == 13 and d[p + 8] == 85 and p + n <= end else 0
+    if end - p < 8 or d[p] != 80 or d[p + 1] != 82 or d[p + 2] != 79 or d[p + 3] != 88:  # PROX
+        return 0
+    for k in range(p + 4, min(end, p + 107) - 1):
+        if d[k] == 13 and d[k + 1] == 10:
+            return k + 2 - p
+    return 0
+
+
 @entry
 def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
@@ -219,8 +234,10 @@ def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
             continue
         swap = _order(out)
         k = _find(keys, slots, state, out, swap)
-        if keys[k]["server"] == 0 and _is_connect(d, out[OFF], out[CAP]):
-            keys[k]["server"] = 1 if swap else 2
+        if keys[k]["server"] == 0:
+            skip = proxy_header(d, out[OFF], out[OFF] + out[CAP])
+            if _is_connect(d, out[OFF] + skip, out[CAP] - skip):
+                keys[k]["server"] = 1 if swap else 2
         row = rows[n]
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]

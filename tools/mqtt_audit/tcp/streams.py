@@ -30,7 +30,9 @@ from ..compiled.layout import (
     N_WANT,
     P_LOSS,
     P_MEMORY,
+    P_OTHER,
     P_SNAPPED,
+    REMEMBERED,
     RST,
     SYN,
     WANT_CONNS,
@@ -78,6 +80,27 @@ def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, late, kept):
             return False
         lose(st, s, wire - done, conn, sender, time, frame, P_SNAPPED)
     return True
+
+
+@kernel
+def _compare(st, d, seg, k, conn, sender, seq, frame):
+    """Say how many bytes that are sent again differ from those that were taken."""
+    other = 0
+    for i in range(REMEMBERED):
+        old = st.taken[k, i]
+        if not old["cap"] or old["file"] != st.n[N_FILE]:
+            continue
+        ahead = _diff(seq, old["seq"])
+        for j in range(max(0, -ahead), min(np.int64(seg["cap"]), old["cap"] - ahead)):
+            other += d[seg["off"] + j] != d[old["off"] + ahead + j]
+    if other:
+        problem(st, P_OTHER, conn, sender, seg["time"], frame, seg["off"], other)
+
+
+@kernel
+def _remember(st, seg, k, seq):
+    row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
+    row["seq"], row["cap"], row["off"], row["file"] = seq, seg["cap"], seg["off"], st.n[N_FILE]
 
 
 @kernel
@@ -212,6 +235,8 @@ def _new_connection(st, pair, seg, server):
     c["begun"] = seg["flags"] & SYN > 0
     for k in range(2):
         st.streams[2 * conn + k]["head"] = -1
+        for i in range(REMEMBERED):
+            st.taken[2 * conn + k, i]["cap"] = 0
     st.pairs[pair]["cur"] = conn
     return conn
 
@@ -256,7 +281,7 @@ def _syn(st, s, other, seg):
 def _ends(c, s, other, seg, sender):
     """FIN and RST."""
     if seg["flags"] & (FIN | RST) and not c["closed"]:
-        c["closed"] = seg["time"]
+        c["closed"] = max(seg["time"], 1)
     if seg["flags"] & RST and c["end"] == END_OPEN:
         c["end"] = END_RST_CLIENT + sender
     elif seg["flags"] & FIN:
@@ -310,6 +335,8 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         return True
     if ahead < 0 and not resumed:
         s["resent"] += 1
+        _compare(st, d, seg, k, conn, sender, seq, frame)
+    _remember(st, seg, k, seq)
     if ahead + seg["wire"] > 0 and not _take(
         st, d, seg["off"], seq, np.int64(seg["cap"]), np.int64(seg["wire"]), s, conn, sender,
         seg["time"], frame, late, False,

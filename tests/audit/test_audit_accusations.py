@@ -1,0 +1,250 @@
+"""Nobody is accused of what a correct client and broker do, nor of what the capture did to it; and
+what is wrong is told of the one who did it.
+
+Knows: audit_kit, the statements of MQTT 3.1.1. Must not know: how they are found.
+"""
+
+import struct
+
+import audit_kit as kit
+import pytest
+
+PUB1, PUB1_DUP = (kit.publish("a", b"x", 1, 7, dup=dup) for dup in (False, True))
+PUB2, PUB2_DUP = (kit.publish("a", b"x", 2, 7, dup=dup) for dup in (False, True))
+REC, REL, COMP = (kit.ack(kind, 7) for kind in (5, 6, 7))
+UNSUBSCRIBE = kit.packet(0xA2, b"\0\x07" + kit.string("a"))
+
+
+def talk(**more):
+    return kit.Talk().open().client(kit.connect(**more)).broker(kit.connack())
+
+
+def said(made, packets):
+    """The talk, with packets of the client (c) and of the broker (b) at its end."""
+    for who, raw in packets:
+        made.segment("cb".index(who), raw)
+    return made
+
+
+def read(frames, tmp_path, **more):
+    return kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path, **more)
+
+
+def broken(frames, tmp_path, **more):
+    found = read(frames, tmp_path, **more)["violations"]
+    return [(v["statement"], v["sender"]) for v in found]
+
+
+RIGHT = {
+    "PUBLISH twice, PUBACK twice": [
+        ("c", PUB1), ("c", PUB1_DUP), ("b", kit.ack(4, 7)), ("b", kit.ack(4, 7))],
+    "PUBLISH of QoS 2 twice, PUBREC twice": [
+        ("b", PUB2), ("b", PUB2_DUP), ("c", REC), ("b", REL), ("c", COMP), ("c", REC)],
+    "PUBREL twice, PUBCOMP twice": [
+        ("c", PUB2), ("b", REC), ("c", REL), ("c", REL), ("b", COMP), ("b", COMP)],
+    "an identifier for SUBSCRIBE after its PUBACK": [
+        ("c", PUB1), ("b", kit.ack(4, 7)), ("c", kit.subscribe(7, ("a", 0))),
+        ("b", kit.suback(7, 0)), ("c", UNSUBSCRIBE), ("b", kit.ack(11, 7)), ("c", PUB1),
+        ("b", kit.ack(4, 7))],
+    "the same identifier from both sides": [
+        ("b", PUB1), ("c", kit.subscribe(7, ("a", 0))), ("c", kit.ack(4, 7)),
+        ("b", kit.suback(7, 0))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_no_violation(name, tmp_path):
+    assert broken(said(talk(), RIGHT[name]).wrapped(), tmp_path) == []
+
+
+WRONG = {
+    "two SUBSCRIBE with one identifier": ([
+        ("c", kit.subscribe(7, ("a", 0))), ("c", kit.subscribe(7, ("b", 0), ("c", 1))),
+        ("b", kit.suback(7, 0)), ("b", kit.suback(7, 0, 1))], "2.3.1-2", "client"),
+    "SUBSCRIBE with the identifier of a PUBLISH": ([
+        ("c", PUB1), ("c", kit.subscribe(7, ("a", 0))), ("b", kit.ack(4, 7)),
+        ("b", kit.suback(7, 0))], "2.3.1-2", "client"),
+    "PUBLISH with the identifier of a SUBSCRIBE": ([
+        ("c", kit.subscribe(7, ("a", 0))), ("c", PUB1), ("b", kit.suback(7, 0)),
+        ("b", kit.ack(4, 7))], "2.3.1-2", "client"),
+    "UNSUBACK that answers SUBSCRIBE": ([
+        ("c", kit.subscribe(7, ("a", 0))), ("b", kit.ack(11, 7))], "3.8.4-2", "broker"),
+    "UNSUBACK of nothing": ([("b", kit.ack(11, 7))], "3.8.4-2", "broker"),
+    "PUBCOMP of nothing": ([("b", COMP)], "4.3.3-2", "broker"),
+    "PUBCOMP before PUBREL": ([("c", PUB2), ("b", REC), ("b", COMP)], "4.3.3-2", "broker"),
+    "a third PUBACK": ([
+        ("c", PUB1), ("c", PUB1_DUP), *[("b", kit.ack(4, 7))] * 3], "2.3.1-6", "broker"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_violation_is_of_the_one_who_did_it(name, tmp_path):
+    packets, statement, sender = WRONG[name]
+    got = broken(said(talk(), packets).wrapped(), tmp_path)
+    assert got == [(f"MQTT-{statement}", sender)]
+
+
+def test_a_packet_of_type_0_is_a_violation_and_the_next_is_read(tmp_path):
+    made = talk().client(kit.packet(0x00, b"ab")).client(kit.PINGREQ).broker(kit.PINGRESP)
+    tables = read(made.wrapped(), tmp_path)
+    assert [(v["statement"], v["type"]) for v in tables["violations"]] == [
+        ("MQTT 3.1.1, 2.2.1", "RESERVED")]  # fmt: skip
+    assert [p["type"] for p in tables["packets"]][2:] == ["RESERVED", "PINGREQ", "PINGRESP"]
+
+
+@pytest.mark.parametrize("asked,statement", [(kit.PINGREQ, "3.12.4-1"), (b"", "3.1.4-4")])
+def test_what_is_never_answered_is_told_if_the_client_disconnects(asked, statement, tmp_path):
+    made = kit.Talk().open().client(kit.connect(keep_alive=2))
+    made = made.broker(kit.connack()).client(asked) if asked else made
+    for k in range(3):
+        made.wait(1).client(kit.publish("a", b"%d" % k))
+    made.client(kit.DISCONNECT).close()
+    assert broken(made.wrapped(), tmp_path) == [(f"MQTT-{statement}", "broker")]
+
+
+def test_a_connection_that_is_closed_inside_a_packet_has_a_row(tmp_path):
+    made = talk().client(kit.publish("a", bytes(50))[:20]).close()
+    found = read(made.wrapped(), tmp_path)
+    assert [(p["problem"], p["sender"], p["count"]) for p in found["problems"]] == [
+        ("closed inside", "client", 18)]  # fmt: skip
+    assert found["violations"] == []
+
+
+def test_bytes_that_are_sent_again_with_another_content_are_told(tmp_path):
+    first, other = kit.publish("a", b"on "), kit.publish("a", b"off")
+    for again, told in ((first, []), (other, [("other content", 2)])):
+        made = talk().client(first)
+        made.segment(0, again, seq=made.seq[0] - len(first))
+        found = read(made.client(kit.PINGREQ).broker(kit.PINGRESP).wrapped(), tmp_path)
+        assert [(p["problem"], p["count"]) for p in found["problems"]] == told
+        assert [p["type"] for p in found["packets"]].count("PUBLISH") == 1
+
+
+def test_a_frame_that_is_cut_by_the_snap_length_is_not_too_large(tmp_path):
+    made = talk().client(kit.subscribe(1, *[(f"topic/{k}", 0) for k in range(40)]))
+    path = kit.pcap(tmp_path / "t.pcap", made.broker(kit.suback(1, *[0] * 40)).wrapped(),
+                    snap=120)  # fmt: skip
+    found = kit.read([path], tmp_path)
+    assert {p["problem"] for p in found["problems"]} == {"snapped"}
+    assert found["violations"] == []
+
+
+def _every_kind(made, keep_alive=10):
+    """Every kind of packet in both directions, the keep alive kept."""
+    made.open().client(kit.connect("dev", keep_alive)).broker(kit.connack())
+    made.client(kit.subscribe(1, ("a", 2))).broker(kit.suback(1, 2))
+    for k in range(6):
+        ident = struct.pack(">H", 20 + k)
+        for way in (0, 1):
+            made.segment(way, kit.publish("a", b"%d" % k, 1, 20 + k))
+            made.segment(1 - way, b"\x40\x02" + ident)
+            made.segment(way, kit.publish("a", b"%d" % k, 2, 40 + k))
+            made.segment(1 - way, kit.ack(5, 40 + k)).segment(way, kit.ack(6, 40 + k))
+            made.segment(1 - way, kit.ack(7, 40 + k))
+        made.wait(8).client(kit.PINGREQ).broker(kit.PINGRESP)
+    return made.client(UNSUBSCRIBE).broker(kit.ack(11, 7)).client(kit.DISCONNECT).close()
+
+
+CLOCKS = {
+    "all zero": lambda t, k, n: 0,
+    "an hour on": lambda t, k, n: t + 3600 * 10**9 * (k > n // 2),
+    "an hour back": lambda t, k, n: t - 3600 * 10**9 * (k > n // 2),
+    "there and back": lambda t, k, n: t + 3600 * 10**9 * (n // 3 < k < n // 2),
+    "1970 in between": lambda t, k, n: 0 if k == n // 2 else t,
+    "five seconds back": lambda t, k, n: t - 5 * 10**9 * (k > n // 2),
+}
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_clock_that_is_wrong_accuses_nobody(clock, closes, tmp_path):
+    frames = _every_kind(kit.Talk()).wrapped()
+    frames = frames if closes else frames[:-5]
+    made = [(CLOCKS[clock](t, k, len(frames)), f) for k, (t, f) in enumerate(frames)]
+    assert broken(made, tmp_path) == []
+
+
+def test_a_time_that_does_not_fit_is_that_of_the_frame_before(tmp_path):
+    frames = _every_kind(kit.Talk()).wrapped()
+    out = [kit.section(), kit.interface(resolution=9)]
+    for k, (t, frame) in enumerate(frames):
+        out.append(kit.enhanced("<", 0, (1 << 64) - 1 if k in (20, 40) else t, frame))
+    path = tmp_path / "t.pcapng"
+    path.write_bytes(b"".join(out))
+    found = kit.read([path], tmp_path)
+    assert found["violations"] == []
+    assert [p["problem"] for p in found["problems"]] == ["bad time"] * 2
+    times = [p["time"].timestamp() for p in found["packets"]]
+    assert max(times) - min(times) < 60
+
+
+def test_a_connection_that_just_stops_is_not_accused(tmp_path):
+    """Its frames may be missing, while those of another go on."""
+    stops = _every_kind(kit.Talk())
+    other = _every_kind(kit.Talk(("10.0.0.3", 999), start=kit.START + 30 * 10**9))
+    for k in range(4, len(stops.frames), 3):
+        frames = sorted(stops.wrapped()[:k] + other.wrapped(), key=lambda f: f[0])
+        assert broken(frames, tmp_path) == []
+
+
+def test_a_rule_of_silence_names_no_packet(tmp_path):
+    made = talk(keep_alive=1).client(PUB1).broker(kit.ack(4, 7)).wait(2.5)
+    made.segment(0, flags=kit.RST)
+    found = read(made.wrapped(), tmp_path)["violations"]
+    assert [(v["statement"], v["type"]) for v in found] == [
+        ("MQTT-3.1.2-23", None), ("MQTT-3.1.2-24", None)]  # fmt: skip
+
+
+HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+HELLO = b"\x16\x03\x01\x00\x2f\x01\x00\x00\x2b\x03\x03" + bytes(range(41))
+OTHERS = {
+    "HTTP": (b"POST /x HTTP/1.1\r\n\r\n", HTTP, "HTTP"),
+    "HTTP, the answer alone": (b"", HTTP, "HTTP"),
+    "TLS": (HELLO, b"\x16\x03\x03\x00\x02ab", "TLS"),
+    "TLS, the answer alone": (b"", b"\x16\x03\x03\x00\x02ab", "TLS"),
+    "SSH": (b"", b"SSH-2.0-OpenSSH_9.2\r\n", "not MQTT"),
+    "SMTP": (b"", b"220 mail.example ESMTP\r\n", "not MQTT"),
+    "Redis": (b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n", "not MQTT"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("begun", [True, False])
+def test_another_protocol_on_a_port_of_mqtt_is_named_and_not_judged(name, begun, tmp_path):
+    asked, answer, told = OTHERS[name]
+    made = kit.Talk()
+    made = made.open() if begun else made
+    for _ in range(4):
+        made = said(made, [("c", asked), ("b", answer)])
+    found = read(made.close().wrapped(), tmp_path)
+    assert found["violations"] == [] and found["packets"] == []
+    if begun:
+        assert [p["problem"] for p in found["problems"]] == [told]
+
+
+PROXIES = {
+    "version 1": b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 1883\r\n",
+    "version 2": b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12),
+}
+
+
+@pytest.mark.parametrize("version", PROXIES)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_header_of_the_proxy_protocol_is_passed_over(version, together, tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", 17_501)).open()
+    hello = kit.connect("behind")
+    if together:
+        made.client(PROXIES[version] + hello)
+    else:
+        made.client(PROXIES[version]).client(hello)
+    found = read(made.broker(kit.connack()).client(kit.DISCONNECT).close().wrapped(), tmp_path)
+    assert [p["type"] for p in found["packets"]] == ["CONNECT", "CONNACK", "DISCONNECT"]
+    assert [p["problem"] for p in found["problems"]] == ["PROXY"] and not found["violations"]
+
+
+def test_session_present_is_not_known_before_311(tmp_path):
+    for name, level, told in (("MQIsdp", 3, None), ("MQTT", 4, False)):
+        made = kit.Talk().open().client(kit.connect(name=name, level=level)).broker(kit.connack())
+        found = read(made.wrapped(), tmp_path)
+        assert found["connections"][0]["session_present"] is told
+        assert found["packets"][1]["session_present"] is told
