@@ -83,11 +83,11 @@ def test_the_timeline_and_the_latencies_have_every_packet_and_message(audited):
     assert device["client_latency_p50_ms"] == pytest.approx(sum(took) / 2, rel=0.01)
 
 
-def test_latencies_in_the_summaries_are_those_of_the_messages(spark, tmp_path):
+def test_latencies_in_the_summaries_are_those_of_the_messages(tmp_path):
     """From the steps counted by the workers, as from every message: right to 1 %."""
     from mqtt_audit.flows import joining
     from mqtt_audit.report import summaries
-    from mqtt_audit.report.columns import LATENCIES, PIECES
+    from mqtt_audit.report.columns import FLOWS
 
     choice = random.Random(4)
     made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
@@ -99,10 +99,8 @@ def test_latencies_in_the_summaries_are_those_of_the_messages(spark, tmp_path):
     assert len(took) == 199
     tables = {name: pa.Table.from_pylist(found[name], schema).select(summaries.NEEDED[name])
               for name, schema in summaries.TABLES.items()}  # fmt: skip
-    flows = spark.createDataFrame([{**f, "outcome": "acknowledged"} for f in found["flows"]],
-                                  joining.spark_schema(PIECES))  # fmt: skip
-    by_spark = [row.asDict() for row in joining.latencies(flows).collect()]
-    for latencies in (tables["latencies"], pa.Table.from_pylist(by_spark, LATENCIES)):
+    flows = pa.Table.from_pylist([{**f, "outcome": "acknowledged"} for f in found["flows"]], FLOWS)
+    for latencies in (tables["latencies"], joining.latencies(flows)):
         row = summaries.summary("brokers", {**tables, "latencies": latencies}).to_pylist()[0]
         assert [row[f"client_{n}"] for n in ("acknowledged", "unacknowledged")] == [199, 0]
         assert row["clients"] == 1 and row["broker_latency_p50_ms"] is None

@@ -5,7 +5,6 @@ import os
 import shutil
 
 import click
-from umqtt_runtime import command as running
 from umqtt_runtime.options import Problem, Sentences, log_to_stderr, with_spark
 
 
@@ -21,9 +20,11 @@ class Audit(Sentences, click.Command):
 @click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
               help="of brokers; others are found by CONNECT; may be given several times")
 @click.option("--cores", default=None, type=click.IntRange(1), help="without: all there are")
+@click.option("--spark/--no-spark", "with_workers", default=None,
+              help="by Spark's workers, or in this process; without: by the captures' size")
 @with_spark
 @click.pass_obj
-def audit(stop, captures, out, ports, cores, memory, conf):  # fmt: skip
+def audit(stop, captures, out, ports, cores, with_workers, memory, conf):  # fmt: skip
     """Decode captured traffic: tables of packets, exchanges and violations, and a report.
 
     CAPTURES are files of pcap or pcapng, each of them also packed by gzip (.gz). One that cannot
@@ -33,6 +34,14 @@ def audit(stop, captures, out, ports, cores, memory, conf):  # fmt: skip
 
     log_to_stderr()
     try:
+        if with_workers is None:
+            with_workers = not run.small(captures)
+        if not with_workers:
+            with run.begun(captures, out):
+                run.make(None, captures, out, ports)
+            return
+        from umqtt_runtime import command as running
+
         cores = str(cores or os.cpu_count())
         conf = {"spark.master": f"local[{cores}]", "spark.default.parallelism": cores,
                 "spark.sql.shuffle.partitions": cores, **conf}  # fmt: skip

@@ -1,6 +1,8 @@
-"""The audit as a run of Spark: first pass, second pass, exchanges across connections, summaries.
+"""An audit from its captures to its report: first pass, second pass, exchanges across connections,
+summaries.
 
-Knows: the order of the steps, folders, progress. Must not know: bytes of captures.
+Knows: the order of the steps, folders. Must not know: bytes of captures, where tasks run
+(cores.py).
 
 Everything is written below OUT/_staging, the report too, and put in place at the end (folder.py).
 """
@@ -11,20 +13,18 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from umqtt_runtime.files import reader
-
 from . import folder, worker
 from .capture.files import NotACapture, content, magic, packed
+from .cores import Here, Spark
 from .flows import joining
 from .folder import Refused
 from .report import summaries
-from .report.columns import FLOWS, MARK, PIECES, TABLES, VIOLATIONS
+from .report.columns import MARK, TABLES
 
 log = logging.getLogger("umqtt.audit")
 
@@ -36,6 +36,8 @@ MAX_BUCKETS = 1024
 TASKS = 4  #: of the first pass, per core
 PART_BYTES = 16 << 20  #: a part of a file is not smaller
 SUMMED = 4 << 20  #: rows that one task makes summaries of
+SMALL = 48 << 20  #: bytes of captures that are audited faster by one core than Spark starts
+UNPACKS = 8  #: times the size of a packed capture that is reckoned with
 
 
 @contextmanager
@@ -98,6 +100,12 @@ def begun(paths, out):
         yield
 
 
+def small(paths):
+    """Whether one core is enough for the captures `paths`."""
+    good, _ = readable(paths)
+    return sum(os.path.getsize(p) * (UNPACKS if packed(p) else 1) for p in good) <= SMALL
+
+
 def warm():
     """Have the inner loops compiled here, once, before several workers would do it."""
     import numpy as np
@@ -118,17 +126,6 @@ def warm():
     return time.monotonic() - started
 
 
-def _tasks(spark, n, task):
-    """The results of task(0..n-1), run as n tasks of Spark."""
-
-    def run(k):
-        found = task(k)
-        worker.settle()
-        return found
-
-    return spark.sparkContext.parallelize(range(n), n).map(run).collect() if n else []
-
-
 def _dealt(sizes, hands):
     """Indices of `sizes` dealt out to so many hands at most, of about the same size each."""
     dealt = [[0, k, []] for k in range(hands)]
@@ -137,36 +134,6 @@ def _dealt(sizes, hands):
         least[0] += sizes[k]
         least[2].append(k)
     return [mine for _, _, mine in dealt if mine]
-
-
-class _Progress:
-    """Says now and then how many of a step's tasks are done."""
-
-    EVERY = 10.0
-
-    def __init__(self, spark, what, total):
-        self.tracker, self.what, self.total = spark.sparkContext.statusTracker(), what, total
-        self._over = threading.Event()
-
-    def _say(self):
-        from py4j.protocol import Py4JError
-
-        while not self._over.wait(self.EVERY):
-            try:
-                log.info("%s: %d of %d parts", self.what, self._done(), self.total)
-            except (Py4JError, OSError) as error:  # the step itself fails, too, and says so
-                log.debug("Spark does not say how far it is: %s", error)
-                return
-
-    def _done(self):
-        stages = map(self.tracker.getStageInfo, self.tracker.getActiveStageIds())
-        return max((stage.numCompletedTasks for stage in stages if stage), default=0)
-
-    def __enter__(self):
-        threading.Thread(target=self._say, daemon=True).start()
-
-    def __exit__(self, *_):
-        self._over.set()
 
 
 def in_order(split):
@@ -190,11 +157,12 @@ def _copies(split, paths, names):
 
 
 class Audit:
-    """An audit of `paths` into the folder `out`. ports: of brokers, beside those found by their
-    CONNECT. Step by step, so that a benchmark can time the steps."""
+    """An audit of `paths` into the folder `out`. spark: a session, or None: in this process.
+    ports: of brokers, beside those found by their CONNECT. Step by step, so that a benchmark can
+    time the steps."""
 
     def __init__(self, spark, paths, out, ports=(1883,)):
-        self.spark, self.ports = spark, ports
+        self.work, self.ports = Spark(spark) if spark else Here(), ports
         good, self.unread = readable(paths)
         self.paths = sorted(good)  # what is made of them does not depend on the order given
         self.out = Path(out).absolute()
@@ -210,7 +178,7 @@ class Audit:
         paths, names, scratch, tables = self._unpacked(), self.paths, *map(
             str, (self.scratch, self.tables))  # fmt: skip
         size = sum(os.path.getsize(p) for p in paths)
-        cores = self.spark.sparkContext.defaultParallelism
+        cores = self.work.cores
         buckets = min(MAX_BUCKETS, max(2 * cores, -(-size // BUCKET_BYTES)))
         parts = self._parts(paths, size, cores)
         hands = _dealt([bytes_ for *_, bytes_ in parts], TASKS * cores)
@@ -220,8 +188,8 @@ class Audit:
                                place, part)
                     for number, place, part, _ in (parts[j] for j in hands[k])]  # fmt: skip
 
-        with _Progress(self.spark, "reading headers", len(hands)):
-            found = [f for task in _tasks(self.spark, len(hands), split) for f in task]
+        with self.work.progress("reading headers", len(hands)):
+            found = [f for task in self.work.tasks(len(hands), split) for f in task]
         of_file = {k: [] for k in range(len(paths))}
         for made in found:
             of_file[made["number"]].append(made)
@@ -230,8 +198,8 @@ class Audit:
         wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
         worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
         plan = worker.plan(self.split, paths, names, self.ports)
-        with _Progress(self.spark, "decoding", buckets):
-            made = _tasks(self.spark, buckets, lambda k: worker.decode(
+        with self.work.progress("decoding", buckets):
+            made = self.work.tasks(buckets, lambda k: worker.decode(
                 k, buckets, plan, scratch, tables))  # fmt: skip
         for rows in made:
             for table, n in rows.items():
@@ -242,7 +210,7 @@ class Audit:
         """Where the captures lie, those of gzip unpacked."""
         paths, scratch = list(self.paths), str(self.scratch)
         todo = [k for k, path in enumerate(paths) if packed(path)]
-        for made in _tasks(self.spark, len(todo), lambda k: worker.unpack(
+        for made in self.work.tasks(len(todo), lambda k: worker.unpack(
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
                 what = f"damaged, what could be unpacked is read: {made['wrong']}"
@@ -256,21 +224,14 @@ class Audit:
         sizes, names, tables = [os.path.getsize(p) for p in paths], self.paths, str(self.tables)
         each = max(PART_BYTES, -(-size // (TASKS * cores)))
         large = [k for k, n in enumerate(sizes) if n > 2 * each and cores > 1]
-        with _Progress(self.spark, "looking for frames", len(large)):
-            cut = _tasks(self.spark, len(large), lambda k: worker.cut(
+        with self.work.progress("looking for frames", len(large)):
+            cut = self.work.tasks(len(large), lambda k: worker.cut(
                 large[k], paths[large[k]], names[large[k]], each, tables))  # fmt: skip
         parts = [(k, 0, None, n) for k, n in enumerate(sizes) if k not in large]
         for made in cut:
             parts += [(made["number"], place, part, each)
                       for place, part in enumerate(made["parts"])]  # fmt: skip
         return parts
-
-    def read(self, table):
-        """A table made so far, as a DataFrame."""
-        schema = {**TABLES, "_pieces": PIECES}[table]
-        if not (self.tables / table).exists():
-            return joining.empty(self.spark, schema)
-        return reader(self.spark, joining.spark_schema(schema)).parquet(str(self.tables / table))
 
     def complete(self):
         """Exchanges across connections, summaries, report; then all is put in place."""
@@ -291,13 +252,11 @@ class Audit:
         folder.discard(self.out)
 
     def _join(self):
-        joined = joining.joined(self.read("_pieces")).select(FLOWS.names).persist()
-        self._write(joined, "flows")
-        self._write(joining.latencies(joined), "latencies")
-        joined.unpersist()
+        """Exchanges that may go on in another connection, in parts of the clients."""
+        parts, tables = -(-self.rows["_pieces"] // SUMMED) or 1, str(self.tables)
+        self.work.tasks(parts, lambda k: worker.join(k, parts, tables))
         if self.rows.get("repeats"):
-            found = joining.without_dup(self.read("_pieces"), self.read("connections"))
-            self._write(found.select(VIOLATIONS.names), "violations")
+            self.work.tasks(1, lambda _: worker.repeated(tables))
 
     def _summarise(self):
         """Make the summaries; returns the figure of the latencies."""
@@ -306,12 +265,9 @@ class Audit:
         counted = sum(self.rows.get(t, 0) for t in summaries.TABLES)
         parts, tables = -(-counted // SUMMED) or 1, str(self.tables)
         todo = [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
-        figure, *_ = _tasks(self.spark, 1 + len(todo), lambda k: (
+        figure, *_ = self.work.tasks(1 + len(todo), lambda k: (
             worker.summarise(*todo[k - 1], tables) if k else page.latency(tables)))  # fmt: skip
         return figure
-
-    def _write(self, frame, table):
-        frame.write.mode("append").parquet(str(self.tables / table))
 
     def _only_tables(self):
         """Every table has a file, if without rows, and nothing else is beside them."""
@@ -320,8 +276,6 @@ class Audit:
         for name, schema in schemas.items():
             made = self.tables / name
             made.mkdir(exist_ok=True)
-            for extra in [*made.glob("_SUCCESS"), *made.glob(".*.crc")]:
-                extra.unlink()
             if not any(made.iterdir()):
                 joining.write_empty(schema, made / "part-none.parquet")
 
@@ -333,7 +287,7 @@ class Audit:
 
 
 def build(spark, paths, out, ports=(1883,)):
-    """Make the whole audit with its report. Raises Refused."""
+    """Make the whole audit with its report; spark: as Audit's. Raises Refused."""
     with begun(paths, out):
         make(spark, paths, out, ports)
 

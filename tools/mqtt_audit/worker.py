@@ -19,6 +19,7 @@ from .capture import files as captures
 from .capture.files import Capture, content
 from .compiled.layout import SEGMENT
 from .decoder import Decoder
+from .flows import joining
 from .report import columns, summaries
 from .rules import ending
 from .tcp.headers import Endpoints
@@ -226,6 +227,35 @@ def sum_timeline(out):
         file.unlink()
     tables = Tables(out, "all")
     tables.add("timeline", found.select(columns.TIMELINE.names))
+    tables.close()
+
+
+def _tables_of(folder, name, schema):
+    """All rows of a table that is being made."""
+    found = [pq.read_table(path).cast(schema)
+             for path in sorted(Path(folder, name).glob("*.parquet"))]  # fmt: skip
+    return pa.concat_tables([schema.empty_table(), *found])
+
+
+def join(part, parts, out):
+    """Write the messages, and their latencies, of one part of the clients whose exchanges may have
+    gone on in another connection."""
+    pieces = [columns.PIECES.empty_table()]
+    for path in sorted(Path(out, "_pieces").glob("*.parquet")):
+        pieces.append(summaries.share(pq.read_table(path).cast(columns.PIECES), part, parts))
+    flows = joining.joined(pa.concat_tables(pieces))
+    tables = Tables(out, f"joined-{part:05d}")
+    tables.add("flows", flows)
+    tables.add("latencies", joining.latencies(flows))
+    tables.close()
+
+
+def repeated(out):
+    """Write the violations of what was sent again without DUP on the next connection."""
+    pieces = _tables_of(out, "_pieces", columns.PIECES)
+    connections = _tables_of(out, "connections", columns.CONNECTIONS)
+    tables = Tables(out, "repeated")
+    tables.add("violations", joining.without_dup(pieces, connections))
     tables.close()
 
 

@@ -1,28 +1,21 @@
 """Exchanges that went on in another connection.
 
-Knows: DataFrames in, DataFrames out. Must not know: files (but for empty tables), captures.
+Knows: Arrow tables in, Arrow tables out. Must not know: Spark, files (but for empty tables),
+captures.
+
+A table is put into the order of its connections with numpy, each row beside the one before it.
 """
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from ..report.columns import OUTCOMES
+from ..report.columns import FLOWS, LATENCIES, OUTCOMES, VIOLATIONS
 from ..report.tallies import STEP
 from ..rules.statements import AGAIN, RULES, statement
 
 OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
-
-
-def spark_schema(schema):
-    """The schema of an Arrow table for Spark."""
-    return from_arrow_schema(schema)
-
-
-def empty(spark, schema):
-    """A table without rows."""
-    return spark.createDataFrame([], spark_schema(schema))
 
 
 def write_empty(schema, path):
@@ -30,57 +23,148 @@ def write_empty(schema, path):
     pq.write_table(schema.empty_table(), path, store_schema=False)
 
 
+def _codes(column):
+    """Numbers that stand for the values of a column; null is one of them."""
+    plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    found = pc.dictionary_encode(plain, null_encoding="encode")
+    return pa.chunked_array(found).combine_chunks().indices.to_numpy(zero_copy_only=False)
+
+
+def _groups(*columns):
+    """One number for each combination of values."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes = _codes(column)
+        _, key = np.unique(key * (1 + codes.max(initial=0)) + codes, return_inverse=True)
+    return key
+
+
+def _whole(column, none=0):
+    """Numbers or times as integers, null as `none`."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return pc.fill_null(column.cast(pa.int64()), none).to_numpy()
+
+
+def _yes(column):
+    return pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+
+
+def _is(column, word):
+    return _yes(pc.equal(column, word))
+
+
+def _lined_up(table, key):
+    """The rows in the order of `key`, then of time; and which of them have one of the same key
+    before them."""
+    order = np.lexsort((_whole(table["connection"]), _whole(table["first"]), key))
+    key = key[order]
+    follows = np.zeros(len(key), bool)
+    follows[1:] = key[1:] == key[:-1]
+    return table.take(pa.array(order)), follows
+
+
+def _before(values):
+    """The value of the row before."""
+    return np.concatenate([values[:1], values[:-1]])
+
+
+def _same_before(table, *names):
+    """Whether columns have the value of the row before; null is like nothing."""
+    alike = np.ones(table.num_rows, bool)
+    for name in names:
+        values = _whole(table[name], -1)
+        alike &= (values == _before(values)) & (values >= 0)
+    return alike
+
+
+def _who(pieces):
+    """The client; one without an id is taken by its connection alone."""
+    alone = np.where(_yes(pc.is_null(pieces["client_id"])), _whole(pieces["connection"]), -1)
+    return _groups(pieces["client_id"], pa.chunked_array([pa.array(alone)]), pieces["broker"],
+                   pieces["sender"], pieces["packet_id"])  # fmt: skip
+
+
+def _sums(values, starts):
+    return np.add.reduceat(values, starts) if len(starts) else values[:0]
+
+
+def _first_known(column, starts, least):
+    """The least or the greatest of each chain, null if there is none."""
+    none = np.iinfo(np.int64).max if least else np.iinfo(np.int64).min
+    how = np.minimum if least else np.maximum
+    values = _whole(column, none)
+    found = how.reduceat(values, starts) if len(starts) else values[:0]
+    return pa.array(found, mask=found == none).cast(column.type)
+
+
 def joined(pieces):
     """One row per message out of the pieces that connections of one client have of it.
 
     A piece goes on with the one before it (same client, broker, sender, packet id) if that was
     left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
-    a session that was not clean. A client without an id is taken by its connection alone.
+    a session that was not clean.
     """
-    who = F.coalesce("client_id", F.concat(F.lit("\0"), F.col("connection").cast("string")))
-    pieces = pieces.withColumn("who", who)
-    same = ("who", "broker", "sender", "packet_id")
-    line = Window.partitionBy(*same).orderBy("first", "connection")
-    before = {n: F.lag(n).over(line)
-              for n in ("outcome", "digest", "length", "connection", "qos")}  # fmt: skip
-    alike = (before["digest"] == F.col("digest")) & (before["length"] == F.col("length"))
-    goes_on = (
-        (before["outcome"] == OPEN)
-        & (before["connection"] != F.col("connection"))
-        & F.col("resumed")
-        & ((F.col("headless") & (before["qos"] == 2)) | (alike & ~F.col("clean")))
-    )
-    marked = pieces.withColumn("begins", F.when(goes_on, 0).otherwise(1)).withColumn(
-        "again", F.when(goes_on & ~F.col("headless"), 1).otherwise(0)
-    )
-    numbered = marked.withColumn("chain", F.sum("begins").over(line))
-    first = {n: F.min_by(n, "first").alias(n) for n in ("connection", "client_id", "topic",
-                                                        "length")}  # fmt: skip
-    chains = numbered.groupBy(*same, "chain").agg(
-        *first.values(),
-        F.max("qos").alias("qos"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.min("received").alias("received"),
-        F.min("released").alias("released"),
-        F.max("done").alias("done"),
-        F.sum("sent").cast("int").alias("sent"),
-        # The first PUBLISH of a later piece is a retransmission itself.
-        F.sum(F.col("with_dup") + F.when(F.col("dup_first"), F.col("again")).otherwise(0))
-        .cast("int").alias("with_dup"),
-        F.sum(F.col("without_dup") + F.when(F.col("dup_first"), 0).otherwise(F.col("again")))
-        .cast("int").alias("without_dup"),
-        F.max_by("outcome", "first").alias("last_outcome"),
-        F.min_by("headless", "first").alias("headless"),
-        F.countDistinct("connection").cast("int").alias("connections"),
-    )  # fmt: skip
-    outcome = F.when(F.col("headless") & F.col("done").isNull(), HEADLESS)
-    latency = (F.unix_micros("done") - F.unix_micros("first")) / 1000.0
-    return chains.withColumns({
-        "outcome": outcome.otherwise(F.when(F.col("done").isNotNull(), ACKNOWLEDGED)
-                                     .otherwise(F.col("last_outcome"))),
-        "latency_ms": F.when(~F.col("headless"), latency),
-    })  # fmt: skip
+    rows, follows = _lined_up(pieces, _who(pieces))
+    headless, clean = _yes(rows["headless"]), _yes(rows["clean"])
+    conn = _whole(rows["connection"])
+    resumes = headless & (_before(_whole(rows["qos"])) == 2)
+    alike = _same_before(rows, "digest", "length") & ~clean
+    goes_on = (follows & _before(_is(rows["outcome"], OPEN)) & (_before(conn) != conn)
+               & _yes(rows["resumed"]) & (resumes | alike))  # fmt: skip
+    starts = np.flatnonzero(~goes_on)
+    chain = np.cumsum(~goes_on) - 1
+    again = goes_on & ~headless  # the first PUBLISH of a later piece is a retransmission itself
+    dup = _yes(rows["dup_first"])
+    ends = np.append(starts[1:], len(goes_on)) - 1 if len(starts) else starts
+    pairs = np.unique(np.stack([chain, conn], axis=1), axis=0)[:, 0] if len(starts) else chain
+    made = {name: rows[name].take(pa.array(starts)) for name in (
+        "connection", "client_id", "broker", "sender", "packet_id", "topic", "length")}
+    made |= {name: _first_known(rows[name], starts, name != "done" and name != "last"
+                                and name != "qos")
+             for name in ("qos", "first", "last", "received", "released", "done")}  # fmt: skip
+    made |= {
+        "sent": _sums(_whole(rows["sent"]), starts),
+        "with_dup": _sums(_whole(rows["with_dup"]) + (again & dup), starts),
+        "without_dup": _sums(_whole(rows["without_dup"]) + (again & ~dup), starts),
+        "connections": np.bincount(pairs, minlength=len(starts)),
+    }
+    return _ended(made, headless[starts], rows["outcome"].take(pa.array(ends)))
+
+
+def _ended(made, headless, last):
+    """The table of messages, with how each went in the end. last: outcome of its last piece."""
+    over, headless = pc.is_valid(made["done"]), pa.array(headless)
+    took = pc.subtract(made["done"].cast(pa.int64()), made["first"].cast(pa.int64()))
+    made["latency_ms"] = pc.if_else(headless, None, pc.divide(took.cast(pa.float64()), 1000.0))
+    last = pa.chunked_array(last.chunks, last.type).combine_chunks()
+    last = last.cast(pa.string())
+    made["outcome"] = pc.if_else(pc.and_(headless, pc.invert(over)), HEADLESS,
+                                 pc.if_else(over, ACKNOWLEDGED, last))  # fmt: skip
+    return pa.table(made).select(FLOWS.names).cast(FLOWS)
+
+
+def _hosts(connections):
+    """The client's address without the port, as numbers."""
+    return _codes(pc.replace_substring_regex(connections["client"], r":\d+$", ""))
+
+
+def _next(connections):
+    """{(connection, the one before it of the same client)} of which nothing can lie between: a
+    connection from there whose CONNECT is missing may have been the client's."""
+    table = connections.append_column("host", pa.array(_hosts(connections)))
+    rows, follows = _lined_up(table, _groups(table["host"], table["broker"]))
+    nameless = np.cumsum(_yes(pc.is_null(rows["client_id"])))
+    starts = np.flatnonzero(~follows)
+    place = np.cumsum(~follows) - 1
+    before = np.where(starts > 0, nameless[starts - 1], 0) if len(starts) else nameless
+    rows = rows.append_column("nameless", pa.array(nameless - before[place]))
+    rows = rows.filter(pc.fill_null(pc.not_equal(rows["client_id"], ""), False))
+    rows, follows = _lined_up(rows, _groups(rows["client_id"], rows["broker"]))
+    host, nameless = _whole(rows["host"]), _whole(rows["nameless"])
+    sure = follows & ((_before(host) != host) | (_before(nameless) == nameless))
+    conn = _whole(rows["connection"])
+    return set(zip(conn[sure].tolist(), _before(conn)[sure].tolist()))
 
 
 def without_dup(pieces, connections):
@@ -90,50 +174,43 @@ def without_dup(pieces, connections):
     message (packet id, QoS, length, check value) without any answer, none of the answering side's
     bytes are missing on it, its session was to be kept and goes on (columns.repeats), and it was
     seen to end, or is in the same capture file, for nobody knows what was left out between two.
-    A connection from there whose CONNECT is missing, between the two, may have been the client's.
     """
-    same = ("client_id", "broker", "sender", "packet_id")
-    line = Window.partitionBy(*same).orderBy("first", "connection")
-    before = {n: F.lag(n).over(line) for n in (
-        "unanswered", "clean", "closed", "file", "connection", "qos", "length", "digest")}
-    alike = [before[n] == F.col(n) for n in ("qos", "length", "digest")]
-    seen = before["closed"] | (before["file"] == F.col("file"))
-    sure = before["unanswered"] & ~before["clean"] & seen & alike[0] & alike[1] & alike[2]
-    marked = pieces.filter(F.col("client_id") != "").withColumns(
-        {"sure": sure, "previous": before["connection"]})
-    place = (F.regexp_replace("client", r":\d+$", ""), "broker")
-    unnamed = F.sum(F.col("client_id").isNull().cast("int"))
-    connections = connections.withColumns({
-        "host": place[0],
-        "unnamed": unnamed.over(Window.partitionBy(*place).orderBy("first", "connection"))})
-    line = Window.partitionBy("client_id", "broker").orderBy("first", "connection")
-    other = F.lag("host").over(line) != F.col("host")
-    follows = connections.filter(F.col("client_id") != "").select(
-        "connection", F.lag("connection").over(line).alias("previous"),
-        (other | (F.lag("unnamed").over(line) == F.col("unnamed"))).alias("next"),
-    ).filter("next").drop("next")
-    statements = F.create_map(*[F.lit(word) for level in (2, 3, 4)
-                                for word in (level, statement(AGAIN, level))])
-    return (
-        marked.filter(F.col("repeats") & F.col("sure")).join(follows, ["connection", "previous"])
-        .withColumns({
-            "time": F.col("first"), "type": F.lit("PUBLISH"), "keep_alive": F.lit(False),
-            "statement": statements[F.col("level").cast("int")],
-            "what": F.format_string(RULES[AGAIN][2].replace("{}", "%d"), "packet_id"),
-        })
-    )  # fmt: skip
+    named = pieces.filter(pc.fill_null(pc.not_equal(pieces["client_id"], ""), False))
+    key = _groups(named["client_id"], named["broker"], named["sender"], named["packet_id"])
+    rows, follows = _lined_up(named, key)
+    file, conn = _codes(rows["file"]), _whole(rows["connection"])
+    seen = _before(_yes(rows["closed"])) | (_before(file) == file)
+    sure = (follows & seen & _before(_yes(rows["unanswered"]) & ~_yes(rows["clean"]))
+            & _same_before(rows, "qos", "length", "digest") & _yes(rows["repeats"]))  # fmt: skip
+    at = np.flatnonzero(sure)
+    next_ = _next(connections)
+    at = [k for k in at.tolist() if (int(conn[k]), int(conn[k - 1])) in next_]
+    found = rows.take(pa.array(at, pa.int64()))
+    says = RULES[AGAIN][2]
+    return pa.table({
+        **{n: found[n] for n in ("connection", "client_id", "broker", "file", "frame", "sender")},
+        "time": found["first"],
+        "type": pa.array(["PUBLISH"] * len(at), pa.string()),
+        "statement": pa.array([statement(AGAIN, k) for k in found["level"].to_pylist()],
+                              pa.string()),
+        "keep_alive": pa.array([False] * len(at), pa.bool_()),
+        "what": pa.array([says.format(k) for k in found["packet_id"].to_pylist()], pa.string()),
+    }).select(VIOLATIONS.names).cast(VIOLATIONS)  # fmt: skip
 
 
 def latencies(flows):
     """The table of latencies (report/tallies.py) of messages."""
-    scale = F.log(F.lit(STEP))
-    step = F.rint(F.log(F.greatest(F.col("latency_ms") * 1000, F.lit(1.0))) / scale)
-    done = F.col("outcome") == ACKNOWLEDGED
-    rounded = F.when(done, F.pow(F.lit(STEP), step) / 1000)
-    return (
-        flows.groupBy("client_id", "broker", "sender", "qos", "outcome",
-                      rounded.alias("latency_ms"))
-        .agg(F.count("*").alias("messages"),
-             F.sum(F.col("with_dup") + F.col("without_dup")).alias("retransmissions"),
-             F.max(F.when(done, F.col("latency_ms"))).alias("longest_ms"))
-    )  # fmt: skip
+    took = pc.max_element_wise(pc.multiply(flows["latency_ms"], 1000.0), 1.0, skip_nulls=False)
+    step = pc.round(pc.divide(pc.ln(took), float(np.log(STEP))))
+    done = pc.equal(flows["outcome"], ACKNOWLEDGED)
+    rounded = pc.if_else(done, pc.divide(pc.power(STEP, step), 1000.0), None)
+    longest = pc.if_else(done, flows["latency_ms"], None)
+    same = ["client_id", "broker", "sender", "qos", "outcome"]
+    rows = flows.select(same).append_column("latency_ms", rounded)
+    rows = rows.append_column("longest", longest).append_column(
+        "again", pc.add(flows["with_dup"], flows["without_dup"]))  # fmt: skip
+    found = rows.group_by([*same, "latency_ms"], use_threads=False).aggregate(
+        [("again", "sum"), ("longest", "max"), ([], "count_all")])  # fmt: skip
+    found = found.rename_columns({"again_sum": "retransmissions", "longest_max": "longest_ms",
+                                  "count_all": "messages"})  # fmt: skip
+    return found.select(LATENCIES.names).cast(LATENCIES)

@@ -1,0 +1,71 @@
+"""A small capture is audited in one process, a large one by Spark: the tables are the same.
+
+Knows: the command and the tables. Must not know: how either works.
+"""
+
+import random
+import subprocess
+import sys
+
+import audit_kit as kit
+import pyarrow.parquet as pq
+from mqtt_audit.report.columns import TABLES
+
+PUB1 = kit.publish("a/b", b"1", 1, 7)
+
+
+def _captures(folder):
+    """Clients that come back with what was open, some of it without DUP; holes; many messages."""
+    choice, start, files = random.Random(5), kit.START, []
+    for number in range(3):
+        frames = []
+        for k in range(12):
+            talk = kit.Talk((f"10.0.{k}.2", 40_000 + number), start=start).open()
+            talk.client(kit.connect(f"dev{k}", flags=0)).broker(kit.connack(0, number > 0))
+            if number:
+                talk.client(kit.publish("a/b", b"1", 1, 7, dup=k % 3 > 0))
+                talk.broker(kit.ack(4, 7)).client(kit.ack(6, 8)).broker(kit.ack(7, 8))
+            for ident in range(20, 20 + choice.randrange(30)):
+                talk.client(kit.publish("a/c", bytes(ident), 1, ident)).broker(kit.ack(4, ident))
+            talk.client(PUB1).client(kit.publish("b", b"2", 2, 8)).broker(kit.ack(5, 8))
+            talk.segment(0, flags=kit.RST)
+            frames += talk.wrapped()
+            start = talk.now
+        files.append(kit.pcap(folder / f"{number}.pcap", choice.sample(frames, len(frames) - 9)
+                              if number == 2 else frames))  # fmt: skip
+    return files
+
+
+def _rows(folder, name):
+    return sorted(map(repr, pq.read_table(folder / name).to_pylist()))
+
+
+def test_the_tables_are_those_that_spark_makes(spark, tmp_path, monkeypatch):
+    from mqtt_audit import run
+
+    files = _captures(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "SUMMED", 20)  # rows, so that Spark has several tasks of each step
+        run.build(spark, files, tmp_path / "spark")
+    assert len(list((tmp_path / "spark" / "devices").iterdir())) > 2
+    run.build(None, files, tmp_path / "here")
+    for name in (*TABLES, "devices", "brokers"):
+        ours, theirs = _rows(tmp_path / "here", name), _rows(tmp_path / "spark", name)
+        assert ours == theirs, name
+    flows = pq.read_table(tmp_path / "here" / "flows").to_pylist()
+    assert {f["connections"] for f in flows} == {1, 2}
+    again = pq.read_table(tmp_path / "here" / "violations")["statement"].to_pylist()
+    assert again.count("MQTT-3.3.1-1") >= 4
+
+
+def test_no_spark_is_started_for_a_small_capture(tmp_path):
+    """Not even imported."""
+    files = _captures(tmp_path)
+    script = ("import sys\nfrom mqtt_audit import cli\nsys.argv[0] = 'mqtt-audit'\n"
+              "try:\n    cli.main()\nexcept SystemExit as end:\n"
+              "    assert not {'pyspark', 'py4j'} & set(sys.modules), end.code\n    raise\n")
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, files), "--out", str(tmp_path / "out")],
+        capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(tmp_path / "out" / "packets").num_rows > 300
