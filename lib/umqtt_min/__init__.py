@@ -7,7 +7,6 @@ protocols and the tools for subscriptions are imported when they are first named
 """
 
 from .client import MQTTClient
-from .client import module as _module
 from .exception import MQTTException
 from .packets import MQIPDP_2, MQTT_3_1, MQTT_3_1_1
 
@@ -15,4 +14,6 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    return _module("lazy").find(name)
+    from .lazy import find
+
+    return find(name)

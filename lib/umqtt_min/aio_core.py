@@ -4,9 +4,9 @@ Knows: the insides of client and session. Never knows: tasks.
 """
 
 from .client import MQTTClient
+from .incoming import Incoming
 from .packets import pack
 from .port import const
-from .receive import Incoming
 from .session import Session
 
 _TYPING = const(0)  # see client.py
@@ -15,6 +15,31 @@ if _TYPING:
 
 _QOS = const(0x06)  # as in packets.py
 _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
+
+
+def send_whole(tx, op, topic, msg):
+    """As large_out.send(), but as one packet, copied: nothing waits between its parts, and a task
+    that is cancelled has its buffer back."""
+    try:
+        if len(msg) > _MOST:
+            raise ValueError("message of %d bytes" % len(msg))
+        packet = bytearray(9 + len(topic) + len(msg))
+    except BaseException:
+        # A message in the store ends the connection, and comes with the next.
+        tx.client._busy &= 2
+        raise
+    n = 7 + len(topic)
+    packet[5] = len(topic) >> 8
+    packet[6] = len(topic) & 255
+    packet[7:n] = topic
+    if op & _QOS:
+        packet[n] = tx.pid >> 8
+        packet[n + 1] = tx.pid & 255
+        n += 2
+    packet[n : n + len(msg)] = msg
+    n += len(msg)
+    i = pack(packet, op, n - 5)
+    tx.send(packet, i, n - i)
 
 
 class AioSession(Session):
@@ -60,8 +85,9 @@ class Core(MQTTClient):
 
     def __init__(self, store, window, inbox, room, ended, arguments, options):
         super().__init__(*arguments, timer=False, **options)
-        self._rx.single = True
-        self._incoming = AioIncoming(self, inbox)
+        self._receiver().single = True
+        self._rx.incoming = AioIncoming(self, inbox)
+        self._tx.large = send_whole
         self.room = room
         self.ended = ended
         self.store = self._inbox = store
@@ -80,7 +106,7 @@ class Core(MQTTClient):
             if self._tx.waiting or not self.room():
                 return self._briefly(self._hold)
             big = self._rx.due
-            # large.py takes no `sleep = False` for the application's own call.
+            # large_in.py takes no `sleep = False` for the application's own call.
             op = super().check_msg() if big else self._briefly(super().check_msg)
             if not op and self._rx.due is big:
                 return
@@ -95,9 +121,9 @@ class Core(MQTTClient):
 
     def _hold(self):
         # All but messages: acknowledgements, the keep-alive, what is to be sent.
-        self._enter()
+        self._rx.enter()
         try:
-            self._pump(True)
+            self._rx.pump(True)
             if not self._tx.waiting:
                 self._session.pump()
         except BaseException:
@@ -107,9 +133,9 @@ class Core(MQTTClient):
 
     def answer(self, op, pid):
         """As receive.answer(), for a message that was received some time ago."""
-        self._enter()
+        self._rx.enter()
         try:
-            self._briefly(self._incoming.answer, op, pid)
+            self._briefly(self._rx.incoming.answer, op, pid)
         except BaseException:
             self._lost()
             raise
@@ -119,34 +145,12 @@ class Core(MQTTClient):
         """As publish(), without waiting."""
         return self._briefly(self.publish, *message)
 
-    def _send_large(self, op, topic, msg):
-        # As the core's, but as one packet, copied: nothing waits between its parts, and a task
-        # that is cancelled has its buffer back.
-        try:
-            if len(msg) > _MOST:
-                raise ValueError("message of %d bytes" % len(msg))
-            packet = bytearray(9 + len(topic) + len(msg))
-        except BaseException:
-            self._busy &= 2  # a message in the store ends the connection, and comes with the next
-            raise
-        n = 7 + len(topic)
-        packet[5] = len(topic) >> 8
-        packet[6] = len(topic) & 255
-        packet[7:n] = topic
-        if op & _QOS:
-            packet[n] = self._tx.pid >> 8
-            packet[n + 1] = self._tx.pid & 255
-            n += 2
-        packet[n : n + len(msg)] = msg
-        n += len(msg)
-        i = pack(packet, op, n - 5)
-        self._tx.send(packet, i, n - i)
-
     def ask(self, op, wanted, codes):
         """Send SUBSCRIBE or UNSUBSCRIBE; its answer is then waited for."""
         from .subscribe import send
 
-        self._enter()
+        self._rx.enter()
+        self._rx.code = 0
         try:
             self._rx.waiting = self._briefly(send, self, op, wanted, codes)
         except BaseException:

@@ -1,22 +1,20 @@
-"""MQTTClient: the API, and what becomes of each packet that comes in.
+"""MQTTClient: the API.
 
-Knows: who may call what when, QoS 0 and 1, the keep-alive. Never knows: flash and the
-layout of the store; what is in flight is session.py's where there is a store.
+Knows: who may call what when, and who does it: sender.py and receiver.py, session.py with a store,
+keepalive.py with a keep-alive, incoming.py with a callback. Never knows: flash and the layout of
+the store.
 
 One flag, `_busy`, guards stream, parser and store. A keep-alive tick that finds
 it set does nothing: the pump that holds it looks at the clock itself.
 
-What only some programs need is imported by the method that needs it: session.py with a store,
-receive.py with a callback or with the first packet that is no PUBACK or PINGRESP.
+What only some programs need is imported by the method that needs it.
 """
-
-from sys import modules
 
 from .counters import Counters
 from .exception import MQTTException
 from .packets import MQTT_3_1_1
-from .port import const, ticks_add, ticks_diff, ticks_ms
-from .wire import Receiver, Sender
+from .port import const, mend_imports
+from .sender import Sender
 
 # For type checkers, which are told that it is true: check_types.py.
 _TYPING = const(0)
@@ -29,26 +27,13 @@ _WAIT = const(16)  # publish() waits for the acknowledgement: beside QoS << 1 an
 _CALLBACK = const(2)  # the application's callback runs: the receive buffer is in use
 
 # As in errors.py
-_TIMEOUT = const(17)
 _BUSY = const(21)
 
 # As in packets.py
 _PUBLISH = const(0x30)
-_PUBACK = const(0x40)
-_PUBCOMP = const(0x70)
-_PINGREQ = const(0xC0)
-_PINGRESP = const(0xD0)
 _DISCONNECT = const(0xE0)
-_TYPE = const(0xF0)
 _RETAIN = const(0x01)
-_QOS_1 = const(0x02)
-_QOS = const(0x06)
 _ROW_TOPIC_MAX = const(2)
-_ROW_LITTLE = const(4)
-
-_PROTOCOL = const(16)  # as in errors.py
-_MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
-_MOST_PINGS = const(28)  # PINGREQ without an answer, of which is known who sent them
 
 
 def plain(s):
@@ -58,21 +43,6 @@ def plain(s):
         if not 0 < b < 127 or b == 35 or b == 43:
             return False
     return 0 < len(s) < 32768
-
-
-def mend_imports():
-    """Forget modules for which there was no memory: MicroPython keeps an entry without a value for
-    them, and crashes with the next import of that name."""
-    for key in modules:
-        if modules.get(key, key) is key:
-            modules.pop(key, None)
-            return mend_imports()  # the dictionary has changed
-
-
-def module(name):
-    """The module of this package with that name, which is imported when it is first used."""
-    mend_imports()
-    return __import__("umqtt_min." + name, None, None, "*")
 
 
 class MQTTClient:
@@ -92,30 +62,29 @@ class MQTTClient:
     max_message: largest payload in bytes that is put together for the callback;
     connector: f(host, port, timeout_ms) -> non-blocking stream, instead of TCP;
     durable_inbox: another store than `store`, where incoming QoS 2 messages are before PUBREC
-    goes out: see durable.py.
+    goes out: see durable.py;
+    on_connect: f(session_present), called at the end of connect(); it may publish and subscribe;
+    on_disconnect: f(reason), called when a connection has ended: reason is 0 for disconnect(), an
+    errno, or 1000 + a reason of errors.py. It may be called in an interrupt (by the keep-alive),
+    and must not raise; log: f(line), a str for each connection, attempt and end.
     Raises ValueError for arguments out of range.
     """
 
     # What most clients never set costs nothing in each of them. Nor does it fill the hash table of
     # their attributes (of 23; with a store 29), in which all calls get slower when it is full.
     user = pswd = lw_topic = connector = ssl_params = None
-    sock: "Any" = None
-    connected = False  # True between connect() and the end of the connection
     cb: "Any" = None  # f(topic, msg): see set_callback()
     on_oversize: "Any" = None  # f(bytes): a message beyond max_message was drained
     piece = 0  # where the piece at hand stands in its payload: see set_view_callback()
     _inbox: "Any" = None  # incoming QoS 2 identifiers: the store, or inbox.Inbox
     _session: "Any" = None  # the Session of a client with a store
-    _incoming: "Any" = None  # the receive.Incoming, from the first packet or callback on
+    _alive: "Any" = None  # the keepalive.KeepAlive
     _durable: "Any" = None  # the durable.DurableInbox
-    _validate: "Any" = None  # the module, from the first argument that it has to look at
+    _events: "Any" = None  # the events.Events
+    _as_bytes: "Any" = None  # validate.as_bytes(), from the first argument that it has to look at
     _narrow: "Any" = None  # the last long view whose items were found to be bytes
-    session_present: "Any" = None  # what CONNACK said; None: nothing
     _topic: "Any" = object()  # the last topic of bytes that was checked; nobody's: none
     _pair: "Any" = (_topic, None)  # the last topic that is a str, and its bytes
-    _thrown = False  # the callback raised what ended the latest connection
-    _busy = 0
-    pid = 0
 
     def __init__(
         self,
@@ -137,8 +106,16 @@ class MQTTClient:
         max_message=32768,
         connector=None,
         durable_inbox=None,
+        on_connect=None,
+        on_disconnect=None,
+        log=None,
     ):
         self.counters = Counters()
+        self._busy = self.pid = 0
+        self.sock: "Any" = None
+        self.session_present: "Any" = None  # what CONNACK said; None: nothing
+        self.connected = False  # True between connect() and the end of the connection
+        self._thrown = False  # the callback raised what ended the latest connection
         self.client_id = self._bytes(client_id)
         self.server = server
         self.port = port or (8883 if ssl else 1883)
@@ -175,7 +152,7 @@ class MQTTClient:
 
             complete(self, user, password, connector, timeout, window, buffer_size)
         self._tx = Sender(self, buffer_size)
-        self._rx = Receiver(self, buffer_size)
+        self._rx: "Any" = None  # the receiver.Receiver: see _receiver()
         if store:
             from .session import Session
 
@@ -186,6 +163,13 @@ class MQTTClient:
             from .durable import DurableInbox
 
             DurableInbox(self, durable_inbox)
+        elif store:
+            self._receiver()
+        if on_connect is not None or on_disconnect is not None or log is not None:
+            mend_imports()
+            from .events import Events
+
+            self._events = Events(self, on_connect, on_disconnect, log)
 
     def inflight(self):
         """How many messages in the store are not acknowledged; 0 without a store."""
@@ -198,16 +182,12 @@ class MQTTClient:
             return s.encode()
         if isinstance(s, bytes) or isinstance(s, bytearray):
             return s  # a tuple of types would be made anew each time
-        return self._checks().as_bytes(self, s)
-
-    def _checks(self):
-        # The module validate. An import statement takes heap each time, an attribute does not.
-        if self._validate is None:
+        if self._as_bytes is None:  # an import statement takes heap each time, this does not
             mend_imports()
-            from . import validate
+            from .validate import as_bytes
 
-            self._validate = validate
-        return self._validate
+            self._as_bytes = as_bytes
+        return self._as_bytes(self, s)
 
     # The connection
 
@@ -237,23 +217,27 @@ class MQTTClient:
                 pass  # it is closed all the same
             self._close()
 
-    def _close(self):
+    def _close(self, reason=0):
+        # reason: see on_disconnect.
         tx = self._tx
         rx = self._rx
         sock = self.sock
-        if rx.due:
-            rx.due.close()
+        if rx is not None:
+            if rx.due:
+                rx.due.close()
+            rx.waiting = 0
         self.connected = False
         self.sock = tx.sock = None
-        self._busy = tx.waiting = rx.waiting = 0
-        if tx.stop:
-            tx.stop()
-            tx.stop = None
+        self._busy = tx.waiting = 0
+        if self._alive is not None:
+            self._alive.close()
         if sock:
             try:
                 sock.close()
             except OSError:
                 pass
+        if self._events is not None:
+            self._events.ended(reason)
 
     def _lost(self, code=0):
         # The connection ends, and whoever calls raises what ended it. code: its errno, or reason
@@ -269,7 +253,7 @@ class MQTTClient:
         if code:
             self.counters.last_error = code
             self._tx.errno = code if code < 1000 else 104
-            self._close()
+            self._close(code)
         self._busy = 0
         return code
 
@@ -296,17 +280,25 @@ class MQTTClient:
             msg = self._bytes(msg)
         if qos:
             if qos not in (1, 2):
-                self._checks().refuse_qos(qos)
+                self._refuse(qos)
             qos = int(qos) << 1 | (1 if retain else 0) | (_WAIT if wait else 0)
             if self._session:
                 return self._session.publish(topic, msg, qos)
-            return self._publish_acked(topic, msg, qos)
+            if not qos & _WAIT or self._busy == _CALLBACK:
+                self._refuse(qos >> 1 & 3)
+            return self._receiver().publish(topic, msg, qos)
         if self._busy & 1 or self.sock is None:
             self._raise()
         self._busy |= 1
         self._tx.publish(_PUBLISH | _RETAIN if retain else _PUBLISH, topic, msg)
         self._busy &= 2
         self.counters.sent += 1
+
+    def _refuse(self, qos):
+        mend_imports()
+        from .validate import refuse_qos
+
+        refuse_qos(qos)
 
     def _name_of(self, topic):
         # The topic name as bytes-like, checked. str and bytes do not change: what was checked once
@@ -328,63 +320,6 @@ class MQTTClient:
             self._pair = (topic, name)
         return name
 
-    def _publish_acked(self, name, msg, flags):
-        # Without a store; flags: QoS << 1 | retain | _WAIT.
-        if not flags & _WAIT or self._busy == _CALLBACK:
-            self._checks().refuse_qos(flags >> 1 & 3)
-        tx = self._tx
-        if not tx.count:
-            tx.push()  # it must not wait for the TCP ACK of what went before
-        if self._busy & 1 or self.sock is None:
-            self._raise()
-        self._busy |= 1
-        pid = self._next_pid()
-        tx.pid = self._wire(pid)
-        # From here on the caller's buffers hold the message: after an error it is forgotten.
-        self.counters.forgotten += 1
-        tx.publish(_PUBLISH | flags & (_QOS | _RETAIN), name, msg)
-        self.counters.sent += 1
-        self._rx.waiting = tx.pid
-        tx.timeout = ticks_add(ticks_ms(), self._tmo)
-        self._await(_PUBACK if flags & _QOS_1 else _PUBCOMP)
-        self.counters.forgotten -= 1
-        self.counters.acked += 1
-        return pid
-
-    def _await(self, op):
-        # Pump until the acknowledgement `op` of what the receiver waits for is in, or it is
-        # time; gives the stream back.
-        self._rx.code = 0
-        try:
-            while self._rx.code != op and ticks_diff(self._tx.timeout, ticks_ms()) > 0:
-                self._idle(ticks_diff(self._tx.timeout, ticks_ms()))
-                if self._durable:
-                    self._durable.pump()
-                else:
-                    self._pump(False)
-        except OSError:
-            self._lost()
-            if self._rx.code != op:  # else it came with the end of the stream
-                raise
-        except BaseException:
-            self._lost()
-            raise
-        op = self._rx.code != op and self._rx.waiting
-        self._busy = self._rx.waiting = 0
-        if op:
-            self._raise(_TIMEOUT, self._wire(op))
-
-    def _wire(self, pid):
-        # The value whose big-endian bytes are the packet identifier on the wire.
-        return pid >> 8 | (pid & 255) << 8 if self.protocol[_ROW_LITTLE] else pid
-
-    def _next_pid(self):
-        # 1 to 65535, none that is in flight [MQTT-2.3.1-1, -2].
-        while True:
-            pid = self.pid = self.pid % 65535 + 1
-            if not (self._session and self._session.uses(pid)):
-                return pid
-
     def flush(self, timeout=None):
         """Wait until all publishes are acknowledged.
 
@@ -392,19 +327,7 @@ class MQTTClient:
         too short. Raises OSError when the connection ends, or is not there although
         something waits for it.
         """
-        end = self._tmo if timeout is None else self._checks().milliseconds(self, timeout)
-        end = ticks_add(ticks_ms(), end)
-        if not self._session:
-            return True
-        while True:
-            if self.sock or self.inflight():  # else nothing is left to be waited for
-                self.check_msg()
-            if not self.inflight():
-                return True
-            left = ticks_diff(end, ticks_ms())
-            if left <= 0:
-                return False
-            self._idle(left)
+        return self._receiver().flush(timeout)
 
     # Receiving
 
@@ -419,7 +342,9 @@ class MQTTClient:
             self._raise()
         self._busy = _MAIN
         try:
-            op = self._durable.pump() if self._durable else self._pump(False)
+            if self._rx is None:
+                self._receiver()
+            op = self._rx.pump(False)
         except BaseException:
             self._lost()
             raise
@@ -435,27 +360,14 @@ class MQTTClient:
         was there before the call does None say so, to a program that had polled the socket.
         A link that is dead ends it (OSError) where there is a keep-alive.
         """
-        rx = self._rx
-        rx.single = rx.exact = True
-        rx.ended = False
-        rx.n = -1
-        try:
-            op = self.check_msg()
-            rx.ended |= rx.n >= 0
-            # A packet has been handled, and nothing of one is left.
-            while not op and (not rx.ended or rx.start != rx.end or rx.due):
-                self._idle(1000)
-                op = self.check_msg()
-            return op
-        finally:
-            rx.single = rx.exact = False
+        return self._receiver().wait_msg()
 
     def set_callback(self, f):
         """f(topic, msg) is called with bytes for each message received; None: nothing is.
 
         Raises ValueError for what cannot be called.
         """
-        self.cb = self._receives().callback(f)
+        self.cb = self._receiver().messages().callback(f)
 
     def set_view_callback(self, f):
         """f(topic, payload, flags, left) is called for each message, and nothing is copied.
@@ -468,141 +380,26 @@ class MQTTClient:
         f=None: the messages go to the callback of set_callback(). Raises ValueError for what
         cannot be called.
         """
-        incoming = self._receives()
-        incoming.views = incoming.callback(f)
+        self._receiver().messages().view_callback(f)
 
-    def _receives(self):
-        # What receives is loaded with the first callback, or with the first packet that needs it.
-        if self._incoming is None:
-            try:
-                mend_imports()
-                from .receive import Incoming
+    def _receiver(self):
+        # What reads is loaded when something is to be read.
+        if self._rx is None:
+            mend_imports()
+            from .receiver import Receiver
 
-                self._incoming = Incoming(self)
-            except MemoryError:
-                if self._busy & 1:
-                    self._lost()  # whoever has the stream cannot go on
-                raise
-        return self._incoming
-
-    def _idle(self, timeout):
-        # Until something may be read, and not longer than the keep-alive allows.
-        if timeout > 0 and not self._rx.peek():
-            self._tx.wait(1, min(timeout, 1000, self.keepalive * 125 or 1000))
-
-    def _pump(self, tick):
-        # All that has arrived; in a tick it stops before a PUBLISH.
-        # Returns the first byte of the last PUBLISH delivered, 0 without one.
-        rx = self._rx
-        rx.message = 0
-        op = 1  # 0: all that has arrived was looked at
-        n = 64  # then nothing more is read: a flood must not keep the application for ever
-        if self._tx.waiting:
-            self._tx.write()
-        # A tick leaves a PUBLISH where it is: in the socket, for whoever polls that.
-        while not tick or not (
-            self._tx.waiting
-            or rx.due
-            or rx.end > rx.start
-            and rx.buf[rx.start] & _TYPE == _PUBLISH
-        ):
-            op = rx.peek()
-            if op:
-                rx.start = rx.next
-                if op & _TYPE == _PUBLISH:
-                    (self._incoming or self._receives()).on_publish(op)
-                elif op != _PINGRESP or rx.n:
-                    self._on_ack(op)
-                n -= 1
-                rx.ended |= op != _PINGRESP or rx.answers()
-            elif not rx.fill(tick) or n <= 0:
-                break
-            if rx.message and rx.single or rx.waiting and rx.code:
-                break
-        else:
-            op = 1
-        if self.keepalive and not self._tx.waiting:
-            self._keep_alive(op)
-        if self._session and not tick:
-            self._session.pump()
-        return rx.message
-
-    def _ping(self, asked):
-        # PINGREQ; asked: 1 if the application wants to hear of the answer, else 0.
-        rx = self._rx
-        if rx.pings < _MOST_PINGS:
-            rx.asked |= asked << rx.pings
-        rx.pings += 1
-        self.counters.pings += 1
-        self._tx.put(_PINGREQ)
-
-    def _on_ack(self, op):
-        rx = self._rx
-        pid = 0
-        if op == _PUBACK and rx.n == 2:
-            pid = rx.buf[rx.pos] << 8 | rx.buf[rx.pos + 1]
-        if not pid:
-            self._receives().on_packet(op)
-        elif self._session:
-            self._session.on_ack(_PUBACK, pid)
-        elif pid == rx.waiting:
-            rx.code = op
-        else:
-            self.counters.unexpected += 1
-
-    # The keep-alive. It reckons with ticks_ms: ticks of the timer get lost, it only wakes.
+            self._rx = Receiver(self, len(self._tx.buf) - 5)
+        return self._rx
 
     def tick(self, timer=None):
         """What the keep-alive timer does: for those who have a timer of their own. It
         may be called at any instant, also in the middle of another call. Never raises."""
-        if self._busy & 1 or not (self.sock and self.keepalive):
-            return
-        self._busy |= 1
-        self._tx.sleep = False
-        try:
-            # No room to write: a tick does not wait for it.
-            if not (self._tx.waiting and self._tx.write()):
-                if self._busy & 2:
-                    self._keep_alive(1)  # the receive buffer is in use
-                else:
-                    self._pump(True)
-        except Exception:
-            self._lost()  # the next call of the application says so
-        self._tx.sleep = True
-        self._busy &= 2
-
-    def _keep_alive(self, op):
-        # PINGREQ after half the keep-alive without sending or without receiving; not
-        # a byte in another half: OSError, the link is dead [MQTT-3.1.2-23].
-        # op: not 0 where bytes may wait that cannot be read now.
-        rx = self._rx
-        now = ticks_ms()
-        quiet = ticks_diff(now, self._tx.time) >= self.keepalive * 500
-        if rx.request is not None:
-            if not op and ticks_diff(now, rx.request) >= self.keepalive * 500:
-                raise OSError(self._lost(110))
-        elif quiet or ticks_diff(now, rx.time) >= self.keepalive * 500:
-            quiet = True
-            rx.request = now
-        if quiet:
-            self._ping(0)
+        if self._alive is not None:
+            self._alive.tick()
 
     def ping(self):
         """Send PINGREQ; its answer ends wait_msg(). This call does not wait for it."""
-        self._enter()
-        self._ping(1)
-        self._busy &= 2
-
-    def _enter(self):
-        # Take the stream for a packet; `_busy &= 2` gives it back.
-        if self._busy & 1 or self.sock is None:  # a timer of the application came in between
-            self._raise()
-        self._busy |= 1
-
-    def _bad(self, detail):
-        # The broker broke the protocol [MQTT-4.8.0-1]: `detail` is a statement or packet.
-        self._lost(1000 + _PROTOCOL)
-        raise MQTTException(_PROTOCOL, detail)
+        self._receiver().ask()
 
     # What is loaded when it is first used
 
@@ -652,21 +449,20 @@ class MQTTClient:
     def confirm(self, seq):
         """The pipeline has made all up to sequence number `seq` durable: readings
         held for that are released. Returns how many."""
-        return self._held(seq).confirm(seq)
+        return self._stored().confirm(seq)
 
     def republish(self, first, last):
         """Send the held readings `first` to `last` once more, as new deliveries.
         Returns how many."""
-        return self._held(first, last).republish(first, last)
+        return self._stored().republish(first, last)
 
-    def _held(self, *numbers):
-        # The session, for sequence numbers of its messages.
-        for seq in numbers:
-            if not self._session or not isinstance(seq, int):
-                mend_imports()
-                from .refuse import seqs
+    def _stored(self):
+        # The session, for calls that only a client with a store has.
+        if self._session is None:
+            mend_imports()
+            from .refuse import no_store
 
-                seqs(self, seq)
+            no_store()
         return self._session
 
     def stuck(self):
@@ -687,23 +483,4 @@ class MQTTClient:
         use until the connection ends, or its acknowledgement comes.
         Raises MQTTException BUSY in a callback, OSError of the store.
         """
-        if self._busy:
-            raise MQTTException(_BUSY)
         return self._session.discard() if self._session else None
-
-    def _send_large(self, op, topic, msg):
-        # A PUBLISH that does not fit into the buffer, piece by piece.
-        tx = self._tx
-        if len(msg) > _MOST:
-            self._busy &= 2
-            raise ValueError("message of %d bytes" % len(msg))
-        tx.begin(op, len(topic), len(msg) + 2 if op & _QOS else len(msg))
-        tx.drain()
-        tx.send(topic, 0, len(topic))
-        tx.drain()
-        if op & _QOS:
-            tx.buf[0] = tx.pid >> 8
-            tx.buf[1] = tx.pid & 255
-            tx.send(tx.buf, 0, 2)
-            tx.drain()
-        tx.send(msg, 0, len(msg))

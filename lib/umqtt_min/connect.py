@@ -36,6 +36,12 @@ def connect(client, clean_session, timeout):
     if session:
         session.claim()
     client._close()
+    if client.keepalive and client._alive is None:
+        from .keepalive import KeepAlive
+
+        client._alive = KeepAlive(client)
+    if client._rx is not None:
+        client._rx.alive = client._alive if client.keepalive else None
     client.session_present = None
     client._thrown = False
     client._busy = 1
@@ -47,10 +53,8 @@ def connect(client, clean_session, timeout):
         elif auth(client, clean_session, end) and client._inbox:
             client._inbox.in_clear()
         client.counters.connects += 1
-        if client.keepalive and client.timer is not False:
-            from .timer import start
-
-            start(client)
+        if client.keepalive:
+            client._alive.start()
     except BaseException as e:
         client._lost(104)
         try:
@@ -61,49 +65,35 @@ def connect(client, clean_session, timeout):
             pass  # it is closed; what this would note is the number of the error
         raise e
     client._busy = 0
+    if client._events is not None:
+        client._events.connected()
     return bool(client.session_present)
 
 
 def auth(client, clean_session, end):
     """A new stream, CONNECT, and CONNACK without an error; True if the session is a new one."""
     tx = client._tx
-    rx = client._rx
     if client.connector:
         tx.sock = client.connector(client.server, client.port, max(1, ticks_diff(end, ticks_ms())))
     else:
         tx.sock = stream(client, end)
     client.sock = tx.sock
-    # What is an attribute already takes nothing from a heap that may be full, or locked in a
-    # timer's callback, when it is needed.
-    rx.start = rx.end = rx.code = tx.timeout = tx.count = tx.pid = 0
-    rx.message = rx.pos = rx.n = rx.next = rx.pings = rx.asked = 0
-    tx.topic = rx.request = None
-    tx.sleep = True
-    tx.errno = 107
-    rx.time = ticks_ms()
-    tx.limit = ticks_diff(end, rx.time)
+    tx.begin(ticks_diff(end, ticks_ms()))
+    if client._rx is not None:
+        client._rx.begin()
     try:
         tx.poll = Poll()
         tx.poll.register(tx.sock, 1)
     except (OSError, TypeError, ValueError, AttributeError):
         tx.poll = None  # an injected stream that the port cannot poll
-    # CONNACK is the first packet of a broker, of four bytes.
-    n = 1
     try:
         send(client, clean_session)
-        while n > 0 and rx.end < 4:
-            if rx.end and (rx.buf[0] >> 4 != 2 or rx.end > 1 and rx.buf[1] != 2):
-                break
-            n = ticks_diff(end, ticks_ms())
-            if not rx.fill(True):
-                tx.wait(1, min(max(n, 0), 500))
+        head = connack(client, end)
     except Exception as e:
         from .special import reason
 
         raise reason(client, e)
     tx.limit = client._tmo
-    rx.start = 4
-    head = rx.buf[: min(rx.end, 4)]
     client.session_present = head == b"\x20\x02\x01\x00"
     if (
         head != b"\x20\x02\x00\x00"
@@ -151,6 +141,25 @@ def stream(client, end):
     except BaseException:
         sock.close()
         raise
+
+
+def connack(client, end):
+    # The first four bytes that come until `end`; fewer if it is too late, or if they are not those
+    # of CONNACK, which is the first packet of a broker [MQTT-3.2.0-1].
+    head = bytearray(4)
+    view = memoryview(head)
+    n = 0
+    left = 1
+    while left > 0 and n < 4 and not (n and head[0] >> 4 != 2 or n > 1 and head[1] != 2):
+        left = ticks_diff(end, ticks_ms())
+        got = client.sock.readinto(view[n:], 4 - n)
+        if got:
+            n += got
+        elif got is None:
+            client._tx.wait(1, min(max(left, 0), 500))
+        else:
+            raise OSError(client._lost(104))
+    return head if n == 4 else head[:n]
 
 
 def send(client, clean_session):

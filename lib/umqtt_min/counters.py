@@ -5,7 +5,7 @@ Knows: the names of the counters. Never knows: who counts.
 
 
 class Counters:
-    """An int for each name; str() and iteration give all of them."""
+    """An int for each name; str() gives all of them."""
 
     def __init__(self):
         self.connects = 0
@@ -23,8 +23,5 @@ class Counters:
         self.stall = 0  # longest time without progress in a write, in ms
         self.last_error = 0  # errno, or reason of an MQTTException + 1000
 
-    def __iter__(self):
-        return iter(sorted(self.__dict__))
-
     def __str__(self):
-        return ", ".join(["%s %d" % (name, getattr(self, name)) for name in self])
+        return str(self.__dict__)

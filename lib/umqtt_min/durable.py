@@ -14,10 +14,15 @@ Knows: who handles an incoming QoS 2 message when. Never knows: how a store keep
 """
 
 
+from .incoming import Incoming
 from .port import const, ticks_add, ticks_diff, ticks_ms
-from .receive import Incoming
+from .receiver import Receiver
 from .store import StoreFull
 from .store.inbound import InboundIds
+
+_TYPING = const(0)  # see client.py
+if _TYPING:
+    from typing import Any
 
 _CALLBACK = const(2)  # as in client.py
 _RELEASED = const(1)  # as in store/__init__.py: PUBREL has come
@@ -34,6 +39,20 @@ _INSIDE = const(1)  # no first byte of a PUBLISH: something has changed in the i
 # each step may be a few programs of flash, and then the application's callback.
 _STEPS = const(64)
 _SPELL = const(100)
+
+
+class DurableReceiver(Receiver):
+    """A Receiver whose pump hands out messages from a DurableInbox, too."""
+
+    inbox: "Any" = None
+
+    def pump(self, tick):
+        """See Receiver.pump()."""
+        return self.look(True) if tick else self.inbox.pump()
+
+    def look(self, tick):
+        """The pump of a client without such an inbox."""
+        return super().pump(tick)
 
 
 class DurableInbox(Incoming):
@@ -54,6 +73,8 @@ class DurableInbox(Incoming):
 
             inbox(client, store)
         store.open()
+        client._rx = DurableReceiver(client, len(client._tx.buf) - 5)
+        client._rx.inbox = self
         super().__init__(client)
         self._store = store
         self._ids = client.store or InboundIds()  # of messages that were not stored
@@ -62,7 +83,7 @@ class DurableInbox(Incoming):
         self._low = 0  # no identifier below it, and none above _high, waits for its PUBREL
         self._high = 65535
         self._due = store.live  # so many may be released: 0 when none is found
-        client._inbox = client._incoming = client._durable = self
+        client._inbox = client._rx.incoming = client._durable = self
 
     # What the client calls
 
@@ -149,7 +170,7 @@ class DurableInbox(Incoming):
 
     def _spell(self):
         rx = self._rx
-        self._op = 0  # as what the client's _pump() returns
+        self._op = 0  # as what Receiver.pump() returns
         self._end = ticks_add(ticks_ms(), _SPELL)
         for _ in range(_STEPS):
             if not self._step() or self._single and self._op or rx.waiting and rx.code:
@@ -164,7 +185,7 @@ class DurableInbox(Incoming):
         # if there was neither.
         op = _INSIDE
         if not self._due:
-            op = self._client._pump(False)
+            op = self._rx.look(False)
             if op > _INSIDE:
                 self._op = op
         if self._due:
@@ -175,7 +196,7 @@ class DurableInbox(Incoming):
         # More is due than one call hands out, so no message is read: acknowledgements and
         # PINGRESP up to the next one are, and what is to be sent is.
         c = self._client
-        c._pump(True)
+        self._rx.look(True)
         if c._session and not c._tx.waiting:
             c._session.pump()
 

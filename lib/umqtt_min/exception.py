@@ -23,7 +23,7 @@ class MQTTException(Exception):
 
     def __str__(self):
         try:
-            from .client import mend_imports
+            from .port import mend_imports
 
             mend_imports()
             from .reasons import text

@@ -3,28 +3,33 @@
 Knows: what is in which module. Never knows: what it does.
 """
 
-from .client import module
-
-_NAMES = {
-    "FileStore": "store.files",
-    "FlashStore": "store.flash",
-    "RAMStore": "store.ram",
-    "RAISE": "store",
-    "DROP_OLDEST": "store",
-    "LATEST": "store",
-}
+from .port import mend_imports
 
 
 def find(name):
-    """What umqtt_min.NAME is."""
+    """What umqtt_min.NAME is. Raises AttributeError."""
+    mend_imports()
     if name == "__all__":  # MicroPython asks for it: from umqtt_min import *
         return ("MQTTClient", "MQTTException")
-    where = _NAMES.get(name)
-    if where:
-        return getattr(module(where), name)
+    if name == "FileStore":
+        from .store.files import FileStore
+
+        return FileStore
+    if name == "FlashStore":
+        from .store.flash import FlashStore
+
+        return FlashStore
+    if name == "RAMStore":
+        from .store.ram import RAMStore
+
+        return RAMStore
+    if name in ("RAISE", "DROP_OLDEST", "LATEST"):
+        from . import store
+
+        return getattr(store, name)
     try:  # MicroPython asks here before it looks for a module of that name
         if name[0] != "_":
-            return module(name)
+            return __import__("umqtt_min." + name, None, None, "*")
     except ImportError:
         pass
     raise AttributeError("umqtt_min has no %s" % name)

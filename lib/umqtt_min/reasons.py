@@ -1,6 +1,6 @@
 """Words for MQTTException: what happened and what to do. Loaded when one is printed."""
 
-_TEXT = {
+TEXT = {
     1: "the broker does not speak this protocol version: choose another protocol=",
     2: "the broker refuses this client id: choose another one",
     3: "the broker is not available now: try again later",
@@ -28,7 +28,7 @@ def hint(client):
 
 def text(e):
     """The sentence for an MQTTException: reason, number, detail, fate of the message."""
-    s = "[%s] %s" % (e.reason, _TEXT.get(e.reason, "refused by the broker"))
+    s = "[%s] %s" % (e.reason, TEXT.get(e.reason, "refused by the broker"))
     if e.detail is not None:
         s += " (%s)" % (e.detail,)
     if e.stored:

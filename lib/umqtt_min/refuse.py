@@ -20,11 +20,14 @@ def taken(user):
                      " each client a store of its own" % (user.client_id,))
 
 
-def seqs(client, n):
-    """Raise ValueError for a client without a store, or for what is no sequence number."""
-    if not client._session:
-        raise ValueError("store=None: confirm() and republish() are for a client with a store,"
-                         " such as FileStore(folder, hold=True)")
+def no_store():
+    """Raise ValueError for a client without a store."""
+    raise ValueError("store=None: confirm() and republish() are for a client with a store,"
+                     " such as FileStore(folder, hold=True)")
+
+
+def seq(n):
+    """Raise ValueError for what is no sequence number."""
     raise ValueError("seq=%r: a sequence number, a whole number" % (n,))
 
 

@@ -33,7 +33,7 @@ def run(client, clean_session, end, auth):
     else:
         # PUBREL was not answered on the connection before: on this one nothing goes out until
         # PINGRESP, or another packet, has shown that the link carries both ways.
-        client._ping(0)
+        client._rx.ping(0)
         client._rx.request = ticks_ms()
 
 

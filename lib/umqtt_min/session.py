@@ -41,7 +41,7 @@ _HELD = const(2)
 _AGAIN = const(3)
 _LATEST = const(2)  # as in store/__init__.py
 _WAIT = const(16)  # as in client.py
-_BODY = const(5)  # as in wire.py
+_BODY = const(5)  # as in sender.py
 
 
 class Session:
@@ -177,10 +177,10 @@ class Session:
             c.pid = n
             self._due = n + 1
         else:
-            n = c._next_pid()
+            n = c._rx.next_pid()
         self._given = n
         if c.protocol[_ROW_LITTLE]:
-            n = c._wire(n)
+            n = c._rx.wire(n)
         c._tx.pid = n
         self.seq = n = self._store.put(n, self._flags, self._name, msg)  # durable when it returns
         if c.sock:
@@ -240,7 +240,7 @@ class Session:
         n = 60000  # so far behind are none that wait: they are given in order
         for i in range(self._size):
             if self._next[i]:
-                i = self._client._wire(self._pids[i])
+                i = self._client._rx.wire(self._pids[i])
                 n = min(n, (i - pid) % 65535)
         if self._store.seq - self._store.low >= 30000:
             n = self._search(pid, n)
@@ -252,7 +252,7 @@ class Session:
 
     def confirm(self, seq):
         """See MQTTClient.confirm()."""
-        busy = self._take()
+        busy = self._take(seq)
         try:
             return self._store.confirm(seq)
         finally:
@@ -260,14 +260,19 @@ class Session:
 
     def republish(self, first, last):
         """See MQTTClient.republish()."""
-        busy = self._take()
+        busy = self._take(first, last)
         try:
             return self._again(first, last)
         finally:
             self._client._busy = busy
 
-    def _take(self):
+    def _take(self, *seqs):
         # No tick may touch the store meanwhile. Returns what _busy is to be afterwards.
+        for seq in seqs:
+            if not isinstance(seq, int):
+                from .refuse import seq as refuse
+
+                refuse(seq)
         busy = self._client._busy
         if busy & 1:
             raise MQTTException(_BUSY)
@@ -287,7 +292,7 @@ class Session:
         seq = self._store.next(0)
         while seq:
             if self._store.find(seq):
-                n = min(n, (self._client._wire(self._store.pid) - pid) % 65535)
+                n = min(n, (self._client._rx.wire(self._store.pid) - pid) % 65535)
             seq = self._store.next(seq)
         return n
 
@@ -371,7 +376,7 @@ class Session:
             else:
                 self._end(i)
         elif t != _PUBREC or self._next[i] < _PUBREC:
-            self._client._bad("acknowledgement of another QoS")
+            self._client._rx.bad("acknowledgement of another QoS")
 
     def _slot(self, pid):
         while self._count and not self._next[self._first % self._size]:
@@ -409,7 +414,7 @@ class Session:
         if left <= 0:
             return _TIMEOUT
         try:
-            self._client._idle(left)
+            self._client._rx.idle(left)
             self._client.check_msg()
             return 0
         except OSError:
@@ -435,6 +440,8 @@ class Session:
 
     def discard(self):
         """See MQTTClient.discard()."""
+        if self._client._busy:
+            raise MQTTException(_BUSY)
         busy = self._take()
         try:
             return self._give_up(self._oldest())
@@ -445,7 +452,7 @@ class Session:
         store = self._store
         if not seq:
             return None
-        pid = self._client._wire(store.pid)
+        pid = self._client._rx.wire(store.pid)
         topic = bytearray(2)
         store.read(0, topic, 2)
         topic = bytearray(topic[0] << 8 | topic[1])

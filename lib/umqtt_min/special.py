@@ -78,7 +78,7 @@ def accept(client, clean_session, head):
 
 
 def count(client, e):
-    """Count `e`, which ended connect(), as the last error."""
+    """Count `e`, which ended connect(), as the last error, and tell of it."""
     code = 104
     if isinstance(e, OSError):
         if e.args and isinstance(e.args[0], int):
@@ -86,3 +86,5 @@ def count(client, e):
     elif isinstance(getattr(e, "reason", None), int):  # MQTTException
         client.counters.last_error = 1000 + e.reason
     client._tx.errno = code
+    if client._events is not None:
+        client._events.failed(e)

@@ -58,9 +58,8 @@ def send(client, op, wanted, codes):
 
     op: first byte; wanted: from filters(); codes: the answer has a code for each.
     """
-    client._rx.code = 0
     client._tx.push()
-    pid = client._wire(client._next_pid())
+    pid = client._rx.wire(client._rx.next_pid())
     body = bytearray(5) + bytes((pid >> 8, pid & 255))
     for t, q in wanted:
         body += bytes((len(t) >> 8, len(t) & 255)) + t
@@ -78,15 +77,16 @@ def _request(client, op, wanted, codes, timeout):
     ms = milliseconds(client, timeout)
     if client._busy > 1:
         client._raise()
-    client._enter()
+    rx = client._receiver()
+    rx.enter()
     try:
-        client._rx.waiting = send(client, op, wanted, codes)
+        rx.waiting = send(client, op, wanted, codes)
     except BaseException:
         client._lost()  # no memory for the packet
         raise
     client._tx.timeout = ticks_add(ticks_ms(), ms)
     try:
-        client._await(_SUBACK if codes else _UNSUBACK)
+        rx.wait_for(_SUBACK if codes else _UNSUBACK)
     except Exception as e:
         if getattr(e, "reason", 0) == _TIMEOUT:  # MQTTException
             e.detail = "no SUBACK" if codes else "no UNSUBACK"  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def granted(client, wanted, topic):
 def subscribe(client, topic, qos, handler, timeout):
     """See MQTTClient.subscribe()."""
     wanted = filters(client, topic, qos)
-    incoming = client._receives()  # loaded now, not with the first message
+    incoming = client._receiver().messages()  # loaded now, not with the first message
     before = incoming.handlers
     if handler is not None:
         if not callable(handler):
@@ -128,7 +128,7 @@ def _without(handlers, wanted):
 
 def _subscribe(client, topic, wanted, timeout):
     if 2 in [q for _, q in wanted]:
-        client._incoming.known(0)  # the table is made now, not with the first message
+        client._rx.incoming.known(0)  # the table is made now, not with the first message
     _request(client, _SUBSCRIBE, wanted, True, timeout)
     return granted(client, wanted, topic)
 
@@ -137,7 +137,7 @@ def unsubscribe(client, topic, timeout):
     """See MQTTClient.unsubscribe()."""
     wanted = names(client, topic)
     _request(client, _UNSUBSCRIBE, wanted, False, timeout)
-    incoming = client._receives()
+    incoming = client._receiver().messages()
     incoming.handlers = _without(incoming.handlers, wanted)
 
 
@@ -145,19 +145,19 @@ def on_suback(client, t):
     """An answer is in the client's buffer: t is SUBACK or UNSUBACK."""
     n = client._rx.n
     if n < (3 if t == _SUBACK else 2) or t == _UNSUBACK and n != 2:
-        client._bad("length of SUBACK or UNSUBACK")
+        client._rx.bad("length of SUBACK or UNSUBACK")
     p = client._rx.pos
     buf = client._rx.buf
     pid = buf[p] << 8 | buf[p + 1]
     if not pid:
-        client._bad("packet identifier 0 [MQTT-2.3.1-1]")
+        client._rx.bad("packet identifier 0 [MQTT-2.3.1-1]")
     codes = getattr(client, "_codes", -1)  # none: nobody ever asked
     if pid != client._rx.waiting or codes < 0:
         client.counters.unexpected += 1
         return
     if t == _SUBACK:
         if n - 2 != codes:
-            client._bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
+            client._rx.bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
         client._granted = bytes(_code(client, buf[p + 2 + i]) for i in range(n - 2))
     client._rx.code = t
 
@@ -167,5 +167,5 @@ def _code(client, code):
     if not client.protocol[_ROW_SESSION]:
         code &= 3
     if code > 2 and code != _SUBACK_FAILURE:
-        client._bad("SUBACK code %d [MQTT-3.9.3-2]" % code)
+        client._rx.bad("SUBACK code %d [MQTT-3.9.3-2]" % code)
     return code

@@ -35,6 +35,8 @@ def attributes(definition):
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+            names.add(node.target.attr)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 for t in getattr(target, "elts", [target]):

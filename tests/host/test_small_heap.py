@@ -1,4 +1,5 @@
-"""A program that imports the core, connects and publishes QoS 1 from .mpy files in a small heap.
+"""A program that imports the core, connects and publishes from .mpy files: what it takes from the
+heap, and the smallest heap in which it does so.
 
 Knows: mpy-cross, MicroPython's heap option, the strict broker over TCP.
 Must not know: which modules the library has.
@@ -24,6 +25,20 @@ c.disconnect()
 print("done")
 """
 
+MOST = 20 * 1024  # bytes of a 64-bit heap for import and connect() of a client that only publishes
+MEASURE = """
+import gc, socket, select
+gc.collect()
+before = gc.mem_alloc()
+from umqtt_min import MQTTClient
+c = MQTTClient("small", "127.0.0.1", PORT)
+c.connect()
+gc.collect()
+print(gc.mem_alloc() - before)
+c.publish("t", "reading")
+c.disconnect()
+"""
+
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
@@ -40,12 +55,14 @@ def compiled(tmp_path_factory):
     return folder
 
 
-def run(compiled, heap, port):
+def run(compiled, heap, port, program=PROGRAM):
     """Run the program; (status, output)."""
     script = compiled / "program.py"
-    script.write_text(PROGRAM.replace("PORT", str(port)))
+    script.write_text(program.replace("PORT", str(port)))
     done = subprocess.run(
-        [find_micropython(), "-X", f"heapsize={heap}", str(script)],
+        # In the folder, as on a board: a module keeps its path on the heap.
+        [find_micropython(), "-X", f"heapsize={heap}", script.name],
+        cwd=compiled,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -66,3 +83,11 @@ def test_a_heap_that_is_too_small_shows(compiled):
         status, out = run(compiled, "6K", server.port)
     assert status != 0
     assert "MemoryError" in out
+
+
+def test_import_and_connect_take_little(compiled):
+    with StrictServer() as server:
+        status, out = run(compiled, "256K", server.port, MEASURE)
+        assert status == 0, out
+        assert 5_000 < int(out) <= MOST, out
+        assert len(server.broker.messages) == 1

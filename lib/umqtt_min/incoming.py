@@ -42,7 +42,7 @@ class Incoming:
 
     def __init__(self, client):
         self._client = client
-        self._rx = client._rx
+        self._rx = client._receiver()
         self.counters = client.counters
         self._heard: "Any" = None  # the last topic that was checked
         self._answers: "Any" = None  # the Answers of a client with a callback
@@ -55,6 +55,10 @@ class Incoming:
             self._answers = Answers(self._client)
         return f
 
+    def view_callback(self, f):
+        """`f` is to be called with views. Raises ValueError for what cannot be."""
+        self.views = self.callback(f)
+
     # Messages
 
     def on_publish(self, op):
@@ -63,7 +67,7 @@ class Incoming:
         p = rx.pos + 2  # the topic, to `end`
         end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
         if op & _QOS == _QOS or end + (2 if op & _QOS else 0) > rx.next:
-            self._client._bad("PUBLISH [MQTT-3.3.1-4]")
+            self._rx.bad("PUBLISH [MQTT-3.3.1-4]")
         pid = self._pid(end) if op & _QOS else 0
         if op & _QOS_2 and self.seen(pid):
             return
@@ -141,7 +145,7 @@ class Incoming:
             try:
                 check_name(topic, 65535)
             except ValueError as e:
-                self._client._bad("PUBLISH: %s [MQTT-3.3.2-1]" % e)
+                self._rx.bad("PUBLISH: %s [MQTT-3.3.2-1]" % e)
         if not self.views or self._heard is None:
             self._heard = bytes(topic)  # views: not a copy of each
 
@@ -197,7 +201,7 @@ class Incoming:
     def _pid(self, p):
         # The packet identifier in the receive buffer at `p`, as it is on the wire.
         p = self._rx.buf[p] << 8 | self._rx.buf[p + 1]
-        return p or self._client._bad("packet identifier 0 [MQTT-2.3.1-1]")
+        return p or self._rx.bad("packet identifier 0 [MQTT-2.3.1-1]")
 
     # Other packets
 
@@ -209,19 +213,19 @@ class Incoming:
             return self._head(self._rx)
         wanted = _PUBREL & _FLAGS if t == _PUBREL & _TYPE else 0
         if op & _FLAGS != wanted and self._client.protocol[_ROW_STRICT]:
-            self._client._bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
+            self._rx.bad("flags 0x%02x [MQTT-2.2.2-2]" % op)
         elif _PUBACK <= t <= _PUBCOMP:
             if self._rx.n != 2:
-                self._client._bad("length of an acknowledgement")
+                self._rx.bad("length of an acknowledgement")
             self._on_ack(t, self._pid(self._rx.pos))
         elif t == _SUBACK or t == _UNSUBACK:
             from .subscribe import on_suback
 
             on_suback(self._client, t)
         elif t != _PINGRESP:
-            self._client._bad("packet type %d" % (t >> 4))
+            self._rx.bad("packet type %d" % (t >> 4))
         elif self._rx.n:
-            self._client._bad("PINGRESP")
+            self._rx.bad("PINGRESP")
 
     def _head(self, rx):
         # Its fixed header is in: peek() has read a Remaining Length of one to four bytes from it.
@@ -229,10 +233,10 @@ class Incoming:
         op = rx.buf[rx.start]
         last = rx.buf[rx.pos - 1]
         if op < 16 or last > 127 or not last and rx.pos - rx.start > 2:
-            self._client._bad("fixed header")
+            self._rx.bad("fixed header")
         if op & _TYPE != _PUBLISH:
-            self._client._bad("packet of %d bytes" % rx.n)
-        from .large import Large
+            self._rx.bad("packet of %d bytes" % rx.n)
+        from .large_in import Large
 
         Large(self._client)
         return 0

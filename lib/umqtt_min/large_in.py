@@ -11,11 +11,11 @@ _CALLBACK = 2  # as in client.py
 
 
 class Large:
-    """One long PUBLISH on its way in: the one that peek() of wire.Receiver has just looked at."""
+    """One long PUBLISH on its way in: the one that Receiver.peek() has just looked at."""
 
     def __init__(self, client):
         self._client = client
-        self._incoming = client._incoming
+        self._incoming = client._rx.incoming
         self._rx = rx = client._rx
         n = rx.n
         self._op = rx.buf[rx.start]
@@ -71,22 +71,22 @@ class Large:
 
     def _header(self):
         # Two bytes of it, or all of it, are in.
-        c = self._client
+        rx = self._rx
         qos = self._op >> 1 & 3
         topic = self._head[0] << 8 | self._head[1]
         if qos == 3 or topic + (2 if qos else 0) > self._left + self._have - 2:
-            c._bad("PUBLISH [MQTT-3.3.1-4]")
+            rx.bad("PUBLISH [MQTT-3.3.1-4]")
         if self._have == 2:
             try:
                 self._head += bytearray(topic + (2 if qos else 0))
             except MemoryError:
-                c._bad("no memory for a topic of %d bytes" % topic)
+                rx.bad("no memory for a topic of %d bytes" % topic)
             if len(self._head) > 2:
                 return
         if qos:
             self._pid = self._head[-2] << 8 | self._head[-1]
             if not self._pid:
-                c._bad("packet identifier 0 [MQTT-2.3.1-1]")
+                rx.bad("packet identifier 0 [MQTT-2.3.1-1]")
         self._topic = memoryview(self._head)[2 : 2 + topic]
         self._incoming.hear(bytes(self._topic))
         self._open(qos)
