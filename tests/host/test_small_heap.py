@@ -25,7 +25,9 @@ c.disconnect()
 print("done")
 """
 
-MOST = 20 * 1024  # bytes of a 64-bit heap for import and connect() of a client that only publishes
+# Bytes of a 64-bit heap for import and connect() of a client that only publishes: 20.2 to 20.6 KB
+# were seen, by the name of the folder and by what the collector takes for a pointer.
+MOST = 21_000
 MEASURE = """
 import gc, socket, select
 gc.collect()
