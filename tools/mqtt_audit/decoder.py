@@ -25,6 +25,7 @@ from .mqtt import packets
 from .report.rows import Rows
 from .rules import ending
 from .tcp import streams
+from .tcp.headers import TLS_PORT
 
 _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets": [0, 16],
                       "itemsize": KEY.itemsize})  # fmt: skip
@@ -32,7 +33,7 @@ _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets":
 
 class Decoder:
     """sink(table, pyarrow.Table) takes what is ready. ports: of brokers; servers: further
-    brokers as (16 bytes of address, port); span: ns at which the whole capture begins and ends;
+    brokers as (16 bytes of address, port); span: [(ns at which it begins, ends)] of the captures;
     steps: where its clock is not to be believed (rules/ending.py)."""
 
     def __init__(self, sink, ports, servers, span, steps=()):
@@ -115,7 +116,8 @@ class Decoder:
                 ends["b"][k].tobytes(), int(keys["bp"][k]))  # fmt: skip
             pair = self._pairs.get((a, b))
             if pair is None:
-                server = int(keys["server"][k]) or self._server(a, b)
+                server = int(keys["server"][k])
+                server = (server - 1) % 2 + 1 if server else self._server(a, b)
                 if not server:
                     continue
                 pair = self._pairs[a, b] = len(self._pairs)
@@ -128,7 +130,8 @@ class Decoder:
 
     def _server(self, a, b):
         """Which of two endpoints is the broker: 1, 2, or 0 if neither is."""
-        for known in (lambda e: e in self.servers, lambda e: e[1] in self.ports):
+        for known in (lambda e: e in self.servers, lambda e: e[1] in self.ports,
+                      lambda e: e[1] == TLS_PORT):  # fmt: skip
             if known(b):
                 return 2
             if known(a):

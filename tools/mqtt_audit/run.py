@@ -33,6 +33,7 @@ log = logging.getLogger("umqtt.audit")
 SOCKET_FOLDER = 60
 BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
 MAX_BUCKETS = 1024
+HEADER = 24  #: bytes of a pcap file without frames
 TASKS = 4  #: of the first pass, per core
 PART_BYTES = 16 << 20  #: a part of a file is not smaller
 SUMMED = 4 << 20  #: rows that one task makes summaries of
@@ -80,6 +81,19 @@ def _twice(paths):
         known[found.st_dev, found.st_ino] = path
 
 
+def _same_bytes(paths):
+    """Raise Refused if two captures are copies, which would be counted twice. _copies() finds
+    those of which one is packed."""
+    known = {}
+    for path in paths:
+        size = os.path.getsize(path)
+        for other in known.setdefault(size, []):
+            frames = size > HEADER and magic(path)[0] == "pcap"
+            if frames and filecmp.cmp(path, other, shallow=False):
+                raise Refused(f"{path}: is a copy of {other}; name each capture once")
+        known[size].append(path)
+
+
 def check(paths, out):
     """Raise Refused if no capture can be read, one is given twice, or OUT is not to be written
     (folder.check)."""
@@ -121,7 +135,7 @@ def warm():
     pcap(data, 0, np.zeros(10, np.int64), frames, problems)
     pcapng(data, 0, np.zeros(10, np.int64), np.zeros((1, 4), np.int64), frames, problems)
     rows = Endpoints().segments(data, 1, frames)
-    decoder = Decoder(lambda *_: None, (), set(), (0, 0))
+    decoder = Decoder(lambda *_: None, (), set(), [(0, 0)])
     decoder.warm(rows)
     return time.monotonic() - started
 
@@ -171,6 +185,7 @@ class Audit:
 
     def packets(self):
         """Both passes: packets, connections, exchanges within a connection, violations."""
+        _same_bytes(self.paths)
         staging = folder.staged(self.out)
         self.tables, self.scratch = staging / "tables", staging / "scratch"
         for made in (self.tables, self.scratch):
@@ -196,6 +211,11 @@ class Audit:
         self.split = in_order([worker.whole(made) for made in of_file.values()])
         _copies(self.split, paths, names)
         wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
+        for one, other in worker.shared(self.split, self.ports, scratch):
+            what = (f"has connections of {names[other]} at the same time: packets may be missing; "
+                    "merge the two (mergecap) and audit the result")  # fmt: skip
+            log.warning("%s: %s", names[one], what)
+            wrong.append((names[one], "shared", what))
         worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
         plan = worker.plan(self.split, paths, names, self.ports)
         with self.work.progress("decoding", buckets):

@@ -24,6 +24,7 @@ from .report import columns, summaries
 from .rules import ending
 from .tcp.headers import Endpoints
 
+APART = 86_400 * 10**9  #: ns between captures that have a time line of their own
 BUNCH = 1 << 17  #: segments read at once in the second pass
 #: Numbers that mostly go up by little: written as differences they take a tenth of the space.
 _RISING = ("frame", "time", "connection", "first", "last", "received", "released", "done")
@@ -191,14 +192,58 @@ def decode(bucket, buckets, plan, scratch, out):
     return {**tables.rows, "repeats": decoder.rows.repeats}
 
 
+def _between(split):
+    """Steps (rules/ending.py) between one file and the next."""
+    some = [s for s in split if s["first"] is not None]
+    last = np.maximum.accumulate([s["last"] for s in some]).tolist() if some else []
+    for until, after in zip(last, some[1:]):
+        if after["first"] > until:
+            yield ending.steps_of([after["first"]], until)
+
+
+def _spans(split):
+    """[(first, last)] of the times that the captures cover, in order; those that overlap or are
+    less than a day apart are one."""
+    spans = [(0, 0)][: not any(s["first"] is not None for s in split)]
+    for first, last in sorted((s["first"], s["last"]) for s in split if s["first"] is not None):
+        if spans and first - spans[-1][1] < APART:
+            first, before = spans.pop()
+            last = max(last, before)
+        spans.append((first, last))
+    return spans
+
+
 def plan(split, paths, names, ports):
     """What every task of the second pass has to know. split: results of whole() in order."""
-    times = [s[end] for s in split if s["first"] is not None for end in ("first", "last")]
     files = [(s["number"], paths[s["number"]], names[s["number"]], s["parts"]) for s in split]
     return {"files": files,
-            "ports": list(ports), "span": (min(times, default=0), max(times, default=0)),
-            "steps": np.concatenate([np.zeros((0, 2), np.int64), *(s["steps"] for s in split)]),
+            "ports": list(ports), "span": _spans(split),
+            "steps": np.concatenate([
+                np.zeros((0, 2), np.int64), *(s["steps"] for s in split), *_between(split)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
+
+
+def shared(split, ports, scratch):
+    """Pairs of files that have segments of the same connection at the same time: [(number of the
+    later one, number of the other)], each later one once. split: results of whole() in order."""
+    known, found = {}, {}
+    spans = [(s["first"], s["last"]) for s in split if s["first"] is not None]
+    if all(b[0] >= a[1] for a, b in zip(spans, spans[1:])):
+        return []
+    brokers = {bytes.fromhex(a) + p.to_bytes(2, "big") for s in split for a, p in s["brokers"]}
+    for s in split:
+        for place in range(s["parts"] if s["first"] is not None else 0):
+            for key in np.load(_keys(scratch, s["number"], place)):
+                raw, ends = key.tobytes()[:32], (int(key["ap"]), int(key["bp"]))
+                sides = {raw[16 * k : 16 * k + 16] + ends[k].to_bytes(2, "big") for k in (0, 1)}
+                if not (key["server"] or sides & brokers or set(ends) & set(ports)):
+                    continue
+                number, until = known.get((raw, ends), (s["number"], s["last"]))
+                if number != s["number"] and s["first"] < until:
+                    found.setdefault(s["number"], number)
+                if s["last"] >= until:
+                    known[raw, ends] = s["number"], s["last"]
+    return list(found.items())
 
 
 def note(files, split, out):

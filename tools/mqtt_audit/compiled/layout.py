@@ -21,7 +21,7 @@ SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 fla
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
-#: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT.
+#: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT.
 KEY = _rows("a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1")
 V4 = 0xFFFF  #: word 2 of an IPv4 address
 
@@ -128,14 +128,14 @@ KINDS = {
     4: ("bad time", "a time beyond 64 bits of ns ({} such); that of the frame before is taken"),
     5: ("link type", "frames of a link type that is not decoded ({} such)"),
     6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
-    7: ("fragment", "fragments of IP datagrams with TCP, which are not put together ({} such)"),
+    7: ("fragment", "fragments of IP datagrams whose rest is not there ({} such)"),
     8: ("snapped", "the capture kept only the beginning of segments; {} bytes are missing"),
     9: ("loss", "{} bytes of the stream are not in the capture"),
     10: ("resynchronised", "{} bytes skipped before the next packet was found"),
     11: ("began before", "began before the capture; a packet was found after {} bytes"),
     12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
     13: ("TLS", "encrypted: nothing but the connection can be told"),
-    14: ("HTTP", "HTTP (MQTT over WebSocket?) is not decoded"),
+    14: ("HTTP", "HTTP, or MQTT over WebSocket, which is not decoded"),
     15: ("MQTT 5", "MQTT 5: packets are listed, properties and reason codes are not looked at"),
     16: ("unfinished", "the capture ends inside a packet; {} bytes of it are there"),
     17: ("too large", "a packet of {} bytes is kept only in part; its fields are not decoded"),

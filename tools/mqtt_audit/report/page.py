@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from .columns import MARK, TABLES
+from .tallies import BINS
 
 SHOWN = 50  #: rows of a list; the tables have all
 PAGE = """<!doctype html>
@@ -47,9 +48,13 @@ capture, are found by --port.{% if not frames %} The captures have no frames at 
 {% for row in rows %}<tr>{% for cell, kind in row %}
 <td class="{{ kind }}">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>{% endif %}{% endfor %}
 <h2>Files</h2><table><tr><th>file</th><th>frames</th><th>TCP segments</th><th>first (UTC)</th>
-<th>seconds</th></tr>
+<th>seconds</th>
+<th>MQTT packets</th><th>violations</th><th>problems</th></tr>
 {% for f in files %}<tr><td class="l">{{ f.file }}</td><td>{{ "{:,}".format(f.frames) }}</td>
-<td>{{ "{:,}".format(f.segments) }}</td><td>{{ f.start }}</td><td>{{ f.seconds }}</td></tr>
+<td>{{ "{:,}".format(f.segments) }}</td><td>{{ f.start }}</td><td>{{ f.seconds }}</td>
+<td>{{ "{:,}".format(f.packets) }}</td>
+<td{% if f.violations %} class="bad"{% endif %}>{{ "{:,}".format(f.violations) }}</td>
+<td>{{ "{:,}".format(f.problems) }}</td></tr>
 {% endfor %}</table>
 """
 _NAMES = ("client_id", "file")
@@ -115,7 +120,11 @@ def over_time(root):
         return None
     rows = rows.sort_by("time")
     times = np.unique(rows["time"].cast(pa.int64()).to_numpy()) / 1e6
-    width = times[1] - times[0] if len(times) > 1 else 1
+    ahead = np.diff(times)
+    width = ahead.min() if len(ahead) else 1
+    breaks = np.flatnonzero(ahead > max(BINS * width, 86_400))
+    ahead[breaks] = 5 * width
+    place = np.concatenate([[0], np.cumsum(ahead)])
     counts = {}
     for name in rows["type"].unique().to_pylist():
         mine = rows.filter(pc.equal(rows["type"], name))
@@ -125,8 +134,11 @@ def over_time(root):
     totals = {name: int(found.sum()) for name, found in counts.items()}
     busiest = sorted(totals, key=totals.get, reverse=True)[:6]
     for name in busiest:
-        left.plot(times - times[0], counts[name] / width, label=name, lw=1.2)
-    left.set(xlabel="seconds of the capture", ylabel="packets/s", ylim=(0, None))
+        left.plot(place, counts[name] / width, label=name, lw=1.2)
+    for at in breaks:
+        left.axvline((place[at] + place[at + 1]) / 2, color="#888", ls="--", lw=1)
+    left.set(xlabel="seconds of the capture" + " (without the time between captures)" * bool(len(
+             breaks)), ylabel="packets/s", ylim=(0, None))
     left.legend(frameon=False, ncol=3, fontsize=9, loc="lower center",  # above: lines are anywhere
                 bbox_to_anchor=(0.5, 1.0))  # fmt: skip
     _bars(right, totals, "packets")
@@ -223,7 +235,10 @@ _SUMMARY = {
 
 
 def _lists(root):
-    violations = _read(root, "violations", ["statement", "what", "sender", "client_id"])
+    violations = _read(root, "violations", ["statement", "what", "sender", "client_id", "file",
+                                            "frame", "time"])  # fmt: skip
+    refused = _read(root, "connections", ["client_id", "client", "broker", "first", "return_code"])
+    refused = refused.filter(pc.greater(refused["return_code"], 0))
     problems = _read(root, "problems", ["problem", "file", "frame", "client_id", "what"])
     devices, brokers = (_with_lost(_read(root, name)) for name in ("devices", "brokers"))
     worst = ["protocol_violations", "keep_alive_violations", "client_unacknowledged",
@@ -236,6 +251,12 @@ def _lists(root):
         _list("Violations by device", _counted(violations, "client_id", "sender", "statement"),
               {"client_id": "client id", "statement": "statement", "sender": "by",
                "count_all": "times"}, ["count_all"]),
+        _list("Where rules were broken", violations.sort_by("time"),
+              {"file": "file", "frame": "frame", "time": "time (UTC)", "client_id": "client id",
+               "sender": "by", "statement": "statement", "what": "what"}, []),
+        _list("Refused connections", refused.sort_by("first"),
+              {"client_id": "client id", "client": "client", "broker": "broker",
+               "first": "time (UTC)", "return_code": "return code"}, []),
         _list("Problems of the capture", _counted(problems, "problem"),
               {"problem": "problem", "what_min": "for instance", "count_all": "rows"},
               ["count_all"]),
@@ -246,8 +267,16 @@ def _lists(root):
     ]  # fmt: skip
 
 
-def _files(facts):
+def _per_file(root, name):
+    """{file: number of rows}."""
+    found = _read(root, name, ["file"]).group_by("file").aggregate([([], "count_all")])
+    return dict(zip(found["file"].to_pylist(), found["count_all"].to_pylist()))
+
+
+def _files(root, facts):
+    counts = {name: _per_file(root, name) for name in ("packets", "violations", "problems")}
     for f in facts["files"]:
+        f.update({name: found.get(f["file"], 0) for name, found in counts.items()})
         f["file"] = _short(Path(f["file"]).name)
         if f["first"] is None:
             f["start"], f["seconds"] = "", ""
@@ -272,7 +301,8 @@ def build(root, out, drawn=None):
     drawn = drawn or {name: draw(root) for name, draw in FIGURES.items()}
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
-        files=_files(facts), ports=facts["ports"], frames=sum(f["frames"] for f in facts["files"]),
+        files=_files(root, facts), ports=facts["ports"],
+        frames=sum(f["frames"] for f in facts["files"]),
         packets=_rows(root, "packets"), connections=_rows(root, "connections"),
         flows=_rows(root, "flows"), lists=_lists(root), **drawn,
     )  # fmt: skip

@@ -40,7 +40,7 @@ class Rows:
     def __init__(self, arrays, sink, span, steps=()):
         self.arrays, self.sink, self.steps = arrays, sink, steps
         self.files, self.pairs = {}, []
-        self.tallies = Tallies(*span)
+        self.tallies = Tallies(span)
         self.repeats = 0  #: messages that may have been sent again without DUP (columns.repeats)
         self._clients = []  # client id of each connection, or None
         self._ends = []  # (client, broker) of each connection, each as host:port

@@ -27,16 +27,22 @@ def _grouped(key, *values):
 
 
 class Tallies:
-    """first, last: ns at which the capture begins and ends."""
+    """spans: [(first, last)] in ns of the times that the captures cover, in order. The time
+    between two of them has no part of the timeline."""
 
-    def __init__(self, first, last):
-        self.first, self.width = first, max(1, -(-(last - first + 1) // BINS))
+    def __init__(self, spans):
+        spans = np.array(spans, np.int64)
+        lengths = spans[:, 1] - spans[:, 0] + 1
+        self._starts, self._before = spans[:, 0], np.cumsum(lengths) - lengths
+        self.width = max(1, -(-int(lengths.sum()) // BINS))
         self._packets = np.zeros(2 * len(TYPES) * BINS, np.int64)
         self._flows = [(np.zeros(0, np.int64),) * 4]
 
     def packets(self, rows):
         """Count rows of layout.PACKET."""
-        at = np.clip((rows["time"] - self.first) // self.width, 0, BINS - 1)
+        span = np.maximum(np.searchsorted(self._starts, rows["time"], "right") - 1, 0)
+        at = rows["time"] - self._starts[span] + self._before[span]
+        at = np.clip(at // self.width, 0, BINS - 1)
         kind = rows["from_server"].astype(np.int64) * len(TYPES) + rows["kind"]
         self._packets += np.bincount(kind * BINS + at, minlength=len(self._packets))
 
@@ -72,7 +78,9 @@ class Tallies:
         """The table of the packets over time."""
         counts = self._packets.reshape(2, len(TYPES), BINS)
         side, kind = np.nonzero(counts.any(axis=2))
-        start = self.first + np.arange(BINS) * self.width
+        at = np.arange(BINS) * self.width
+        span = np.searchsorted(self._before, at, "right") - 1
+        start = self._starts[span] + at - self._before[span]
         return columns.build(columns.TIMELINE, {
             "time": columns.times(np.tile(start, len(side))),
             "sender": columns.words(np.repeat(side, BINS), columns.WAYS),

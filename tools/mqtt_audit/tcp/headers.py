@@ -9,11 +9,17 @@ import numpy as np
 from ..capture.records import u16, u32
 from ..compiled.jit import entry, kernel
 from ..compiled.layout import KEY, KINDS, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, V4
+from .fragments import Fragments
 
 IPV4, IPV6 = 0x0800, 0x86DD
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
 NOT_TCP = 0
+TLS_PORT = 8883  #: of MQTT over TLS (IANA: secure-mqtt)
+#: An entry of TLS's ALPN; the word in it is WebSocket's, too.
+ALPN = np.frombuffer(b"\x04mqtt", np.uint8)
+WORD = ALPN[1:]
+PROTOCOL = np.frombuffer(b"sec-websocket-protocol:", np.uint8)
 
 
 @kernel
@@ -56,6 +62,7 @@ def _ipv4(d, p, end, wire_end, out):
     if d[p + 9] != 6:
         return NOT_TCP, 0
     if u16(d, p + 6, True) & 0x3FFF:
+        out[OFF] = p
         return -P_FRAGMENT, 0
     total = u16(d, p + 2, True)
     if size < 20 or 0 < total < size:
@@ -216,15 +223,50 @@ def proxy_header(d, p, end):
     return 0
 
 
+@kernel
+def _has(d, p, end, word):
+    """Whether a word, which is given in small letters, occurs; letters of either size."""
+    for q in range(p, end - len(word) + 1):
+        k = 0
+        while k < len(word) and (d[q + k] | 32 if 65 <= d[q + k] <= 90 else d[q + k]) == word[k]:
+            k += 1
+        if k == len(word):
+            return True
+    return False
+
+
+@kernel
+def _asks(d, p, end, port, swap):
+    """Whether a segment of the client begins MQTT: KEY.server. TLS is taken for it on its port,
+    or if its hello asks for "mqtt" (ALPN); a WebSocket, if it asks for that protocol."""
+    skip = proxy_header(d, p, end)
+    p += skip
+    mine = 1 if swap else 2
+    if end - p < 12:
+        return 0
+    if _is_connect(d, p, end - p):
+        return mine
+    if d[p] == 0x16 and d[p + 1] == 3 and d[p + 5] == 1:
+        return mine + 2 if port == TLS_PORT or _has(d, p, end, ALPN) else 0
+    if d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84:  # GET
+        return mine + 2 if _has(d, p, end, PROTOCOL) and _has(d, p, end, WORD) else 0
+    return 0
+
+
 @entry
-def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
+def segments(d, size, first, frames, keys, slots, state, out, rows, problems, cut):
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
-    pairs there are. problems: a row for each kind, with the first frame that has it."""
-    n = 0
+    pairs there are, and fragments of IPv4; cut: of each its place in `frames` and that of its IP
+    header. problems: a row for each kind, with the first frame that has it."""
+    n = state[1] = 0
     for i in range(len(frames)):
         frame = frames[i]
+        out[OFF] = 0
         found = tcp(d, frame, size, out)
-        if found < 0:
+        if found == -P_FRAGMENT and out[OFF]:
+            cut[state[1], 0], cut[state[1], 1] = i, out[OFF]
+            state[1] += 1
+        elif found < 0:
             row = problems[-found]
             if row["count"] == 0:
                 row["kind"], row["off"], row["time"] = -found, frame["off"], frame["time"]
@@ -235,15 +277,25 @@ def segments(d, size, first, frames, keys, slots, state, out, rows, problems):
         swap = _order(out)
         k = _find(keys, slots, state, out, swap)
         if keys[k]["server"] == 0:
-            skip = proxy_header(d, out[OFF], out[OFF] + out[CAP])
-            if _is_connect(d, out[OFF] + skip, out[CAP] - skip):
-                keys[k]["server"] = 1 if swap else 2
+            keys[k]["server"] = _asks(d, out[OFF], out[OFF] + out[CAP], out[DPORT], swap)
         row = rows[n]
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
         row["cap"], row["wire"], row["dir"] = out[CAP], out[WIRE], 1 if swap else 0
         n += 1
     return n
+
+
+@entry
+def _is_asked(d, p, end, port, swap):
+    return _asks(d, p, end, port, swap)
+
+
+@entry
+def _locate(keys, slots, state, out):
+    """(index of the pair of endpoints in `out`, whether the source is the greater one)."""
+    swap = _order(out)
+    return _find(keys, slots, state, out, swap), swap
 
 
 @entry
@@ -262,7 +314,8 @@ class Endpoints:
     def __init__(self):
         self._keys = np.zeros(1 << 12, KEY)
         self._slots = np.full(1 << 13, -1, np.int64)
-        self._state = np.zeros(1, np.int64)
+        self._state = np.zeros(2, np.int64)
+        self._fragments = Fragments()
         self._out = np.zeros(16, np.int64)
         self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
 
@@ -274,10 +327,30 @@ class Endpoints:
         if len(self._slots) < 2 * len(self._keys):
             self._slots = np.full(2 * len(self._keys), -1, np.int64)
             _rehash(self._keys, int(self._state[0]), self._slots)
-        rows = np.zeros(len(frames), SEGMENT)
+        rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 2), np.int64)
         n = segments(data, len(data), first, frames, self._keys, self._slots, self._state,
-                     self._out, rows, self._problems)  # fmt: skip
-        return rows[:n]
+                     self._out, rows, self._problems, cut)  # fmt: skip
+        found = [rows[:n]]
+        for i, ip in cut[: self._state[1]].tolist():
+            frame = frames[i]
+            whole = self._fragments.add(data, ip, int(frame["off"] + frame["cap"]), first + i,
+                                        int(frame["time"]))  # fmt: skip
+            if whole:
+                found.append(self._joined(data, *whole))
+        if len(found) == 1:
+            return rows[:n]
+        found = np.concatenate(found)
+        return found[np.argsort(found["frame"], kind="stable")]
+
+    def _joined(self, data, out, rows):
+        """Segments that were fragments, with their pair of endpoints."""
+        k, swap = _locate(self._keys, self._slots, self._state, out)
+        begin = int(rows["off"][0])
+        key = self._keys[k]
+        key["server"] = key["server"] or _is_asked(
+            data, begin, begin + int(rows["cap"][0]), int(out[DPORT]), swap)  # fmt: skip
+        rows["key"], rows["dir"] = k, swap
+        return rows
 
     @property
     def keys(self):
@@ -287,4 +360,9 @@ class Endpoints:
     @property
     def problems(self):
         """Rows of layout.PROBLEM: of each kind the first, with the number of frames."""
+        lost, row = self._fragments.lost, self._problems[P_FRAGMENT]
+        if lost:
+            row["kind"], row["conn"], row["count"] = P_FRAGMENT, -1, row["count"] + len(lost)
+            row["frame"], row["off"], row["time"] = lost[0]
+            self._fragments = Fragments()
         return self._problems[self._problems["count"] > 0]

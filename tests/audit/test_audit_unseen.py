@@ -1,0 +1,138 @@
+"""What the audit does not read, or reads only in part, is said: TLS, WebSocket, fragments, two
+captures of one connection.
+
+Knows: audit_kit, the tables and the page. Must not know: how it is found.
+"""
+
+import random
+import struct
+
+import audit_kit as kit
+import pyarrow.parquet as pq
+import pytest
+
+
+def hello(*extensions):
+    """A ClientHello; extensions: (type, content)."""
+    more = b"".join(struct.pack(">HH", t, len(c)) + c for t, c in extensions)
+    body = b"\x03\x03" + bytes(32) + b"\0" + b"\0\x02\x13\x01" + b"\x01\0" + kit.string(more)
+    shake = b"\x01" + len(body).to_bytes(3, "big") + body
+    return b"\x16\x03\x01" + struct.pack(">H", len(shake)) + shake
+
+
+ALPN = (16, b"\0\x05\x04mqtt")
+UPGRADE = (b"GET /mqtt HTTP/1.1\r\nHost: b\r\nUpgrade: websocket\r\n"
+           b"Sec-WebSocket-Protocol: mqtt\r\n\r\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("port,first,told", [
+    (8883, hello(), "TLS"), (443, hello(ALPN), "TLS"), (443, hello(), None),
+    (9001, UPGRADE, "HTTP"), (9001, b"GET /index.html HTTP/1.1\r\n\r\n", None)],
+    ids=["port", "ALPN", "web", "WebSocket", "HTTP"])  # fmt: skip
+def test_mqtt_that_is_hidden_is_named_on_any_port(port, first, told, tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", port)).open().client(first).broker(b"\x16\x03\x03\0\x01a")
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.close().wrapped())], tmp_path)
+    assert [c["protocol"] for c in found["connections"]] == ([told] if told else [])
+    assert [p["problem"] for p in found["problems"]] == ([told] if told else [])
+
+
+def test_tls_that_began_before_the_capture_is_named(tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", 8883))
+    for _ in range(3):
+        made.client(b"\x17\x03\x03\0\x50" + bytes(80)).broker(b"\x17\x03\x03\0\x50" + bytes(80))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert [p["problem"] for p in found["problems"]] == ["TLS"] and not found["packets"]
+
+
+def fragmented(packet, size):
+    """An IPv4 packet as fragments of `size` bytes."""
+    head, body = packet[:20], packet[20:]
+    for at in range(0, len(body), size):
+        more = at + size < len(body)
+        part = body[at : at + size]
+        mark = struct.pack(">H", at // 8 | (0x2000 if more else 0))
+        yield head[:2] + struct.pack(">H", 20 + len(part)) + head[4:6] + mark + head[8:] + part
+
+
+@pytest.mark.parametrize("order", ["as sent", "shuffled", "one lost"])
+def test_fragments_are_put_together(order, tmp_path):
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    made.client(kit.publish("long", random.Random(1).randbytes(900), 1, 5)).broker(kit.ack(4, 5))
+    made.client(kit.publish("next", b"x", 1, 6)).broker(kit.ack(4, 6)).close()
+    frames = []
+    for k, (ns, packet) in enumerate(made.frames):
+        pieces = list(fragmented(packet, 200)) if k == 5 else [packet]
+        if len(pieces) > 1 and order == "shuffled":
+            random.Random(2).shuffle(pieces)
+        frames += [(ns + j * 1000, kit.ethernet(p)) for j, p in enumerate(pieces)]
+    if order == "one lost":
+        del frames[7]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    topics = [(p["topic"], p["frame"]) for p in found["packets"] if p["topic"]]
+    assert found["violations"] == []
+    if order == "one lost":
+        assert topics == [("next", 11)]
+        assert {"fragment", "loss"} <= {p["problem"] for p in found["problems"]}
+    else:
+        assert topics == [("long", 10), ("next", 12)] and found["problems"] == []
+        assert [f["outcome"] for f in found["flows"]] == ["acknowledged"] * 2
+
+
+def test_two_captures_of_one_connection_are_told(tmp_path):
+    from mqtt_audit import run
+
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    for k in range(1, 40):
+        made.client(kit.publish("a", b"%d" % k, 1, k)).broker(kit.ack(4, k))
+    frames = made.close().wrapped()
+    halves = [kit.pcap(tmp_path / f"{k}.pcap", frames[k::2]) for k in (0, 1)]
+    run.build(None, halves, tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "problems").to_pylist()
+    assert [r["file"] for r in rows if r["problem"] == "shared"] == [str(halves[1])]
+    assert pq.read_table(tmp_path / "out" / "violations").num_rows == 0
+    one, two = frames[: len(frames) // 2], frames[len(frames) // 2 :]
+    rotated = [kit.pcap(tmp_path / f"r{k}.pcap", part) for k, part in enumerate((one, two))]
+    run.build(None, rotated, tmp_path / "out")
+    assert pq.read_table(tmp_path / "out" / "problems").num_rows == 0
+
+
+def test_the_report_has_files_frames_and_refusals_and_a_time_line(tmp_path):
+    """Of captures that lie years apart: each has its part of the time line."""
+    from mqtt_audit import run
+
+    files = []
+    for k, year in enumerate((0, 3, 9)):
+        start = kit.START + year * 365 * 86_400 * 10**9
+        made = kit.Talk(start=start, step=10**9, isn=(k * 10**6, k * 10**7)).open()
+        made.client(kit.connect("d")).broker(kit.connack())
+        for _ in range(30):
+            made.client(kit.PINGREQ).broker(kit.PINGRESP)
+        refused = kit.Talk(("10.0.0.7", 7), start=made.now, isn=(k, k)).open()
+        refused.client(kit.connect("no"))
+        refused.broker(kit.connack(5)).close()
+        if k == 1:
+            made.client(kit.connect("d"))
+        files.append(kit.pcap(tmp_path / f"y{k}.pcap", made.wrapped() + refused.wrapped()))
+    run.build(None, files, tmp_path / "out")
+    line = pq.read_table(tmp_path / "out" / "timeline").to_pylist()
+    assert len({r["time"] for r in line}) > 60
+    assert {r["time"].year for r in line} == {2026, 2028, 2034}
+    page = (tmp_path / "out" / "report.html").read_text()
+    where = page.partition("Where rules were broken")[2].partition("<h2>")[0]
+    assert "y1.pcap</td>" in where and "66</td>" in where and "second CONNECT" in where
+    assert page.partition("Refused connections")[2].partition("<h2>")[0].count(">no<") == 3
+    per_file = page.partition("<h2>Files</h2>")[2]
+    assert per_file.count("<td>64</td>") == 2 and "<td>65</td>" in per_file
+    assert 'class="bad">1<' in per_file
+
+
+def test_a_copy_is_refused_before_anything_is_read(tmp_path, monkeypatch):
+    from mqtt_audit import run, worker
+
+    monkeypatch.setattr(worker, "split", None)
+
+    one = kit.pcap(tmp_path / "1.pcap", kit.Talk().open().client(kit.connect()).wrapped())
+    two = tmp_path / "2.pcap"
+    two.write_bytes(one.read_bytes())
+    with pytest.raises(run.Refused, match="2.pcap: is a copy of .*1.pcap"):
+        run.build(None, [one, two], tmp_path / "out")
