@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import tty
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,7 @@ def test_mip_on_the_board_installs_it(server, tmp_path):
 def test_mip_of_mpremote_installs_it(server, tmp_path):
     # The unix port behind a pseudo-terminal is all that mpremote needs.
     host, board = os.openpty()
+    tty.setraw(board)  # before there is anybody who keeps its echo as what to go back to
     process = subprocess.Popen(
         command("micropython", "2M"), stdin=board, stdout=board, stderr=board,
         cwd=tmp_path, start_new_session=True,
@@ -115,10 +117,7 @@ class _Pty:
     def __init__(self, board):
         self.board = board
         self.here, self.there = os.openpty()
-        import tty
-
         tty.setraw(self.here)
-        tty.setraw(board)
         self.name = os.ttyname(self.there)
         for a, b in ((self.here, board), (board, self.here)):
             threading.Thread(target=self._copy, args=(a, b), daemon=True).start()

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import cbor2
-from patience import wait_until
+from patience import PATIENCE, wait_until
 from umqtt_pipeline import wire
 from umqtt_pipeline.spool.writer import SpoolWriter
 
@@ -123,7 +123,7 @@ def end_all():
             process.wait()
 
 
-def run(*arguments, timeout=120, **environment):
+def run(*arguments, timeout=PATIENCE * 120, **environment):
     """Run `umqtt-pipeline ...`, or `mqtt-audit`, to its end; returns CompletedProcess with text
     output."""
     return subprocess.run(_words(arguments), capture_output=True, text=True,
