@@ -1,6 +1,5 @@
 """Fixtures of the pipeline's tests: brokers to be killed, a story, moments to kill at."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -33,9 +32,11 @@ def told(spark, tmp_path_factory):
 
 @pytest.fixture
 def kill_at(monkeypatch):
-    """Arm with n: the n-th operation on a file from now on does not happen; returns the count."""
-    import umqtt_pipeline.tables.store
+    """Arm with n: the n-th operation of the driver on a file or a log from now on does not happen;
+    returns the count. Spark's tasks write files that no log names yet."""
+    from deltalake import DeltaTable
     from pipeline_tables import Killed
+    from umqtt_pipeline.tables.storage import Storage
 
     state = {"left": -1, "done": 0}
 
@@ -49,10 +50,10 @@ def kill_at(monkeypatch):
 
         return guarded
 
-    for name in ("replace", "unlink", "rmdir", "mkdir", "link"):
-        monkeypatch.setattr(os, name, guard(getattr(os, name)))
-    exchange = umqtt_pipeline.tables.store.exchange
-    monkeypatch.setattr(umqtt_pipeline.tables.store, "exchange", guard(exchange))
+    for name in ("keep", "put", "sync", "remove", "remove_matching"):
+        monkeypatch.setattr(Storage, name, guard(getattr(Storage, name)))
+    commit = DeltaTable.create_write_transaction
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", guard(commit))
 
     def arm(left):
         state["left"], state["done"] = left, 0

@@ -1,20 +1,63 @@
-"""A story that has everything in it, and the tables that come of it, as pyarrow reads them.
-Must not know what a test asserts."""
+"""A story that has everything in it, and the tables that come of it, as anybody would read them:
+by the log that Delta Lake's specification describes and by pyarrow, without the pipeline's own
+code. Must not know what a test asserts."""
 
+import datetime
+import json
+
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pipeline_kit import NOON, clock, flat, publish, senml, senml_text
 from umqtt_pipeline.ingest.query import COLUMNS, Runner
+from umqtt_pipeline.tables import store
+from umqtt_pipeline.tables.schema import arrow_schema
+
+
+def files(root, name="silver"):
+    """The data files that the log of a table names, sorted; [] if there is no such table."""
+    named = set()
+    for commit in sorted((root / name / "_delta_log").glob("*.json")):
+        for line in commit.read_text().splitlines():
+            action = json.loads(line)
+            if "remove" in action:
+                named.remove(action["remove"]["path"])
+            if "add" in action:
+                assert action["add"]["path"] not in named
+                named.add(action["add"]["path"])
+    return sorted(root / name / path for path in named)
+
+
+def arrow(root, name):
+    """A table as pyarrow reads its files, with the date of their folder."""
+    parts = []
+    for path in files(root, name):
+        rows = pq.ParquetFile(path, page_checksum_verification=True).read()
+        day = path.parent.name.partition("date=")[2]
+        if day:
+            value = pa.scalar(datetime.date.fromisoformat(day))
+            rows = rows.append_column("date", pa.repeat(value, len(rows)))
+        parts.append(rows)
+    return pa.concat_tables(parts) if parts else pa.table({})
 
 
 def table(root, name):
-    """All rows of a table as dicts, in a fixed order; nothing but Parquet files is looked at.
-    Which batch brought a row is left out: that depends on when the batches were cut."""
-    files = sorted((root / name).rglob("*"))
-    assert all(f.is_dir() or f.suffix == ".parquet" for f in files)
-    rows = [row for f in files if f.is_file() for row in pq.ParquetFile(f).read().to_pylist()]
+    """All rows of a table as dicts, in a fixed order. Which batch brought a row is left out: that
+    depends on when the batches were cut."""
+    rows = arrow(root, name).to_pylist()
     for row in rows:
         row.pop("batch", None)
+        row.pop("date", None)
     return sorted(rows, key=lambda row: row["offset"])
+
+
+def put(root, name, columns, *rows):
+    """Write rows, of which only some columns are given, as the whole of a table."""
+    day = {"date": datetime.date(2026, 1, 1)} if "date" in columns else {}
+    full = [{**dict.fromkeys(columns), **day, **row} for row in rows]
+    kept = store.Tables(root, {name: columns})
+    made = pa.Table.from_pylist(full, arrow_schema(columns))
+    kept.replace(name, [store.written(kept.storage, name, 0, day, part)
+                        for day, part in store.by_day(made)])  # fmt: skip
 
 
 def tables(root):
@@ -47,4 +90,4 @@ def story():
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL at one operation on a file."""
+    """Stands for SIGKILL at one operation on a file or a log."""

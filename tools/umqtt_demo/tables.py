@@ -1,14 +1,15 @@
-"""The pipeline's tables as any Parquet reader sees them: by pyarrow, without Spark.
+"""The pipeline's tables as any reader of Delta Lake sees them: by pyarrow, without Spark.
 
-Knows the columns of the tables that the verdict needs (tools/umqtt_pipeline/TABLES.md) and that
-files appear whole and are never appended to. Must not know how they are written.
+Knows the columns of the tables that the verdict needs (tools/umqtt_pipeline/TABLES.md) and that a
+file is never written twice. Must not know how they are written.
 """
 
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from .verdict import Row
 
@@ -16,18 +17,19 @@ ID = ["device", "epoch", "sequence"]
 
 
 def files(tables, name):
-    """Data files of a table, sorted; [] if there is none yet."""
-    return sorted(path for path in Path(tables, name).rglob("*.parquet")
-                  if path.name[0] not in "._")
+    """Data files of a table as it is now, sorted; [] if there is no such table yet."""
+    try:
+        held = DeltaTable(str(Path(tables, name)))
+    except TableNotFoundError:
+        return []
+    named = held.get_add_actions()["path"].to_pylist()
+    return sorted(Path(tables, name, path) for path in named)
 
 
 def read_file(path, columns):
-    """One data file as a list of dicts; [] if it is replaced or removed at this very moment."""
-    try:
-        with pq.ParquetFile(path) as file:
-            return file.read(columns=columns).to_pylist()
-    except (FileNotFoundError, pa.ArrowInvalid):
-        return []
+    """One data file as a list of dicts."""
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=columns).to_pylist()
 
 
 def read(tables, name, columns):
@@ -36,12 +38,9 @@ def read(tables, name, columns):
 
 
 def count(path):
-    """Number of rows of one data file; 0 if it is replaced or removed at this very moment."""
-    try:
-        with pq.ParquetFile(path) as file:
-            return file.metadata.num_rows
-    except (FileNotFoundError, pa.ArrowInvalid):
-        return 0
+    """Number of rows of one data file."""
+    with pq.ParquetFile(path) as file:
+        return file.metadata.num_rows
 
 
 def _ms(moment):
@@ -76,17 +75,12 @@ class Watch:
         """Read what is new; returns {device: number of readings in silver now}."""
         known = {}
         for path in files(self.tables, "silver"):
-            try:
-                stat = path.stat()
-            except FileNotFoundError:
-                continue
-            mark = stat.st_mtime_ns, stat.st_ino
-            keys = self._known.get((path, mark))
+            keys = self._known.get(path)
             if keys is None:
                 keys = self._keys(path)
-            known[path, mark] = keys
+            known[path] = keys
             for key in keys:
-                self.arrived.setdefault(key, mark[0] / 1e6)
+                self.arrived.setdefault(key, path.stat().st_mtime_ns / 1e6)
         self._known = known
         here = {key for keys in known.values() for key in keys}
         return Counter(device for device, _, _ in here)

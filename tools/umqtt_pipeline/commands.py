@@ -14,7 +14,7 @@ from umqtt_runtime.options import Problem, Sentences, log_to_stderr, with_spark
 from umqtt_runtime.stop import Stop
 
 from . import options as arguments
-from .options import Folder, OutputFile, Seconds, TablesHere
+from .options import Folder, OutputFile, Seconds, TablesFolder, TablesHere
 
 
 class Commands(Sentences, click.Group):
@@ -28,7 +28,7 @@ class Commands(Sentences, click.Group):
               help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
 @click.pass_context
 def main(context):
-    """From an MQTT broker to Parquet tables. In the order of the data: bridge, ingest (with
+    """From an MQTT broker to tables of Delta Lake. In the order of the data: bridge, ingest (with
     compact and replay), quarantine, gold, report."""
     context.ensure_object(Stop)
     log_to_stderr()
@@ -136,8 +136,7 @@ def _wait_for_spool(folders, once):
 @click.option("--spool", help="its folder (several: separated by commas)")
 @click.option("--kafka", multiple=True, callback=arguments.pairs, metavar="KEY=VALUE",
               help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
-@click.option("--tables", required=True, type=Folder("spool.json", "a spool"),
-              help="their folder")  # fmt: skip
+@click.option("--tables", required=True, type=TablesFolder(), help="their folder")
 @click.option("--once", is_flag=True, help="take what is there and end")
 @click.option("--interval", type=Seconds(0.1, 86_400), default=10.0,
               help="seconds between two batches, without --once")  # fmt: skip
@@ -156,7 +155,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compa
     import pyspark
     from pyspark.errors import PySparkException
 
-    from .ingest.query import InUse, Lock, Runner, check
+    from .ingest.query import InUse, Lock, Runner, ready
     from .source.data_source import Options
     from .spool import consumers
     from .spool.reader import SpoolError
@@ -175,7 +174,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compa
         _wait_for_spool(spool, once)
     try:
         lock = Lock(tables)
-        check(tables)
+        ready(tables)
         for folder in spool.split(",") if spool else ():
             consumers.claim(folder.strip(), consumer, tables)
     except (InUse, SpoolError) as error:
@@ -206,14 +205,14 @@ def _failed(error, version):
 @contextmanager
 def _alone(stop, tables, memory, conf):
     """A SparkSession for work on tables that no ingest may write meanwhile."""
-    from .ingest.query import InUse, Lock, check
+    from .ingest.query import InUse, Lock, ready
     from .spool.reader import SpoolError
 
     if not Path(tables, "_state").is_dir():
         raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
     try:
         lock = Lock(tables)
-        check(tables)
+        ready(tables)
     except InUse as error:
         raise Problem(f"{error}; stop it first")
     except SpoolError as error:
@@ -230,8 +229,8 @@ def _alone(stop, tables, memory, conf):
 @with_spark
 @click.pass_obj
 def compact(stop, tables, files, memory, conf):
-    """Join the small files of the tables, a day at a time; add columns that old files lack."""
-    from .ingest.query import State
+    """Join the small files of the tables, a day at a time."""
+    from .ingest.query import Ledger
     from .tables import compaction as joining
     from .tables.schema import ALL
     from .tables.store import Tables
@@ -239,7 +238,7 @@ def compact(stop, tables, files, memory, conf):
     with _alone(stop, tables, memory, conf) as spark:
         held = Tables(tables, ALL)
         held.clean()
-        done = joining.run(spark, held, State(held).last(), files, columns=True)
+        done = joining.run(spark, held, Ledger(held), files)
     logging.getLogger("umqtt.compact").info("%d files joined", sum(done.values()))
 
 
@@ -270,9 +269,10 @@ def replay(stop, tables, memory, conf):
 def gold(stop, tables, memory, conf):
     """Make the gold tables anew: per minute, device, boot, and gaps."""
     from .gold import build as making
-    from .tables.store import EMPTY
+    from .tables.store import dataset
 
-    if all(path.name == EMPTY for path in Path(tables, "silver").rglob("*.parquet")):
+    silver = dataset(tables, "silver")
+    if silver is None or not silver.count_rows():
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
     with running.spark(stop, memory, conf) as spark:
         for name, rows in making.build(spark, tables).items():

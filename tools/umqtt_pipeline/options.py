@@ -49,6 +49,13 @@ def spark_can_name(path):
         return False
 
 
+def delta_can_name(path):
+    """Whether Delta Lake takes a path for what it is: it reads backslashes as slashes, and decodes
+    what looks like the %XX of an address."""
+    name = os.path.abspath(path)
+    return not re.search(r"[\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}", name)
+
+
 class TablesHere(click.Path):
     """A folder of tables that exists."""
 
@@ -57,7 +64,14 @@ class TablesHere(click.Path):
 
     def convert(self, value, param, ctx):
         _has_text_name(self, value, param, ctx)
+        _has_name_for_delta(self, value, param, ctx)
         return super().convert(value, param, ctx)
+
+
+def _has_name_for_delta(of, value, param, ctx):
+    if not delta_can_name(value):
+        of.fail(f"{value!r}: Delta Lake cannot use a name with a backslash, a control character "
+                "or %XX in it: rename the folder", param, ctx)  # fmt: skip
 
 
 def _has_text_name(of, value, param, ctx):
@@ -81,6 +95,17 @@ class Folder(click.Path):
             self.fail(f"{value} is no folder: name another one", param, ctx)
         if Path(value, self.other).exists():
             self.fail(f"{value} is the folder of {self.kind}: name another one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class TablesFolder(Folder):
+    """The folder of tables, to be made if need be."""
+
+    def __init__(self):
+        super().__init__("spool.json", "a spool")
+
+    def convert(self, value, param, ctx):
+        _has_name_for_delta(self, value, param, ctx)
         return super().convert(value, param, ctx)
 
 

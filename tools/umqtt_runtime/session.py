@@ -42,6 +42,7 @@ def settings(memory, cores):
         "spark.sql.maxConcurrentOutputFileWriters": "8",
         "spark.hadoop.parquet.enable.summary-metadata": "false",
         "spark.sql.parquet.compression.codec": "zstd",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Readers other than Spark know no INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
@@ -55,6 +56,7 @@ def cluster_settings():
     """What the tables need wherever the session runs: nothing of a laptop."""
     kept = ("spark.sql.session.timeZone", "spark.sql.maxConcurrentOutputFileWriters",
             "spark.hadoop.parquet.enable.summary-metadata", "spark.sql.parquet.compression.codec",
+            "spark.hadoop.parquet.page.verify-checksum.enabled",
             "spark.sql.parquet.outputTimestampType", "spark.sql.codegen.hugeMethodLimit",
             "spark.sql.sources.partitionColumnTypeInference.enabled",
             "spark.sql.execution.arrow.maxRecordsPerBatch")  # fmt: skip

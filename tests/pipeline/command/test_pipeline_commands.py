@@ -52,14 +52,10 @@ def test_a_folder_of_another_kind(tmp_path, monkeypatch, command, words):
 
 def _gold(root):
     """The least that a report can be made of: a gold_device without rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from umqtt_pipeline.gold import build
-    from umqtt_pipeline.tables.store import arrow_type
+    from umqtt_pipeline.tables.store import Tables
 
-    (root / "gold_device").mkdir(parents=True)
-    schema = pa.schema([(name, arrow_type(kind)) for name, kind in build.DEVICES.items()])
-    pq.write_table(schema.empty_table(), root / "gold_device" / "x.parquet")
+    Tables(root, {"gold_device": build.DEVICES})
 
 
 BRIDGE = ("bridge", "--broker", "h:1", "--spool", "s")

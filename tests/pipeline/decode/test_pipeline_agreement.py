@@ -13,7 +13,7 @@ from umqtt_pipeline import silver
 from umqtt_pipeline.decode import payloads as decoders
 from umqtt_pipeline.decode.reasons import LIMIT
 from umqtt_pipeline.ingest import bronze
-from umqtt_pipeline.tables.store import ddl
+from umqtt_pipeline.tables.schema import ddl
 
 GONE = object()
 ODD = (GONE, None, 0, 1, -1, 10, 10.0, 1.5, True, False, "", "10", "x", [], {}, [[1]], {"a": 1},

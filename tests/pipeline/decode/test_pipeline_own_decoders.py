@@ -6,7 +6,7 @@ from pipeline_kit import EPOCH, QUICK, fill, publish, run, senml, topic
 from pyspark.sql import functions as F
 from umqtt_pipeline import silver
 from umqtt_pipeline.ingest import bronze
-from umqtt_pipeline.tables.store import ddl
+from umqtt_pipeline.tables.schema import ddl
 
 WHOLE = {
     "device": "'dev1'", "epoch": f"'{EPOCH.hex()}'", "sequence": "7L", "boot": "3",
@@ -30,7 +30,7 @@ def decoded(spark):
     """Row of silver.decode for a packet that a decoder takes."""
 
     def decode(decoder):
-        packet = (topic(), b"x", 1, False, False, 1, None, 0, None)
+        packet = (topic(), b"x", 1, False, False, 1, None, "s", 0, None)
         silver.register(decoder)
         try:
             return silver.decode(spark.createDataFrame([packet], ddl(bronze.COLUMNS))).first()

@@ -11,8 +11,15 @@ from umqtt_pipeline import silver
 from umqtt_pipeline.decode import firmware_packs as packs
 from umqtt_pipeline.decode import payloads as decoders
 from umqtt_pipeline.ingest import bronze, dedup
-from umqtt_pipeline.tables.schema import CLOCKS, MEASUREMENTS, READINGS, SEEN, SILVER
-from umqtt_pipeline.tables.store import arrow_schema, ddl
+from umqtt_pipeline.tables.schema import (
+    CLOCKS,
+    MEASUREMENTS,
+    READINGS,
+    SEEN,
+    SILVER,
+    arrow_schema,
+    ddl,
+)
 
 UTC = datetime.UTC
 
@@ -29,7 +36,7 @@ def rows(spark):
         data = []
         for n, payload in enumerate(payloads):
             name, payload = payload if isinstance(payload, tuple) else (topic(), payload)
-            data.append((name, payload, 1, False, False, n + 1, at(n), 100 * n, None))
+            data.append((name, payload, 1, False, False, n + 1, at(n), "s", 100 * n, None))
         made = spark.createDataFrame(data, ddl(bronze.COLUMNS))
         return made.withColumn("date", F.to_date("received_at"))
 

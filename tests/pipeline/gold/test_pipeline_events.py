@@ -12,8 +12,8 @@ from umqtt_pipeline import silver
 from umqtt_pipeline.gold import build, events
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.query import COLUMNS
-from umqtt_pipeline.tables.schema import CLOCK_ROWS, SILVER
-from umqtt_pipeline.tables.store import Tables, ddl
+from umqtt_pipeline.tables.schema import CLOCK_ROWS, SILVER, ddl
+from umqtt_pipeline.tables.store import Tables
 
 UTC = datetime.UTC
 RECEIVED = NOON + 3_600_000_000
@@ -30,13 +30,13 @@ def reading(sequence, boot, uptime_ms, exact=None, epoch="e", received=None):
     came = at(sequence if received is None else received, RECEIVED)
     time, quality = (came, "received") if exact is None else (at(exact), "clock")
     return ("g", "d", epoch, sequence, boot, uptime_ms, time, quality, came, 1,
-            [("t", "u", 1.0)], sequence, 0, came.date())  # fmt: skip
+            [("t", "u", 1.0)], "s", sequence, 0, came.date())  # fmt: skip
 
 
 def told(sequence, boot, uptime_ms, exact):
     """A clock row."""
     came = at(sequence, RECEIVED)
-    return ("g", "d", "e", sequence, boot, uptime_ms, at(exact), came, sequence, came.date())
+    return ("g", "d", "e", sequence, boot, uptime_ms, at(exact), came, "s", sequence, came.date())
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_corrections_of_the_clock(found):
 def test_the_last_and_the_lowest_battery_and_rssi(spark):
     sent = [[("Battery", "V", 3.7), ("rssi", "dBm", -60.0)],
             [("Battery", "V", 3.1), ("rssi", "dBm", -90.0)], [("Battery", "V", 3.5)]]  # fmt: skip
-    rows = [reading(n, 1, n, exact=n)[:10] + (values, n, 0, at(0).date())
+    rows = [reading(n, 1, n, exact=n)[:10] + (values, "s", n, 0, at(0).date())
             for n, values in enumerate(sent)]  # fmt: skip
     held = build._health(spark.createDataFrame(rows, ddl(SILVER))).collect()
     assert [tuple(row) for row in held] == [("g", "d", 3.5, 3.1, -90.0, -90.0)]

@@ -6,18 +6,18 @@ import sys
 from decimal import Decimal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
-from pipeline_tables import ingest
+from pipeline_tables import arrow, ingest, put
 from pyspark.sql import functions as F
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.query import COLUMNS, Runner
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
-from umqtt_pipeline.tables.schema import BATCHES, SILVER
-from umqtt_pipeline.tables.store import Tables, arrow_type, ddl
+from umqtt_pipeline.tables.schema import BATCHES, SILVER, ddl
+from umqtt_pipeline.tables.store import Tables
 
 UTC = datetime.UTC
 
@@ -33,7 +33,8 @@ def rows(spark):
     def make(*data):
         return spark.createDataFrame(
             [("g", device, epoch, sequence, boot, 0, at(seconds), "clock", at(seconds + 2), 1,
-              [(name, "u", float(value)) for name, value in values], sequence, 0, at(0).date())
+              [(name, "u", float(value)) for name, value in values], "s", sequence, 0,
+              at(0).date())
              for device, epoch, sequence, boot, seconds, values in data],
             ddl(SILVER),
         )  # fmt: skip
@@ -83,7 +84,7 @@ def made(spark, tmp_path_factory):
 
 
 def test_devices(made):
-    found = {r["device"]: r for r in pq.read_table(made / "gold_device").to_pylist()}
+    found = {r["device"]: r for r in arrow(made, "gold_device").to_pylist()}
     d = found["dev1"]
     assert (d["readings"], d["first_sequence"], d["last_sequence"], d["gaps"], d["missing"],
             d["duplicates"], d["restarts"], d["epochs"]) == (8, 1, 11, 1, 2, 2, 1, 1)
@@ -144,8 +145,8 @@ def test_a_latency_can_be_read(seconds, text):
 
 
 def test_the_report_has_the_latency_to_the_table(made, tmp_path):
-    (d,) = (r for r in pq.read_table(made / "gold_device").to_pylist() if r["device"] == "dev1")
-    late = [r["committed_at"] - at(4) for r in pq.read_table(made / "batches").to_pylist()]
+    (d,) = (r for r in arrow(made, "gold_device").to_pylist() if r["device"] == "dev1")
+    late = [r["committed_at"] - at(4) for r in arrow(made, "batches").to_pylist()]
     assert abs(d["stored_p50_s"] - late[0].total_seconds()) < 20
     report.build(made, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -153,12 +154,12 @@ def test_the_report_has_the_latency_to_the_table(made, tmp_path):
 
 
 def test_boots_gaps_and_restarts(made):
-    boots = pq.read_table(made / "gold_boot").sort_by("boot").to_pylist()
+    boots = arrow(made, "gold_boot").sort_by("boot").to_pylist()
     assert [(b["boot"], b["readings"], b["first_sequence"], b["last_sequence"], b["clock"])
             for b in boots] == [(1, 6, 2, 9, True), (2, 2, 10, 11, False)]  # fmt: skip
-    (gap,) = pq.read_table(made / "gaps").to_pylist()
+    (gap,) = arrow(made, "gaps").to_pylist()
     assert (gap["epoch"], gap["first"], gap["last"], gap["missing"]) == (EPOCH.hex(), 5, 6, 2)
-    (restart,) = pq.read_table(made / "restarts").to_pylist()
+    (restart,) = arrow(made, "restarts").to_pylist()
     assert (restart["boot"], restart["before_sequence"], restart["after_sequence"]) == (2, 9, 10)
 
 
@@ -210,12 +211,11 @@ INFINITE = float("inf")
 def test_the_report_leaves_out_what_no_plot_can_show(made, tmp_path, triples, beyond):
     """One device with a few absurd numbers took the report of the whole fleet away."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    held = pq.read_table(next((made / "gold_minute").glob("date=2026*/*.parquet")))
+    held = arrow(made, "gold_minute")
     (odd,) = held.slice(0, 1).to_pylist()
     rows = [{**odd, "name": "odd", "min": low, "mean": mean, "max": high}
             for low, mean, high in triples]  # fmt: skip
-    folder = tmp_path / "gold_minute" / "date=2026-01-01"
-    pq.write_table(pa.Table.from_pylist(rows, held.schema), folder / "odd.parquet")
+    put(tmp_path, "gold_minute", build.MINUTE, *held.to_pylist(), *rows)
     report.build(tmp_path, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert "measurements of g/dev1" in text
@@ -234,11 +234,8 @@ def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
                for n in range(3000)]  # fmt: skip
     gaps = [{"group": "g", "device": "d2999", "epoch": "e", "first": n, "last": n, "missing": 1,
              "first_received": at(n)} for n in range(1000)]  # fmt: skip
-    for name, rows, columns in (("gold_device", devices, build.DEVICES),
-                                ("gaps", gaps, build.TABLES["gaps"])):  # fmt: skip
-        (tmp_path / name).mkdir()
-        schema = pa.schema([(column, arrow_type(kind)) for column, kind in columns.items()])
-        pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / name / "x.parquet")
+    put(tmp_path, "gold_device", build.DEVICES, *devices)
+    put(tmp_path, "gaps", build.TABLES["gaps"], *gaps)
     report.build(tmp_path, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     head, _, rest = text.partition("<h2>Devices")
@@ -261,16 +258,14 @@ def test_nothing_to_report(tmp_path):
 
 
 def test_readings_that_silver_lacks_are_told_of(spark, tmp_path, caplog):
-    """A file of it is gone, or is as it was before: gold is made of what is there."""
+    """Somebody has deleted rows of it: gold is made of what is there."""
     folder, root = tmp_path / "spool", tmp_path / "tables"
     for first in (101, 111, 121):
         fill(folder, [publish(senml(n), packet_id=n) for n in range(first, first + 10)])
         ingest(spark, folder, root)
     build.build(spark, root)
     assert not caplog.records
-    for path in sorted((root / "silver").rglob("ingest-*.parquet"))[1:]:
-        path.unlink()
+    DeltaTable(str(root / "silver")).delete("batch > 0")
     assert build.build(spark, root)["gold_device"] == 1
     assert "silver lacks 20 readings of batches 1 to 2: " in caplog.text
-    (path,) = (root / "gold_device").rglob("*.parquet")
-    assert pq.read_table(path)["readings"].to_pylist() == [10]
+    assert arrow(root, "gold_device")["readings"].to_pylist() == [10]

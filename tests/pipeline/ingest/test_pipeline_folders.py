@@ -2,13 +2,15 @@
 them, and Spark takes none for a pattern. (The audit's: test_audit_run.py.)"""
 
 import pytest
+from click.testing import CliRunner
 from pipeline_kit import fill, publish, senml
 from pipeline_tables import ingest, numbers
+from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.tables.store import Tables
 
-NAMES = ["[x]", "{a,b}", "a\\b", "a[b", "a:b*", "%41\n"]
+NAMES = ["[x]", "{a,b}", "a[b", "a:b*", "50 %"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -17,13 +19,24 @@ def test_a_reader_of_spark_finds_what_was_written(spark, tmp_path, name):
     for other in ("x", "a", "b", "aXb", "ab", "A"):
         (tmp_path / other).mkdir()
     tables = Tables(tmp_path / name, {"t": {"x": "bigint", "date": "string"}})
-    tables.replace(spark.createDataFrame([(1, "a")], "x bigint, date string"), "t", "date")
+    frame = spark.createDataFrame([(1, "a")], "x bigint, date string")
+    tables.replace("t", tables.store(frame, "t"))
     assert [tuple(row) for row in tables.read(spark, "t").collect()] == [(1, "a")]
+
+
+@pytest.mark.parametrize("name", ["a\\b", "%41", "a\nb", "\x7f"])
+def test_a_name_that_delta_lake_cannot_keep_is_refused(tmp_path, monkeypatch, name):
+    """It would write to one folder and read from another."""
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "spool", [publish(senml(1))])
+    done = CliRunner().invoke(commands.main, ["ingest", "--spool", "spool", "--tables", name])
+    assert done.exit_code == 2 and "rename the folder" in done.output, done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["spool"]
 
 
 def test_tables_in_a_folder_that_looks_like_a_pattern(spark, tmp_path):
     """All that may be special, in one name."""
-    root, spool = tmp_path / '[x] {a,b}*?\\#:"%41\u00fc', tmp_path / "s [x] {*?\\#:%41"
+    root, spool = tmp_path / '[x] {a,b}*?#:"%\u00fc', tmp_path / "s [x] {*?\\#:%41"
     fill(spool, [publish(senml(1)), publish(b"junk")])
     ingest(spark, spool, root)
     assert numbers(root) == [1]

@@ -9,7 +9,6 @@ import shutil
 import signal
 import time
 
-import pyarrow.parquet as pq
 import pytest
 from pipeline_kit import (
     DAY_US,
@@ -24,15 +23,13 @@ from pipeline_kit import (
     spawn,
     wait_for,
 )
-from pipeline_tables import Killed, ingest, numbers, story, table, tables
+from pipeline_tables import Killed, arrow, files, ingest, numbers, story, table, tables
 from umqtt_pipeline.ingest import query as ingest_module
 from umqtt_pipeline.ingest.query import Ingest, InUse, Lock, Runner
 from umqtt_pipeline.spool import consumers
 from umqtt_pipeline.spool.reader import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
 from umqtt_pipeline.tables import compaction
-from umqtt_pipeline.tables.schema import ALL
-from umqtt_pipeline.tables.store import Tables
 
 
 def test_every_reading_once(told):
@@ -92,8 +89,8 @@ def test_the_number_of_buckets_may_change(spark, told, tmp_path, monkeypatch):
         monkeypatch.setattr(ingest_module, "FEW_ROWS", few)
         begin, stop = edges[batch : batch + 2]
         Ingest(spark, tmp_path)(frame.where(f"offset >= {begin} and offset < {stop}"), batch)
-        held = {p.stem for p in (tmp_path / "_state" / f"{batch:012d}").glob("seen/*")}
-        assert held and all(name.endswith(f"-of-{buckets:04d}") for name in held)
+        held = {p.name for p in (tmp_path / "_state" / "seen").iterdir()}
+        assert held and all(f"-of-{buckets:04d}-" in name for name in held)
     assert tables(tmp_path) == tables(told / "tables")
 
 
@@ -106,34 +103,31 @@ def test_a_batch_that_loses_packets_is_not_committed(spark, told, tmp_path, monk
     with pytest.raises(SpoolError, match="have a place"):
         Ingest(spark, tmp_path)(frame, 0)
     assert not any(tables(tmp_path).values()) and not list((tmp_path / "_staging").iterdir())
+    assert not list(tmp_path.rglob("date=*/*.parquet"))
     monkeypatch.undo()
     Ingest(spark, tmp_path)(frame, 0)
     assert tables(tmp_path) == tables(told / "tables")
 
 
 def test_each_reading_knows_when_its_batch_was_whole(spark, told, cut, tmp_path):
-    """A late clock rewrites files of earlier batches, compaction joins them, a batch killed before
-    its state is run again: a reading stays with its batch, a batch has one commit, the last."""
+    """A late clock rewrites files of earlier batches, compaction joins them, a batch is run again
+    since Spark does not know that it is done: a reading stays with its batch."""
     shutil.copytree(cut, tmp_path, dirs_exist_ok=True)
-    rows, before = stored(tmp_path)
-    assert sorted(set(rows.values())) == sorted(n for n, commit in before.items() if commit[1])
-    assert sum(of for of, _, _ in before.values()) == len(story())
-    last = max(before)
-    (tmp_path / "_state" / f"{last:012d}" / "manifest.json").unlink()
+    before = stored(tmp_path)
+    rows, ends = before
+    assert sorted(set(rows.values())) == sorted(n for n, commit in ends.items() if commit[1])
+    assert sum(of for of, _, _ in ends.values()) == len(story())
     shutil.rmtree(tmp_path / "_checkpoint" / "commits")
     ingest(spark, told / "spool", tmp_path, 60)
-    again, after = stored(tmp_path)
-    assert again == rows and after[last][:2] == before[last][:2]
-    assert {n for n in before if after[n] != before[n]} == {last}
-    assert after[last][2] > before[last][2]
-    held = Tables(tmp_path, ALL)
-    compaction.run(spark, held, last, 2)
-    assert stored(tmp_path) == (again, after) and len(held.files("batches")) == 1
+    assert stored(tmp_path) == before
+    work = Ingest(spark, tmp_path)
+    compaction.run(spark, work.tables, work.ledger, 2)
+    assert stored(tmp_path) == before and len(files(tmp_path, "batches")) == 1
 
 
 def stored(root):
     """({(device, sequence): batch} of silver, {batch: (rows, readings, committed_at)})."""
-    rows, ends = (pq.read_table(root / name).to_pylist() for name in ("silver", "batches"))
+    rows, ends = (arrow(root, name).to_pylist() for name in ("silver", "batches"))
     assert len({r["batch"] for r in ends}) == len(ends)
     return ({(r["device"], r["sequence"]): r["batch"] for r in rows},
             {r["batch"]: (r["rows"], r["readings"], r["committed_at"]) for r in ends})  # fmt: skip
@@ -177,9 +171,10 @@ def test_runs_of_one_batch_free_the_spool(runs):
     assert left[2][2] == left[3][2]
 
 
-def test_killed_at_any_file_operation(spark, tmp_path, kill_at):
+def test_killed_at_any_operation(spark, tmp_path, kill_at):
     """Batch 1, which has everything in it (a late clock rewrites files of batch 0), is killed
-    between any two changes of the disk; run again it gives the tables of an undisturbed run."""
+    between any two changes of files and logs; run again it gives the tables of an undisturbed
+    run."""
     fill(tmp_path / "spool", story(), per_block=7)
     kept, root = tmp_path / "kept", tmp_path / "tables"
     frame = spark.read.format("mqtt").load(str(tmp_path / "spool")).orderBy("offset")
@@ -197,9 +192,9 @@ def test_killed_at_any_file_operation(spark, tmp_path, kill_at):
     state = kill_at(-1)
     Ingest(spark, root)(rest, 1)
     operations, whole = state["done"], tables(root)
-    assert operations > 20
+    assert operations > 30
     choose = random.Random(3)
-    for n in sorted(choose.sample(range(operations), 4)):
+    for n in sorted(choose.sample(range(operations), 6)):
         again()
         kill_at(n)
         with pytest.raises(Killed):
@@ -268,9 +263,9 @@ def test_a_lost_state_is_an_error_not_a_table_of_duplicates(spark, tmp_path):
     folder, root = tmp_path / "spool", tmp_path / "tables"
     fill(folder, [publish(senml(1))])
     ingest(spark, folder, root)
-    shutil.rmtree(root / "_state" / f"{0:012d}")
+    shutil.rmtree(root / "_state" / "seen")
     fill(folder, [publish(senml(1))])
-    with pytest.raises(Exception, match="state of the batch before"):
+    with pytest.raises(Exception, match=r"seen/\S+ is damaged \(No such file"):
         ingest(spark, folder, root)
 
 
@@ -280,7 +275,6 @@ def test_a_new_checkpoint_goes_on_with_the_old_state(spark, told, tmp_path):
     folder, root = tmp_path / "spool", tmp_path / "tables"
     shutil.copytree(told, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(root / "_checkpoint")
-    (root / "_state" / f"{1:012d}").mkdir()  # batch 1 was begun
     fill(folder, [publish(senml(n)) for n in (200, 200, 1)] + [publish(b"junk")])
     ingest(spark, folder, root, 60)
     before, after = tables(told / "tables"), tables(root)
@@ -302,7 +296,7 @@ def test_a_lost_state_destroys_no_batch(told, tmp_path):
 
 
 def test_a_state_from_before_the_last_batch_destroys_no_batch(spark, tmp_path):
-    """That batch's number is given again, to messages that came later: more than it had."""
+    """That batch's number would be given again, to messages that came later."""
     folder, root = tmp_path / "spool", tmp_path / "tables"
     fill(folder, [publish(senml(1))])
     ingest(spark, folder, root)
@@ -314,13 +308,13 @@ def test_a_state_from_before_the_last_batch_destroys_no_batch(spark, tmp_path):
         shutil.rmtree(root / name)
     (tmp_path / "old").rename(root / "_state")
     before = tables(root)
-    with pytest.raises(Exception, match="bronze has 1 messages of batch 1 .* from before that"):
+    with pytest.raises(Exception, match="bronze has batch 1, which .*_state does not know"):
         ingest(spark, tmp_path / "next", root)
     assert tables(root) == before
 
 
 @pytest.mark.parametrize("name,status", [
-    ("ingest.json", 2), ("*/manifest.json", 1), ("*/seen/*.parquet", 1)])  # fmt: skip
+    ("intents/_delta_log/*0.json", 2), ("seen/*.parquet", 1)])  # fmt: skip
 def test_a_damaged_file_of_the_state_is_named_with_what_to_do(told, tmp_path, name, status):
     shutil.copytree(told, tmp_path, dirs_exist_ok=True)
     root = tmp_path / "tables"
@@ -331,28 +325,49 @@ def test_a_damaged_file_of_the_state_is_named_with_what_to_do(told, tmp_path, na
     done = run("ingest", "--once", "--spool", tmp_path / "spool", "--tables", root, *QUICK)
     assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert f"{damaged} is damaged" in last and "put that file back as it was" in last
+    path = damaged if damaged.suffix == ".parquet" else root / "_state" / "intents"
+    assert f"{path} is damaged" in last and "back as it was" in last
     assert "--tables" in last and tables(root) == before
 
 
 @pytest.mark.parametrize("command", ["compact", "replay"])
 def test_nothing_is_changed_beside_a_damaged_state(told, tmp_path, command):
     shutil.copytree(told / "tables", tmp_path, dirs_exist_ok=True)
-    (tmp_path / "_state" / "ingest.json").write_text("{")
+    (first, *_) = sorted((tmp_path / "_state" / "intents" / "_delta_log").glob("*.json"))
+    first.write_text("{")
     done = run(command, "--tables", tmp_path)
-    assert done.returncode == 2 and "ingest.json is damaged" in done.stderr, done.stderr
+    assert done.returncode == 2 and "_state/intents is damaged" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and tables(tmp_path) == tables(told / "tables")
 
 
-def test_tables_without_their_state_are_refused(told, tmp_path):
-    shutil.copytree(told / "tables", tmp_path / "tables")
-    for file in (tmp_path / "tables").rglob("ingest-000000000000-*"):
-        file.rename(file.with_name(file.name.replace("0-", "7-", 1)))  # as after more batches
-    for name in ("_state", "_checkpoint"):
-        shutil.rmtree(tmp_path / "tables" / name)
-    done = run("ingest", "--once", "--spool", told / "spool", "--tables", tmp_path / "tables")
-    assert done.returncode == 2 and "_state does not know" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_an_older_copy_of_one_table_is_refused(cut, tmp_path):
+    """Its commits would be made up from the last one on, and what was between would be missing."""
+    shutil.copytree(cut, tmp_path / "tables")
+    log = tmp_path / "tables" / "silver" / "_delta_log"
+    for commit in sorted(log.glob("*.json"))[-2:]:
+        commit.unlink()
+    done = run("ingest", "--once", "--spool", tmp_path / "s", "--tables", tmp_path / "tables")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    before = tables(tmp_path / "tables")
+    fill(tmp_path / "s", [publish(senml(1))])
+    done = run("ingest", "--once", "--spool", tmp_path / "s", "--tables", tmp_path / "tables")
+    assert done.returncode == 2 and "silver has the batches up to 0 only, and lacks 2: it is an " \
+        "older copy" in done.stderr, done.stderr
+    assert tables(tmp_path / "tables") == before
+
+
+def test_a_commit_that_a_power_cut_has_torn_is_made_again(spark, cut, told, tmp_path):
+    """Of a table: its intent has all of it. Of the intents: then that batch was not decided."""
+    root = tmp_path / "tables"
+    shutil.copytree(cut, root)
+    before = tables(root)
+    sorted((root / "silver" / "_delta_log").glob("*.json"))[-1].write_bytes(b"")
+    intents = sorted((root / "_state" / "intents" / "_delta_log").glob("*.json"))
+    torn = intents[-1].with_name(f"{len(intents):020d}.json")
+    torn.write_bytes(intents[-1].read_bytes()[:99])
+    shutil.rmtree(root / "_checkpoint" / "commits")
+    ingest(spark, told / "spool", root, 60)
+    assert tables(root) == before and not torn.exists()
 
 
 def test_one_writer_at_a_time(tmp_path):

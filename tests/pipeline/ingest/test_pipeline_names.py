@@ -15,8 +15,8 @@ NAMES = ["..", ".", "date=2026-01-01", "%2e%2e%2f", "a b", "=", "\u00fc\u4e2d\U0
          "con.parquet"]  # fmt: skip
 # What the programs call their files, whatever comes; Spark's checkpoint among them.
 OURS = re.compile(
-    r"[a-z_]+|date=\d{4}-\d\d-\d\d|(ingest|compact|all|swapped)-[0-9a-f-]+(\.parquet)?"
-    r"|empty\.parquet|\d+(-of-\d+)?(\.seg|\.parquet)?|[a-z]+\.jsonl?|\.(\d+|metadata)\.crc"
+    r"[a-z_]+|date=\d{4}-\d\d-\d\d|\d{12}-([0-9a-f]{8}|\d{4}-of-\d{4})-[0-9a-f]{8}\.parquet"
+    r"|\d+(\.seg|\.json|\.checkpoint\.parquet)?|[a-z]+\.jsonl?|\.(\d+|metadata)\.crc"
 )
 
 

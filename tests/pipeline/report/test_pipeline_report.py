@@ -3,32 +3,23 @@
 import datetime
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from pipeline_kit import EPOCH, NOON, senml, topic
+from pipeline_tables import put
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
 from umqtt_pipeline.tables import quarantine
 from umqtt_pipeline.tables.schema import QUARANTINE
-from umqtt_pipeline.tables.store import arrow_type
 
 WIDTHS = [plots.WIDE, plots.NARROW]
 
 
 def at(seconds):
     return datetime.datetime.fromtimestamp(NOON / 1e6 + seconds, datetime.UTC)
-
-
-def put(root, name, columns, *rows):
-    """Write rows, of which only some columns are given, as a table."""
-    (root / name).mkdir()
-    schema = pa.schema([(column, arrow_type(kind)) for column, kind in columns.items()])
-    full = [{**dict.fromkeys(columns), **row} for row in rows]
-    pq.write_table(pa.Table.from_pylist(full, schema), root / name / "x.parquet")
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 import pytest
 from pipeline_kit import QUICK, fill, publish, run, senml
-from pipeline_tables import numbers
+from pipeline_tables import numbers, put
 from process_starts import LINE, Start, begins, connects, listens
+from umqtt_pipeline.tables.schema import SILVER
 
 SLOW = """
 import os, time
@@ -41,8 +42,7 @@ def test_an_ingest_that_starts(tmp_path, moment, how, status):
 @pytest.mark.parametrize("moment,how,status", [(listens, "INT", 130), (connects, "java", 1)])
 def test_work_that_has_an_end_starts(tmp_path, moment, how, status):
     """What was not done is no success: `gold && report` must not go on."""
-    (tmp_path / "t" / "silver").mkdir(parents=True)
-    (tmp_path / "t" / "silver" / "0.parquet").touch()
+    put(tmp_path / "t", "silver", SILVER, {"sequence": 1})
     begun = Start(tmp_path, "gold", "--tables", tmp_path / "t")
     begun.wait(moment)
     begun.strike(how)

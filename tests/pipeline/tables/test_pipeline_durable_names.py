@@ -2,13 +2,16 @@
 is each folder on the way to it."""
 
 import os
+from urllib.parse import unquote
 
 import pytest
+from deltalake import DeltaTable
 from pipeline_kit import fill, publish, senml
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline.ingest.query import Runner
 from umqtt_pipeline.spool import consumers
 from umqtt_pipeline.spool.writer import SpoolWriter
+from umqtt_pipeline.tables.storage import Storage
 
 
 class Disk:
@@ -16,7 +19,17 @@ class Disk:
 
     def __init__(self, monkeypatch):
         self.volatile, self.synced = set(), {}  # {folder: what was in it when it was fsynced}
+        self.known = set()  # folders of Delta Lake
         mkdir, replace, link, fsync = os.mkdir, os.replace, os.link, os.fsync
+        keep = Storage.keep
+
+        def kept(storage, name, data):
+            self.volatile.add(storage.path(name))
+            keep(storage, name, data)
+
+        monkeypatch.setattr(Storage, "keep", kept)
+        for name in ("create_write_transaction", "create"):
+            self._watch_log(monkeypatch, name)
 
         def made(path, *args, **kwargs):
             mkdir(path, *args, **kwargs)
@@ -43,6 +56,23 @@ class Disk:
         for name, double in (("mkdir", made), ("link", linked), ("replace", renamed),
                              ("fsync", synced)):  # fmt: skip
             monkeypatch.setattr(os, name, double)
+
+    def _watch_log(self, monkeypatch, name):
+        """Delta Lake writes its log itself, and makes nothing of it durable."""
+        real = getattr(DeltaTable, name)
+
+        def watched(first, *args, **kwargs):
+            made = real(first, *args, **kwargs)
+            table = first if isinstance(first, str) else unquote(first.table_uri[len("file://") :])
+            log = os.path.join(table, "_delta_log")
+            held = self.synced.get(log, set())
+            self.volatile |= {os.path.join(log, name) for name in os.listdir(log)} - {
+                os.path.join(log, name) for name in held}  # fmt: skip
+            self.volatile |= {log, table} - self.known
+            self.known |= {log, table}
+            return made
+
+        monkeypatch.setattr(DeltaTable, name, watched)
 
     def lost(self, root):
         """What is there and a power cut would take, below `root`; not what nobody needs."""

@@ -1,19 +1,18 @@
-"""Parquet tables: a batch replaces its own files, a reader meets whole files only."""
+"""Tables of Delta Lake: a batch is committed once, whoever reads sees the rows of a commit."""
 
-import shutil
+import subprocess
+import sys
 
 import duckdb
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipeline_tables import Killed
-from umqtt_pipeline.gold import build
-from umqtt_pipeline.ingest.query import COLUMNS as INGEST
-from umqtt_pipeline.tables.schema import SILVER
-from umqtt_pipeline.tables.store import EMPTY, Tables, ddl, staged_files
+from deltalake import DeltaTable
+from pipeline_tables import arrow, files
+from umqtt_pipeline.tables import store
+from umqtt_pipeline.tables.schema import arrow_schema
+from umqtt_pipeline.tables.store import Tables, written
 
-COLUMNS_OF_ALL = {**INGEST, "gold_minute": build.MINUTE}
 COLUMNS = {"t": {"x": "bigint", "date": "string"}}
 
 
@@ -22,126 +21,121 @@ def tables(tmp_path):
     return Tables(tmp_path, COLUMNS)
 
 
-@pytest.fixture
-def frame(spark):
-    def make(*rows, files=1):
-        return spark.createDataFrame(rows, "x bigint, date string").repartition(files)
-
-    return make
+def file(tables, number, *values, day="2026-01-01"):
+    """A File of so many rows, which does not count yet."""
+    rows = pa.table({"x": pa.array(values, pa.int64())})
+    return written(tables.storage, "t", number, day, rows)
 
 
-def write(tables, df, name, number):
-    """Put a DataFrame into a table as what batch `number` adds to it."""
-    staged = tables.stage(df, "date")
-    files = [(file.parent.name, file) for file in staged_files(staged)]
-    placed = tables.put(name, number, files)
-    shutil.rmtree(staged)
-    return placed
+
+def held(tmp_path):
+    rows = arrow(tmp_path, "t")
+    return sorted(rows["x"].to_pylist()) if rows.num_columns else []
 
 
-def values(tables):
-    return sorted(x for path in tables.files("t")
-                  for x in pq.ParquetFile(path).read().column("x").to_pylist())  # fmt: skip
+def test_a_batch_is_committed_once(tables, tmp_path):
+    """By any handle, fresh or not, and whoever else commits."""
+    one, two = file(tables, 0, 1, 2), file(tables, 1, 3)
+    tables.commit("t", 0, [one])
+    assert held(tmp_path) == [1, 2] and tables.number("t") == 0
+    for _ in range(2):
+        Tables(tmp_path, COLUMNS).commit("t", 0, [one])
+        tables.commit("t", 1, [two], [one])
+    assert held(tmp_path) == [3] and tables.number("t") == 1
 
 
-def test_a_batch_run_again_replaces_all_of_its_files(tables, frame):
-    write(tables, frame((1, "a"), (2, "a"), (3, "b"), files=3), "t", 0)
-    write(tables, frame((9, "a")), "t", 1)
-    assert values(tables) == [1, 2, 3, 9]
-    placed = write(tables, frame((1, "a"), (2, "a"), (3, "a")), "t", 0)
-    assert [str(p.relative_to(tables.path("t"))) for p in placed] == [
-        "date=a/ingest-000000000000-0000.parquet"]  # fmt: skip
-    assert values(tables) == [1, 2, 3, 9]
-    assert tables.span(placed[0]) == (0, 0)
+def test_a_commit_comes_behind_those_of_others(tables, tmp_path, monkeypatch):
+    """A vacuum, say, between the look at the table and the commit."""
+    find, between = Tables.find, [9, 8, 7]
+
+    def found(self, name, version=None):
+        handle = find(self, name, version)
+        if between:
+            other = DeltaTable(str(tmp_path / "t"))
+            other.alter.set_table_description(f"version {between.pop()}")
+        return handle
+
+    monkeypatch.setattr(Tables, "find", found)
+    tables.commit("t", 0, [file(tables, 0, 1)])
+    assert held(tmp_path) == [1] and not between
 
 
-def test_readers_of_any_kind_see_nothing_else(spark, tables, frame):
-    write(tables, frame((1, "a"), (2, "b"), files=2), "t", 0)
-    assert all(p.is_dir() or p.suffix == ".parquet" for p in tables.path("t").rglob("*"))
-    tables.stage(frame((7, "a")))  # as a killed run leaves it
-    assert pq.read_table(tables.path("t")).num_rows == 2
-    assert sorted(r.x for r in spark.read.parquet(str(tables.path("t"))).collect()) == [1, 2]
-    other = Tables(tables.root, COLUMNS, owner="other")
-    other.clean()
-    assert len(list((tables.root / "_staging").iterdir())) == 1
-    tables.clean()
-    assert not list((tables.root / "_staging").iterdir())
+def test_what_was_written_and_not_committed_does_not_count(spark, tables, tmp_path):
+    tables.commit("t", 0, [file(tables, 0, 1)])
+    file(tables, 1, 2)
+    assert held(tmp_path) == [1]
+    assert [row.x for row in tables.read(spark, "t").collect()] == [1]
+    assert store.dataset(tmp_path, "t").to_table()["x"].to_pylist() == [1]
 
 
-def test_replace_and_rewrite(spark, tables, frame):
-    tables.replace(frame((1, "a"), (2, "b"), (3, "b"), files=3), "t", "date")
-    assert [p.parent.name for p in tables.files("t")] == ["date=a", "date=b"]
-    tables.replace(frame((4, "c")), "t", "date")
-    assert values(tables) == [4]
-    one, two = write(tables, frame((5, "a"), (6, "b")), "t", 3)
-    rows = spark.createDataFrame([(50, 0), (60, 1), (61, 1)], "x bigint, f int")
-    tables.rewrite(rows, "f", [one, two])
-    assert values(tables) == [4, 50, 60, 61]
+def test_a_table_is_replaced_at_one_instant(spark, tables, tmp_path):
+    frame = spark.createDataFrame([(1, "2026-01-01"), (2, "2026-01-02")], "x bigint, date string")
+    for factor in (1, 10):
+        rows = frame.selectExpr(f"x * {factor} as x", "date").repartition("date")
+        tables.replace("t", tables.store(rows, "t"))
+        assert held(tmp_path) == [factor, 2 * factor]
+    assert [path.parent.name for path in files(tmp_path, "t")] == [
+        "date=2026-01-01", "date=2026-01-02"]  # fmt: skip
+    versions = [sorted(store.dataset(tmp_path, "t", n).to_table()["x"].to_pylist())
+                for n in range(3)]  # fmt: skip
+    assert versions == [[], [1, 2], [10, 20]]
+    tables.replace("t", tables.store(frame.where("x = 7"), "t"))
+    assert tables.read(spark, "t").columns == ["x", "date"] and not tables.read(spark, "t").count()
 
 
-def test_an_empty_table_has_its_columns(spark, tables):
-    assert tables.read(spark, "t").columns == ["x", "date"]
-
-
+DATED = {"t": {"x": "bigint", "date": "date"}}
 READERS = {
-    "spark": lambda spark, path: spark.read.parquet(path).toArrow(),
-    "pandas": lambda spark, path: pa.Table.from_pandas(pd.read_parquet(path)),
-    "pyarrow": lambda spark, path: pq.read_table(path),
-    "duckdb": lambda spark, path: duckdb.sql(
-        f"select * from read_parquet('{path}/**/*.parquet', hive_partitioning = true)"
-    ).to_arrow_table(),
-}
+    "pandas": "DeltaTable(path).to_pandas()",
+    "pyarrow": "DeltaTable(path).to_pyarrow_dataset().to_table().to_pandas()",
+    "duckdb": "duckdb.from_arrow(DeltaTable(path).to_pyarrow_dataset()).df()",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_every_reader_finds_the_columns_of_an_empty_table(spark, tmp_path, reader):
-    """Right at any time, also before the first row, and no reader is disturbed by it after."""
-    tables = Tables(tmp_path, COLUMNS_OF_ALL)
-    for name, kinds in COLUMNS_OF_ALL.items():
-        found = READERS[reader](spark, str(tables.path(name)))
-        assert found.num_rows == 0 and set(found.column_names) == set(kinds)
-    rows = spark.sql("select 5L as sequence, date'2026-01-02' as date")
-    blank = spark.createDataFrame([], ddl(SILVER)).drop("sequence", "date")
-    rows = rows.join(blank, rows.sequence == 0, "left").select(*SILVER)
-    write(tables, rows, "silver", 0)
-    found = READERS[reader](spark, str(tables.path("silver")))
-    assert found.column("sequence").to_pylist() == [5]
-    assert [str(day) for day in found.column("date").to_pylist()] == ["2026-01-02"]
-    written, empty = (pq.read_schema(p) for p in sorted(tables.path("silver").rglob("*.parquet"),
-                                                        key=lambda p: p.name == EMPTY))
-    assert [(f.name, f.type) for f in empty] == [(f.name, f.type) for f in written]
+def test_readers_find_the_rows_and_the_columns_of_an_empty_table(tmp_path, reader):
+    """As TABLES.md shows it, in a process of its own."""
+    tables = Tables(tmp_path, DATED)
+    program = (f"import duckdb; from deltalake import DeltaTable; path = {str(tmp_path / 't')!r}; "
+               f"rows = {READERS[reader]}; import os; "
+               "print(list(rows.columns), rows['x'].tolist(), flush=True); os._exit(0)")
+
+    def read():
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              timeout=120)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert read() == "['x', 'date'] []"
+    tables.commit("t", 0, [file(tables, 0, 5)])
+    assert read() == "['x', 'date'] [5]"
 
 
-def test_a_table_that_is_replaced_by_nothing_keeps_its_columns(spark, tables, frame):
-    tables.replace(frame((1, "a")), "t", "date")
-    tables.replace(frame((1, "a")).where("x = 2"), "t", "date")
-    assert tables.files("t") == [] and pq.read_table(tables.path("t")).num_rows == 0
-    assert spark.read.parquet(str(tables.path("t"))).columns == ["x", "date"]
+def test_columns_that_come_later_are_null_in_old_rows(spark, tables, tmp_path):
+    tables.commit("t", 0, [file(tables, 0, 1)])
+    more = Tables(tmp_path, {"t": {"x": "bigint", "y": "array<double>", "date": "string"}})
+    rows = pa.table({"x": [2], "y": [[0.5]]}, arrow_schema({"x": "bigint", "y": "array<double>"}))
+    more.commit("t", 1, [written(more.storage, "t", 1, "2026-01-01", rows)])
+    found = {row.x: row.y for row in more.read(spark, "t").collect()}
+    assert found == {1: None, 2: [0.5]}
+    assert [each.name for each in DeltaTable(str(tmp_path / "t")).schema().fields] == [
+        "x", "date", "y"]  # fmt: skip
 
 
-def test_a_table_is_never_a_folder_without_a_file(tmp_path, kill_at):
-    """Whichever of its steps is the last one before a kill; and one without is mended."""
-    steps = 0
-    for left in range(100):
-        root = tmp_path / str(left)
-        kill_at(left)
-        try:
-            Tables(root, COLUMNS)
-            break
-        except Killed:
-            steps += 1
-        finally:
-            kill_at(-1)
-        if (root / "t").exists():
-            assert pq.read_table(root / "t").column_names == ["x", "date"]
-        Tables(root, COLUMNS)
-        assert pq.read_table(root / "t").column_names == ["x", "date"]
-    assert 4 <= steps < 100
-    (tmp_path / "old" / "t").mkdir(parents=True)
-    Tables(tmp_path / "old", COLUMNS)
-    assert pq.read_table(tmp_path / "old" / "t").column_names == ["x", "date"]
+def test_the_log_tells_what_a_file_holds(tables, tmp_path):
+    """So that a reader looks into no file that cannot have what it wants."""
+    tables.commit("t", 0, [file(tables, 0, 3, 1, 2)])
+    (found,) = tables.files("t")
+    assert (found.rows, found.least, found.greatest) == (3, {"x": 1}, {"x": 3})
+    (path,) = files(tmp_path, "t")
+    assert pq.read_metadata(path).num_rows == 3 and path.stat().st_size == found.size
 
 
-def test_columns_that_come_later_are_shown_in_an_empty_table_too(tables):
-    more = Tables(tables.root, {"t": {"x": "bigint", "y": "array<double>", "date": "string"}})
-    assert pq.read_table(more.path("t")).column_names == ["x", "y", "date"]
+def test_a_flipped_bit_is_an_error(tables, tmp_path):
+    tables.commit("t", 0, [file(tables, 0, *range(1000))])
+    (path,) = files(tmp_path, "t")
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 3] ^= 4
+    path.write_bytes(raw)
+    with pytest.raises(OSError, match="CRC"):
+        store.dataset(tmp_path, "t").to_table()
+    assert duckdb  # DuckDB and polars do not look at checksums: `umqtt-pipeline verify` does

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..tables.schema import READINGS
-from ..tables.store import arrow_schema
+from ..tables.schema import READINGS, arrow_schema
 from . import firmware
 from .payloads import LONGEST
 from .reasons import CLOCK, CLOCK_FROM, CLOCK_TO

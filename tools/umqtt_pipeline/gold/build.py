@@ -2,7 +2,7 @@
 quarantine. Pure DataFrame functions and `build`, which writes their tables and those of
 events.py. Must not know spools.
 
-The tables are small beside silver; each is replaced file by file with one rename.
+The tables are small beside silver; each is replaced by one commit.
 """
 
 import logging
@@ -181,8 +181,9 @@ def build(spark, root):
     a compaction may work at the same time."""
     tables = Tables(root, {**ALL, **TABLES}, owner="gold")
     tables.clean(older_than=86_400)
-    with progress.Watch(spark, "gold") as watch, tables.as_now(spark, INPUTS) as held:
-        return _made(spark, tables, watch, *held)
+    with progress.Watch(spark, "gold") as watch:
+        # The tables as they are now: the files of a commit stay, whoever compacts meanwhile.
+        return _made(spark, tables, watch, *(tables.read(spark, name) for name in INPUTS))
 
 
 def lacking(silver, batches):
@@ -216,7 +217,8 @@ def _made(spark, tables, watch, earlier, silver, clock, duplicates, quarantine, 
     def replace(name, rows, *by):
         replaced.append(name)
         watch.doing(f"{name}, {len(replaced)} of {len(TABLES)} tables")
-        tables.replace(rows, name, *by)
+        rows = rows.repartition(*by) if by else rows.repartition(1)
+        tables.replace(name, tables.store(rows, name))
 
     replaced = []
     replace("gold_minute", minute(silver), "date")

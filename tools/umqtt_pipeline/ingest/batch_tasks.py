@@ -5,90 +5,105 @@ readings into files by bucket (a hash of group and device). `Settle` takes a buc
 all parts, beside the state that the batch before left, and makes of them silver, duplicates, clock
 and the new state. Only the names of files and counts go through Spark (RESULT).
 
-Everything is written below the folder of the batch in TABLES/_staging, under names that nobody
-else has: what a task wrote that failed is not looked at. query.py puts the files in place.
+Files of tables and of the state are written where they stay; they count when the driver has
+decided the batch (ledger.py). What goes from one step to the next is below the folder of the batch
+in TABLES/_staging. No name is used twice: what a task wrote that failed is not looked at.
 
-Knows which rows go into which file. Must not know how a row is decoded (decode/, silver/), what
-becomes of it (dedup.py), or where files end up.
+Knows which rows go into which file. Must not know how a row is decoded (decode/, silver/) or what
+becomes of it (dedup.py).
 """
 
 import uuid
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from ..decode import firmware_packs
-from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE
-from ..tables.store import PARTITION, arrow_schema
+from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE, arrow_schema
+from ..tables.storage import parquet
+from ..tables.store import FILES, by_day, dataset, file_batch, file_row, written
 from . import dedup
-from .state import read_part
+from .state import bucket_of, keep_part, read_part
 
-RESULT = "kind string, folder string, bucket int, path string, rows bigint"
+RESULT = f"kind string, bucket int, name string, {FILES}"
 REST = "rest"  #: kind of a file with bronze rows that decode/firmware_packs.py does not know
 READ = "readings"  #: kind of a file with the readings of a bucket
 OTHER = "other"  #: kind of a mere count: packets of topics that carry no readings
+KNOWN = "known"  #: kind of a mere count: packets that bronze has from an earlier batch
+PLACE = "place"  #: kind of what tells how far a spool is read: name and highest offset
+CORRECTED = "corrected"  #: kind of a file of silver that takes the place of the one named
 NEW, COPIES, CLOCKS, DUE = "silver_and_clock", "duplicate", "clocks_told", "due"
 CHUNK_ROWS = 250_000  #: so many rows are worked on together, or
 CHUNK_BYTES = 64 << 20  #: so many bytes
-# These have another value in nearly every row.
-VARIED = {"payload", "received_at", "offset", "sequence", "uptime_ms", "time", "first", "last"}
+
+
+class Work:
+    """What a batch gives its tasks. storage: of the tables; folder: its name in the staging
+    folder; number: of the batch; buckets: how many there are."""
+
+    def __init__(self, storage, folder, number, buckets):
+        self.storage, self.folder = storage, folder
+        self.number, self.buckets = number, buckets
 
 
 class Folder:
-    """The folder of a batch, as one task writes into it; collects what to tell of it."""
+    """The files of one task; collects what to tell of them."""
 
-    def __init__(self, path):
-        self.path = Path(path)
+    def __init__(self, work):
+        self.work = work
         self.part = TaskContext.get().partitionId()
-        self.results = []
+        self.results, self.files = [], []
 
-    def file(self, kind, suffix):
-        """A path that nobody else has; in the order of tasks and of calls."""
-        name = f"{kind}-{self.part:05d}-{len(self.results):05d}-{uuid.uuid4().hex[:8]}.{suffix}"
-        return str(self.path / name)
+    def tell(self, kind, rows, bucket=None, name=None):
+        """Tell of a number of rows, or of another one."""
+        self._told(kind, bucket, name, (None, None, rows, None, None))
 
-    def tell(self, kind, rows, folder=None, bucket=None, path=None):
-        self.results.append((kind, folder, bucket, path, rows))
+    def _told(self, kind, bucket, name, file):
+        self.results.append((kind, bucket, name))
+        self.files.append(file)
 
-    def parquet(self, kind, rows, folder=None, bucket=None):
-        """Write a Parquet file."""
-        path = self.file(kind, "parquet")
-        names = [n for n in rows.schema.names if n not in VARIED and n != "measurements"]
-        names += [f"measurements.list.element.{n}" for n in ("name", "unit")]
-        pq.write_table(rows, path, compression="zstd", use_dictionary=names)
-        self.tell(kind, len(rows), folder, bucket, path)
+    def stage(self, kind, data, rows, bucket=None):
+        """Write bytes that only this batch reads; the name is in the order of tasks and calls."""
+        number = f"{self.part:05d}-{len(self.results):05d}-{uuid.uuid4().hex[:8]}"
+        name = f"{self.work.folder}/{kind}-{number}"
+        self.work.storage.put(name, data)
+        self.tell(kind, rows, bucket, name)
 
-    def table(self, kind, rows):
+    def table(self, name, rows):
         """Write what a table gets, a file for each day."""
-        day = rows[PARTITION]
-        for date in sorted(pc.unique(day).to_pylist()):
-            part = rows.filter(pc.equal(day, pa.scalar(date, day.type)))
-            self.parquet(kind, part.drop_columns([PARTITION]), f"{PARTITION}={date}")
+        for day, part in by_day(rows):
+            made = written(self.work.storage, name, self.work.number, day, part)
+            self._told(name, None, None, file_row(made))
 
-    def readings(self, rows, buckets):
+    def corrected(self, path, rows):
+        """Write what takes the place of a file of silver."""
+        day = path.partition("/")[0].partition("=")[2]
+        made = written(self.work.storage, "silver", self.work.number, day, rows)
+        self._told(CORRECTED, None, path, file_row(made))
+
+    def readings(self, rows):
         """Write readings, a file for each bucket."""
+        buckets = self.work.buckets
         number = firmware_packs.buckets_of(rows, buckets)
         order = np.argsort(number, kind="stable")
         edges = np.searchsorted(number[order], np.arange(buckets + 1))
         rows = rows.take(order)
         for bucket, (a, b) in enumerate(zip(edges, edges[1:])):
             if b > a:
-                path = self.file(READ, "arrow")
-                with pa.ipc.new_file(path, rows.schema) as out:
-                    out.write_table(rows.slice(a, b - a))
-                self.tell(READ, int(b - a), bucket=bucket, path=path)
+                out = pa.BufferOutputStream()
+                with pa.ipc.new_file(out, rows.schema) as file:
+                    file.write_table(rows.slice(a, b - a))
+                self.stage(READ, out.getvalue(), int(b - a), bucket)
 
     def told(self):
         """RESULT rows as a record batch."""
-        columns = zip(*self.results) if self.results else [()] * 5
-        kinds = (pa.string(), pa.string(), pa.int32(), pa.string(), pa.int64())
+        columns = zip(*self.results) if self.results else [()] * 3
+        kinds = (pa.string(), pa.int32(), pa.string())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds)]
         names = [column.split()[0] for column in RESULT.split(", ")]
-        return pa.RecordBatch.from_arrays(arrays, names)
+        return pa.RecordBatch.from_arrays([*arrays, *file_batch(self.files).columns], names)
 
 
 def chunks(batches):
@@ -108,46 +123,99 @@ def chunks(batches):
 class Receive:
     """Bronze rows -> files of bronze, of readings by bucket, and of the rest.
 
-    own: name of a bool column: rows for decoders of one's own, which are left to silver.decode;
-    bronze: False if the rows are in that table already.
+    places  {spool: offset} up to which bronze has packets already; None: the rows are those of the
+            quarantine, are in bronze, and are not written to it again
+    own     name of a bool column: rows for decoders of one's own, which are left to silver.decode
     """
 
-    def __init__(self, folder, buckets, bronze=True, own=None):
-        self.folder, self.buckets, self.bronze, self.own = str(folder), buckets, bronze, own
+    def __init__(self, work, places, own=None):
+        self.work, self.places, self.own = work, places, own
 
     def __call__(self, batches):
-        folder = Folder(self.folder)
+        folder = Folder(self.work)
         schema = arrow_schema(BRONZE)
         for chunk in chunks(batches):
+            if self.places is not None:
+                chunk = self._left_to_do(folder, chunk)
             rows = chunk.select(schema.names).cast(schema)
-            if self.bronze:
-                folder.table("bronze", rows)
-            else:
+            if self.places is None:
                 folder.tell("bronze", len(rows))
-            free = rows if self.own is None else rows.filter(pc.invert(chunk[self.own]))
-            found, known = firmware_packs.readings(free)
-            folder.readings(found, self.buckets)
-            rest = free.filter(pa.array(~known))
-            if self.own is not None:
-                rest = pa.concat_tables([rest, rows.filter(chunk[self.own])])
-            if len(rest):
-                folder.parquet(REST, rest)
+            else:
+                folder.table("bronze", rows)
+                self._tell_places(folder, rows)
+            self._sort(folder, rows, None if self.own is None else chunk[self.own])
         yield folder.told()
+
+    def _sort(self, folder, rows, own):
+        """Readings and the rest, each to its files; own: bool column."""
+        free = rows if own is None else rows.filter(pc.invert(own))
+        found, known = firmware_packs.readings(free)
+        folder.readings(found)
+        rest = free.filter(pa.array(~known))
+        if own is not None:
+            rest = pa.concat_tables([rest, rows.filter(own)])
+        if len(rest):
+            folder.stage(REST, parquet(rest), len(rest))
+
+    @staticmethod
+    def _tell_places(folder, rows):
+        ends = rows.group_by("spool").aggregate([("offset", "max")]).to_pylist()
+        for end in ends:
+            folder.tell(PLACE, end["offset_max"], name=end["spool"])
+
+    def _left_to_do(self, folder, chunk):
+        """The rows that bronze has not. A query that begins anew reads a spool from its beginning;
+        any other has no row below the places, and pays one comparison of numbers. What is there
+        is known by its place, its time and all that it says: an older copy of a spool that was put
+        back and went on has other packets at the same places."""
+        spool, offset = chunk["spool"].combine_chunks(), chunk["offset"]
+        coded = spool.dictionary_encode()
+        ends = [self.places.get(name, -1) for name in coded.dictionary.to_pylist()]
+        ends = np.array(ends or [-1], np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
+        below = offset.to_numpy() <= ends
+        if not below.any():
+            return chunk
+        known = _held(self.work.storage.root, chunk.filter(pa.array(below)))
+        new = np.array([row not in known for row in _packets(chunk)], bool)
+        folder.tell(KNOWN, int((~new).sum()))
+        return chunk.filter(pa.array(new))
+
+
+PACKET = ["spool", "offset", "received_at", "topic", "payload"]
+
+
+def _packets(rows):
+    """What each packet is known by, as tuples."""
+    columns = [rows[name] for name in PACKET]
+    columns[2] = columns[2].cast(pa.int64())
+    return zip(*(column.to_pylist() for column in columns))
+
+
+def _held(root, rows):
+    """The packets of bronze that lie where those of `rows` do."""
+    found = set()
+    bronze = dataset(root, "bronze")
+    for name in pc.unique(rows["spool"]).to_pylist():
+        ends = pc.min_max(rows.filter(pc.equal(rows["spool"], name))["offset"]).as_py()
+        at = pc.field("offset")
+        there = (pc.field("spool") == name) & (at >= ends["min"]) & (at <= ends["max"])
+        found.update(_packets(bronze.to_table(PACKET, filter=there)))
+    return found
 
 
 class Sort:
     """Rows of silver.decode -> files of readings by bucket and of quarantine."""
 
-    def __init__(self, folder, buckets):
-        self.folder, self.buckets = str(folder), buckets
+    def __init__(self, work):
+        self.work = work
 
     def __call__(self, batches):
-        folder = Folder(self.folder)
+        folder = Folder(self.work)
         for chunk in chunks(batches):
             bad = pc.is_valid(chunk["reason"])
             good = pc.invert(pc.or_(bad, chunk["other"]))
             schema, wrong = arrow_schema(READINGS), arrow_schema(QUARANTINE)
-            folder.readings(chunk.filter(good).select(schema.names).cast(schema), self.buckets)
+            folder.readings(chunk.filter(good).select(schema.names).cast(schema))
             folder.table("quarantine", chunk.filter(bad).select(wrong.names).cast(wrong))
             folder.tell(OTHER, pc.sum(chunk["other"]).as_py())
         yield folder.told()
@@ -156,26 +224,23 @@ class Sort:
 class Settle:
     """Buckets (a column of their numbers) -> files of silver, duplicates, clock and of the state.
 
-    buckets   how many there are
-    number    of the batch
-    readings  {bucket: [path]}
-    state     {part: [path]} as the batch before left it
+    readings  {bucket: [name]}
+    state     {part: [name]} as the batch before left it
     """
 
-    def __init__(self, folder, buckets, number, readings, state):
-        self.folder, self.buckets, self.number = str(folder), buckets, number
-        self.found, self.state = readings, state
+    def __init__(self, work, readings, state):
+        self.work, self.found, self.state = work, readings, state
+        self.storage, self.buckets, self.number = work.storage, work.buckets, work.number
 
     def __call__(self, batches):
         mine = sorted(n for batch in batches for n in batch.column(0).to_pylist())
         if not mine:
             return
-        folder = Folder(self.folder)
+        folder = Folder(self.work)
         rows = [arrow_schema(READINGS).empty_table()]
         for n in mine:
-            for path in self.found.get(n, ()):
-                with pa.memory_map(path) as file:
-                    rows.append(pa.ipc.open_file(file).read_all())
+            for name in self.found.get(n, ()):
+                rows.append(pa.ipc.open_file(self.storage.read(name)).read_all())
         self._settle(folder, pa.concat_tables(rows), mine)
         yield folder.told()
 
@@ -193,7 +258,7 @@ class Settle:
             folder.table(name, found)
         still, due = dedup.unclocked_after(unclocked, silver, clocks_now, self.number)
         if len(due):
-            folder.parquet(DUE, due)
+            folder.stage(DUE, parquet(due), len(due))
         self._keep(folder, "seen", seen_now, len(new), mine)
         self._keep(folder, "clocks", clocks_now, len(clocks_now) > len(clocks), mine)
         self._keep(folder, "unclocked", still, not still.equals(unclocked), mine)
@@ -203,47 +268,66 @@ class Settle:
         another number of buckets are all looked through."""
         schema = arrow_schema(STATE[part])
         found = [schema.empty_table()]
-        for path in self.state[part]:
-            whose, _, of = Path(path).stem.partition("-of-")
-            if of != f"{self.buckets:04d}":
-                rows = read_part(path, schema)
+        for name in self.state.get(part, ()):
+            whose, of = bucket_of(name)
+            if of != self.buckets:
+                rows = read_part(self.storage, name, schema)
                 here = np.isin(firmware_packs.buckets_of(rows, self.buckets), mine)
                 found.append(rows.filter(pa.array(here)))
-            elif int(whose) in mine:
-                found.append(read_part(path, schema))
+            elif whose in mine:
+                found.append(read_part(self.storage, name, schema))
         return pa.concat_tables(found).combine_chunks()
 
     def _keep(self, folder, part, rows, changed, mine):
         """Write a part of the state, if it is not as it was."""
-        old = any(not path.endswith(f"-of-{self.buckets:04d}.parquet")
-                  for path in self.state[part])  # fmt: skip
+        old = any(bucket_of(name)[1] != self.buckets for name in self.state.get(part, ()))
         if not changed and not old:
             return
         number = firmware_packs.buckets_of(rows, self.buckets)
         for bucket in mine:
-            folder.parquet(part, rows.filter(pa.array(number == bucket)), bucket=bucket)
+            held = rows.filter(pa.array(number == bucket))
+            name = keep_part(self.storage, part, self.number, bucket, self.buckets, held)
+            folder.tell(part, len(held), bucket, name)
 
 
-def span(due):
+def _read(storage, names):
+    """Staged Parquet files as one table."""
+    return pa.concat_tables([storage.read_parquet(name) for name in names])
+
+
+def span(storage, due):
     """The first and the last batch with readings of boots that are due; due: files, as below."""
-    rows = pa.concat_tables([pq.read_table(path) for path in due])
+    rows = _read(storage, due)
     return pc.min(rows["first_batch"]).as_py(), pc.max(rows["last_batch"]).as_py()
 
 
 class Correct:
-    """Paths of silver files -> new files in their place, where boots have got a clock.
+    """Names of silver's files -> new files in their place, where boots have got a clock.
 
     due: files of what Settle found to be due.
     """
 
-    def __init__(self, folder, due):
-        self.folder, self.due = str(folder), due
+    def __init__(self, work, due):
+        self.work, self.due = work, due
 
     def __call__(self, batches):
-        clocks = pa.concat_tables([pq.read_table(path) for path in self.due])
-        folder = Folder(self.folder)
+        clocks = _read(self.work.storage, self.due)
+        folder = Folder(self.work)
         for path in [p for batch in batches for p in batch.column(0).to_pylist()]:
-            made = dedup.corrected(pq.ParquetFile(path).read(), clocks)
+            rows = self.work.storage.read_parquet(f"silver/{path}")
+            made = dedup.corrected(rows, clocks)
             if made is not None:
-                folder.parquet("silver", made, folder=path)
+                folder.corrected(path, made)
         yield folder.told()
+
+
+class Load:
+    """Names of staged Parquet files -> their rows."""
+
+    def __init__(self, storage, columns):
+        self.storage, self.schema = storage, arrow_schema(columns)
+
+    def __call__(self, batches):
+        for name in [name for batch in batches for name in batch.column(0).to_pylist()]:
+            rows = self.storage.read_parquet(name).select(self.schema.names).cast(self.schema)
+            yield from rows.to_batches(max_chunksize=20_000)

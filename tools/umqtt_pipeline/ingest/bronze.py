@@ -10,7 +10,6 @@ from ..tables.schema import BRONZE as COLUMNS
 
 __all__ = ["COLUMNS", "bronze", "from_kafka"]
 
-PARTITION_OFFSETS = 1 << 48  #: Kafka's offsets are far below it in any partition
 LATEST = "9999-12-30 00:00:00"  #: of the times that every reader of Parquet knows
 
 
@@ -19,7 +18,7 @@ def from_kafka(source):
 
     The connector is to put the MQTT topic into the record's key and the payload into its value,
     unchanged. QoS, retain, dup and packet id are the connector's own and not known: null, false,
-    false, null. offset is partition * 2**48 + offset, unique in one Kafka topic.
+    false, null. spool is kafka/TOPIC/PARTITION of the Kafka topic, and offset the one there.
 
     Any producer may write into the Kafka topic, and no record of it may stop ingest. A key or a
     value that is null comes as an empty one, bytes of a key that are no UTF-8 as U+FFFD, and a
@@ -33,7 +32,7 @@ def from_kafka(source):
         F.lit(None).cast("int").alias("qos"), F.lit(False).alias("retain"),
         F.lit(False).alias("dup"), F.lit(None).cast("int").alias("packet_id"),
         F.least("timestamp", latest).alias("received_at"),
-        (F.col("partition").cast("bigint") * PARTITION_OFFSETS + F.col("offset")).alias("offset"),
+        F.concat_ws("/", F.lit("kafka"), "topic", "partition").alias("spool"), "offset",
     )  # fmt: skip
 
 

@@ -13,8 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..decode.reasons import CLOCK
-from ..tables.schema import BOOT, CLOCK_ROWS, CLOCKS, DUPLICATES, KEY, SEEN, SILVER, UNCLOCKED
-from ..tables.store import arrow_schema
+from ..tables.schema import (
+    BOOT,
+    CLOCK_ROWS,
+    CLOCKS,
+    DUPLICATES,
+    KEY,
+    SEEN,
+    SILVER,
+    UNCLOCKED,
+    arrow_schema,
+)
 
 
 def numbers(column):

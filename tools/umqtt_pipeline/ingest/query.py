@@ -1,33 +1,29 @@
 """The streaming query from a spool to bronze, silver, clock, duplicates and quarantine.
 
-Knows the order in which a batch's files are put in place, and what Spark is asked to do. Must not
-know how a row is decoded (decode/, silver/), what becomes of it (dedup.py) or how files are placed
-(tables/store.py).
+Knows the order in which a batch is worked on, and what Spark is asked to do. Must not know how a
+row is decoded (decode/, silver/), what becomes of it (dedup.py) or how it is committed (ledger.py,
+tables/store.py).
 
-Every batch has a number. Its work is a function of the spool between two offsets and of the state
-that the batch before left, and the state of batch N is the last thing written: killed anywhere,
-batch N is run again from the state of N-1 and replaces its own files; if the state of N is there,
-nothing is left to do.
+The work of a batch is a function of the spool between two offsets and of what the batch before it
+left: the tables and the state. Nothing that is there is changed until the batch is decided, by one
+intent; killed before it, the batch is run again, killed after it, the next start makes the commits
+that are missing.
 
     TABLES/_checkpoint/      Spark's own
-    TABLES/_state/           state.py
-    TABLES/_staging/         files on their way
+    TABLES/_state/           ledger.py, state.py
+    TABLES/_staging/         files from one step of a batch to the next
 """
 
 import datetime
 import json
 import logging
-import shutil
 import threading
 import time
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
 from umqtt_runtime import failures, progress
-from umqtt_runtime.files import reader
 
 from .. import silver
 from ..source import data_source as source
@@ -35,13 +31,13 @@ from ..spool import consumers
 from ..spool.files import SpoolError, tell_once
 from ..tables import compaction, quarantine
 from ..tables.lock import InUse, Lock
-from ..tables.schema import ALL, BATCHES
+from ..tables.schema import ALL, BATCHES, PARTITION, STATE, arrow_schema, ddl
 from ..tables.schema import TABLES as COLUMNS
-from ..tables.store import PARTITION, Tables, arrow_schema, ddl, place
-from . import batch_tasks, bronze, checkpoint, metrics
-from .state import State, check
+from ..tables.store import Tables, file_of, written
+from . import batch_tasks, bronze, checkpoint, metrics, state
+from .ledger import Ledger, ready
 
-__all__ = ["COLUMNS", "InUse", "Ingest", "Lock", "Runner", "State", "check"]
+__all__ = ["COLUMNS", "InUse", "Ingest", "Ledger", "Lock", "Runner", "ready"]
 
 log = logging.getLogger("umqtt.ingest")
 
@@ -53,14 +49,13 @@ MANY_REST = 10_000  #: packets to be decoded the long way that are told of befor
 
 
 class Batch:
-    """The work of one batch in Spark: files below a folder, and what was told of them.
+    """The work of one batch in Spark: files that were written, and what was told of them.
 
-    watch: a progress.Watch, or what has its `name` and `doing`
+    work: batch_tasks.Work;   watch: a progress.Watch, or what has its `name` and `doing`
     """
 
-    def __init__(self, spark, folder, buckets, watch):
-        self.spark, self.folder, self.buckets = spark, folder, buckets
-        self.watch = watch
+    def __init__(self, spark, work, watch):
+        self.spark, self.work, self.watch = spark, work, watch
         self.told = []
 
     def run(self, df, stage):
@@ -70,60 +65,84 @@ class Batch:
     def of(self, kind):
         return [row for row in self.told if row["kind"] == kind]
 
+    def names(self, kind):
+        return [row["name"] for row in self.of(kind)]
+
+    def files(self, kind):
+        """The Files of a table that were written, by name."""
+        found = (file_of(row) for row in self.of(kind) if row["path"])
+        return sorted(found, key=lambda file: file.path)
+
     def rows(self, kind):
         return sum(row["rows"] for row in self.of(kind))
 
-    def receive(self, rows, bronze):
-        """Bronze rows to files of readings, quarantine and, if wanted, bronze."""
+    def receive(self, rows, places):
+        """Bronze rows to files of readings, quarantine and, unless places is None, bronze."""
         own = None
         if silver.registered():
             own = "_own"
             rows = rows.withColumn(own, silver.own(rows))
         self.watch.doing("receiving")
-        self.run(rows, batch_tasks.Receive(self.folder, self.buckets, bronze, own))
-        rest = [row["path"] for row in self.of(batch_tasks.REST)]
+        self.run(rows, batch_tasks.Receive(self.work, places, own))
+        rest = self.names(batch_tasks.REST)
         if rest:
             count = f"{self.rows(batch_tasks.REST)} of {self.rows('bronze')} messages"
             self.watch.doing(f"decoding {count}")
             if self.rows(batch_tasks.REST) >= MANY_REST:
                 log.info("%s: %s are JSON, or not as the firmware packs", self.watch.name, count)
-            held = reader(self.spark, ddl(COLUMNS["bronze"])).parquet(*rest)
-            self.run(silver.decode(held), batch_tasks.Sort(self.folder, self.buckets))
+            named = self.spark.createDataFrame([(name,) for name in rest], "name string")
+            load = batch_tasks.Load(self.work.storage, COLUMNS["bronze"])
+            held = named.repartition(len(rest)).mapInArrow(load, ddl(COLUMNS["bronze"]))
+            self.run(silver.decode(held), batch_tasks.Sort(self.work))
 
-    def settle(self, number, state):
-        """Readings to files of the tables behind bronze and of the state."""
+    def settle(self, held):
+        """Readings to files of the tables behind bronze and of the state; held: that before."""
         found = {}
         for row in self.of(batch_tasks.READ):
-            found.setdefault(row["bucket"], []).append(row["path"])
+            found.setdefault(row["bucket"], []).append(row["name"])
         if found:
             self.watch.doing(f"settling {self.rows(batch_tasks.READ)} readings")
-            tasks = self.buckets if self.rows(batch_tasks.READ) > FEW_ROWS else 1
-            stage = batch_tasks.Settle(self.folder, self.buckets, number, found, state)
-            self.run(self.spark.range(0, self.buckets, 1, tasks), stage)
+            buckets = self.work.buckets
+            tasks = buckets if self.rows(batch_tasks.READ) > FEW_ROWS else 1
+            stage = batch_tasks.Settle(self.work, found, held)
+            self.run(self.spark.range(0, buckets, 1, tasks), stage)
 
-    def check(self, number):
-        """Raises SpoolError unless every packet has its place: before anything is in a table."""
+    def correct(self, silver):
+        """Give readings of earlier batches their time when the clock of their boot has come.
+        silver: the Files of it. Returns (Files in their place, those of silver that go)."""
+        due = self.names(batch_tasks.DUE)
+        if not due:
+            return [], []
+        first, last = batch_tasks.span(self.work.storage, due)
+        within = [file for file in silver if file.least.get("batch", first) <= last
+                  and first <= file.greatest.get("batch", last)]  # fmt: skip
+        paths = self.spark.createDataFrame([(file.path,) for file in within], "path string")
+        self.run(paths.repartition(self.work.buckets), batch_tasks.Correct(self.work, due))
+        gone = set(self.names(batch_tasks.CORRECTED))
+        log.info("a clock came late: times made anew in %d files", len(gone))
+        return self.files(batch_tasks.CORRECTED), [f for f in within if f.path in gone]
+
+    def check(self):
+        """Raises SpoolError unless every packet has its place: before anything is decided."""
         counts = self.counts()
         placed = sum(counts[fate] for fate in ("new", "duplicate", "quarantine", "other"))
         if placed != counts["rows"]:
-            raise SpoolError(f"batch {number}: of {counts['rows']} packets {placed} have a place: "
-                             "nothing of it is in the tables")  # fmt: skip
+            raise SpoolError(f"batch {self.work.number}: of {counts['rows']} packets {placed} "
+                             "have a place: nothing of it is in the tables")  # fmt: skip
+
+    def places(self, before):
+        """{spool: highest offset} after this batch."""
+        found = dict(before)
+        for row in self.of(batch_tasks.PLACE):
+            found[row["name"]] = max(found.get(row["name"], -1), row["rows"])
+        return found
 
     def counts(self):
         told = {name: self.rows(kind) for name, kind in (
             ("new", batch_tasks.NEW), ("duplicate", batch_tasks.COPIES),
             ("quarantine", "quarantine"), ("other", batch_tasks.OTHER),
-            ("clocks", batch_tasks.CLOCKS))}  # fmt: skip
+            ("clocks", batch_tasks.CLOCKS), ("known", batch_tasks.KNOWN))}  # fmt: skip
         return {"rows": self.rows("bronze"), **told}
-
-
-def _rows(paths, columns):
-    """The rows of Parquet files as a set of tuples."""
-    found = set()
-    for path in paths:
-        held = pq.ParquetFile(path).read(columns).to_pydict()
-        found.update(zip(*(held[name] for name in columns)))
-    return found
 
 
 class Ingest:
@@ -136,171 +155,119 @@ class Ingest:
     def __init__(self, spark, root, on_batch=None, compact_files=None):
         self.spark = spark
         self.tables = Tables(root, ALL)
-        self.state = State(self.tables)
-        self.checkpoint = self.tables.root / "_checkpoint"
+        self.ledger = Ledger(self.tables)
+        self.ledger.recover()
+        self.root = Path(self.tables.storage.root)
+        self.checkpoint = self.root / "_checkpoint"
         self.on_batch = on_batch or (lambda counts: None)
         self.compact_files = compact_files
         self.begun = threading.Event()  # a batch
-        self._first = True  # batch since this program was started
 
-    def _query(self):
-        """The id that Spark gave the query of this checkpoint."""
-        return json.loads((self.checkpoint / "metadata").read_text())["id"]
+    def _query(self, batch):
+        """What a batch of the query of this checkpoint is known by: the query's id, the batch's
+        number there, and up to where it reads."""
+        query = json.loads((self.checkpoint / "metadata").read_text())["id"]
+        try:
+            end = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
+        except FileNotFoundError:
+            end = None
+        return {"id": query, "batch": batch, "end": end}
 
     def __call__(self, df, batch):
         """Run one batch; may be run again for the same number at any time."""
         begun = time.monotonic()
         self.begun.set()
-        if self.state.replaying() is not None:
-            raise SpoolError(f"{self.tables.root}: a replay of the quarantine was interrupted; "
-                             "run `umqtt-pipeline replay` first")
-        number = self.state.number(self._query(), batch, self._newest)
-        if self.state.done(number):
+        self.ledger.finish()
+        query = self._query(batch)
+        if self.ledger.last["query"] == query:
             return
-        rows = self._left_to_do(bronze.bronze(df), number)
-        counts = self.work(rows, number)
+        counts = self.work(bronze.bronze(df), query=query)
+        number = self.ledger.last["number"]
         counts.update(batch=number, seconds=round(time.monotonic() - begun, 2))
         log.info("batch %(batch)d: %(rows)d messages: %(new)d new, %(duplicate)d duplicates, "
                  "%(quarantine)d quarantined, %(other)d other; %(seconds)s s", counts)  # fmt: skip
+        if counts["known"]:
+            log.info("batch %d: %d messages more were in bronze already", number, counts["known"])
         if self.compact_files:
             with progress.Watch(self.spark, f"after batch {number}") as watch:
                 watch.doing("joining small files")
-                compaction.run(self.spark, self.tables, self.state.last(), self.compact_files)
+                compaction.run(self.spark, self.tables, self.ledger, self.compact_files)
         self.on_batch(counts)
 
-    def _newest(self):
-        """Time of receipt (unix us) of the last packet in bronze, or None."""
-        rows = self.tables.read(self.spark, "bronze")
-        return rows.agg(F.unix_micros(F.max("received_at"))).first()[0]
+    def work(self, rows, **more):
+        """Decide and commit a batch of bronze rows; returns its counts. more: for the intent."""
+        return self._worked(rows, "batch", self.ledger.last["places"], **more)
 
-    def _left_to_do(self, rows, number):
-        """A batch's bronze rows without those that an earlier batch has: a query that begins anew
-        reads the whole spool again. A packet is known by its place and time; the rest tells two
-        spools apart."""
-        until = self.state.again()
-        if until is None:
-            return rows
-        time = F.unix_micros("received_at")
-        first, last = rows.agg(F.min(time), F.max(time)).first()
-        if first is None or first > until:
-            return rows
-        log.info("Spark's checkpoint is new: what bronze has already is left out")
-        paths = [p for p in self.tables.files("bronze") if self.tables.span(p)[1] < number]
-        same = ["offset", "received_at", "topic", "payload"]
-        begin, end = (F.timestamp_micros(F.lit(at)) for at in (first, last))
-        held = self.tables.read(self.spark, "bronze", paths).select(*same)
-        return rows.join(held.where(F.col("received_at").between(begin, end)), same, "left_anti"
-                         ).select(*bronze.COLUMNS)  # fmt: skip
+    def replay(self):
+        """Decode again what is in quarantine; returns counts. What is still no reading stays, with
+        the reason that it has now."""
+        rows = self.tables.read(self.spark, "quarantine")
+        return self._worked(rows.select(*bronze.COLUMNS), "replay", None)
 
-    def work(self, rows, number, before_end=None):
-        """Bronze rows into the tables, and the state of batch `number`; returns counts.
-
-        before_end(told): for rows that are in a table already: they are not written to bronze or
-        quarantine; what else belongs to the batch is done by it, before the state. told has
-        offset, received_at, fate ("quarantine" or "settled") and reason of each of the rows.
-        """
+    def _worked(self, rows, kind, places, **more):
+        number = self.ledger.next()
+        work = batch_tasks.Work(self.tables.storage, self.tables.staging(), number,
+                                self._buckets())  # fmt: skip
         with progress.Watch(self.spark, f"batch {number}") as watch:
-            return self._work(rows, number, before_end, watch)
-
-    def _work(self, rows, number, before_end, watch):
-        state = self.state.files(number)
-        batch = Batch(self.spark, self.tables.staging(), self._buckets(), watch)
-        try:
-            batch.receive(rows, before_end is None)
-            batch.settle(number, state)
-            watch.doing("putting files in place")
-            batch.check(number)
-            if before_end is None:
-                self._keep_what_is_there(batch, number)
-            self._correct(batch)
-            wrong = quarantine.examples(row["path"] for row in batch.of("quarantine"))
-            self._put(batch, number, before_end is None)
-            if before_end is not None:
-                before_end(self._fates(batch, rows))
-            self._commit(batch, number)
-            self.state.write(number, [(part, row["bucket"], batch.buckets, Path(row["path"]))
-                                      for part in state for row in batch.of(part)])
-        finally:
-            shutil.rmtree(batch.folder, ignore_errors=True)
-        if before_end is None:
-            self._tell_refused(number, wrong)
+            batch = Batch(self.spark, work, watch)
+            refused = self.tables.files("quarantine") if kind == "replay" else []
+            try:
+                batch.receive(rows, places)
+                batch.settle(self.ledger.last["state"])
+                watch.doing("committing")
+                batch.check()
+                self._decide(batch, kind, refused, more)
+            except Exception:
+                self.ledger.forget_undecided()
+                raise
+            finally:
+                self.tables.storage.remove(work.folder)
+        if kind == "batch":
+            self._tell_refused(batch)
         return batch.counts()
 
-    def _tell_refused(self, number, wrong):
+    def _decide(self, batch, kind, refused, more):
+        """The instant from which on the batch is a fact, and its commits."""
+        corrected, gone = batch.correct(self.tables.files("silver"))
+        changes = {name: (batch.files(name), []) for name in COLUMNS if batch.files(name)}
+        if corrected:
+            changes["silver"] = (batch.files("silver") + corrected, gone)
+        if refused:
+            changes["quarantine"] = (batch.files("quarantine"), refused)
+        changes["batches"] = ([self._row(batch)], [])
+        made = [(part, name) for part in STATE for name in batch.names(part)]
+        now = state.after(self.ledger.last["state"], made, batch.work.buckets)
+        places = batch.places(self.ledger.last["places"])
+        old = self.ledger.decide(kind, changes, state=now, places=places, **more)
+        self.ledger.finish()
+        state.forget(self.tables.storage, old["state"], now)
+
+    def _row(self, batch):
+        """The File with the row of `batches`: when all rows of a batch were in the tables."""
+        now = datetime.datetime.now(datetime.UTC)
+        columns = {name: kind for name, kind in BATCHES.items() if name != PARTITION}
+        number = batch.work.number
+        row = {"batch": number, "rows": batch.rows("bronze"), "readings": batch.rows("silver"),
+               "committed_at": now}  # fmt: skip
+        table = pa.Table.from_pylist([row], arrow_schema(columns))
+        return written(self.tables.storage, "batches", number, str(now.date()), table)
+
+    def _tell_refused(self, batch):
         """Say what no decoder took: a device that is not understood must not look like none."""
+        names = (f"quarantine/{file.path}" for file in batch.files("quarantine"))
+        wrong = quarantine.examples(self.tables.storage.read_parquet(
+            name, columns=["topic", "reason"]) for name in names)  # fmt: skip
         if wrong:
             plain = quarantine.plain
             kinds = "; ".join(f"{count}: {plain(reason)} (such as {plain(topic)})"
                               for reason, count, topic in wrong[:MOST_REASONS])  # fmt: skip
             more = "; and others" if len(wrong) > MOST_REASONS else ""
             log.warning("batch %d: messages that are no readings, by reason: %s%s; to see them: "
-                        "umqtt-pipeline quarantine --tables %s", number, kinds, more,
-                        self.tables.root)  # fmt: skip
+                        "umqtt-pipeline quarantine --tables %s", batch.work.number, kinds, more,
+                        self.tables.storage.root)  # fmt: skip
 
     def _buckets(self):
         return max(1, self.spark.sparkContext.defaultParallelism)  # it may be set to anything
-
-    def _keep_what_is_there(self, batch, number):
-        """Raises SpoolError unless a batch that is run again brings all that the interrupted run
-        has left: else it is another batch, and its files must not replace those."""
-        if not self._first:
-            return
-        self._first = False
-        rows = ["offset", "received_at"]
-        paths = [p for p in self.tables.files("bronze") if self.tables.span(p)[1] >= number]
-        held, new = (_rows(found, rows) for found in (
-            paths, [row["path"] for row in batch.of("bronze")]))  # fmt: skip
-        if held - new:
-            raise SpoolError(
-                f"bronze has {len(held - new)} messages of batch {number} that the spool does not "
-                f"give again: {self.state.root} is from before that batch. Put back the one that "
-                "belongs to these tables, or begin in another folder (--tables)")  # fmt: skip
-
-    def _put(self, batch, number, whole):
-        """Put the files of a batch into the tables. whole: all of them are the batch's own."""
-        for name in COLUMNS:
-            if whole or name not in ("bronze", "quarantine"):
-                files = [(row["folder"], Path(row["path"])) for row in batch.of(name)]
-                self.tables.put(name, number, sorted(files))
-
-    def _commit(self, batch, number):
-        """Write down when all rows of a batch were in the tables; a batch that is run again for
-        want of its state replaces that."""
-        now = datetime.datetime.now(datetime.UTC)
-        columns = {name: kind for name, kind in BATCHES.items() if name != PARTITION}
-        row = {"batch": number, "rows": batch.rows("bronze"), "readings": batch.rows("silver"),
-               "committed_at": now}  # fmt: skip
-        staged = Path(batch.folder, "batches.parquet")
-        pq.write_table(pa.Table.from_pylist([row], arrow_schema(columns)), staged)
-        self.tables.put("batches", number, [(f"{PARTITION}={now.date()}", staged)])
-
-    def _fates(self, batch, rows):
-        known = ["offset", "received_at"]
-        wrong = self.spark.createDataFrame([], ddl(COLUMNS["quarantine"]))
-        paths = [row["path"] for row in batch.of("quarantine")]
-        if paths:
-            wrong = reader(self.spark, wrong.schema).parquet(*paths)
-        joined = rows.select(*known).join(wrong.select(*known, "reason"), known, "left")
-        settled = F.when(F.col("reason").isNull(), "settled").otherwise("quarantine")
-        return joined.withColumn("fate", settled)
-
-    def _correct(self, batch):
-        """Give readings of earlier batches their time when the clock of their boot has come: their
-        files are replaced one by one, by one rename each, so it may be repeated."""
-        due = [row["path"] for row in batch.of(batch_tasks.DUE)]
-        if not due:
-            return
-        first, last = batch_tasks.span(due)
-        spans = ((path, *self.tables.span(path)) for path in self.tables.files("silver"))
-        paths = [str(path) for path, low, high in spans
-                 if first <= high and low <= last]
-        rows = self.spark.createDataFrame([(path,) for path in paths], "path string")
-        again = Batch(self.spark, batch.folder, batch.buckets, batch.watch)
-        again.run(rows.repartition(batch.buckets), batch_tasks.Correct(batch.folder, due))
-        files = again.of("silver")
-        log.info("a clock came late: times made anew in %d files", len(files))
-        for row in files:
-            place(Path(row["path"]), Path(row["folder"]))
 
 
 class Runner:
@@ -324,7 +291,7 @@ class Runner:
                         "skipDamaged": str(skip_damaged)}  # fmt: skip
         self.ingest = Ingest(spark, root, self._batch, compact_files)
         self.ingest.tables.clean()
-        self._last = self.ingest.state.root / "stop"
+        self._last = self.ingest.root / "_state" / "stop"
         self._last.unlink(missing_ok=True)  # of one that was killed when it had been told to end
         self.options["stopFile"] = str(self._last)
         self._told, self._left, self.patience = on_batch, patience, patience
@@ -352,6 +319,7 @@ class Runner:
             tell_once(f"the spool is not released now, but with a later batch: {error}")
 
     def _start(self):
+        self.ingest.ledger.recover()
         checkpoint.tidy(self.ingest.checkpoint)
         self._release()  # what a run that was killed had done
         if self.kafka:
@@ -367,7 +335,7 @@ class Runner:
 
     def run(self):
         """Raises StreamingQueryException when it keeps failing."""
-        listener = metrics.Progress(self.ingest.tables.root, "ingest")
+        listener = metrics.Progress(self.ingest.root, "ingest")
         self.spark.streams.addListener(listener)
         try:
             self._run()

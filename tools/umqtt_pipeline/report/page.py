@@ -14,10 +14,9 @@ from statistics import median
 import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from ..tables import quarantine as refused
+from ..tables import store
 from . import plots
 
 PLOTS = 12  #: devices that get a plot
@@ -38,10 +37,8 @@ class NoTables(Exception):
 
 
 def _read(root, name, columns=None):
-    path = Path(root, name)
-    if not any(path.rglob("*.parquet")):
-        return None
-    return pq.read_table(path, columns=columns)
+    held = store.dataset(root, name)
+    return None if held is None else held.to_table(columns)
 
 
 def _time(at):
@@ -162,11 +159,8 @@ def _told(root, name, columns, numbers):
 
 def _minutes(root):
     """gold_minute of the last DAYS days that it has, as a dataset; None without any."""
-    path = Path(root, "gold_minute")
-    days = sorted({f.parent for f in path.rglob("*.parquet")
-                   if not f.parent.name.endswith("1970-01-01")})[-DAYS:]  # fmt: skip
-    files = [str(f) for day in days for f in sorted(day.glob("*.parquet"))]
-    return ds.dataset(files) if files else None
+    held = store.dataset(root, "gold_minute", last=DAYS)
+    return held if held is not None and held.count_rows() else None
 
 
 def _heard(dataset):
@@ -200,7 +194,7 @@ def _drawn(root, devices, dataset):
         blind = {(r["group"], r["device"]): r["readings_sum"] for r in found}
     out = []
     for d in devices[:PLOTS]:
-        mine = (ds.field("group") == d["group"]) & (ds.field("device") == d["device"])
+        mine = (pc.field("group") == d["group"]) & (pc.field("device") == d["device"])
         rows = dataset.to_table(filter=mine)
         if rows.num_rows:
             shown = plots.drawable(rows)

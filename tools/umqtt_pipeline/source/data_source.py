@@ -52,7 +52,7 @@ log = logging.getLogger("umqtt.source")
 
 SCHEMA = (
     "topic string, payload binary, qos int, retain boolean, dup boolean, packet_id int, "
-    "received_at timestamp, offset bigint"
+    "received_at timestamp, spool string, offset bigint"
 )
 BATCH_ROWS = 20_000  #: about so many rows make one Arrow record batch, or
 BATCH_BYTES = 32 << 20  #: so many bytes
@@ -65,8 +65,9 @@ OPTIONS = ("path", "maxRowsPerBatch", "numPartitions", "consumer", "broker", "to
 
 @dataclass
 class SpoolRange(InputPartition):
-    """Packets from [position, skip] up to and without [stop, stop_skip] of one spool."""
+    """Packets from [position, skip] up to and without [stop, stop_skip] of the spool `id`."""
 
+    id: str
     folder: str
     position: int
     skip: int
@@ -158,11 +159,13 @@ def split(folder, start, stop, parts, skip_damaged=False):
             held = 0
         held += count
     edges = [(position, skip), *((at, 0) for at in cuts), (end, end_skip)]
-    return [SpoolRange(str(folder), *a, *b) for a, b in zip(edges, edges[1:])]
+    key = spooling.spool_id(folder)
+    return [SpoolRange(key, str(folder), *a, *b) for a, b in zip(edges, edges[1:])]
 
 
-def _batch(held):
-    """One Arrow record batch of some (Block, body, first, last): packets [first, last) of each."""
+def _batch(key, held):
+    """One Arrow record batch of some (Block, body, first, last): packets [first, last) of each.
+    key: the spool's id."""
     import pyarrow as pa
 
     parts, offsets, received, at = [], [], [], 0
@@ -182,6 +185,7 @@ def _batch(held):
         pa.array(frames.head & 8 != 0),
         pa.array(frames.packet_ids(raw), mask=frames.qos == 0),
         pa.array(np.concatenate(received)).cast(pa.timestamp("us", tz="UTC")),
+        pa.repeat(key, len(frames)),
         pa.array(np.concatenate(offsets)),
     ]
     return pa.RecordBatch.from_arrays(arrays, [column.split()[0] for column in SCHEMA.split(",")])
@@ -211,10 +215,10 @@ def read_range(part, skip_damaged):
         rows += last - first
         size += len(body)
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _batch(held)
+            yield _batch(part.id, held)
             held, rows, size = [], 0, 0
     if rows:
-        yield _batch(held)
+        yield _batch(part.id, held)
 
 
 class MqttSource(DataSource):

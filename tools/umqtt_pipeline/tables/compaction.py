@@ -1,85 +1,68 @@
-"""Compaction: the small files of a table's day become few large ones, in one instant.
+"""Compaction: the small files of a table's day become few large ones, in one commit.
 
-Knows which files may be joined. Must not know how they are exchanged (store.py), nor what a row
-means. It works while no batch is written: after one, inside ingest, or alone (`umqtt-pipeline
-compact`, which takes the lock of ingest).
-
-Only batches that are whole are touched: one that was interrupted replaces its own files when it
-is run again, and looks for them under their own names. Files that were written before the table
-got a column are joined whatever their number, so that every file of a day has all of them.
+Knows which files may be joined. Must not know what a row means. A compaction is decided by an
+intent like a batch, and so never meets one half way: killed anywhere, the tables have the same
+rows, in the old files or in the new ones.
 """
 
 import logging
-import shutil
-import uuid
-
-from .store import staged_files
 
 log = logging.getLogger("umqtt.compact")
 
 TARGET = 128 << 20  #: bytes; files that reach half of it are left alone
 SMALL = 8  #: files of a day for which `umqtt-pipeline compact` begins
 # Rows of a device side by side: smaller, and quicker to find.
-ORDER = {"bronze": ["offset"], "quarantine": ["offset"],
+ORDER = {"bronze": ["spool", "offset"], "quarantine": ["spool", "offset"],
          "silver": ["group", "device", "epoch", "sequence"], "batches": ["batch"]}  # fmt: skip
 
 
-def run(spark, tables, last, small=SMALL, columns=False):
-    """Compact every table of `tables` as far as batch `last`; returns {table: files joined}.
+def run(spark, tables, ledger, small=SMALL):
+    """Compact every table of `tables`; returns {table: files joined}.
 
-    small     so many small files of a day are worth it, at least 2
-    columns   also where files lack columns that the table has now (every file is looked into)
+    ledger  of these tables;   small: so many small files of a day are worth it, at least 2
     """
-    joined = {}
-    for name in tables.schemas:
-        folders = {}
-        for path in tables.files(name):
-            folders.setdefault(path.parent, []).append(path)
-        for folder, paths in folders.items():
-            chosen = _chosen(tables, name, paths, last, small, columns)
+    changes, number = {}, ledger.next()
+    for name in tables.columns:
+        days = {}
+        for file in tables.files(name):
+            days.setdefault(file.day, []).append(file)
+        for files in days.values():
+            chosen = _chosen(files, small)
             if chosen:
-                _join(spark, tables, name, folder, chosen)
-                joined[name] = joined.get(name, 0) + len(chosen)
-    return joined
+                made, gone = changes.setdefault(name, ([], []))
+                made += _join(spark, tables, name, number, chosen)
+                gone += chosen
+    if changes:
+        ledger.decide("compact", changes)
+        ledger.finish()
+    for name, (made, gone) in changes.items():
+        log.info("%s: %d files, %d bytes, are now %d", name, len(gone),
+                 sum(file.size for file in gone), len(made))  # fmt: skip
+    return {name: len(gone) for name, (_, gone) in changes.items()}
 
 
-def _chosen(tables, name, paths, last, small, columns):
+def _chosen(files, small):
     """The files of a day to be joined; none if it is not worth it."""
-    whole = [path for path in paths if tables.span(path)[1] <= last]
-    old = [path for path in whole if columns and tables.drifted(name, path)]
-    little = _level(path for path in whole if path.stat().st_size < TARGET // 2)
-    return sorted({*old, *little}) if len(little) >= max(2, small) or old else []
+    little = _level(file for file in files if file.size < TARGET // 2)
+    return little if len(little) >= max(2, small) else []
 
 
-def _level(paths):
+def _level(files):
     """Of these files the smallest; none that is larger than all before it together. What was
     joined waits until as much has come again, so that no row is written more than log2 times."""
     chosen, size = [], 0
-    for path in sorted(paths, key=lambda path: path.stat().st_size):
-        if len(chosen) > 1 and path.stat().st_size > size:
+    for file in sorted(files, key=lambda file: (file.size, file.path)):
+        if len(chosen) > 1 and file.size > size:
             break
-        chosen.append(path)
-        size += path.stat().st_size
+        chosen.append(file)
+        size += file.size
     return chosen
 
 
-def _join(spark, tables, name, folder, paths):
-    """Replace `paths`, all in `folder`, by as few files as there must be."""
-    size = sum(path.stat().st_size for path in paths)
-    count = max(1, round(size / TARGET))
+def _join(spark, tables, name, number, files):
+    """Write the rows of `files`, all of one day, into as few files as there must be."""
+    count = max(1, round(sum(file.size for file in files) / TARGET))
     columns = ORDER.get(name, ["group", "device", "epoch", "sequence", "offset"])
-    rows = tables.read(spark, name, paths)
-    # Without the day: the folder has it.
-    rows = rows.drop("date").repartitionByRange(count, *columns) if count > 1 else (
-        rows.drop("date").coalesce(1))  # fmt: skip
-    staged = tables.stage(rows.sortWithinPartitions(*columns))
-    spans = [tables.span(path) for path in paths]
-    low, high = min(first for first, _ in spans), max(last for _, last in spans)
-    stem = f"compact-{low:012d}-{high:012d}-{uuid.uuid4().hex[:8]}"
-    new = {file: f"{stem}-{number:04d}.parquet"
-           for number, file in enumerate(staged_files(staged))}  # fmt: skip
-    kept = [path for path in tables.files(name) if path.parent == folder and path not in paths]
-    tables.swap(folder, new, kept)
-    shutil.rmtree(staged)
-    log.info("%s/%s: %d files, %d bytes, are now %d", name, folder.name, len(paths), size,
-             len(new))  # fmt: skip
+    rows = tables.read(spark, name, files)
+    rows = rows.repartitionByRange(count, *columns) if count > 1 else rows.coalesce(1)
+    return tables.store(rows.sortWithinPartitions(*columns), name, number)

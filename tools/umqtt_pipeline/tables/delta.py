@@ -1,4 +1,4 @@
-"""Delta Lake as a target, through the `deltalake` package (extra: `pip install umqtt-min[delta]`).
+"""A Delta table as the target of a streaming query of one's own.
 
 Knows foreachBatch and Delta's application transactions. Must not know what a row means. A batch
 that is run again after a kill finds its own transaction in the table's log and adds nothing.

@@ -6,14 +6,13 @@ Reads Parquet with pyarrow, needs no Spark. Must not know HTML or the command li
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from paho.mqtt.client import topic_matches_sub
 
 from ..decode.payloads import identity
+from .store import dataset
 
 TOPIC = re.compile(r"fleet/([^/]+)/([^/]+)/telemetry")
 COLUMNS = ["topic", "payload", "reason", "received_at", "offset"]
@@ -21,8 +20,8 @@ COLUMNS = ["topic", "payload", "reason", "received_at", "offset"]
 
 def rows(root, columns=COLUMNS):
     """The quarantine below `root` as an arrow table, in no order; None without one."""
-    files = [str(path) for path in Path(root, "quarantine").rglob("*.parquet")]
-    return ds.dataset(files).to_table(columns=columns) if files else None
+    held = dataset(root, "quarantine")
+    return None if held is None else held.to_table(columns=columns)
 
 
 def select(root, topic=None, reason=None):
@@ -53,18 +52,16 @@ def last(root, chosen, limit):
     times = chosen["received_at"]
     order = pc.select_k_unstable(times, min(limit, len(times)), [("", "descending")])
     since = pc.min(times.take(order))
-    files = [str(path) for path in Path(root, "quarantine").rglob("*.parquet")]
-    table = ds.dataset(files).to_table(COLUMNS, filter=pc.field("received_at") >= since)
+    table = dataset(root, "quarantine").to_table(COLUMNS, filter=pc.field("received_at") >= since)
     for name in ("topic", "reason"):
         table = table.filter(pc.is_in(table[name], pc.unique(chosen[name])))
     return newest(table, limit)[::-1]
 
 
-def examples(files):
-    """[(reason, how many, a topic)] of Parquet files of the quarantine, the commonest first."""
+def examples(tables):
+    """[(reason, how many, a topic)] of Arrow tables of the quarantine, the commonest first."""
     counts, topics = Counter(), {}
-    for path in files:
-        held = ds.dataset([str(path)]).to_table(["topic", "reason"])
+    for held in tables:
         for topic, reason in zip(held["topic"].to_pylist(), held["reason"].to_pylist()):
             counts[reason] += 1
             topics[reason] = topic

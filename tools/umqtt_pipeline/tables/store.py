@@ -1,265 +1,300 @@
-"""Plain Parquet tables that any reader can open, written so that a batch may be run twice.
+"""The tables, as Delta Lake keeps them: Parquet files, and a log that says which of them count.
 
-Knows folders, files and Spark DataFrames. Must not know what a row means.
+Knows Delta Lake, by the package `deltalake`. Must not know what a row means, nor in which order
+the tables of a batch are committed (ingest/ledger.py).
 
-    ROOT/TABLE/[date=YYYY-MM-DD/]ingest-NNNNNNNNNNNN-KKKK.parquet
-    ROOT/TABLE/[date=YYYY-MM-DD/]compact-NNNNNNNNNNNN-MMMMMMMMMMMM-XXXXXXXX-KKKK.parquet
+    ROOT/TABLE/_delta_log/                                  the log of a table
+    ROOT/TABLE/[date=YYYY-MM-DD/]NNNNNNNNNNNN-XXXXXXXX-CCCCCCCC.parquet
 
-N is the number of the batch (the second form: of batches N to M), K counts its files. Spark
-writes below ROOT/_staging, outside of every table, so that no reader meets half a file whatever
-its rules for hidden names; the files are fsynced and then renamed into the table. A batch that is
-run again replaces what an interrupted run of the same number left.
-
-    ROOT/TABLE/date=1970-01-01/empty.parquet
-
-has no rows: whoever opens a table finds its columns, also before the first row came.
-
-What takes the place of several files at once (`swap`) is made ready as a folder, which one system
-call then exchanges for the folder in the table. A reader that lists the table sees the old files
-or the new ones. One that listed it before and opens the files after finds no such file, an error
-and never a wrong row, since no name is used twice for other rows; it lists again. One that has
-just opened the old folder must still find its names there, or it would take it for empty: the old
-folder is kept for LISTING_S.
+N is the number of the batch that wrote a file, X is random, C the CRC-32 of the whole file: no
+name is used twice, and `umqtt-pipeline verify` finds any bit that has flipped. Whoever writes a
+file makes it durable first; it counts from the commit on that adds it to the log. A file that no
+commit has named is an orphan, as a killed batch leaves them; `vacuum` removes it.
 """
 
-import errno
-import os
-import shutil
+import json
 import time
-import uuid
-from contextlib import contextmanager, suppress
-from pathlib import Path
+import zlib
+from dataclasses import dataclass, field
+from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from umqtt_runtime.files import exchange, reader
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from umqtt_runtime.files import reader
 
-from ..spool.files import make_folder, sync_folder
+from .schema import PARTITION, arrow_schema, ddl
+from .storage import Storage, parquet
 
-
-def ddl(columns):
-    """{name: type} as the text that Spark takes for a schema."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-
-
-LISTING_S = 60  #: a reader lists a folder within so many seconds
-EMPTY = "empty.parquet"
-PARTITION = "date"
-_ARROW = {
-    "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_(), "int": pa.int32(),
-    "bigint": pa.int64(), "double": pa.float64(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}  # fmt: skip
+APPLICATION = "umqtt-ingest"  #: in whose name a commit counts the numbers of batches
+TRIES = 20  #: commits that may come between: of a vacuum, or of somebody else
+CONFIGURATION = {"delta.checkpointInterval": "20"}
+#: These have another value in nearly every row.
+VARIED = {"payload", "received_at", "offset", "sequence", "uptime_ms", "time", "first", "last"}
+MEASURED = [f"measurements.list.element.{name}" for name in ("name", "unit")]
+LONGEST = 200  #: letters of a text that statistics tell of
 
 
-def arrow_type(kind):
-    """The pyarrow type of a Spark type's text: a simple type, a struct of those, an array."""
-    if kind.startswith("array<"):
-        return pa.list_(pa.field("element", arrow_type(kind[6:-1])))
-    if kind.startswith("struct<"):
-        fields = (field.split(":") for field in kind[7:-1].split(","))
-        return pa.struct([(name, arrow_type(of)) for name, of in fields])
-    return _ARROW[kind]
+@dataclass(frozen=True)
+class File:
+    """A data file of a table: its name below the table's folder, its bytes and rows, the day that
+    it is of (None in a table without days), and the least and the greatest values by column."""
+
+    path: str
+    size: int
+    rows: int
+    day: str | None = None
+    least: dict = field(default_factory=dict, compare=False)
+    greatest: dict = field(default_factory=dict, compare=False)
+
+    def kept(self):
+        """The same as JSON takes it."""
+        return [self.path, self.size, self.rows, self.day, self.least, self.greatest]
+
+    @property
+    def partition(self):
+        return {} if self.day is None else {PARTITION: self.day}
+
+    def added(self, change):
+        stats = {"numRecords": self.rows, "minValues": self.least, "maxValues": self.greatest,
+                 "nullCount": {}}  # fmt: skip
+        return AddAction(self.path, self.size, self.partition, _now_ms(), change,
+                         json.dumps(stats))  # fmt: skip
+
+    def removed(self, change):
+        return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
 
 
-def arrow_schema(columns):
-    """{name: type} as a pyarrow schema."""
-    return pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
+def _now_ms():
+    return int(time.time() * 1000)
+
+
+def written(storage, table, number, day, rows):
+    """Write rows, without the column of their day, as a file of a table; returns the File. It does
+    not count until it is committed. Raises OSError.
+
+    number  of the batch;   day: such as "2026-01-31", or None
+    """
+    names = [n for n in rows.schema.names if n not in VARIED and n != "measurements"]
+    data = parquet(rows, names + (MEASURED if "measurements" in rows.schema.names else []))
+    name = f"{number:012d}-{uuid4().hex[:8]}-{zlib.crc32(data):08x}.parquet"
+    path = name if day is None else f"{PARTITION}={day}/{name}"
+    storage.keep(f"{table}/{path}", data)
+    return File(path, len(data), len(rows), day, *_statistics(rows))
+
+
+def _statistics(rows):
+    """({column: least value}, {column: greatest}) of the columns that files are chosen by."""
+    least, greatest = {}, {}
+    for at in rows.schema:
+        if not (pa.types.is_integer(at.type) or at.type == pa.string()):
+            continue
+        ends = pc.min_max(rows[at.name]).as_py()
+        if ends["min"] is None or max(map(len, map(str, ends.values()))) > LONGEST:
+            continue
+        least[at.name], greatest[at.name] = ends["min"], ends["max"]
+    return least, greatest
+
+
+def by_day(rows):
+    """[(day, the rows of it without that column)] of an Arrow table; [(None, rows)] of one without
+    days."""
+    if PARTITION not in rows.schema.names:
+        return [(None, rows)]
+    of = rows[PARTITION]
+    return [(str(day), rows.filter(pc.equal(of, pa.scalar(day, of.type)))
+             .drop_columns([PARTITION])) for day in sorted(pc.unique(of).to_pylist())]  # fmt: skip
 
 
 class Tables:
-    """The tables below one folder. columns: {table: {name: type}, the partition column last};
+    """The tables below one place. columns: {table: {name: type}, the partition column last};
     owner: whose files in the staging folder these are."""
 
     def __init__(self, root, columns, owner="ingest"):
-        self.root = Path(root).absolute()
+        self.storage = Storage(root)
         self.owner = owner
-        self.schemas = {name: ddl(kinds) for name, kinds in columns.items()}
-        make_folder(self.root)
+        self.columns = columns
         for name, kinds in columns.items():
-            if PARTITION in kinds:
-                self._show_columns(name, kinds)
-            else:  # gets a file when it is made, however few rows
-                make_folder(self.path(name))
+            self._ensure(name, kinds)
 
-    def _show_columns(self, name, kinds):
-        """Have a file without rows in a table; in a partition, or the partitions would not be
-        found by every reader. A table's folder comes with it: none is met empty."""
-        target = self.path(name) / f"{PARTITION}=1970-01-01" / EMPTY
-        schema = arrow_schema({c: kind for c, kind in kinds.items() if c != PARTITION})
-        if target.exists() and pq.read_schema(target).equals(schema):
-            return
-        staged = self.staging()
-        pq.write_table(schema.empty_table(), staged / EMPTY)
-        ready = place(staged / EMPTY, staged / target.relative_to(self.root))
+    def _ensure(self, name, kinds):
+        """Have a table with these columns: made, or given those that it lacks."""
+        self.storage.drop_torn(f"{name}/_delta_log")
+        held = self.find(name)
+        if held is None:
+            held = DeltaTable.create(
+                self.storage.uri(name), arrow_schema(kinds), mode="ignore",
+                partition_by=[PARTITION] if PARTITION in kinds else None,
+                configuration=CONFIGURATION)  # fmt: skip
+            self._sync(name, held)
+        there = {each.name for each in held.schema().fields}
+        wanted = Schema.from_arrow(arrow_schema(kinds)).fields
+        more = [Field(each.name, each.type) for each in wanted if each.name not in there]
+        if more:
+            held.alter.add_columns(more)
+            self._sync(name, self.find(name))
+
+    def find(self, name, version=None):
+        """The DeltaTable of that name, as it is now or was at a version; None if there is none."""
         try:
-            os.replace(staged / name, self.path(name))  # also what is there and empty
-            sync_folder(self.root)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            place(ready, target)
-        shutil.rmtree(staged)
+            return DeltaTable(self.storage.uri(name), version=version)
+        except TableNotFoundError:
+            return None
 
-    def path(self, name):
-        return self.root / name
+    def number(self, name):
+        """The highest number of a batch that a table has a commit of; -1 for none."""
+        return last_of(self.find(name))
 
-    @staticmethod
-    def _prefix(number):
-        return f"ingest-{number:012d}-"
+    def files(self, name, version=None):
+        """The Files that a table consists of, oldest first."""
+        return files_of(self.find(name, version))
 
-    def files(self, name, number=None):
-        """Data files of a table (of one batch), sorted."""
-        pattern = "*.parquet" if number is None else f"{self._prefix(number)}*.parquet"
-        found = self.path(name).rglob(pattern)
-        return sorted(p for p in found if p.name[0] not in "._" and p.name != EMPTY)
+    def commit(self, name, number, added=(), removed=(), change=True):
+        """Add Files to a table and remove others, at one instant and once: if the table has batch
+        `number` already nothing is done. change: False if the rows stay the same."""
+        done = CommitProperties(app_transactions=[Transaction(APPLICATION, number)],
+                                max_commit_retries=0)  # fmt: skip
+        actions = [*(each.added(change) for each in added),
+                   *(each.removed(change) for each in removed)]  # fmt: skip
+        self._commit(name, lambda held: actions, done, lambda held: last_of(held) >= number)
 
-    @staticmethod
-    def span(path):
-        """Numbers of the first and the last batch with rows in a data file."""
-        parts = Path(path).name.split("-")
-        return int(parts[1]), int(parts[2] if parts[0] == "compact" else parts[1])
+    def replace(self, name, added):
+        """Have a table consist of these Files and of nothing else, at one instant."""
+        def actions(held):
+            return [*(each.removed(True) for each in files_of(held)),
+                    *(each.added(True) for each in added)]  # fmt: skip
 
-    def drifted(self, name, path):
-        """Whether a data file lacks columns that the table has got since."""
-        held = pq.read_schema(path).names
-        return [column for column in self.schemas[name].split(", ")[:-1]
-                if column.split("`")[1] not in held] != []  # fmt: skip
+        self._commit(name, actions, CommitProperties(max_commit_retries=0), lambda held: False)
 
-    def read(self, spark, name, paths=None):
-        """A table, or some of its files, as a DataFrame with the table's schema."""
-        if paths is None:
-            paths = self.files(name)
-        return self._frame(spark, name, self.path(name), paths)
-
-    def _frame(self, spark, name, base, paths):
-        if not paths:
-            return spark.createDataFrame([], self.schemas[name])
-        within = reader(spark, self.schemas[name]).option("basePath", str(base))
-        return within.parquet(*map(str, paths))
-
-    @contextmanager
-    def as_now(self, spark, names):
-        """The tables `names` as they are now, in that order, as [DataFrame]: hard links keep their
-        files until the context ends, whoever replaces or compacts them meanwhile."""
-        folder = self.staging()
-        try:
-            parts = [(name, folder / str(place)) for place, name in enumerate(names)]
-            yield [self._frame(spark, name, part, self._linked(name, part))
-                   for name, part in parts]  # fmt: skip
-        finally:
-            shutil.rmtree(folder)
-
-    def _linked(self, name, folder):
-        """Link all data files of a table into a new folder; returns the links."""
-        while True:
+    def _commit(self, name, actions, properties, done):
+        """Commit what `actions` gives for the table as it is, unless that is `done`."""
+        for left in range(TRIES, 0, -1):
+            held = self.find(name)
+            if done(held):
+                return
             try:
-                return [_link(path, folder / path.relative_to(self.path(name)))
-                        for path in self.files(name)]  # fmt: skip
-            except FileNotFoundError:  # replaced since it was listed; soon done, it is only links
-                shutil.rmtree(folder, ignore_errors=True)
+                held.create_write_transaction(
+                    actions(held), mode="append", schema=held.schema(),
+                    partition_by=held.metadata().partition_columns,
+                    commit_properties=properties)  # fmt: skip
+                held.update_incremental()
+                self._sync(name, held)
+                return
+            except CommitFailedError:  # somebody came between: look again
+                if left == 1:
+                    raise
 
-    def put(self, name, number, files):
-        """Place staged files as all that batch `number` adds to a table; returns their paths.
+    def _sync(self, name, held):
+        """Make the last commit of a table durable: the log is written without it."""
+        for end in ("json", "checkpoint.parquet"):
+            self.storage.sync(f"{name}/_delta_log/{held.version():020d}.{end}")
+        self.storage.sync(f"{name}/_delta_log/_last_checkpoint")
 
-        files: [(folder in the table, such as "date=2026-01-31", staged file)], in the same order
-        whenever the batch is run
-        """
-        placed = []
-        for count, (folder, file) in enumerate(files):
-            target = self.path(name) / folder / f"{self._prefix(number)}{count:04d}.parquet"
-            placed.append(place(file, target))
-        for old in self.files(name, number):  # of an interrupted run
-            if old not in placed:
-                old.unlink()
-        return placed
+    def read(self, spark, name, files=None, version=None):
+        """A table, or some of its Files, as a DataFrame with the table's columns."""
+        kinds = ddl(self.columns[name])
+        paths = self.files(name, version) if files is None else files
+        if not paths:
+            return spark.createDataFrame([], kinds)
+        base = self.storage.path(name)
+        within = reader(spark, kinds).option("basePath", base)
+        return within.parquet(*(f"{base}/{each.path}" for each in paths))
 
-    def replace(self, df, name, partition=None):
-        """Replace a whole table by `df`, one file (per partition), at one instant."""
-        staged = self.stage(df.repartition(partition) if partition else df.coalesce(1), partition)
-        token = uuid.uuid4().hex[:8]
-        new = {file: file.parent.relative_to(staged) / f"all-{token}.parquet"
-               for file in staged_files(staged)}  # fmt: skip
-        self.swap(self.path(name), new, self.path(name).rglob(EMPTY))
-        shutil.rmtree(staged)
+    def store(self, df, name, number=0):
+        """Write a DataFrame as Files of a table, by Spark's tasks; returns the Files, which do not
+        count yet. A task writes a file for each day that it has rows of."""
+        told = df.mapInArrow(_Store(self.storage, name, number, self.columns[name]), FILES)
+        return [file_of(row) for row in told.collect()]
 
-    def swap(self, folder, new, kept):
-        """Replace at one instant what a folder of a table holds.
-
-        new: {staged file: its path below `folder`}; kept: files of `folder` that stay.
-        """
-        ready = self.staging()
-        for file, target in new.items():
-            place(file, ready / target)
-        for file in kept:
-            target = ready / file.relative_to(folder)
-            make_folder(target.parent)
-            os.link(file, target)
-            sync_folder(target.parent)
-        sync_folder(ready)
-        exchange(ready, folder)
-        sync_folder(folder.parent)
-        os.utime(ready)
-        os.replace(ready, ready.with_name(f"swapped-{uuid.uuid4().hex}"))
-        self._forget_swapped()
-
-    def _forget_swapped(self):
-        """Remove the folders that were swapped out, when nobody can be listing them any more."""
-        for folder in (self.root / "_staging").glob("swapped-*"):
-            with suppress(FileNotFoundError):  # ingest and gold may both be at it
-                if time.time() - folder.stat().st_mtime >= LISTING_S:
-                    shutil.rmtree(folder, ignore_errors=True)
-
-    def rewrite(self, df, by, paths):
-        """Replace single files: `df` has in column `by` the index into `paths` of the file that
-        a row belongs to. Every file is replaced by one rename, so an interrupted run has lost
-        nothing and may be repeated."""
-        staged = self.stage(df.repartition(by), by)
-        for file in staged_files(staged):
-            place(file, paths[int(file.parent.name.partition("=")[2])])
-        shutil.rmtree(staged)
-
-    def staging(self, made=True):
-        """A new folder where nobody looks; `made`: it is there, not only named."""
-        folder = self.root / "_staging" / f"{self.owner}-{uuid.uuid4().hex}"
-        if made:
-            folder.mkdir(parents=True)
-        return folder
-
-    def stage(self, df, partition=None):
-        """Write a DataFrame somewhere hidden; returns the folder."""
-        folder = self.staging(made=False)
-        writer = df.write.mode("errorifexists")
-        (writer.partitionBy(partition) if partition else writer).parquet(str(folder))
-        return folder
+    def staging(self):
+        """The name of a new place where nobody looks."""
+        return f"_staging/{self.owner}-{uuid4().hex}"
 
     def clean(self, older_than=0):
         """Remove what killed runs of this owner left staged, if older than so many seconds."""
-        for folder in (self.root / "_staging").glob(f"{self.owner}-*"):
-            if time.time() - folder.stat().st_mtime >= older_than:
-                shutil.rmtree(folder, ignore_errors=True)
-        self._forget_swapped()
+        for name in self.storage.children("_staging", older_than):
+            if name.startswith(f"_staging/{self.owner}-"):
+                self.storage.remove(name)
 
 
-def staged_files(folder):
-    """The Parquet files that Spark wrote, in an order that does not depend on its names' uuid."""
-    return sorted(folder.rglob("*.parquet"), key=lambda p: (str(p.parent), p.name))
+FILES = "path string, size bigint, rows bigint, day string, stats string"
 
 
-def _link(path, target):
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.link(path, target)
-    return target
+def file_row(made):
+    """A File as a row of FILES."""
+    return (made.path, made.size, made.rows, made.day, json.dumps([made.least, made.greatest]))
 
 
-def place(file, target):
-    """Make a staged file durable and rename it; returns the target."""
-    handle = os.open(file, os.O_RDONLY)
+def file_of(row):
+    """The File that a row of FILES is."""
+    return File(row["path"], row["size"], row["rows"], row["day"], *json.loads(row["stats"]))
+
+
+def file_batch(rows):
+    """Rows of FILES as an Arrow record batch."""
+    kinds = (pa.string(), pa.int64(), pa.int64(), pa.string(), pa.string())
+    columns = zip(*rows) if rows else [()] * 5
+    names = [column.split()[0] for column in FILES.split(", ")]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(columns, kinds)], names)  # fmt: skip
+
+
+class _Store:
+    """A part of a DataFrame -> its files."""
+
+    def __init__(self, storage, table, number, columns):
+        self.storage, self.table, self.number, self.columns = storage, table, number, columns
+
+    def __call__(self, batches):
+        schema = arrow_schema(self.columns)
+        parts = [pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+                 for batch in batches]  # fmt: skip
+        held = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+        made = [written(self.storage, self.table, self.number, day, rows)
+                for day, rows in by_day(held) if len(rows)]  # fmt: skip
+        yield file_batch([file_row(each) for each in made])
+
+
+def last_of(held):
+    """The highest number of a batch that a DeltaTable has a commit of; -1 for none."""
+    number = held.transaction_version(APPLICATION)
+    return -1 if number is None else number
+
+
+def files_of(held):
+    """The Files of a DeltaTable, oldest first."""
+    rows = pa.table(held.get_add_actions(flatten=True)).to_pylist()
+    found = []
+    for row in rows:
+        day = row.get(f"partition.{PARTITION}")
+        ends = [{name[4:]: value for name, value in row.items()
+                 if name.startswith(end) and value is not None} for end in ("min.", "max.")]
+        found.append(File(row["path"], row["size_bytes"], row["num_records"],
+                          None if day is None else str(day), *ends))  # fmt: skip
+    return sorted(found, key=lambda each: each.path.rpartition("/")[2])
+
+
+def dataset(root, name, version=None, last=None):
+    """A table as a pyarrow dataset, for readers without Spark; None if there is no such table.
+    Page checksums are verified. last: only so many of the newest days."""
+    storage = Storage(root)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    make_folder(target.parent)
-    os.replace(file, target)
-    sync_folder(target.parent)
-    return target
+        held = DeltaTable(storage.uri(name), version=version)
+    except TableNotFoundError:
+        return None
+    schema = pa.schema(held.schema().to_arrow())
+    files = files_of(held)
+    since = sorted({each.day for each in files})[-last:][0] if last and files else None
+    paths = [f"{storage.path(name)}/{each.path}" for each in files
+             if since is None or each.day >= since]  # fmt: skip
+    if not paths:
+        return ds.dataset(schema.empty_table())
+    checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    days = None
+    if held.metadata().partition_columns:
+        days = ds.partitioning(pa.schema([(PARTITION, pa.date32())]), flavor="hive")
+    return ds.dataset(paths, schema, ds.ParquetFileFormat(default_fragment_scan_options=checked),
+                      storage.files, days, storage.path(name))  # fmt: skip

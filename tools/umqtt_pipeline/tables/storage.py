@@ -1,0 +1,141 @@
+"""Where the files of the tables lie, and how one is written so that it stays.
+
+Knows folders, files and bytes. Must not know tables, rows or Delta Lake. An object of Storage goes
+to Spark's workers with the tasks, which write and read by it.
+"""
+
+import json
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from ..spool.files import make_folder, sync_folder
+
+log = logging.getLogger("umqtt.tables")
+
+
+class Storage:
+    """Files below one folder. root: its path; what a method is given lies below it, in words
+    separated by slashes."""
+
+    def __init__(self, root):
+        self.root = str(Path(root).absolute())
+
+    def uri(self, name=""):
+        """What Delta Lake takes for the place `name`."""
+        return os.path.join(self.root, name) if name else self.root
+
+    path = uri  #: the same for `files`
+
+    @property
+    def files(self):
+        """The pyarrow file system that knows `path`."""
+        return fs.LocalFileSystem()
+
+    def keep(self, name, data):
+        """Write bytes so that a power cut leaves them, and the name; nobody may look at a file
+        before it is known to be whole. Raises OSError."""
+        target = Path(self.root, name)
+        make_folder(target.parent)
+        with open(target, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        sync_folder(target.parent)
+
+    def put(self, name, data):
+        """Write bytes that nobody needs after a power cut. Raises OSError."""
+        target = Path(self.root, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+    def read(self, name):
+        """All bytes of a file. Raises OSError."""
+        return Path(self.root, name).read_bytes()
+
+    def exists(self, name):
+        """Whether there is anything of that name."""
+        return Path(self.root, name).exists()
+
+    def listed(self, name):
+        """The names of all files below `name`, from the root on."""
+        found = (p for p in Path(self.root, name).rglob("*") if p.is_file())
+        return sorted(p.relative_to(self.root).as_posix() for p in found)
+
+    def sync(self, name):
+        """Make a file durable that somebody else has written, and its name; a file that is not
+        there is left out. Raises OSError."""
+        target = Path(self.root, name)
+        try:
+            handle = os.open(target, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        for folder in target.parents:
+            sync_folder(folder)
+            if folder == Path(self.root).parent:
+                break
+
+    def remove(self, name):
+        """Remove a file, or a folder with all that is in it; one that is gone will do."""
+        target = Path(self.root, name)
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            target.unlink(missing_ok=True)
+
+    def children(self, name, older_than=0):
+        """The names in a folder of what was last changed so many seconds ago."""
+        folder = Path(self.root, name)
+        if not folder.is_dir():
+            return []
+        return [f"{name}/{child.name}" for child in folder.iterdir()
+                if time.time() - child.stat().st_mtime >= older_than]  # fmt: skip
+
+    def remove_matching(self, name, pattern):
+        """Remove the files of a table's folder, and of its days, whose names fit a pattern."""
+        for depth in ("", "*/"):
+            for path in Path(self.root, name).glob(depth + pattern):
+                path.unlink(missing_ok=True)
+
+    def drop_torn(self, name):
+        """Remove from the log `name` a last commit that a power cut has torn: it is made again.
+        Every one before it was made durable before the next one began."""
+        found = sorted(Path(self.root, name).glob("*.json"))
+        try:
+            for line in found[-1].read_text().splitlines() or [""] if found else ():
+                json.loads(line)
+        except ValueError:
+            log.warning("%s was torn by a power cut and is made again", found[-1])
+            found[-1].unlink()
+
+    def read_parquet(self, name, **how):
+        """A Parquet file as an Arrow table; page checksums are verified. Raises pa.ArrowException,
+        OSError."""
+        return pq.ParquetFile(pa.BufferReader(self.read(name)),
+                              page_checksum_verification=True).read(**how)  # fmt: skip
+
+
+def table_of(data, schema):
+    """The bytes of a Parquet file as an Arrow table."""
+    return pq.read_table(pa.BufferReader(data), schema=schema)
+
+
+def parquet(rows, dictionary=True, compression="zstd"):
+    """An Arrow table as the bytes of a Parquet file with a checksum for each page.
+
+    dictionary: names of the columns whose values come again and again, or True for all
+    """
+    out = pa.BufferOutputStream()
+    pq.write_table(rows, out, compression=compression, use_dictionary=dictionary,
+                   write_page_checksum=True)  # fmt: skip
+    return out.getvalue()
