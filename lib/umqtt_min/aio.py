@@ -20,7 +20,16 @@ import asyncio
 from .aio_core import Core
 from .aio_inbox import Inbox
 from .aio_tasks import POLL, Tasks, sleep
-from .errors import ENOTCONN, ETIMEDOUT, LOST, NOT_CONNECTED, STORE_FULL, TIMEOUT, MQTTException
+from .errors import (
+    ENOTCONN,
+    ETIMEDOUT,
+    GIVEN_UP,
+    LOST,
+    NOT_CONNECTED,
+    STORE_FULL,
+    TIMEOUT,
+    MQTTException,
+)
 from .port import const, ticks_add, ticks_diff, ticks_ms
 from .validate import milliseconds
 
@@ -30,6 +39,8 @@ _SUBACK = const(0x90)
 _UNSUBSCRIBE = const(0xA2)
 _UNSUBACK = const(0xB0)
 _SUBACK_FAILURE = const(0x80)
+
+_LOOK = const(100)  # ms between two looks whether the store still has a message
 
 
 def _left(end):
@@ -161,7 +172,8 @@ class MQTTClient(Tasks):
         buffers are the caller's again, and one of QoS 0 that was begun goes out to its end.
         Returns the packet identifier, None at QoS 0. Raises OSError (at QoS 0 also when the
         connection ended before all of it was out), ValueError, MemoryError, MQTTException
-        TIMEOUT, LOST, NOT_CONNECTED, STORE_FULL.
+        TIMEOUT, LOST, NOT_CONNECTED, STORE_FULL, GIVEN_UP (the store dropped it: policy=,
+        max_age=).
         """
         end = self._end(timeout)
         if not qos:
@@ -305,11 +317,13 @@ class MQTTClient(Tasks):
         if not (self._link and self._runner or self.connected):
             reason = NOT_CONNECTED
         else:
-            try:
-                await asyncio.wait_for(acked.wait(), max(_left(end), 1) / 1000)
-                reason = LOST
-            except asyncio.TimeoutError:
-                pass
+            while reason == TIMEOUT and _left(end) > 0:
+                try:
+                    await asyncio.wait_for(acked.wait(), min(max(_left(end), 1), _LOOK) / 1000)
+                    reason = LOST
+                except asyncio.TimeoutError:
+                    if seq in self._waiters and not self.core.store.find(seq):
+                        reason = GIVEN_UP
         if seq in self._waiters:
             n = reason == TIMEOUT and self._inbox.owed()
             detail = n and "the broker may wait until %d are acknowledged: see wait=" % n or None

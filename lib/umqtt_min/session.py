@@ -53,8 +53,10 @@ class Session:
     # For stuck(): the oldest message, how many connections were in vain for it, and the count
     # of those that ended without disconnect() when the latest began.
     _tried = _vainly = _ends = 0
-    _awaited = 0  # number of the message whose end publish() waits for
-    _acked = False  # it has come
+    _awaited = 0  # number of the message whose end publish() waits for, and whether it has come
+    _acked = False
+    _outer = 0  # the same of the publish() that this one, in an interrupt, has interrupted
+    _outer_acked = False
     _aged = False  # the store has max_age
     proved = True  # False: nothing goes out before the broker has sent something: see resume.py
     _putting = False  # publish() has a message that is not stored, or whose number is not taken
@@ -123,7 +125,7 @@ class Session:
         """
         # An interrupt may publish at any line. While _putting is set none does, so that the
         # message at hand can lie in attributes: more arguments would make frames too large.
-        if self._client._busy & 1 or self._putting:
+        if self._client._busy & 1 or self._putting or flags & _WAIT and self._outer:
             raise MQTTException(_BUSY)
         if self._store.user is not self._client:
             self.claim()
@@ -131,6 +133,7 @@ class Session:
         self._busy = self._client._busy
         if self._busy:
             flags &= _FLAGS_OF_A_MESSAGE
+        self._waits = flags & _WAIT
         self._flags = flags & _FLAGS_OF_A_MESSAGE
         self._name = name
         self._guard(msg)
@@ -153,7 +156,8 @@ class Session:
             if self._failed():
                 raise
         except BaseException:
-            self._failed()  # no memory for what is loaded then
+            if not self._failed() and self._waits:  # no memory for what is loaded then
+                self._restore()
             self._putting = False
             raise
 
@@ -183,12 +187,24 @@ class Session:
             n = c._rx.wire(n)
         c._tx.pid = n
         self.seq = n = self._store.put(n, self._flags, self._name, msg)  # durable when it returns
+        if self._waits:
+            # Before its first byte goes out: a tick may see its end.
+            self._outer = self._awaited
+            self._outer_acked = self._acked
+            self._acked = False
+            self._awaited = n
         if c.sock:
             if self._cursor == n - 1 and self._room(n):
                 self._send_new(n, msg)
             else:
                 self.pump()
         c._busy = self._busy
+
+    def _restore(self):
+        # Nobody waits any more but whom this publish() has interrupted.
+        self._acked = self._outer_acked
+        self._awaited = self._outer
+        self._outer = 0
 
     def _send_new(self, seq, msg):
         # Straight from the caller's buffers: nothing is read back from flash.
@@ -393,21 +409,23 @@ class Session:
         self._client.counters.acked += 1
         if self._seqs[i] == self._awaited:
             self._acked = True
+        elif self._seqs[i] == self._outer:
+            self._outer_acked = True
         if self._seqs[i] == self._first:
             self._first += 1
 
     def _wait(self, seq, pid):
         # Until the last acknowledgement; the message stays stored if it fails.
         end = ticks_add(ticks_ms(), self._client._tmo)
-        self._awaited = seq
-        self._acked = False
         reason = 0 if self._client.sock else _NOT_CONNECTED
         while not reason:
             reason = self._step(ticks_diff(end, ticks_ms()))
             if self._is_done(seq):
                 if self._acked:
+                    self._restore()
                     return
                 reason = _GIVEN_UP
+        self._restore()
         raise MQTTException(reason, None, pid, reason != _GIVEN_UP)
 
     def _step(self, left):
@@ -418,9 +436,13 @@ class Session:
             self._client.check_msg()
             return 0
         except OSError:
-            if self._client._thrown:
-                raise  # of the callback: the application's own
-            return _LOST
+            if not self._client._thrown:
+                return _LOST
+            self._restore()
+            raise  # of the callback: the application's own
+        except BaseException:
+            self._restore()
+            raise
 
     def _is_done(self, seq):
         i = seq % self._size

@@ -11,8 +11,16 @@ import asyncio
 from aio_bench import SECONDS, Bench, error, eventually, run, take
 from strict_broker import CLOSE, DROP, HOLD
 from strict_wire import CONNECT, PINGREQ, PUBLISH, SUBSCRIBE
+from umqtt_min import DROP_OLDEST
 from umqtt_min.aio import MQTTClient
-from umqtt_min.errors import LOST, NOT_CONNECTED, SUBSCRIBE_REFUSED, TIMEOUT, MQTTException
+from umqtt_min.errors import (
+    GIVEN_UP,
+    LOST,
+    NOT_CONNECTED,
+    SUBSCRIBE_REFUSED,
+    TIMEOUT,
+    MQTTException,
+)
 from umqtt_min.store.ram import RAMStore
 
 
@@ -66,6 +74,22 @@ def test_a_store_that_is_full_is_waited_for():
         assert len(b.broker.payloads()) == 20
 
     run(test, store=RAMStore(1024), window=2)
+
+
+def test_a_message_that_the_store_drops_is_not_waited_for():
+    async def test(b):
+        b.broker.when(PUBLISH, HOLD)
+        late = b.client.publish("t", "x", qos=1, timeout=4 * SECONDS)
+        oldest = asyncio.create_task(error(late, MQTTException))
+        await eventually(lambda: b.broker.held)
+        for _ in range(40):
+            await b.client.publish("t", "y" * 100, qos=1, wait=False)
+        await eventually(oldest.done)
+        e = await oldest
+        assert e.reason == GIVEN_UP and not e.stored
+        b.broker.release()
+
+    run(test, store=RAMStore(2000, policy=DROP_OLDEST))
 
 
 def test_messages_come_in_order():

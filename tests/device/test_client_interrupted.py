@@ -123,7 +123,8 @@ def test_while_publish_runs_without_a_store():
 
 
 def test_while_publish_runs_with_a_store():
-    for qos, wait, inner in ((1, True, 1), (1, False, 2), (2, True, 1), (0, True, 1)):
+    cases = (1, True, 1), (1, False, 2), (2, True, 1), (0, True, 1), (1, True, 2), (2, True, 2)
+    for qos, wait, inner in cases:
         taken, refused = interrupted(bench(RAMStore), publish(qos, wait), [(*OUTER, qos)], inner)
         assert taken and refused, (qos, wait, taken, refused)
 
