@@ -202,14 +202,19 @@ def _failed(error, version):
     return click.ClickException(f"the query failed and was given up: {failures.why(text)}")
 
 
-@contextmanager
-def _alone(stop, tables, memory, conf):
-    """A SparkSession for work on tables that no ingest may write meanwhile."""
-    from .ingest.query import InUse, Lock, ready
-    from .spool.reader import SpoolError
-
+def _there(tables):
+    """Raises Problem unless ingest has made these tables."""
     if not Path(tables, "_state").is_dir():
         raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
+
+
+def _locked(tables):
+    """The lock of tables that no ingest may write meanwhile, and that are whole."""
+    from .ingest.ledger import ready
+    from .spool.reader import SpoolError
+    from .tables.lock import InUse, Lock
+
+    _there(tables)
     try:
         lock = Lock(tables)
         ready(tables)
@@ -217,6 +222,13 @@ def _alone(stop, tables, memory, conf):
         raise Problem(f"{error}; stop it first")
     except SpoolError as error:
         raise Problem(str(error))
+    return lock
+
+
+@contextmanager
+def _alone(stop, tables, memory, conf):
+    """A SparkSession for work on tables that no ingest may write meanwhile."""
+    lock = _locked(tables)
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
         yield spark
@@ -307,8 +319,7 @@ def quarantine(tables, topic, reason, limit, as_json):
     end. Nothing of the quarantine is lost: `replay` decodes it again."""
     from .tables import quarantine as refused
 
-    if not Path(tables, "quarantine").is_dir():
-        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
+    _there(tables)
     chosen = refused.select(tables, topic, reason)
     held = refused.last(tables, chosen, limit)
     if as_json:
@@ -326,3 +337,84 @@ def quarantine(tables, topic, reason, limit, as_json):
         where, why = refused.plain(row["topic"]), refused.plain(row["reason"])
         click.echo(f"{row['received_at']:%Y-%m-%d %H:%M:%S}Z  {where}: {why}")
         click.echo(f"    {refused.shown(row['payload'])}")
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--keep", multiple=True, callback=arguments.days_by_table, metavar="TABLE=DAYS",
+              help="let go what of bronze, silver, clock, duplicates, quarantine or batches was "
+                   "received longer ago; several times")  # fmt: skip
+@click.option("--unused-days", type=click.IntRange(0), default=7,
+              help="remove files that no table has needed for so long")  # fmt: skip
+def clean(tables, keep, unused_days):
+    """Let old days go, and remove files that no table needs any more.
+
+    Until its files are removed a table can be read as it was."""
+    from .ingest.ledger import Ledger
+    from .tables import maintenance
+    from .tables.schema import ALL
+    from .tables.store import Tables
+
+    lock = _locked(tables)
+    held = Tables(tables, ALL)
+    maintenance.expire(held, Ledger(held), keep)
+    count = maintenance.vacuum(held, unused_days)
+    logging.getLogger("umqtt.tables").info("%d files removed", count)
+    del lock
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--spool", "spools", multiple=True, type=click.Path(exists=True, file_okay=False),
+              help="a spool to look at as well; several times")  # fmt: skip
+def verify(tables, spools):
+    """Look at every byte of the tables, of ingest's state and of spools: exit status 1, and a line
+    for each file, if bits have flipped or files are gone. Ingest may run meanwhile."""
+    from .ingest.ledger import state_files
+    from .spool.reader import SpoolError, begin, durable, walk
+    from .tables import maintenance
+    from .tables.store import existing
+
+    _there(tables)
+    try:
+        found = maintenance.verify(existing(tables), lambda: state_files(tables))
+    except SpoolError as error:
+        raise click.ClickException(str(error))
+    for spool in spools:
+        try:
+            found.bytes += sum(len(body) for _, body in walk(spool, begin(spool), durable(spool)))
+        except SpoolError as error:
+            found.wrong.append(str(error))
+    for line in found.wrong:
+        click.echo(line)
+    click.echo(f"{found.files} files of the tables, {found.bytes:,} bytes with the spools: "
+               f"{len(found.wrong) or 'nothing'} damaged")  # fmt: skip
+    if found.wrong:
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="a folder")
+@click.option("--table", "names", multiple=True, help="only this one; several times")
+@click.option("--version", type=click.IntRange(0), help="one table as it was, by Delta's version")
+def export(tables, out, names, version):
+    """Write tables as plain Parquet files, for programs that do not know Delta Lake."""
+    from deltalake.exceptions import DeltaError
+
+    from .tables import maintenance
+    from .tables.store import existing
+
+    _there(tables)
+    if version is not None and len(names) != 1:
+        raise Problem("--version: name one table (--table), each has versions of its own")
+    try:
+        for name in names or existing(tables).columns:
+            rows = maintenance.export(tables, name, out, version)
+            logging.getLogger("umqtt.tables").info("%s: %d rows", Path(out, name), rows)
+    except KeyError as error:
+        raise Problem(f"--table: there is no table {error}")
+    except FileExistsError as error:
+        raise Problem(f"--out: {error}")
+    except DeltaError as error:
+        raise Problem(f"--version {version}: {error}")

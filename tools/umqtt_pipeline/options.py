@@ -182,6 +182,19 @@ def pairs(_, __, value):
     return paired(value, "", "KEY=VALUE")
 
 
+def days_by_table(_, __, value):
+    """Callback: TABLE=DAYS, several times -> {table: days}."""
+    from .tables.schema import ALL
+
+    told = paired(value, "", "TABLE=DAYS")
+    for name, days in told.items():
+        if name not in ALL:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(ALL)}")
+        if not re.fullmatch("[0-9]{1,5}", days) or not int(days):
+            raise click.BadParameter(f"{name}={days}: a number of days, 1 to 99999")
+    return {name: int(days) for name, days in told.items()}
+
+
 def decoders(_, __, value):
     """Callback: MODULE:NAME of silver.Decoders, which are registered; modules are looked for in
     the current folder, too, also by Spark's Python workers."""

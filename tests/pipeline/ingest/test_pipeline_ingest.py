@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 
+import pyarrow as pa
 import pytest
 from pipeline_kit import (
     DAY_US,
@@ -25,11 +26,14 @@ from pipeline_kit import (
 )
 from pipeline_tables import Killed, arrow, files, ingest, numbers, story, table, tables
 from umqtt_pipeline.ingest import query as ingest_module
-from umqtt_pipeline.ingest.query import Ingest, InUse, Lock, Runner
+from umqtt_pipeline.ingest.batch_tasks import Receive, Work
+from umqtt_pipeline.ingest.query import COLUMNS, Ingest, InUse, Lock, Runner
 from umqtt_pipeline.spool import consumers
 from umqtt_pipeline.spool.reader import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
 from umqtt_pipeline.tables import compaction
+from umqtt_pipeline.tables.schema import arrow_schema
+from umqtt_pipeline.tables.storage import Storage
 
 
 def test_every_reading_once(told):
@@ -281,6 +285,25 @@ def test_a_new_checkpoint_goes_on_with_the_old_state(spark, told, tmp_path):
     added = {name: len(after[name]) - len(before[name]) for name in after}
     assert added == {"bronze": 4, "silver": 1, "duplicates": 2, "quarantine": 1, "clock": 0}
     assert all(after[name][: len(before[name])] == before[name] for name in after)
+
+
+def test_later_batches_do_not_pay_for_a_lost_checkpoint(tmp_path):
+    """Only packets of a spool that lie below its place are compared with bronze: without any,
+    bronze is not even looked for. Offsets of two spools are not the same."""
+    schema = arrow_schema(COLUMNS["bronze"])
+    places = {"a": 100, "b": 5}
+    told = []
+    receive = Receive(Work(Storage(tmp_path / "nothing"), "", 7, 1), places)
+
+    def left(*packets):
+        rows = [{**dict.fromkeys(schema.names), "spool": spool, "offset": offset}
+                for spool, offset in packets]  # fmt: skip
+        chunk = pa.Table.from_pylist(rows, schema)
+        return receive._left_to_do(told, chunk).num_rows
+
+    assert left(("a", 101), ("b", 6), ("b", 99), ("c", 0)) == 4
+    with pytest.raises(AttributeError):  # there is no such table
+        left(("a", 101), ("a", 100))
 
 
 def test_a_lost_state_destroys_no_batch(told, tmp_path):

@@ -10,6 +10,7 @@ import logging
 from pyspark.sql import functions as F
 from umqtt_runtime import progress
 
+from ..ingest import ledger
 from ..silver.decoding import TELEMETRY
 from ..tables.schema import ALL, BOOT, KEY
 from ..tables.store import Tables
@@ -201,8 +202,9 @@ def lacking(silver, batches):
     )  # fmt: skip
 
 
-def _tell_lacking(silver, batches):
-    found = lacking(silver, batches).first()
+def _tell_lacking(root, silver, batches):
+    let_go = ledger.newest(root).get("expired", {}).get("silver", -1)
+    found = lacking(silver, batches.where(F.col("batch") > let_go)).first()
     if found.lacking:
         log.warning("silver lacks %d readings of batches %d to %d: files were removed, or an "
                     "older copy of its folder was put back; gold is made of what is there",
@@ -212,7 +214,7 @@ def _tell_lacking(silver, batches):
 def _made(spark, tables, watch, earlier, silver, clock, duplicates, quarantine, batches):
     """Make and replace the tables one by one; those of events are read again for devices."""
     watch.doing("comparing silver with what its batches brought")
-    _tell_lacking(silver, earlier)
+    _tell_lacking(tables.storage.root, silver, earlier)
 
     def replace(name, rows, *by):
         replaced.append(name)

@@ -38,12 +38,14 @@ NONE = {"number": -1, "query": None, "places": {}, "state": {}, "tables": {}, "t
 
 
 class Ledger:
-    """The intents of some Tables. last: the newest one, a dict as in NONE."""
+    """The intents of some Tables. last: the newest one, a dict as in NONE. mend: whoever makes it
+    is the only one to write these tables."""
 
-    def __init__(self, tables):
+    def __init__(self, tables, mend=True):
         self.tables, self.storage = tables, tables.storage
         self._unfinished = True  # until it is known
-        self.storage.drop_torn(f"{NAME}/_delta_log")
+        if mend:
+            self.storage.drop_torn(f"{NAME}/_delta_log")
         try:
             self._log = DeltaTable(self.storage.uri(NAME))
         except TableNotFoundError:
@@ -142,6 +144,18 @@ class Ledger:
             added, removed = ([File(*each) for each in files] for files in both)
             self.tables.commit(name, number, added, removed, kind != "compact")
         self._unfinished = False
+
+
+def newest(root):
+    """The newest intent of the tables below `root`; nothing is changed, and ingest may run. Raises
+    SpoolError."""
+    tables = Tables(root, {})
+    return Ledger(tables, mend=False).last if tables.find(NAME) else NONE
+
+
+def state_files(root):
+    """The files of the state that count. Raises SpoolError."""
+    return [name for names in newest(root)["state"].values() for name in names]
 
 
 def ready(root):

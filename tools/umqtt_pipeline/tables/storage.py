@@ -98,7 +98,7 @@ class Storage:
         folder = Path(self.root, name)
         if not folder.is_dir():
             return []
-        return [f"{name}/{child.name}" for child in folder.iterdir()
+        return [f"{name}/{child.name}".removeprefix("/") for child in folder.iterdir()
                 if time.time() - child.stat().st_mtime >= older_than]  # fmt: skip
 
     def remove_matching(self, name, pattern):

@@ -277,6 +277,16 @@ def files_of(held):
     return sorted(found, key=lambda each: each.path.rpartition("/")[2])
 
 
+def existing(root):
+    """The Tables that there are below `root`, whoever has made them."""
+    storage = Storage(root)
+    names = sorted(name.rpartition("/")[2] for name in storage.children(""))
+    held = {name: {} for name in names if storage.exists(f"{name}/_delta_log")}
+    found = Tables(root, {})
+    found.columns = held
+    return found
+
+
 def dataset(root, name, version=None, last=None):
     """A table as a pyarrow dataset, for readers without Spark; None if there is no such table.
     Page checksums are verified. last: only so many of the newest days."""

@@ -1,0 +1,183 @@
+"""Over years: old days are let go, unused files removed, every flipped bit is found, and a copy
+can be made for programs that know only Parquet."""
+
+import datetime
+import random
+import shutil
+
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pipeline_kit import DAY_US, NOON, clock, fill, publish, run, senml
+from pipeline_tables import Killed, arrow, files, ingest, numbers, tables
+from umqtt_pipeline.gold import build
+from umqtt_pipeline.ingest.ledger import Ledger
+from umqtt_pipeline.tables import maintenance, store
+from umqtt_pipeline.tables.schema import ALL
+from umqtt_pipeline.tables.store import Tables
+
+THIRD = datetime.date(2026, 1, 3)
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    """Tables of three days, a batch for each; the third day brings the clock of the first one's
+    boot, so that a file of it has been replaced."""
+    root = tmp_path_factory.mktemp("made")
+    for day in range(3):
+        sent = [senml(n, boot=1) for n in range(1 + 10 * day, 11 + 10 * day)]
+        sent += [clock(40, NOON // 1_000_000, boot=1, uptime_ms=40_000)] if day == 2 else [b"junk"]
+        fill(root / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
+        ingest(spark, root / "spool", root / "tables")
+    return root
+
+
+@pytest.fixture
+def root(made, tmp_path):
+    shutil.copytree(made, tmp_path / "all")
+    return tmp_path / "all" / "tables"
+
+
+def ledger(root):
+    held = Ledger(Tables(root, ALL))
+    held.recover()
+    return held
+
+
+def days(root, name):
+    return sorted({str(day) for day in arrow(root, name)["date"].to_pylist()})
+
+
+def test_old_days_are_let_go_and_nothing_of_them_comes_again(spark, root):
+    """Numbers that were seen stay seen: a copy of a reading that was let go is a duplicate."""
+    held = ledger(root)
+    gone = maintenance.expire(held.tables, held, {"silver": 1, "bronze": 2}, THIRD)
+    assert set(gone) == {"silver"} and days(root, "bronze")[0] == "2026-01-01"
+    assert days(root, "silver") == ["2026-01-02", "2026-01-03"]
+    assert maintenance.expire(held.tables, held, {"silver": 1}, THIRD) == {}
+    fill(root.parent / "spool", [publish(senml(n)) for n in (5, 50)], NOON + 3 * DAY_US)
+    ingest(spark, root.parent / "spool", root)
+    assert numbers(root) == [*range(11, 31), 50] and numbers(root, "duplicates") == [5]
+
+
+def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
+    held = ledger(root)
+    maintenance.expire(held.tables, held, {"silver": 1}, THIRD)
+    build.build(spark, root)
+    assert "lacks" not in caplog.text
+    DeltaTable(str(root / "silver")).delete("sequence = 25")
+    build.build(spark, root)
+    assert "silver lacks 1 readings of batches 2 to 2" in caplog.text
+
+
+def test_killed_at_any_operation_of_letting_go(root, kill_at, tmp_path):
+    shutil.copytree(root, tmp_path / "kept")
+    held = ledger(root)
+    state, keep = kill_at(-1), {"silver": 1, "bronze": 1}
+    maintenance.expire(held.tables, held, keep, THIRD)
+    operations, whole = state["done"], tables(root)
+    assert operations > 6
+    for n in sorted(random.Random(1).sample(range(operations), 5)):
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "kept", root)
+        held = ledger(root)
+        kill_at(n)
+        with pytest.raises(Killed):
+            maintenance.expire(held.tables, held, keep, THIRD)
+        kill_at(-1)
+        held = ledger(root)
+        maintenance.expire(held.tables, held, keep, THIRD)
+        assert tables(root) == whole, f"killed at operation {n} of {operations}"
+
+
+def test_unused_files_are_removed_and_nothing_else(root):
+    before = tables(root)
+    orphan = root / "silver" / "date=2026-01-01" / "000000000009-00000000-00000000.parquet"
+    shutil.copy(files(root)[0], orphan)
+    replaced = {path for path in root.glob("silver/date=*/*") if path not in files(root)}
+    assert orphan in replaced and len(replaced) >= 2
+    old = store.dataset(root, "silver", 2).count_rows()
+    done = run("clean", "--tables", root)  # none is old enough
+    assert done.returncode == 0, done.stderr
+    assert all(path.exists() for path in replaced)
+    assert store.dataset(root, "silver", 2).to_table().num_rows == old
+    assert run("clean", "--tables", root, "--unused-days", 0).returncode == 0
+    assert not any(path.exists() for path in replaced) and tables(root) == before
+    assert run("verify", "--tables", root).returncode == 0
+
+
+def test_the_command_lets_days_go(root):
+    done = run("clean", "--tables", root, "--keep", "quarantine=30", "--keep", "duplicates=1")
+    assert done.returncode == 0 and "quarantine: 2 rows of 2026-01-01 to 2026-01-02" in done.stderr
+    assert len(arrow(root, "bronze")) == 33 and not files(root, "quarantine")
+
+
+@pytest.mark.parametrize("keep,words", [
+    ("gold_minute=3", "'gold_minute' is none of bronze"), ("silver", "TABLE=DAYS"),
+    ("silver=0", "a number of days"), ("silver=x", "a number of days")])  # fmt: skip
+def test_what_cannot_be_kept(root, keep, words):
+    done = run("clean", "--tables", root, "--keep", keep)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_every_flipped_bit_is_found(root):
+    """200 single bits in the files of tables and state: all are found, before and after a reader
+    has looked at the same files."""
+    from umqtt_pipeline.ingest.ledger import state_files
+
+    choose, held = random.Random(4), store.existing(root)
+    whole = maintenance.verify(held, lambda: state_files(root))
+    paths = [path for name in ALL for path in files(root, name)]
+    paths += [root / name for name in state_files(root)]
+    assert whole.wrong == [] and whole.files == len(paths)
+    for _ in range(200):
+        path = choose.choice(paths)
+        raw = path.read_bytes()
+        at, bit = choose.randrange(len(raw)), choose.randrange(8)
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :])
+        (wrong,) = maintenance.verify(held, lambda: state_files(root)).wrong
+        assert wrong.startswith(str(path))
+        path.write_bytes(raw)
+
+
+def test_verify_says_what_is_wrong(root):
+    one, two, *_ = files(root, "bronze")
+    one.unlink()
+    raw = two.read_bytes()
+    two.write_bytes(raw[:-1])
+    (segment,) = (root.parent / "spool").glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[-5] ^= 1
+    segment.write_bytes(data)
+    done = run("verify", "--tables", root, "--spool", root.parent / "spool")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    said = done.stdout.splitlines()
+    assert said[0] == f"{one}: No such file or directory"
+    assert said[1] == f"{two}: {len(raw) - 1} bytes, the log says {len(raw)}"
+    assert str(segment) in said[2] and said[3].endswith("3 damaged")
+
+
+def test_a_copy_as_plain_parquet(spark, root, tmp_path):
+    build.build(spark, root)
+    out = tmp_path / "plain"
+    done = run("export", "--tables", root, "--out", out)
+    assert done.returncode == 0, done.stderr
+    for name in (*ALL, *build.TABLES):
+        copy = ds.dataset(out / name, partitioning="hive").to_table()
+        assert sorted(copy.column_names) == sorted(
+            each.name for each in DeltaTable(str(root / name)).schema().fields)  # fmt: skip
+        assert copy.num_rows == len(arrow(root, name)), name
+    silver = ds.dataset(out / "silver").to_table()["sequence"].to_pylist()
+    assert sorted(silver) == list(range(1, 31))
+    again = run("export", "--tables", root, "--out", out, "--table", "silver")
+    assert again.returncode == 2 and "silver is there already" in again.stderr
+
+
+@pytest.mark.parametrize("options,status,words", [
+    (("--table", "silver", "--version", "1"), 0, "silver: 10 rows"),
+    (("--table", "silver", "--version", "99"), 2, "--version 99"),
+    (("--version", "1"), 2, "name one table"), (("--table", "gold"), 2, "no table 'gold'")])
+def test_a_table_as_it_was(root, tmp_path, options, status, words):
+    done = run("export", "--tables", root, "--out", tmp_path / "x", *options)
+    assert done.returncode == status and words in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,125 @@
+"""What keeps tables in order over years: days that are let go, files that nobody needs, bits that
+have flipped, and a copy for programs that know only Parquet.
+
+Knows Files and days. Must not know what a row means.
+"""
+
+import datetime
+import logging
+import re
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from .schema import PARTITION
+from .store import dataset, files_of
+
+log = logging.getLogger("umqtt.tables")
+
+NAMED = re.compile(r".*-([0-9a-f]{8})\.parquet")
+EXPORT_ROWS = 1 << 20  #: of a file, at most
+
+
+def expire(tables, ledger, keep, today=None):
+    """Let go what was received longer ago than it is to be kept; returns {table: files}.
+
+    keep    {table: days};   today: datetime.date, by default that of UTC
+
+    The files stay on the disk until `vacuum` removes them.
+    """
+    today = today or datetime.datetime.now(datetime.UTC).date()
+    gone, expired = {}, dict(ledger.last.get("expired", {}))
+    for name, days in keep.items():
+        first = str(today - datetime.timedelta(days=days))
+        old = [file for file in tables.files(name) if file.day is not None and file.day < first]
+        if old:
+            gone[name] = ([], old)
+            last = max(file.greatest.get("batch", -1) for file in old)
+            expired[name] = max(last, expired.get(name, -1))
+    if gone:
+        ledger.decide("expire", gone, expired=expired)
+        ledger.finish()
+    for name, (_, old) in gone.items():
+        log.info("%s: %d rows of %s to %s are let go", name, sum(file.rows for file in old),
+                 min(file.day for file in old), max(file.day for file in old))  # fmt: skip
+    return {name: len(old) for name, (_, old) in gone.items()}
+
+
+def vacuum(tables, days):
+    """Remove the files that no commit of the last `days` days needs, those of killed batches among
+    them; returns how many. Beyond those days a table cannot be read as it was."""
+    count = 0
+    for name in tables.columns:
+        held = tables.find(name)
+        count += len(held.vacuum(24 * days, dry_run=False, enforce_retention_duration=False,
+                                 full=True))  # fmt: skip
+    return count
+
+
+class Verified:
+    """What a look at every byte of the tables has found: how many files and bytes, and `wrong`, a
+    list of sentences."""
+
+    def __init__(self):
+        self.files = self.bytes = 0
+        self.wrong = []
+
+    def look(self, storage, name, size=None):
+        """Compare a file with the check value in its name, and with its size in the log."""
+        try:
+            data = storage.read(name)
+        except OSError as error:
+            self.wrong.append(f"{storage.path(name)}: {error.strerror}")
+            return
+        self.files, self.bytes = self.files + 1, self.bytes + len(data)
+        told = NAMED.fullmatch(name)
+        if size is not None and len(data) != size:
+            self.wrong.append(f"{storage.path(name)}: {len(data)} bytes, the log says {size}")
+        elif told and f"{zlib.crc32(data):08x}" != told[1]:
+            self.wrong.append(f"{storage.path(name)}: its bytes are not those that were written")
+
+
+def verify(tables, state):
+    """Look at every byte of the files that count; returns Verified. state(): the names of the
+    files of ingest's state, which may go on meanwhile."""
+    found = Verified()
+    for name in tables.columns:
+        try:
+            held = tables.find(name)
+            for file in files_of(held):
+                found.look(tables.storage, f"{name}/{file.path}", file.size)
+        except DeltaError as error:
+            found.wrong.append(f"{tables.storage.path(name)}: {error}")
+    for name in state():
+        before = len(found.wrong)
+        found.look(tables.storage, name)
+        if len(found.wrong) > before and name not in state():
+            found.wrong.pop()  # a batch has taken another in its place
+    return found
+
+
+def export(root, name, out, version=None):
+    """Write a table as plain Parquet files below the folder `out`, which is not there yet, by
+    day; returns how many rows. Raises KeyError if there is no such table, FileExistsError."""
+    held = dataset(root, name, version)
+    if held is None:
+        raise KeyError(name)
+    target = Path(out, name)
+    if target.exists():
+        raise FileExistsError(f"{target} is there already")
+    days = None
+    if PARTITION in held.schema.names:
+        days = ds.partitioning(pa.schema([held.schema.field(PARTITION)]), flavor="hive")
+    hidden = target.with_name(f".{name}")
+    ds.write_dataset(held, hidden, format="parquet", partitioning=days, max_partitions=100_000,
+                     max_rows_per_file=EXPORT_ROWS, max_rows_per_group=EXPORT_ROWS // 8,
+                     existing_data_behavior="delete_matching")  # fmt: skip
+    if not hidden.exists():  # no row: a file with the columns
+        hidden.mkdir(parents=True)
+        pq.write_table(held.schema.empty_table(), hidden / "part-0.parquet")
+    hidden.rename(target)
+    return held.count_rows()
