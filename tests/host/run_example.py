@@ -15,7 +15,7 @@ def _value(text):
         return text
 
 
-def _asleep(ms):
+def _asleep(ms=0):
     print("deepsleep", ms)
 
 

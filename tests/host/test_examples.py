@@ -4,6 +4,7 @@ Knows: what each example says it does; paho-mqtt as the other end.
 Must not know: the client's inside.
 """
 
+import json
 import queue
 import subprocess
 import threading
@@ -167,6 +168,58 @@ def test_asyncio_sensor(start, mosquitto, other):
     example.wait("pause 0.1")
     other.publish("commands/sensor", "stop", 1)
     example.end()
+
+
+@both
+def test_home_assistant(interpreter, start, mosquitto, other, tmp_path):
+    device = "attic-" + interpreter
+    for topic in ("homeassistant/sensor/%s/+/config", "readings/%s", "status/%s"):
+        other.watch(topic % device)
+    start("home_assistant", mosquitto, folder=tmp_path / "mqtt", device=device, readings=2,
+          pause_ms=300).end()  # fmt: skip
+    got = other.get(5)
+    described = [json.loads(m) for m in got if "unique_id" in m]
+    names = sorted(d["unique_id"] for d in described)
+    assert names == [device + "-humidity", device + "-temperature"]
+    assert {d["unit_of_measurement"] for d in described} == {"\u00b0C", "%"}
+    assert {d["state_topic"] for d in described} == {"readings/" + device}
+    assert {d["availability_topic"] for d in described} == {"status/" + device}
+    readings = [json.loads(m) for m in got if m.startswith("{") and "unique_id" not in m]
+    assert [r["temperature"] for r in readings] == [21.5, 22.0]
+    assert got.count("online") == 1
+
+
+@both
+def test_json_reading(start, mosquitto, other):
+    other.publish("lamp/1/state", None, 1, retain=True).wait_for_publish(SECONDS)  # what was there
+    other.watch("lamp/1/state")
+    example = start("json_reading", mosquitto, commands=3)
+    example.wait("listening")
+    assert json.loads(other.get(1)[0]) == {"on": False, "watts": 0}
+    for command_ in ('{"on": true}', "on", '{"off": 1}'):
+        other.publish("lamp/1/set", command_, 1)
+    assert json.loads(other.get(1)[0]) == {"on": True, "watts": 9}
+    assert example.end().count("no command") == 2
+
+
+@both
+def test_button(start, mosquitto, other, tmp_path):
+    other.watch("door/bell")
+    folder = tmp_path / "mqtt"
+    out = start("button", server="127.0.0.1", port=brokers.free_port(), folder=folder).end()
+    assert "later:" in out and "deepsleep" in out
+    out = start("button", mosquitto, folder=folder).end()
+    assert "all presses have arrived: True" in out and "deepsleep" in out
+    assert len(set(other.get(2))) == 2
+
+
+@both
+def test_two_sensors_asyncio(start, mosquitto, other, tmp_path):
+    other.watch("readings/+")
+    out = start("two_sensors_asyncio", mosquitto, folder=tmp_path / "mqtt", readings=3,
+                pause=0.2).end()  # fmt: skip
+    assert "temperature done" in out and "door done" in out
+    assert sorted(other.get(6)) == ["0", "0", "1", "1", "2", "2"]
 
 
 @both
