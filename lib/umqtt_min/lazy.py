@@ -27,9 +27,6 @@ def find(name):
         from . import store
 
         return getattr(store, name)
-    try:  # MicroPython asks here before it looks for a module of that name
-        if name[0] != "_":
-            return __import__("umqtt_min." + name, None, None, "*")
-    except ImportError:
-        pass
-    raise AttributeError("umqtt_min has no %s" % name)
+    # dir() asks here for each name that the interpreter knows, and MicroPython for
+    # `from umqtt_min import reconnect` before it looks for that module: none is loaded for it.
+    raise AttributeError("umqtt_min has no %s; for a module: import umqtt_min.%s" % (name, name))
