@@ -21,6 +21,7 @@ PAYLOADS = [b"", b"x", b"reading " * 40, bytes(range(256)) * 40]
 def _client(name, port, version, clean=True, **will):
     """A connected paho client; waits for its CONNACK."""
     up = threading.Event()
+    clean = None if version == mqtt.MQTTv5 else clean
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean, protocol=version)
     client.on_connect = lambda *_: up.set()
     client.username_pw_set("user", "a secret")
@@ -39,7 +40,10 @@ def _traffic(port, version):
     listener.on_message = lambda _c, _u, m: got.append(m.payload)
     listener.on_subscribe = lambda *_: subscribed.set()
     listener.on_unsubscribe = lambda *_: gone.set()
-    listener.subscribe([("a/+/t", 2), ("b/#", 1), ("c", 0)])
+    wanted = [("a/+/t", 2), ("b/#", 1), ("c", 0)]
+    if version == mqtt.MQTTv5:
+        wanted = [(topic, mqtt.SubscribeOptions(qos)) for topic, qos in wanted]
+    listener.subscribe(wanted)
     assert subscribed.wait(30)
     sender = _client("sender", port, version, topic="a/will", payload=b"gone", qos=1, retain=True)
     for payload in PAYLOADS:
@@ -57,6 +61,44 @@ def _traffic(port, version):
 
 def _true(values):
     return values[0] in ("1", "True")
+
+
+def _properties(fields):
+    """[(name, value)] of all properties, those of a will behind the packet's own; value None: not
+    compared (binary, which tshark shows as text)."""
+    from mqtt_audit.mqtt.properties import BINARY, PAIR, PROPERTIES, TEXT
+
+    taken = {name: iter(fields.get(f"mqtt.{name}", ())) for name in (
+        "prop_number", "prop_string", "prop_key", "prop_value", "property.content_type",
+        "property.max_qos", "property.topic_alias")}  # fmt: skip
+    own = {"Content Type": "property.content_type", "Maximum QoS": "property.max_qos",
+           "Topic Alias": "property.topic_alias"}  # fmt: skip
+    out = []
+    for ident in fields.get("mqtt.property_id", ()):
+        name, kind = PROPERTIES[int(ident, 0)]
+        if kind == PAIR:
+            out.append((name, next(taken["prop_key"]), next(taken["prop_value"])))
+            continue
+        value = next(taken[own.get(name, "prop_string" if kind in (TEXT, BINARY) else
+                                   "prop_number")])  # fmt: skip
+        if kind != TEXT and kind != BINARY:
+            value = str(int(value, 0))
+        out.append((name, None, None if kind == BINARY else value))
+    return out
+
+
+def _five(fields, row):
+    """What only MQTT 5 has."""
+    for kind in ("connack", "puback", "pubrec", "pubrel", "pubcomp", "disconnect", "auth"):
+        if f"mqtt.{kind}.reason_code" in fields:
+            row["reason_code"] = int(fields[f"mqtt.{kind}.reason_code"][0], 0)
+    for kind in ("suback", "unsuback"):
+        if f"mqtt.{kind}.reason_code" in fields:
+            row["reason_codes"] = [int(v, 0) for v in fields[f"mqtt.{kind}.reason_code"]]
+    if "mqtt.subscription_options" in fields:
+        row["options"] = [int(v, 0) for v in fields["mqtt.subscription_options"]]
+        row["qos_list"] = [int(v, 0) for v in fields["mqtt.subscription_options_qos"]]
+    row["all properties"] = _properties(fields)
 
 
 def _expected(fields):
@@ -83,15 +125,23 @@ def _expected(fields):
             row |= {"will_qos": number("mqtt.conflag.qos"),
                     "will_retain": _true(fields["mqtt.conflag.retain"])}  # fmt: skip
     elif kind == 2:
-        row |= {"return_code": number("mqtt.conack.val")}
+        if "mqtt.conack.val" in fields:
+            row |= {"return_code": number("mqtt.conack.val")}
         if "mqtt.conack.flags.sp" in fields:
             row["session_present"] = _true(fields["mqtt.conack.flags.sp"])
     elif kind in (8, 10):
         row["filters"] = fields["mqtt.topic"]
-    if kind in (8, 9):
-        name = "mqtt.sub.qos" if kind == 8 else "mqtt.suback.qos"
+    name = {8: "mqtt.sub.qos", 9: "mqtt.suback.qos"}.get(kind)
+    if name in fields:  # not in MQTT 5
         row["qos_list"] = [int(v, 0) for v in fields[name]]
+    _five(fields, row)
     return row
+
+
+def _all_properties(row):
+    both = (row["properties"] or []) + (row["will_properties"] or [])
+    binary = ("Correlation Data", "Authentication Data")
+    return [(p["name"], p["key"], None if p["name"] in binary else p["value"]) for p in both]
 
 
 def assert_same(path, port, folder):
@@ -103,6 +153,7 @@ def assert_same(path, port, folder):
     assert len(ours) == len(theirs) > 0
     for mine, their in zip(ours, theirs):
         mine["type"] = TYPES.index(mine["type"])
+        mine["all properties"] = _all_properties(mine)
         assert {k: mine[k] for k in their} == their
     return ours
 
@@ -124,6 +175,72 @@ def test_paho_311_and_31(tapped, tmp_path):
     ours = assert_same(kit.pcap(tmp_path / "t.pcap", tap.frames()), broker.port, tmp_path)
     assert {r["type"] for r in ours} >= set(range(1, 12)) | {14}
     assert not any("secret" in str(r) for r in ours)
+
+
+def _properties_of(kind, **values):
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    made = Properties(getattr(PacketTypes, kind))
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def _with_properties(port):
+    """A client of MQTT 5 that sends every property that it may, and a topic alias."""
+    got, up, done = [], threading.Event(), threading.Event()
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "five", protocol=mqtt.MQTTv5)
+    client.on_connect = lambda *_: up.set()
+    client.on_subscribe = lambda *_: done.set()
+    client.on_unsubscribe = lambda *_: done.set()
+    client.on_message = lambda _c, _u, m: got.append(m.topic)
+    pairs = [("k", "v"), ("k", "w")]
+    client.will_set("w", b"gone", 1, True, properties=_properties_of(
+        "WILLMESSAGE", WillDelayInterval=3, MessageExpiryInterval=9, ContentType="text/plain",
+        ResponseTopic="r", CorrelationData=b"1", PayloadFormatIndicator=1, UserProperty=pairs))
+    client.connect("127.0.0.1", port, 30, properties=_properties_of(
+        "CONNECT", SessionExpiryInterval=60, ReceiveMaximum=5, MaximumPacketSize=100_000,
+        TopicAliasMaximum=4, RequestResponseInformation=1, RequestProblemInformation=1,
+        UserProperty=pairs))  # fmt: skip
+    client.loop_start()
+    assert up.wait(30)
+    client.subscribe("f/#", options=mqtt.SubscribeOptions(2, retainAsPublished=True),
+                     properties=_properties_of("SUBSCRIBE", SubscriptionIdentifier=200,
+                                               UserProperty=pairs))  # fmt: skip
+    assert done.wait(30)
+    done.clear()
+    for qos in (0, 1, 2):
+        for topic in ("f/a/long/topic", ""):
+            alias = _properties_of(
+                "PUBLISH", TopicAlias=1 + qos, ContentType="x", UserProperty=pairs,
+                ResponseTopic="r", CorrelationData=b"abc", MessageExpiryInterval=77,
+                PayloadFormatIndicator=1)  # fmt: skip
+            client.publish(topic, b"text", qos, properties=alias).wait_for_publish(30)
+    wait_for(lambda: len(got) >= 6, what="all messages")
+    client.unsubscribe("f/#", properties=_properties_of("UNSUBSCRIBE", UserProperty=pairs))
+    assert done.wait(30)
+    client.disconnect(mqtt.ReasonCode(mqtt.PacketTypes.DISCONNECT, identifier=4),
+                      _properties_of("DISCONNECT", SessionExpiryInterval=0, UserProperty=pairs))
+    client.loop_stop()
+    return got
+
+
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_paho_5(tapped, tmp_path):
+    """Every packet type but AUTH. Where a topic is empty, tshark has it from the alias, too."""
+    tap, broker = tapped
+    _traffic(tap.port, mqtt.MQTTv5)
+    got = _with_properties(tap.port)
+    wait_for(tap.idle, what="the end of all connections")
+    path = kit.pcap(tmp_path / "t.pcap", tap.frames())
+    ours = assert_same(path, broker.port, tmp_path)
+    assert {r["type"] for r in ours} >= set(range(1, 12)) | {14}
+    assert not any("secret" in str(r) for r in ours)
+    sent = [r for r in ours if r["properties"] and r["type"] == 3 and r["sender"] == "client"]
+    assert len(sent) == len(got) == 6 and {r["topic"] for r in sent} == {"f/a/long/topic"}
+    found = kit.read([path], tmp_path, ports=(broker.port,))
+    assert found["violations"] == [] and found["problems"] == []
 
 
 @pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)

@@ -1,4 +1,4 @@
-"""The MQIpdp draft and MQTT 3.1 as the strict broker read them; MQTT 5 is never taken for 3.1.1.
+"""The MQIpdp draft and MQTT 3.1 as the strict broker read them.
 
 tshark does not know the draft, so what the audit finds in real traffic of the client is compared
 with what the strict broker noted, packet by packet.
@@ -83,46 +83,3 @@ def test_what_the_strict_broker_read(protocol, name, tmp_path):
     flows = found["flows"]
     assert len(flows) == 200 and {f["outcome"] for f in flows} == {"acknowledged"}
     assert found["violations"] == [] and found["problems"] == []
-
-
-def _v5(head, *parts):
-    return kit.packet(head, b"".join(parts))
-
-
-def test_mqtt_5_is_listed_and_not_read_as_311(tmp_path):
-    """Properties and reason codes where 3.1.1 has neither; each would break a rule of 3.1.1."""
-    ident, none, user = b"\0\x07", b"\0", b"\x06\x26\0\x01k\0\0"
-    made = kit.Talk().open()
-    made.client(_v5(0x10, kit.string("MQTT"), b"\x05\x02\0\x05\x05\x11\0\0\0\x0a", kit.string("")))
-    made.broker(_v5(0x20, b"\0\0\x03\x21\0\x0a"))
-    made.client(_v5(0x82, ident, none, kit.string("a/#"), b"\x2e"))
-    made.broker(_v5(0x90, ident, none, b"\x97"))
-    made.client(_v5(0x32, kit.string("a/b"), ident, user, b"21.5"))
-    made.broker(_v5(0x40, ident, b"\x10", none))
-    made.client(_v5(0x34, kit.string("a/c"), b"\0\x08", none, b"x"))
-    made.broker(_v5(0x50, b"\0\x08\x87"))  # refused: the id is free again
-    made.client(_v5(0x34, kit.string("a/d"), b"\0\x08", none, b"other"))
-    made.client(_v5(0x30, kit.string(""), b"\x03\x23\0\x01", b"by alias"))
-    made.wait(60).broker(_v5(0xF0, b"\x18\0")).client(_v5(0xE0, b"\x04\0")).close()
-    # A refused connection, whose reason code 3.1.1 reserves.
-    other = kit.Talk(("10.0.0.3", 1), start=made.now).open()
-    other.client(_v5(0x10, kit.string("MQTT"), b"\x05\x02\0\x05\0", kit.string("two")))
-    other.broker(_v5(0x20, b"\0\x87\0")).close()
-    path = kit.pcap(tmp_path / "t.pcap", made.wrapped() + other.wrapped())
-    found = kit.read([path], tmp_path)
-    assert [r["type"] for r in found["packets"]] == [
-        "CONNECT", "CONNACK", "SUBSCRIBE", "SUBACK", "PUBLISH", "PUBACK", "PUBLISH", "PUBREC",
-        "PUBLISH", "PUBLISH", "AUTH", "DISCONNECT", "CONNECT", "CONNACK"]  # fmt: skip
-    assert {c["protocol"] for c in found["connections"]} == {"5"}
-    assert found["violations"] == []
-    assert [p["problem"] for p in found["problems"]] == ["MQTT 5", "MQTT 5"]
-    sent = [r for r in found["packets"] if r["type"] == "PUBLISH"]
-    assert [(r["topic"], r["packet_id"], r["payload_length"]) for r in sent] == [
-        ("a/b", 7, 4), ("a/c", 8, 1), ("a/d", 8, 5), ("", None, 8)]  # fmt: skip
-    assert all(r["filters"] is None and r["qos_list"] is None for r in found["packets"])
-    assert [f["outcome"] for f in sorted(found["flows"], key=lambda f: f["first"])] == [
-        "acknowledged", "acknowledged", "open"]  # fmt: skip
-    # Nothing is held against it if the capture lacks CONNECT, so that the version is not known.
-    first = [made.wrapped()[k] for k in range(len(made.frames)) if k != 3]
-    found = kit.read([kit.pcap(tmp_path / "t.pcap", first)], tmp_path)
-    assert found["violations"] == [] and found["packets"][0]["type"] == "CONNACK"

@@ -15,7 +15,7 @@ from .layout import (
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
-    N_FLOW_FREE,
+    N_FLOWS,
     N_HELD_FREE,
     N_PACKETS,
     N_PROBLEMS,
@@ -25,6 +25,7 @@ from .layout import (
     N_UNLISTED,
     N_VIOLATIONS,
     N_WANT,
+    PROPERTIES,
     PUBLISH,
     SLACK,
     TOPIC_MAX,
@@ -82,7 +83,7 @@ def talk_room(st):
             or n[N_TEXT] + TOPIC_MAX > len(st.text) or n[N_BODIES] + BODY_MAX > len(st.bodies)
             or n[N_DONE_TEXT] + 2 * TOPIC_MAX > len(st.done_text)):  # fmt: skip
         n[N_WANT] = WANT_DRAIN
-    elif n[N_FLOW_FREE] < 0:
+    elif n[N_FLOWS] + 3 > len(st.flows):
         n[N_WANT] = WANT_FLOWS
     else:
         return arena_room(st)
@@ -161,7 +162,7 @@ def keep(wire, data):
             continue
         n, p = min(row["have"], BODY_MAX), row["at"]
         if row["kind"] == PUBLISH and n >= 2:
-            n = min(n, (np.int64(data[p]) << 8 | np.int64(data[p + 1])) + 8)
+            n = min(n, (np.int64(data[p]) << 8 | np.int64(data[p + 1])) + 8 + PROPERTIES)
         at = take(wire, n)
         if at < 0:
             return False

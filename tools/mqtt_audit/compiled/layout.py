@@ -55,9 +55,15 @@ STREAM = _rows(
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
     "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
     "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
+    "open:i8 receive_max:i8 packet_max:i8 alias_max:i8 max_qos:u1 no_retain:u1 blind:u1 "
     "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 segments:i8 bytes:i8 resent:i8 "
     "disordered:i8 packets:i8 payload:i8 publish0:i8 publish1:i8 publish2:i8 dups:i8"
 )
+#: open: messages of QoS 1 and 2 that are not acknowledged. receive_max, packet_max, alias_max,
+#: max_qos (1 more), no_retain: what the other side of an MQTT 5 connection lets it send; 0
+#: (alias_max: -1) is not known or no limit.
+#: blind: bytes of it were skipped in a search, in which there may have been packets.
+PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
 FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 
@@ -88,6 +94,7 @@ FLOW = _rows(
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 REQUEST = 2
+ALIAS = 4  #: and more: a topic that has an alias (its number in `id`) of sender 0 or 1
 
 #: kind: the type of the packet; NO_PACKET: what is missed is one that never came.
 VIOLATION = _rows("time:i8 conn:i8 frame:i8 value:i8 code:i4 kind:u1 from_server:u1 level:u1")
@@ -136,7 +143,7 @@ KINDS = {
     12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
     13: ("TLS", "encrypted: nothing but the connection can be told"),
     14: ("HTTP", "HTTP, or MQTT over WebSocket, which is not decoded"),
-    15: ("MQTT 5", "MQTT 5: packets are listed, properties and reason codes are not looked at"),
+    15: ("MQTT 5", "a topic alias ({}) whose topic is not in the capture"),
     16: ("unfinished", "the capture ends inside a packet; {} bytes of it are there"),
     17: ("too large", "a packet of {} bytes is kept only in part; its fields are not decoded"),
     18: ("memory", "too much unfinished data: segments out of order are given up"),

@@ -8,6 +8,7 @@ An open exchange is found by (connection, sender, packet id) in a hash table wit
 from ..compiled.arena import copy, take, violation
 from ..compiled.jit import entry, kernel
 from ..compiled.layout import (
+    ALIAS,
     F_DONE,
     F_HEADLESS,
     F_OPEN,
@@ -84,6 +85,8 @@ def finish(st, at, outcome):
     f = st.flows[k]
     n, end = st.n[N_DONE], st.n[N_DONE_TEXT]
     f["outcome"] = outcome
+    if f["sent"]:
+        st.streams[2 * f["conn"] + f["sender"]]["open"] -= 1
     size = f["topic_len"]
     copy(st.arena, f["topic"], size, st.done_text, end)
     f["topic"] = st.n[N_DONE_TEXT] = end + size
@@ -160,6 +163,9 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"] = dup, frame, missing
     s = st.streams[2 * conn + sender]
+    s["open"] += 1
+    if 0 < s["receive_max"] < s["open"] and not missing:
+        violation(st, 65 if sender else 64, conn, sender, PUBLISH, time, frame, s["receive_max"])
     f["early"] = s["publish1"] + s["publish2"] <= EARLY
     place = take(st, topic_len)
     if place >= 0:
@@ -256,6 +262,27 @@ def granted(st, kind, conn, ident, time, frame, missing):
 
 
 @kernel
+def name(st, conn, sender, alias, d, topic, size, time, frame):
+    """A topic gets an alias on this connection; topic, size: its place in d."""
+    at = find(st, conn, ALIAS + sender, alias)
+    k = st.slots[at] if at >= 0 else _begin(st, at, conn, ALIAS + sender, alias, time, frame, 0)
+    place = take(st, size)
+    if place >= 0:
+        copy(d, topic, size, st.arena, place)
+        st.flows[k]["topic"], st.flows[k]["topic_len"] = place, size
+
+
+@kernel
+def named(st, conn, sender, alias):
+    """(place in the arena, length) of the topic that has an alias; place -1: none has."""
+    at = find(st, conn, ALIAS + sender, alias)
+    if at < 0:
+        return -1, 0
+    f = st.flows[st.slots[at]]
+    return f["topic"], f["topic_len"]
+
+
+@kernel
 def _over(st, conn):
     """Whether a connection has ended and none of its packets is waiting for a hole."""
     head, other = st.streams[2 * conn]["head"], st.streams[2 * conn + 1]["head"]
@@ -273,7 +300,7 @@ def sweep(st, everything):
             if st.n[N_DONE_TEXT] + f["topic_len"] > len(st.done_text):
                 return False
             at = find(st, f["conn"], f["sender"], f["id"])
-            if f["sender"] == REQUEST:
+            if f["sender"] >= REQUEST:
                 _free(st, at)
                 continue
             early_ack = f["state"] == ACKED_EARLY

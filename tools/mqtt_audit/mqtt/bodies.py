@@ -1,4 +1,5 @@
-"""CONNECT, CONNACK, SUBSCRIBE, UNSUBSCRIBE and SUBACK taken apart; they are rare, so in Python.
+"""CONNECT, CONNACK, SUBSCRIBE, UNSUBSCRIBE and SUBACK taken apart, and what MQTT 5 has in every
+packet: properties and reason codes. They are rare, so in Python.
 
 Knows: their payloads, the rules about them. Must not know: files, connections.
 A password is passed over, never returned.
@@ -6,9 +7,51 @@ A password is passed over, never returned.
 
 from dataclasses import dataclass, field
 
-from ..compiled.layout import CONNACK, CONNECT, SUBACK, SUBSCRIBE, UNSUBSCRIBE
+from ..compiled.layout import (
+    AUTH,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+)  # fmt: skip
+from .properties import BINARY, BYTE, FOUR, PAIR, PROPERTIES, TWO, VARIABLE
 
 NAMES = {(b"MQTT", 4): "3.1.1", (b"MQIsdp", 3): "3.1", (b"MQIpdp", 2): "MQIpdp", (b"MQTT", 5): "5"}
+
+WILL = 16  #: in ALLOWED: the properties of the will
+#: The properties that a packet may have (MQTT 5, table 2-4).
+ALLOWED = {
+    CONNECT: {0x11, 0x15, 0x16, 0x17, 0x19, 0x21, 0x22, 0x26, 0x27},
+    WILL: {0x01, 0x02, 0x03, 0x08, 0x09, 0x18, 0x26},
+    CONNACK: {0x11, 0x12, 0x13, 0x15, 0x16, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27,
+              0x28, 0x29, 0x2A},
+    PUBLISH: {0x01, 0x02, 0x03, 0x08, 0x09, 0x0B, 0x23, 0x26},
+    SUBSCRIBE: {0x0B, 0x26},
+    UNSUBSCRIBE: {0x26},
+    DISCONNECT: {0x11, 0x1C, 0x1F, 0x26},
+    AUTH: {0x15, 0x16, 0x1F, 0x26},
+    **dict.fromkeys((PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK), {0x1F, 0x26}),
+}
+_RECEIVED = {0, 16, 128, 131, 135, 144, 145, 151, 153}
+#: The reason codes that a packet may have (MQTT 5, table 2-6).
+REASONS = {
+    CONNACK: {0, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 140, 144, 149, 151, 153,
+              154, 155, 156, 157, 159},
+    PUBACK: _RECEIVED, PUBREC: _RECEIVED, PUBREL: {0, 146}, PUBCOMP: {0, 146},
+    SUBACK: {0, 1, 2, 128, 131, 135, 143, 145, 151, 158, 161, 162},
+    UNSUBACK: {0, 17, 128, 131, 135, 143, 145},
+    DISCONNECT: {0, 4, 128, 129, 130, 131, 135, 137, 139, 141, 142, 143, 144, 147, 148, 149, 150,
+                 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 161, 162},
+    AUTH: {0, 24, 25},
+}  # fmt: skip
 
 
 def text(raw):
@@ -30,7 +73,7 @@ class _Reader:
 
     def byte(self):
         self.at += 1
-        return self.raw[self.at - 1]
+        return self.raw[self.at - 1]  # raises IndexError at the end
 
     def number(self):
         self.at += 2
@@ -74,16 +117,65 @@ def _filter_rules(raw, out):
         out.broken.append((46, 0))
 
 
-def _properties(reader):
-    """Pass over MQTT 5's properties."""
-    n, shift = 0, 0
-    while True:
+def _varied(reader):
+    """A Variable Byte Integer."""
+    n = 0
+    for shift in (0, 7, 14, 21):
         b = reader.byte()
         n |= (b & 127) << shift
-        shift += 7
-        if b < 128 or shift > 21:
-            break
-    reader.at += n
+        if b < 128:
+            return n
+    raise IndexError
+
+
+def _value(reader, kind):
+    """(key, value) of a property, as texts; binary data in hexadecimal digits."""
+    sizes = {BYTE: 1, TWO: 2, FOUR: 4}
+    if kind in sizes:
+        return None, str(int.from_bytes(bytes(reader.byte() for _ in range(sizes[kind])), "big"))
+    if kind == VARIABLE:
+        return None, str(_varied(reader))
+    if kind == BINARY:
+        return None, reader.string(False).hex()
+    key = text(reader.string()) if kind == PAIR else None
+    return key, text(reader.string())
+
+
+def _one_by_one(reader, end, kind, out):
+    """Properties up to `end`: [{name, key, value}]; `kind`: of ALLOWED."""
+    found, seen = [], set()
+    while reader.at < end:
+        ident = reader.byte()
+        if ident not in PROPERTIES:
+            raise IndexError
+        name, type_ = PROPERTIES[ident]
+        if ident not in ALLOWED[kind]:
+            out.broken.append((60, ident))
+        often = ident == 0x26 or ident == 0x0B and kind == PUBLISH
+        if ident in seen and not often:
+            out.broken.append((61, ident))
+        seen.add(ident)
+        key, value = _value(reader, type_)
+        secret = ident == 0x16  # Authentication Data may be a password
+        found.append({"name": name, "key": key, "value": None if secret else value})
+    if reader.at != end:
+        raise IndexError
+    return found
+
+
+def _properties(reader, kind, out):
+    """MQTT 5's properties with their length."""
+    n = _varied(reader)
+    if reader.at + n > len(reader.raw):
+        raise IndexError
+    found = _one_by_one(reader, reader.at + n, kind, out)
+    if found:
+        out.values["will_properties" if kind == WILL else "properties"] = found
+
+
+def _reason(code, kind, out):
+    if code not in REASONS[kind]:
+        out.broken.append((70 + kind, code))
 
 
 def _flag_rules(flags, level, out):
@@ -96,7 +188,7 @@ def _flag_rules(flags, level, out):
         out.broken.append((6, qos))
     if flags & 32 and not will:
         out.broken.append((8, 0))
-    if flags & 64 and not flags & 128 and level > 2:
+    if flags & 64 and not flags & 128 and 2 < level < 5:
         out.broken.append((9, 0))
 
 
@@ -123,17 +215,16 @@ def connect(reader, out):
     values["will"] = bool(flags & 4)
     values["user_name"], values["password"] = bool(flags & 128), bool(flags & 64)
     values["keep_alive"] = reader.number()
+    _flag_rules(flags, level, out)
     if level == 5:
-        _properties(reader)
-    else:
-        _flag_rules(flags, level, out)
+        _properties(reader, CONNECT, out)
     ident = reader.string()
     values["client_id"] = text(ident)
     _identity_rules(ident, level, flags & 2, out)
     if flags & 4:
         values["will_qos"], values["will_retain"] = flags >> 3 & 3, bool(flags & 32)
         if level == 5:
-            _properties(reader)
+            _properties(reader, WILL, out)
         values["will_topic"] = text(reader.string())
         values["will_length"] = len(reader.string(False))
     if level > 2:
@@ -150,15 +241,33 @@ def connack(reader, out, level):
     if level not in (2, 3):
         out.values["session_present"] = bool(present & 1)
     out.values["return_code"] = code = reader.byte()
-    if code > 5:
+    if level == 5:
+        out.values["reason_code"] = code
+        _reason(code, CONNACK, out)
+        _properties(reader, CONNACK, out)
+    elif code > 5:
         out.broken.append((19, code))
     if present & 1 and code:
         out.broken.append((17, code))
 
 
-def subscribe(reader, out, with_qos=True):
+def _options(byte, level, out):
+    """The QoS that is asked for, and MQTT 5's options with it."""
+    if level != 5:
+        if byte > 2:
+            out.broken.append((40, byte))
+        return byte
+    if byte & 0xC0 or byte & 3 == 3 or byte & 0x30 == 0x30:
+        out.broken.append((88, byte))
+    out.values.setdefault("options", []).append(byte)
+    return byte & 3
+
+
+def subscribe(reader, out, level, with_qos=True):
     """SUBSCRIBE, and UNSUBSCRIBE (without QoS)."""
     reader.number()
+    if level == 5:
+        _properties(reader, SUBSCRIBE if with_qos else UNSUBSCRIBE, out)
     filters, wanted = [], []
     out.values["filters"] = filters
     if with_qos:
@@ -168,24 +277,44 @@ def subscribe(reader, out, with_qos=True):
         _filter_rules(raw, out)
         filters.append(text(raw))
         if with_qos:
-            wanted.append(reader.byte())
-            if wanted[-1] > 2:
-                out.broken.append((40, wanted[-1]))
+            wanted.append(_options(reader.byte(), level, out))
     if not filters:
         out.broken.append((39 if with_qos else 41, 0))
 
 
-def suback(reader, out, level):
-    """SUBACK: granted QoS, 128 for failure."""
+def suback(reader, out, level, kind=SUBACK):
+    """SUBACK: granted QoS, 128 (MQTT 5: and more) for failure; UNSUBACK of MQTT 5."""
     reader.number()
-    codes = list(reader.raw[2:])
-    out.values["qos_list"] = codes
-    if level in (0, 4):
+    if level == 5:
+        _properties(reader, kind, out)
+    codes = list(reader.raw[reader.at :])
+    if kind == SUBACK:
+        out.values["qos_list"] = codes
+    if level == 5:
+        out.values["reason_codes"] = codes
+        for code in codes:
+            _reason(code, kind, out)
+    elif level in (0, 4):
         out.broken += [(42, c) for c in codes if c > 2 and c != 128]
 
 
+def reasoned(kind, reader, out):
+    """Acknowledgements of a PUBLISH, DISCONNECT and AUTH of MQTT 5: a reason code, which may be
+    left out, and properties."""
+    if kind not in (DISCONNECT, AUTH):
+        reader.number()
+    if reader.more():
+        out.values["reason_code"] = code = reader.byte()
+        _reason(code, kind, out)
+    if reader.more():
+        _properties(reader, kind, out)
+    if reader.more():
+        out.broken.append((50, 0))
+
+
 def read(kind, raw, level):
-    """Take a body apart; returns Body. What is there is read even if the rest is missing."""
+    """Take a body apart (of PUBLISH: its properties, without their length); returns Body. What is
+    there is read even if the rest is missing."""
     out = Body()
     reader = _Reader(raw, out)
     try:
@@ -193,12 +322,14 @@ def read(kind, raw, level):
             connect(reader, out)
         elif kind == CONNACK:
             connack(reader, out, level)
-        elif level == 5:
-            pass
-        elif kind == SUBACK:
-            suback(reader, out, level)
+        elif kind == PUBLISH:
+            out.values["properties"] = _one_by_one(reader, len(raw), kind, out)
+        elif kind in (SUBACK, UNSUBACK):
+            suback(reader, out, level, kind)
         elif kind in (SUBSCRIBE, UNSUBSCRIBE):
-            subscribe(reader, out, kind == SUBSCRIBE)
+            subscribe(reader, out, level, kind == SUBSCRIBE)
+        else:
+            reasoned(kind, reader, out)
     except IndexError:
         out.broken.append((12 if kind == CONNECT else 49 if kind == CONNACK else 50, 0))
     return out

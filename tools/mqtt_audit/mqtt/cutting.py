@@ -27,6 +27,7 @@ from ..compiled.layout import (
     P_PROXY,
     P_RESYNC,
     P_TLS,
+    PROPERTIES,
     PUBLISH,
     SEARCHING,
 )  # fmt: skip
@@ -55,7 +56,8 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     other = st.streams[2 * conn + 1 - sender]
     ahead = (other["acked"] - other["next"] + 0x80000000 & MASK) - 0x80000000
     behind = other["acked_known"] and ahead > 0
-    row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind
+    unread = other["blind"] or other["skipped"] > 0
+    row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind or unread
     row["late"] = s["late"]
     row["opening"] = s["whole"] and not s["first"]
     s["first"] = 1
@@ -88,8 +90,9 @@ def _need(st, s, d, p, end):
     """How much of a body has to be kept until it is whole: of PUBLISH only up to the packet id."""
     if s["nlen"] >> 4:  # PUBLISH
         if p + 2 <= end:
-            return min(s["rem"], (np.int64(d[p]) << 8 | np.int64(d[p + 1])) + 8)
-        return min(s["rem"], 65_543)
+            n = (np.int64(d[p]) << 8 | np.int64(d[p + 1])) + 8 + PROPERTIES
+            return min(s["rem"], n)
+        return min(s["rem"], 65_543 + PROPERTIES)
     return min(s["rem"], BODY_MAX)
 
 
@@ -168,6 +171,7 @@ def _search(st, s, d, p, end, conn, sender, time, frame):
         s["skipped"] += end - p
         return end
     s["skipped"] += q - p
+    s["blind"] |= s["skipped"] > 0
     kind = P_RESYNC if s["ever"] else P_BEFORE
     problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
     s["skipped"] = 0
@@ -302,7 +306,8 @@ def lose(st, s, n, conn, sender, time, frame, kind):
         if s["stage"] == IN_BODY and n <= s["rem"] - s["got"]:
             s["damaged"] = 1
             s["got"] += n
-            s["need"] = s["buf_len"] = s["buf_len"] if s["buf_len"] == s["need"] else 0
+            enough = s["buf_len"] == s["need"] or s["nlen"] >> 4  # of PUBLISH its beginning is
+            s["need"] = s["buf_len"] = s["buf_len"] if enough else 0
             if s["got"] == s["rem"]:
                 _close_packet(st, s, conn, sender, s["reached_at"], s["reached"])
             s["next"] = s["next"] + n & MASK

@@ -1,6 +1,7 @@
 """Where an MQTT packet may begin in a stream that one did not see from its beginning, compiled.
 
-Knows: what every packet type's header can look like from either side. Must not know: streams,
+Knows: what every packet type's header can look like from either side, in MQTT 5, too, as nobody
+knows the version then. Must not know: streams,
 connections.
 """
 
@@ -16,6 +17,7 @@ from ..compiled.layout import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
+    PUBREC,
     PUBREL,
     SUBACK,
     SUBSCRIBE,
@@ -26,8 +28,9 @@ from ..tcp.headers import _is_connect
 
 #: Bits: types that a client may send, that a server may send.
 CLIENT_TYPES = 0b0101_0101_1111_1010
-SERVER_TYPES = 0b0010_1010_1111_1100
+SERVER_TYPES = 0b0110_1010_1111_1100
 ENOUGH = 8  #: packets that follow one another without a fault: that is no chance any more
+LONG_TEXT = 1 << 12  #: bytes of an acknowledgement with properties that is believed
 LONG = 1 << 20  #: bytes of an unfinished packet that is not believed any more
 NOT_YET, NEVER = 0, -1
 
@@ -58,10 +61,14 @@ def _flags_fit(kind, flags):
 
 @kernel
 def _length_fits(kind, rem):
-    if kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK:
-        return rem == 2
-    if kind == PINGREQ or kind == PINGRESP or kind == DISCONNECT:
+    if kind == PUBACK or kind == PUBREC or kind == PUBREL or kind == PUBCOMP or kind == CONNACK:
+        return 2 <= rem < LONG_TEXT
+    if kind == UNSUBACK:
+        return rem == 2 or 4 <= rem < LONG_TEXT
+    if kind == PINGREQ or kind == PINGRESP:
         return rem == 0
+    if kind == DISCONNECT:
+        return rem < LONG_TEXT
     if kind == CONNECT:
         return rem >= 12
     if kind == SUBSCRIBE:
@@ -72,12 +79,34 @@ def _length_fits(kind, rem):
 
 
 @kernel
+def _reason_fits(code):
+    return code in (0, 1, 2, 4, 16, 17, 24, 25) or 128 <= code <= 162
+
+
+@kernel
+def _reasoned_fits(d, q, end, rem, kind):
+    """What MQTT 5 has behind the packet identifier of an acknowledgement, and in CONNACK and
+    DISCONNECT: a reason code and properties that fill the packet."""
+    at = 0 if kind == DISCONNECT else 1 if kind == CONNACK else 2
+    if rem <= at or q + at >= end:
+        return True
+    if not _reason_fits(d[q + at]) or kind == CONNACK and d[q] > 1:
+        return False
+    return rem < at + 2 or q + at + 1 >= end or d[q + at + 1] >= 128 or (
+        d[q + at + 1] == rem - at - 2)  # fmt: skip
+
+
+@kernel
 def _publish_fits(d, q, end, rem, qos):
-    """The topic of the PUBLISH whose variable header is at q is one, as far as it is there."""
+    """The topic of the PUBLISH whose variable header is at q is one, as far as it is there; an
+    empty one has properties with a topic alias."""
     if q + 2 > end:
         return True
     n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
-    if n == 0 or 2 + n + (2 if qos else 0) > rem:
+    head = 2 + n + (2 if qos else 0)
+    if head > rem or n == 0 and (head + 4 > rem or q + head < end and d[q + head] < 3):
+        return False
+    if n == 0 and q + head + 1 < end and d[q + head + 1] not in (1, 2, 3, 8, 9, 11, 35, 38):
         return False
     for k in range(q + 2, min(q + 2 + n, end)):
         b = d[k]
@@ -87,15 +116,35 @@ def _publish_fits(d, q, end, rem, qos):
 
 
 @kernel
-def _filters_fit(d, q, end, with_qos):
-    """The payload of SUBSCRIBE or UNSUBSCRIBE, which is all there, is a list of filters."""
-    q += 2
+def _list_fits(d, q, end, with_qos):
     while q + 2 <= end:
         n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
         q += 2 + n + with_qos
-        if n == 0 or q > end or with_qos and d[q - 1] > 2:
+        if n == 0 or q > end or with_qos and (d[q - 1] > 0x2E or d[q - 1] & 3 == 3):
             return False
     return q == end
+
+
+@kernel
+def _filters_fit(d, q, end, with_qos):
+    """The payload of SUBSCRIBE or UNSUBSCRIBE, which is all there, is a list of filters, maybe
+    behind properties."""
+    q += 2
+    behind = q + 1 + np.int64(d[q])
+    return _list_fits(d, q, end, with_qos) or behind < end and _list_fits(d, behind, end, with_qos)
+
+
+@kernel
+def _codes_fit(d, q, end):
+    """The payload of SUBACK, which is all there: reason codes, maybe behind properties."""
+    behind = q + 3 + np.int64(d[q + 2])
+    for start in (q + 2, behind):
+        k = start
+        while k < end and _reason_fits(d[k]):
+            k += 1
+        if k == end and start < end:
+            return True
+    return False
 
 
 @kernel
@@ -116,10 +165,11 @@ def packet_at(d, p, end, from_server):
         return NEVER
     if (kind == SUBSCRIBE or kind == UNSUBSCRIBE) and q + rem <= end:
         return q - p + rem if _filters_fit(d, q, q + rem, kind == SUBSCRIBE) else NEVER
-    if kind == SUBACK and q + rem <= end:
-        for k in range(q + 2, q + rem):
-            if d[k] > 2 and d[k] != 128:
-                return NEVER
+    if kind == SUBACK and q + rem <= end and not _codes_fit(d, q, q + rem):
+        return NEVER
+    acks = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == DISCONNECT
+    if acks and not _reasoned_fits(d, q, end, rem, kind):
+        return NEVER
     return q - p + rem
 
 

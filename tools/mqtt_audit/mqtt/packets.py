@@ -1,7 +1,7 @@
 """Whole MQTT packets: their rows, which rules they break, what they do
 to the connection.
 
-Knows: MQTT 3.1.1, 3.1, the MQIpdp draft; compiled. CONNECT, SUBSCRIBE, UNSUBSCRIBE and their
+Knows: MQTT 5, 3.1.1, 3.1, the MQIpdp draft; compiled. CONNECT, SUBSCRIBE, UNSUBSCRIBE and their
 answers are only copied here: bodies.py takes them apart. Must not know: TCP.
 """
 
@@ -35,7 +35,8 @@ from ..compiled.layout import (
     UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
-from ..flows.exchanges import REFUSED, answer, granted, publish, request
+from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
+from .properties import ALIASED, limits, number_of, variable
 
 SECOND = 1_000_000_000
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
@@ -107,14 +108,55 @@ def _id_at(d, p, level):
 
 
 @kernel
-def _property_bytes(d, p, end):
-    """Length of MQTT 5's properties with their length field."""
-    value = 0
-    for k in range(min(4, end - p)):
-        value |= (np.int64(d[p + k]) & 127) << 7 * k
-        if d[p + k] < 128:
-            return value + k + 1
-    return 0
+def _properties(st, d, p, have, head, row, conn, sender):
+    """What MQTT 5 has behind the packet identifier of a PUBLISH: its place in the heap for
+    bodies.py, and its topic alias; 0: none, -1: they are not all there."""
+    size, q = variable(d, p + head, p + have)
+    if q < 0:
+        return -1 if have < row["length"] else 0
+    row["payload"] = max(0, row["length"] - (q - p) - size)
+    if size == 0 or q + size > p + have or size > BODY_MAX:
+        return -1 if size else 0
+    at = st.n[N_BODIES]
+    copy(d, q, size, st.bodies, at)
+    row["body"], row["body_len"] = at, size
+    st.n[N_BODIES] = at + size
+    alias = number_of(d, q, q + size, ALIASED)
+    if alias < 0:
+        return 0
+    most = st.streams[2 * conn + sender]["alias_max"]
+    if alias == 0 or 0 <= most < alias:
+        code = 58 if alias == 0 else 63 if sender else 59
+        violation(st, code, conn, sender, PUBLISH, row["time"], row["frame"], alias)
+    return alias
+
+
+@kernel
+def _topic(st, d, p, n, alias, bad, row, conn, sender):
+    """The topic, or that of the alias, goes into the heap."""
+    at = st.n[N_TEXT]
+    if n == 0 and alias > 0:
+        place, size = named(st, conn, sender, alias)
+        if place >= 0:
+            copy(st.arena, place, size, st.text, at)
+            st.n[N_TEXT] = at + size
+        else:
+            problem(st, P_MQTT5, conn, sender, row["time"], row["frame"], -1, alias)
+        return
+    st.n[N_TEXT] = _copy_text(d, p, n, st.text, at, bad)
+    if alias > 0:
+        name(st, conn, sender, alias, st.text, at, st.n[N_TEXT] - at, row["time"], row["frame"])
+
+
+@kernel
+def _allowed(st, row, conn, sender):
+    """Whether a PUBLISH keeps to what the other side of MQTT 5 has said."""
+    s = st.streams[2 * conn + sender]
+    flags, time, frame = row["flags"], row["time"], row["frame"]
+    if s["max_qos"] and (flags >> 1 & 3) >= s["max_qos"]:
+        violation(st, 86, conn, sender, PUBLISH, time, frame, s["max_qos"] - 1)
+    if s["no_retain"] and flags & 1:
+        violation(st, 87, conn, sender, PUBLISH, time, frame, 0)
 
 
 @kernel
@@ -139,13 +181,15 @@ def _publish(st, d, p, have, row, conn, sender, digest):
     if kind != TEXT_OK:
         code = 26 if kind == TEXT_BAD else 23 if kind == TEXT_WILD else 25
         violation(st, code, conn, sender, PUBLISH, time, frame, 0)
-    if n == 0 and level != 5:
+    alias = 0
+    if level == 5:
+        _allowed(st, row, conn, sender)
+        alias = _properties(st, d, p, have, head, row, conn, sender)
+    if n == 0 and not alias:
         violation(st, 24, conn, sender, PUBLISH, time, frame, 0)
     at = st.n[N_TEXT]
-    st.n[N_TEXT] = _copy_text(d, p + 2, n, st.text, at, kind == TEXT_BAD)
+    _topic(st, d, p + 2, n, alias, kind == TEXT_BAD, row, conn, sender)
     row["topic"] = 1
-    if level == 5 and have > head:
-        row["payload"] = max(0, length - head - _property_bytes(d, p + head, p + have))
     s = st.streams[2 * conn + sender]
     s["payload"] += row["payload"]
     if qos == 0:
@@ -171,6 +215,26 @@ def _count_publish(s, flags):
 
 
 @kernel
+def _wrong_way(kind, sender, level):
+    """Whether a type is of the other side only, or of no side."""
+    servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
+    clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
+    clients = clients or kind == DISCONNECT and level != 5
+    return (clients if sender else servers) or kind == RESERVED or kind == AUTH and level != 5
+
+
+@kernel
+def _length_right(kind, length, level):
+    two = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK
+    if level == 5:
+        least = 3 if kind in (CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) else 2
+        return length >= least if two or kind == SUBACK else not length or (
+            kind != PINGREQ and kind != PINGRESP)  # fmt: skip
+    none = kind == PINGREQ or kind == PINGRESP or kind == DISCONNECT
+    return not (two and length != 2 or none and length or kind == SUBACK and length < 3)
+
+
+@kernel
 def _check_form(st, row, conn, sender):
     """Flags, length and direction of everything but PUBLISH."""
     kind, flags, length, level = row["kind"], row["flags"], row["length"], row["level"]
@@ -179,14 +243,21 @@ def _check_form(st, row, conn, sender):
     if flags != wanted and level != 3 and level != 2:
         code = 36 if kind == PUBREL else 37 if kind == SUBSCRIBE else 38
         violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
-    servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
-    clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT)
-    if (clients if sender else servers) or kind == RESERVED or kind == AUTH:
+    if _wrong_way(kind, sender, level):
         violation(st, 48, conn, sender, kind, time, frame, 0)
-    two = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK
-    none = kind == PINGREQ or kind == PINGRESP or kind == DISCONNECT
-    if (two and length != 2) or (none and length) or (kind == SUBACK and length < 3):
+    if not _length_right(kind, length, level):
         violation(st, 49, conn, sender, kind, time, frame, length)
+
+
+@kernel
+def _check_size(st, row, conn, sender):
+    """The Maximum Packet Size of MQTT 5, which counts the fixed header."""
+    most, size = st.streams[2 * conn + sender]["packet_max"], row["length"] + 2
+    for limit in (128, 16_384, 2_097_152):
+        size += row["length"] >= limit
+    if 0 < most < size:
+        code = 66 if sender else 67
+        violation(st, code, conn, sender, row["kind"], row["time"], row["frame"], size)
 
 
 @kernel
@@ -204,7 +275,7 @@ def _connect(st, d, p, have, c, row):
     c["login"] = flags >> 7
     c["keep_alive"] = np.int64(d[p + 4 + n]) << 8 | np.int64(d[p + 5 + n])
     if level == 5:
-        problem(st, P_MQTT5, row["conn"], 0, row["time"], row["frame"], -1, 1)
+        limits(d, p + 6 + n, p + have, st.streams[2 * row["conn"] + 1], c, False)
 
 
 @kernel
@@ -219,9 +290,9 @@ def _check_order(st, c, row, conn, sender):
             violation(st, 2, conn, 0, kind, time, frame, 0)
         if c["disconnected"]:
             violation(st, 44, conn, 0, kind, time, frame, 0)
-    elif first and kind != CONNACK:
+    elif first and kind != CONNACK and not (kind == AUTH and c["level"] == 5):
         violation(st, 15, conn, 1, kind, time, frame, 0)
-    if sender and c["code"] and c["acked"]:
+    if sender and c["code"] and c["acked"] and not (kind == DISCONNECT and c["level"] == 5):
         violation(st, 18, conn, 1, kind, time, frame, c["code"])
 
 
@@ -264,6 +335,8 @@ def _follow(st, c, d, p, have, row, sender, missing):
         c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
     elif kind == CONNACK and have >= 2:
         c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
+        if row["level"] == 5:
+            limits(d, p + 2, p + have, st.streams[2 * conn], c, True)
     elif PUBACK <= kind <= PUBCOMP and have >= 2:
         row["id"] = _id_at(d, p, row["level"])
         if kind == PUBREC and row["level"] in (0, 5) and have > 2 and d[p + 2] >= 128:
@@ -286,7 +359,11 @@ def _follow(st, c, d, p, have, row, sender, missing):
 def _keep_body(st, d, p, have, row, conn, sender):
     """Copy the body of a packet that bodies.py takes apart."""
     kind = row["kind"]
-    if kind == PUBLISH or kind > UNSUBSCRIBE or PUBACK <= kind <= PUBCOMP or not kind:
+    if kind == PUBLISH or kind == PINGREQ or kind == PINGRESP or not kind or not have:
+        return
+    if row["level"] != 5 and (kind > UNSUBSCRIBE or PUBACK <= kind <= PUBCOMP):
+        return
+    if PUBACK <= kind <= PUBCOMP and have < 3:
         return
     if have < row["length"] and row["length"] > BODY_MAX:
         problem(st, P_LARGE, conn, sender, row["time"], row["frame"], -1, row["length"])
@@ -309,15 +386,15 @@ def _packet(st, d, row):
     row["body_len"] = row["topic"] = 0
     if sender == 0:
         _silence(st, c, conn, row["start"], row)
-    if c["level"] != 5:
-        _check_order(st, c, row, conn, sender)
+    _check_order(st, c, row, conn, sender)
+    if c["level"] == 5:
+        _check_size(st, row, conn, sender)
     if row["kind"] == PUBLISH:
         _count_publish(s, row["flags"])
         _publish(st, d, p, have, row, conn, sender, row["digest"])
     else:
         _follow(st, c, d, p, have, row, sender, row["missing"])
-        if c["level"] != 5:
-            _check_form(st, row, conn, sender)
+        _check_form(st, row, conn, sender)
         _keep_body(st, d, p, have, row, conn, sender)
     row["text_end"] = st.n[N_TEXT]
 

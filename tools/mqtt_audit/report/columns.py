@@ -19,18 +19,24 @@ OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
 ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
 
 
+#: A property of MQTT 5; `key` is of a user property only.
+PROPERTY = pa.struct([("name", pa.string()), ("key", pa.string()), ("value", pa.string())])
+
+
 def _schema(text, **more):
     kinds = {"i8": pa.int64(), "i4": pa.int32(), "u1": pa.uint8(), "s": pa.string(),
              "b": pa.bool_(), "t": TIME, "f": pa.float64(), "ls": pa.list_(pa.string()),
-             "lu": pa.list_(pa.int16()), "i2": pa.int16(), "d": pa.string()}  # fmt: skip
+             "lu": pa.list_(pa.int16()), "i2": pa.int16(), "d": pa.string(),
+             "lp": pa.list_(PROPERTY)}  # fmt: skip
     return pa.schema([(n, kinds[k]) for n, k in (item.split(":") for item in text.split())])
 
 
-#: CONNECT, CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE only.
+#: CONNECT, CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE, and what only MQTT 5 has.
 BODY = _schema(
     "client_id:s protocol:s protocol_level:i2 clean_session:b keep_alive:i4 will:b will_topic:s "
     "will_qos:i2 will_retain:b will_length:i4 user_name:b password:b session_present:b "
-    "return_code:i2 filters:ls qos_list:lu"
+    "return_code:i2 filters:ls qos_list:lu options:lu reason_code:i2 reason_codes:lu "
+    "properties:lp will_properties:lp"
 )
 PACKETS = pa.unify_schemas([_schema(
     "file:s frame:i8 time:t connection:i8 sender:s type:s length:i8 flags:i2 dup:b qos:i2 "
@@ -190,7 +196,7 @@ def repeats(rows, conns):
     their acknowledgement on this connection cannot be what is missing."""
     c = conns[rows["conn"]]
     goes_on = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
-    kept = (c["level"] == 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
+    kept = (c["level"] >= 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
     return (goes_on & kept & (rows["state"] == 0) & (rows["dup_first"] == 0)
             & (rows["early"] > 0) & (rows["missing"] == 0))  # fmt: skip
 

@@ -20,6 +20,7 @@ from ..compiled.layout import (
     N_TEXT,
     N_VIOLATIONS,
     PROBLEM,
+    PUBLISH,
     SUBACK,
     SUBSCRIBE,
     VIOLATION,
@@ -83,7 +84,7 @@ class Rows:
             conn, kind, at = int(row["conn"]), int(row["kind"]), int(row["body"])
             raw = heap[at : at + int(row["body_len"])].tobytes()
             out = bodies.read(kind, raw, int(row["level"]))
-            if row["damaged"] or len(raw) < row["length"]:
+            if row["damaged"] or kind != PUBLISH and len(raw) < row["length"]:
                 out.broken = []
             found[k] = out.values
             self._note(conn, kind, int(row["id"]), out, row)
@@ -101,7 +102,7 @@ class Rows:
         if kind == CONNECT and "client_id" in out.values:
             self._clients[conn] = out.values["client_id"]
             self._protocols[conn] = out.values["protocol"]
-        elif kind == CONNACK and c["level"] == 4:
+        elif kind == CONNACK and c["level"] in (4, 5):
             if c["clean"] and out.values.get("session_present") and not out.values["return_code"]:
                 self._violate(16, row)
         elif kind == SUBSCRIBE:
@@ -112,7 +113,7 @@ class Rows:
     def _answered(self, conn, ident, out, row):
         """A SUBACK has as many codes as one of the SUBSCRIBE with its identifier has filters."""
         asked, n = self._asked.get((conn, ident), []), len(out.values.get("qos_list", ()))
-        unsure = self.arrays.ways[conn]["gaps"].any() or row["missing"] or row["level"] == 5
+        unsure = self.arrays.ways[conn]["gaps"].any() or row["missing"]
         if n in asked:
             asked.remove(n)
         elif asked:

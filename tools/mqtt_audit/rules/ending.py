@@ -41,7 +41,8 @@ def full(ways):
     fin = ways["fin"] > 0
     acked = (ways["acked_known"] > 0) & (beyond("acked") > fin)
     said = (ways["said_known"] > 0) & (ways["known"] > 0) & (beyond("said") > fin)
-    return (ways["gaps"] == 0) & ~acked & ~said
+    unread = (ways["blind"] > 0) | (ways["skipped"] > 0)
+    return (ways["gaps"] == 0) & ~unread & ~acked & ~said
 
 
 def _watched(conns, ways):
@@ -49,7 +50,7 @@ def _watched(conns, ways):
     middle of a packet was not silent."""
     return (
         (conns["connected"] > 0) & (conns["keep_alive"] > 0)
-        & (ways["stage"][:, 0] == FRESH) & full(ways)[:, 0] & (conns["level"] != 5)
+        & (ways["stage"][:, 0] == FRESH) & full(ways)[:, 0]
         & (conns["opaque"] == 0) & (conns["code"] == 0)
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the audit calls a violation: the statement of MQTT 3.1.1, and the section of 3.1.
+"""What the audit calls a violation: the statement of MQTT 3.1.1 and of 5, the section of 3.1.
 
 Knows: codes, ids, what they say. Must not know: how a violation is found.
 
@@ -65,6 +65,41 @@ RULES = {
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
     57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP {} answers no PUBREL"),
     51: ("MQTT-3.8.4-2", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
+    58: (None, None, "a topic alias of 0"),
+    59: (None, None, "topic alias {}, more than the server allows"),
+    63: (None, None, "topic alias {}, more than the client allows"),
+    60: (None, None, "property {} is none of this packet"),
+    61: (None, None, "property {} twice"),
+    64: (None, None, "more messages in flight than the server's Receive Maximum, {}"),
+    65: (None, None, "more messages in flight than the client's Receive Maximum, {}"),
+    66: (None, None, "a packet of {} bytes, more than the client's Maximum Packet Size"),
+    67: (None, None, "a packet of {} bytes, more than the server's Maximum Packet Size"),
+    86: (None, None, "a QoS above the server's Maximum QoS, {}"),
+    87: (None, None, "RETAIN 1, which the server does not support"),
+    88: (None, None, "subscription options {}"),
+    **{70 + kind: (None, None, "reason code {} is none of this packet")
+       for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
+}  # fmt: skip
+#: code: statement of MQTT 5, or its section where that has none.
+FIVE = {
+    1: "MQTT-2.1.3-1", 2: "MQTT-3.1.0-1", 3: "MQTT-3.1.0-2", 4: "MQTT-3.1.2-1",
+    52: "MQTT-3.1.2-2", 5: "MQTT-3.1.2-3", 6: "MQTT-3.1.2-11", 7: "MQTT-3.1.2-12",
+    8: "MQTT-3.1.2-13", 10: "MQTT-3.1.2-20", 11: "MQTT-3.1.2-22", 12: "MQTT-3.1.3-1",
+    15: "MQTT-3.2.0-1", 16: "MQTT-3.2.2-2", 17: "MQTT-3.2.2-6", 18: "MQTT-3.2.2-7",
+    20: "MQTT-3.3.1-2", 21: "MQTT-3.3.1-4", 22: "MQTT-3.3.2-1", 23: "MQTT-3.3.2-2",
+    24: "MQTT 5, 3.3.2.1", 25: "MQTT-4.7.3-2", 26: "MQTT-1.5.4-1", 27: "MQTT-1.5.4-2",
+    28: "MQTT-2.2.1-3", 29: "MQTT-2.2.1-3", 30: "MQTT-2.2.1-4", 31: "MQTT-2.2.1-5",
+    32: "MQTT-3.3.1-1", 33: "MQTT-4.3.2-4", 34: "MQTT-4.3.3-8", 35: "MQTT-4.3.3-6",
+    36: "MQTT-3.6.1-1", 37: "MQTT-3.8.1-1", 38: "MQTT-3.10.1-1", 39: "MQTT-3.8.3-2",
+    41: "MQTT-3.10.3-2", 43: "MQTT-3.8.4-6", 44: "MQTT-3.14.4-1", 45: "MQTT-4.7.1-1",
+    46: "MQTT-4.7.1-2", 47: "MQTT-3.12.4-1", 48: "MQTT 5, 2.1.2", 49: "MQTT 5, 2.1.4",
+    50: "MQTT 5, 1.2", 51: "MQTT-3.8.4-2", 53: "MQTT-3.1.4-5", 57: "MQTT-4.3.3-11",
+    58: "MQTT-3.3.2-8", 59: "MQTT-3.3.2-9", 63: "MQTT-3.3.2-11", 60: "MQTT 5, 2.2.2.2",
+    61: "MQTT 5, 2.2.2.2", 64: "MQTT-3.3.4-7", 65: "MQTT-3.3.4-9", 66: "MQTT-3.1.2-24",
+    67: "MQTT-3.2.2-15", 86: "MQTT-3.2.2-11", 87: "MQTT-3.2.2-14", 88: "MQTT-3.8.3-5",
+    72: "MQTT-3.2.2-8", 74: "MQTT-3.4.2-1", 75: "MQTT-3.5.2-1", 76: "MQTT-3.6.2-1",
+    77: "MQTT-3.7.2-1", 79: "MQTT-3.9.3-2", 81: "MQTT-3.11.3-2", 84: "MQTT-3.14.2-1",
+    85: "MQTT-3.15.2-1",
 }  # fmt: skip
 KEEP_ALIVE = (10, 11)
 SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
@@ -77,7 +112,7 @@ def statement(code, level):
     """The id for a protocol level: 'MQTT-x.y.z-n', or the document and section; None if the
     rule does not hold there."""
     if level == 5:
-        return None  # has statements of its own, which are not looked at
+        return FIVE.get(code)
     ident, section, _ = RULES[code]
     if level == 3 or level == 2:
         return section and f"MQTT 3.1, {section}"

@@ -234,7 +234,7 @@ def _new_connection(st, pair, seg, server):
     c["first"] = c["last"] = seg["time"]
     c["begun"] = seg["flags"] & SYN > 0
     for k in range(2):
-        st.streams[2 * conn + k]["head"] = -1
+        st.streams[2 * conn + k]["head"] = st.streams[2 * conn + k]["alias_max"] = -1
         for i in range(REMEMBERED):
             st.taken[2 * conn + k, i]["cap"] = 0
     st.pairs[pair]["cur"] = conn

@@ -1,0 +1,249 @@
+"""MQTT 5: every packet type and property, topic aliases, limits, its own statements.
+
+Knows: audit_kit, the statements of MQTT 5. Must not know: how they are found.
+"""
+
+import struct
+
+import audit_kit as kit
+import pytest
+
+
+def prop(ident, value):
+    """A property; value: its bytes."""
+    return bytes([ident]) + value
+
+
+def props(*items):
+    """Properties with their length."""
+    raw = b"".join(items)
+    return kit.length(len(raw)) + raw
+
+
+def number(size, value):
+    return value.to_bytes(size, "big")
+
+
+def five(head, *parts):
+    return kit.packet(head, b"".join(parts))
+
+
+def connect(*items, client_id="five", keep_alive=60, flags=2, rest=b""):
+    return five(0x10, kit.string("MQTT"), bytes([5, flags]), struct.pack(">H", keep_alive),
+                props(*items), kit.string(client_id), rest)  # fmt: skip
+
+
+def connack(*items, code=0, present=0):
+    return five(0x20, bytes([present, code]), props(*items))
+
+
+def publish(topic, *items, qos=0, ident=0, payload=b"x", dup=False, retain=False):
+    mine = struct.pack(">H", ident) if qos else b""
+    head = 0x30 | dup << 3 | qos << 1 | retain
+    return five(head, kit.string(topic), mine, props(*items), payload)
+
+
+def ack(kind, ident, code=None, *items):
+    more = b"" if code is None else bytes([code]) + (props(*items) if items else b"")
+    return five(kind << 4 | (2 if kind == 6 else 0), struct.pack(">H", ident), more)
+
+
+def subscribe(ident, *wanted, items=()):
+    return five(0x82, struct.pack(">H", ident), props(*items),
+                *(kit.string(f) + bytes([o]) for f, o in wanted))  # fmt: skip
+
+
+def answer(kind, ident, *codes):
+    return five(kind << 4, struct.pack(">H", ident), props(), bytes(codes))
+
+
+def alias(n):
+    return prop(0x23, number(2, n))
+
+
+def talk(sent=(), received=()):
+    """An open connection; properties of CONNECT and of CONNACK."""
+    return kit.Talk().open().client(connect(*sent)).broker(connack(*received))
+
+
+def said(made, packets):
+    for who, raw in packets:
+        made.segment("cb".index(who), raw)
+    return made
+
+
+def read(made, tmp_path):
+    return kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+
+
+USER = prop(0x26, kit.string("k") + kit.string("v"))
+TEXTS = {0x03: "text/plain", 0x08: "answers", 0x12: "given", 0x15: "SCRAM", 0x1A: "info",
+         0x1C: "other:1883", 0x1F: "why"}  # fmt: skip
+
+
+def text(ident):
+    return prop(ident, kit.string(TEXTS[ident]))
+
+
+def test_every_property_of_every_packet_is_read(tmp_path):
+    made = kit.Talk().open()
+    will = props(prop(1, b"\1"), prop(2, number(4, 9)), text(3), text(8),
+                 prop(9, kit.string("id")), prop(0x18, number(4, 7)), USER)  # fmt: skip
+    made.client(connect(
+        prop(0x11, number(4, 10)), text(0x15), prop(0x16, kit.string("a secret")),
+        prop(0x17, b"\1"), prop(0x19, b"\1"), prop(0x21, number(2, 20)), prop(0x22, number(2, 5)),
+        prop(0x27, number(4, 70_000)), USER, USER,
+        flags=0xC6, rest=will + kit.string("w") + kit.string("gone") + kit.string("user")
+        + kit.string("a secret")))  # fmt: skip
+    made.broker(five(0xF0, b"\x18", props(text(0x15), prop(0x16, kit.string("a secret")))))
+    made.client(five(0xF0, b"\x18", props(text(0x15), text(0x1F))))
+    made.broker(connack(
+        prop(0x11, number(4, 3)), text(0x12), prop(0x13, number(2, 30)), text(0x15), text(0x1A),
+        text(0x1C), text(0x1F), prop(0x21, number(2, 9)), prop(0x22, number(2, 4)),
+        prop(0x24, b"\1"), prop(0x25, b"\0"), prop(0x27, number(4, 900)), prop(0x28, b"\1"),
+        prop(0x29, b"\1"), prop(0x2A, b"\0"), USER))  # fmt: skip
+    made.client(subscribe(1, ("a/#", 0x2D), ("b", 2), items=(prop(0x0B, b"\x80\x01"), USER)))
+    made.broker(answer(9, 1, 1, 0x87))
+    made.client(publish("a", prop(1, b"\0"), prop(2, number(4, 1)), text(3), text(8),
+                        prop(9, kit.string(b"\xff\0")), USER, qos=1, ident=2))  # fmt: skip
+    made.broker(ack(4, 2, 0x10, text(0x1F), USER))
+    made.broker(publish("a", prop(0x0B, b"\1"), prop(0x0B, b"\2"), qos=2, ident=3))
+    made.client(ack(5, 3, 0, USER)).broker(ack(6, 3, 0)).client(ack(7, 3))
+    made.client(five(0xA2, b"\0\4", props(USER), kit.string("a/#"))).broker(answer(11, 4, 0x11))
+    made.client(five(0xE0, b"\x04", props(prop(0x11, number(4, 0)), text(0x1F)))).close()
+    found = read(made, tmp_path)
+    assert found["violations"] == [] and found["problems"] == [] and "secret" not in str(found)
+    rows = found["packets"]
+    assert [r["type"] for r in rows] == [
+        "CONNECT", "AUTH", "AUTH", "CONNACK", "SUBSCRIBE", "SUBACK", "PUBLISH", "PUBACK",
+        "PUBLISH", "PUBREC", "PUBREL", "PUBCOMP", "UNSUBSCRIBE", "UNSUBACK",
+        "DISCONNECT"]  # fmt: skip
+
+    def of(k, which="properties"):
+        return [(p["name"], p["key"] or p["value"]) for p in rows[k][which] or ()]
+
+    assert of(0) == [
+        ("Session Expiry Interval", "10"), ("Authentication Method", "SCRAM"),
+        ("Authentication Data", None), ("Request Problem Information", "1"),
+        ("Request Response Information", "1"), ("Receive Maximum", "20"),
+        ("Topic Alias Maximum", "5"), ("Maximum Packet Size", "70000"), ("User Property", "k"),
+        ("User Property", "k")]  # fmt: skip
+    assert of(0, "will_properties") == [
+        ("Payload Format Indicator", "1"), ("Message Expiry Interval", "9"),
+        ("Content Type", "text/plain"), ("Response Topic", "answers"),
+        ("Correlation Data", b"id".hex()), ("Will Delay Interval", "7"), ("User Property", "k")]
+    assert rows[0]["will_topic"] == "w" and rows[0]["will_length"] == 4
+    assert len(of(3)) == 16 and ("Assigned Client Identifier", "given") in of(3)
+    assert of(4) == [("Subscription Identifier", "128"), ("User Property", "k")]
+    assert rows[4]["filters"] == ["a/#", "b"] and rows[4]["qos_list"] == [1, 2]
+    assert rows[4]["options"] == [0x2D, 2] and rows[5]["reason_codes"] == [1, 0x87]
+    assert ("Correlation Data", "ff00") in of(6) and rows[6]["payload_length"] == 1
+    assert [rows[k]["reason_code"] for k in (1, 3, 7, 9, 10, 11, 14)] == [24, 0, 16, 0, 0, None, 4]
+    assert [v for _, v in of(8)] == ["1", "2"] and rows[13]["reason_codes"] == [17]
+    assert of(14) == [("Session Expiry Interval", "0"), ("Reason String", "why")]
+    assert [f["outcome"] for f in found["flows"]] == ["acknowledged"] * 2
+    assert found["connections"][0]["keep_alive"] == 30  # the server's
+
+
+def test_topic_aliases_are_resolved_in_packets_and_messages(tmp_path):
+    """Per connection and side, also if one gets another topic."""
+    made = talk([prop(0x22, number(2, 5))], [prop(0x22, number(2, 5))])
+    made.client(publish("long/topic", alias(1))).broker(publish("from/broker", alias(1)))
+    made.client(publish("", alias(1), qos=1, ident=1)).broker(ack(4, 1))
+    made.broker(publish("", alias(1))).client(publish("other", alias(1)))
+    made.client(publish("", alias(1))).close()
+    again = kit.Talk(("10.0.0.2", 40_001), start=made.now).open()
+    again.client(connect()).broker(connack(prop(0x22, number(2, 5)))).client(publish("", alias(1)))
+    path = kit.pcap(tmp_path / "t.pcap", made.wrapped() + again.wrapped())
+    found = kit.read([path], tmp_path)
+    topics = [r["topic"] for r in found["packets"] if r["type"] == "PUBLISH"]
+    assert topics == ["long/topic", "from/broker", "long/topic", "from/broker", "other", "other",
+                      ""]  # fmt: skip
+    assert [f["topic"] for f in found["flows"]] == ["long/topic"]
+    assert [p["what"] for p in found["problems"]] == [
+        "a topic alias (1) whose topic is not in the capture"]  # fmt: skip
+    assert found["violations"] == []
+
+
+Q1 = [("c", publish("a", qos=1, ident=k)) for k in (1, 2, 3)]
+B1 = [("b", publish("a", qos=1, ident=k)) for k in (1, 2, 3)]
+#: Properties of CONNECT, of CONNACK, packets, statement, sender.
+WRONG = {
+    "Receive Maximum of the server": ([], [prop(0x21, number(2, 2))], Q1, "3.3.4-7", "client"),
+    "Receive Maximum of the client": ([prop(0x21, number(2, 2))], [], B1, "3.3.4-9", "broker"),
+    "size for the client": ([prop(0x27, number(4, 20))], [],
+                            [("b", publish("a", payload=bytes(50)))], "3.1.2-24", "broker"),
+    "size for the server": ([], [prop(0x27, number(4, 20))],
+                            [("c", publish("a", payload=bytes(50)))], "3.2.2-15", "client"),
+    "alias 0": ([], [prop(0x22, number(2, 5))], [("c", publish("a", alias(0)))], "3.3.2-8",
+                "client"),
+    "alias above the maximum": ([], [prop(0x22, number(2, 5))], [("c", publish("a", alias(6)))],
+                                "3.3.2-9", "client"),
+    "alias that the client does not take": ([], [], [("b", publish("a", alias(1)))], "3.3.2-11",
+                                            "broker"),
+    "Maximum QoS": ([], [prop(0x24, b"\0")], Q1[:1], "3.2.2-11", "client"),
+    "RETAIN": ([], [prop(0x25, b"\0")], [("c", publish("a", retain=True))], "3.2.2-14", "client"),
+    "a reason code of PUBACK": ([], [], [*Q1[:1], ("b", ack(4, 1, 0x92))], "3.4.2-1", "broker"),
+    "a reason code of DISCONNECT": ([], [], [("c", five(0xE0, b"\x11"))], "3.14.2-1", "client"),
+    "a reason code of SUBACK": ([], [], [("c", subscribe(1, ("a", 0))), ("b", answer(9, 1, 3))],
+                                "3.9.3-2", "broker"),
+    "number of reason codes": ([], [], [("c", subscribe(1, ("a", 0))), ("b", answer(9, 1, 0, 0))],
+                               "3.8.4-6", "broker"),
+    "options": ([], [], [("c", subscribe(1, ("a", 0x40)))], "3.8.3-5", "client"),
+    "PUBACK of nothing": ([], [], [("b", ack(4, 9))], "2.2.1-5", "broker"),
+    "an identifier in flight": ([], [], [*Q1[:1], ("c", publish("b", qos=1, ident=1))],
+                                "2.2.1-3", "client"),
+    "after DISCONNECT": ([], [], [("c", kit.DISCONNECT), ("c", kit.PINGREQ)], "3.14.4-1",
+                         "client"),
+    "no topic": ([], [], [("c", publish(""))], " 5, 3.3.2.1", "client"),
+    "a property of another packet": ([], [], [("c", publish("a", text(0x1F)))], " 5, 2.2.2.2",
+                                     "client"),
+    "a property twice": ([], [], [("c", publish("a", text(3), text(3)))], " 5, 2.2.2.2",
+                         "client"),
+    "flags": ([], [], [("c", b"\xc1\x00")], "2.1.3-1", "client"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_statement_of_mqtt_5_is_named(name, tmp_path):
+    sent, received, packets, statement, sender = WRONG[name]
+    found = read(said(talk(sent, received), packets), tmp_path)["violations"]
+    wanted = "MQTT" + ("" if statement[0] == " " else "-") + statement
+    assert [(v["statement"], v["sender"]) for v in found] == [(wanted, sender)]
+
+
+def test_what_mqtt_5_allows_and_311_does_not(tmp_path):
+    """A refused PUBLISH frees its identifier, the broker sends DISCONNECT, a password alone."""
+    made = kit.Talk().open()
+    made.client(connect(flags=0x42, rest=kit.string("a secret"), client_id=""))
+    made.broker(connack(prop(0x21, number(2, 1))))
+    made.client(publish("a", qos=2, ident=8)).broker(ack(5, 8, 0x87))
+    made.client(publish("b", qos=2, ident=8)).broker(ack(5, 8)).client(ack(6, 8)).broker(ack(7, 8))
+    made.broker(five(0xE0, b"\x8b")).close()
+    refused = kit.Talk(("10.0.0.3", 1), start=made.now).open().client(connect())
+    refused.broker(connack(code=0x87)).close()
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped() + refused.wrapped())], tmp_path)
+    assert found["violations"] == [] and found["problems"] == []
+    assert {c["protocol"] for c in found["connections"]} == {"5"}
+    assert found["connections"][1]["return_code"] == 0x87
+
+
+def test_the_keep_alive_of_the_server_counts(tmp_path):
+    for keep_alive, told in ((5, ["MQTT-3.1.2-20", "MQTT-3.1.2-22"]), (60, [])):
+        made = kit.Talk().open().client(connect(keep_alive=20))
+        made.broker(connack(prop(0x13, number(2, keep_alive))))
+        found = read(made.wait(30).client(kit.PINGREQ).broker(kit.PINGRESP), tmp_path)
+        assert [v["statement"] for v in found["violations"]] == told
+
+
+@pytest.mark.parametrize("gone", range(1, 12))
+def test_frames_that_are_missing_accuse_nobody(gone, tmp_path):
+    made = talk([prop(0x21, number(2, 1)), prop(0x22, number(2, 3))],
+                [prop(0x21, number(2, 1)), prop(0x22, number(2, 3))])  # fmt: skip
+    for k in range(1, 4):
+        for way in (0, 1):
+            made.segment(way, publish("t" if k == 1 else "", alias(1), qos=1, ident=7))
+            made.segment(1 - way, ack(4, 7, 0))
+    made.client(five(0xE0, b"\0")).close()
+    del made.frames[gone]
+    assert read(made, tmp_path)["violations"] == []
