@@ -141,6 +141,8 @@ def _wait_for_spool(folders, once):
 @click.option("--interval", type=Seconds(0.1, 86_400), default=10.0,
               help="seconds between two batches, without --once")  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(1), default=200_000, help="of one batch")
+@click.option("--max-bytes", type=click.IntRange(1), default=128 << 20, show_default="128 MiB",
+              help="of the messages of one batch, about; one message is always taken")
 @click.option("--consumer", default="ingest", help="name under which the spool is released")
 @click.option("--compact-files", type=click.IntRange(2),
               help="join the small files of a table's day when there are so many")  # fmt: skip
@@ -149,8 +151,8 @@ def _wait_for_spool(folders, once):
 @_with_decoders
 @with_spark
 @click.pass_obj
-def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compact_files,
-           skip_damaged, memory, conf):  # fmt: skip
+def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, consumer,
+           compact_files, skip_damaged, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     import pyspark
     from pyspark.errors import PySparkException
@@ -184,7 +186,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, consumer, compa
         _check_decoders(spark)
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
                         compact_files=compact_files, kafka=kafka,
-                        skip_damaged=skip_damaged)  # fmt: skip
+                        skip_damaged=skip_damaged, size=max_bytes)  # fmt: skip
         stop.tell(runner.stop)
         try:
             runner.run()

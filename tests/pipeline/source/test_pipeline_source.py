@@ -108,6 +108,24 @@ def test_admission_and_partitions_lose_and_repeat_nothing(tmp_path, monkeypatch,
     assert [row["offset"] for row in found] == sorted({row["offset"] for row in found})
 
 
+@pytest.mark.parametrize("size", [1, 80, 500, 2_000, 1 << 20])
+def test_a_batch_is_bounded_in_bytes(tmp_path, size):
+    """About: a block is cut as if its packets were of one length. One packet comes at least."""
+    writer = SpoolWriter(tmp_path)
+    sent = packets(61)
+    for at, count in ((0, 1), (1, 10), (11, 50)):
+        writer.append(b"".join(sent[at : at + count]), count, NOON)
+    writer.close()
+    end, at, found, longest = spool.durable(tmp_path), [0, 0], [], max(map(len, sent))
+    while at[0] < end:
+        at, taken = advance(tmp_path, before := at, end, 1000, size=size)
+        rows = rows_of(split(tmp_path, before, at, 1))
+        assert len(rows) == taken >= 1
+        assert taken == 1 or sum(len(sent[row["packet_id"] - 1]) for row in rows) <= size + longest
+        found += rows
+    assert [row["packet_id"] for row in found] == list(range(1, 62))
+
+
 def test_stream_batches_and_restart(spark, tmp_path):
     """maxRowsPerBatch, available-now, and a restart that reads only what is new."""
     folder, seen = tmp_path / "spool", []

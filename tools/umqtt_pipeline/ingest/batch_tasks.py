@@ -148,12 +148,13 @@ class Receive:
 
     def _sort(self, folder, rows, own):
         """Readings and the rest, each to its files; own: bool column."""
-        free = rows if own is None else rows.filter(pc.invert(own))
+        apart = pc.is_null(rows["payload"])  # it was too large for a row
+        if own is not None:
+            apart = pc.or_(apart, own)
+        free = rows.filter(pc.invert(apart))
         found, known = firmware_packs.readings(free)
         folder.readings(found)
-        rest = free.filter(pa.array(~known))
-        if own is not None:
-            rest = pa.concat_tables([rest, rows.filter(own)])
+        rest = pa.concat_tables([free.filter(pa.array(~known)), rows.filter(apart)])
         if len(rest):
             folder.stage(REST, parquet(rest), len(rest))
 

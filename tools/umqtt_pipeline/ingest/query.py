@@ -276,20 +276,22 @@ class Runner:
     spool: folder of a spool, or several separated by commas; None with `kafka`, the options of
     Spark's format("kafka"), which then is the source (bronze.from_kafka has what it must hold)
     once: take what is there and end; else a batch every `interval` seconds
-    rows: most messages in a batch;   patience: failures in a row without a batch between them
+    rows, size: most messages in a batch, and about the most bytes of them
+    patience: failures in a row without a batch between them
     skip_damaged: leave out, and log, what of the spool is damaged or missing
     """
 
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
                  consumer="ingest", on_batch=None, patience=4, compact_files=None,
-                 kafka=None, skip_damaged=False):  # fmt: skip
+                 kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.consumer = kafka, consumer
         self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
-        self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
-                        "skipDamaged": str(skip_damaged)}  # fmt: skip
         self.ingest = Ingest(spark, root, self._batch, compact_files)
+        self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
+                        "maxBytesPerBatch": str(size), "skipDamaged": str(skip_damaged),
+                        "largeFolder": str(self.ingest.root / "_large")}  # fmt: skip
         self.ingest.tables.clean()
         self._last = self.ingest.root / "_state" / "stop"
         self._last.unlink(missing_ok=True)  # of one that was killed when it had been told to end

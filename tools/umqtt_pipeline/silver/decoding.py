@@ -92,6 +92,7 @@ def _reason(r, known, own):
     own: decoders of one's own, if there are any."""
     clocks = F.filter(r["measurements"], lambda m: m["name"] == CLOCK)
     return F.when(~F.col("other"), first_error(
+        (F.col("payload").isNotNull(), reasons.LARGE),
         ((F.col("_device") != "") & (F.col("_group") != ""),
          "the topic is not fleet/GROUP/DEVICE/telemetry"),
         (known | (F.length("payload") <= payloads.LONGEST),

@@ -6,6 +6,10 @@ Options
     path             folder of a spool, or several separated by commas; a relative one is below
                      the folder in which the driver was started
     maxRowsPerBatch  most rows in one micro-batch (default 200000; 0: no limit)
+    maxBytesPerBatch  about the most bytes in one micro-batch (default 128 MiB; 0: no limit); one
+                     packet is always taken
+    largeFolder      a payload of more than 8 MiB is written to a file of its own in this folder,
+                     SPOOL-OFFSET.bin, and is null in its row; without it all payloads are in rows
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
                      digits, - and _); without it nothing is ever deleted on its account
@@ -59,8 +63,11 @@ BATCH_BYTES = 32 << 20  #: so many bytes
 LATEST_US = 253_402_128_000_000_000  #: 9999-12-30; not every reader of Parquet knows later times
 PART_ROWS = 10_000  #: fewer are not worth a task of their own
 DEFAULT_ROWS = 200_000
-OPTIONS = ("path", "maxRowsPerBatch", "numPartitions", "consumer", "broker", "topics",
-           "stopFile", "skipDamaged")  # fmt: skip
+DEFAULT_BYTES = 128 << 20
+NO_LIMIT = 1 << 62
+LARGE = 8 << 20  #: bytes of a payload; a row goes several times through Spark's memory
+OPTIONS = ("path", "maxRowsPerBatch", "maxBytesPerBatch", "numPartitions", "consumer", "broker",
+           "topics", "stopFile", "skipDamaged", "largeFolder")  # fmt: skip
 
 
 @dataclass
@@ -85,6 +92,9 @@ class Options:
         if self.broker:
             embedded.check(self.folders)
         self.rows = self._number(given, "maxRowsPerBatch", DEFAULT_ROWS, 0)
+        self.bytes = self._number(given, "maxBytesPerBatch", DEFAULT_BYTES, 0) or NO_LIMIT
+        large = given.get("largeFolder")
+        self.large = large and str(Path(large).absolute())
         self.partitions = self._number(given, "numPartitions", 2, 1)
         self.consumer = given.get("consumer")
         if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
@@ -131,17 +141,19 @@ class Options:
         return value
 
 
-def advance(folder, start, ceiling, rows, skip_damaged=False):
-    """How far `rows` packets reach from the offset `start`: (offset, packets counted)."""
+def advance(folder, start, ceiling, rows, skip_damaged=False, size=NO_LIMIT):
+    """How far `rows` packets, and about `size` bytes, reach from the offset `start`, which is at
+    least one packet: (offset, packets counted)."""
     position, skip = start[:2]
     taken, read = 0, None
     for _, block in blocks(folder, position, ceiling, skip_damaged):
         count = block.count - skip
-        if taken + count > rows:
-            rest = rows - taken
-            read = block if rest else read
-            return offsets.offset(folder, block.position, skip + rest, read, start), rows
-        taken += count
+        each = block.length / max(block.count, 1)  # the packets of a block may differ
+        fit = min(count, rows - taken, max(int(size // each), not taken) if each else count)
+        if fit < count:
+            read = block if fit else read
+            return offsets.offset(folder, block.position, skip + fit, read, start), taken + fit
+        taken, size = taken + count, size - count * each
         position, skip, read = block.end, 0, block
     return offsets.offset(folder, max(position, ceiling), 0, read, start), taken
 
@@ -163,9 +175,9 @@ def split(folder, start, stop, parts, skip_damaged=False):
     return [SpoolRange(key, str(folder), *a, *b) for a, b in zip(edges, edges[1:])]
 
 
-def _batch(key, held):
+def _batch(key, held, large):
     """One Arrow record batch of some (Block, body, first, last): packets [first, last) of each.
-    key: the spool's id."""
+    key: the spool's id;   large: the folder for large payloads, or None"""
     import pyarrow as pa
 
     parts, offsets, received, at = [], [], [], 0
@@ -176,19 +188,36 @@ def _batch(key, held):
         received.append(np.full(len(frames), min(block.received, LATEST_US)))
         at += len(body)
     raw = np.frombuffer(b"".join(body for _, body, _, _ in held), np.uint8)
-    frames = wire.joined(parts)
+    frames, places = wire.joined(parts), np.concatenate(offsets)
     arrays = [
         _topics(slices(raw, frames.topic, frames.topic_end)),
-        slices(raw, frames.payload, frames.end),
+        _payloads(raw, frames, places, large and Path(large, key)),
         pa.array(frames.qos.astype(np.int32)),
         pa.array(frames.head & 1 != 0),
         pa.array(frames.head & 8 != 0),
         pa.array(frames.packet_ids(raw), mask=frames.qos == 0),
         pa.array(np.concatenate(received)).cast(pa.timestamp("us", tz="UTC")),
         pa.repeat(key, len(frames)),
-        pa.array(np.concatenate(offsets)),
+        pa.array(places),
     ]
     return pa.RecordBatch.from_arrays(arrays, [column.split()[0] for column in SCHEMA.split(",")])
+
+
+def _payloads(raw, frames, places, large):
+    """The payloads as Arrow array; one that is too large goes to the file `large`-PLACE.bin, and
+    is null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kept = (frames.end - frames.payload <= LARGE) | (large is None)
+    found = slices(raw, frames.payload, np.where(kept, frames.end, frames.payload))
+    if kept.all():
+        return found
+    files.make_folder(large.parent)
+    for n in np.flatnonzero(~kept):
+        data = raw[frames.payload[n] : frames.end[n]].tobytes()
+        files.replace_file(large.with_name(f"{large.name}-{places[n]}.bin"), data)
+    return pc.if_else(pa.array(kept), found, pa.scalar(None, found.type))
 
 
 def _topics(raw):
@@ -202,8 +231,8 @@ def _topics(raw):
         return pa.array(names, pa.string())
 
 
-def read_range(part, skip_damaged):
-    """Arrow record batches of one SpoolRange."""
+def read_range(part, skip_damaged, large=None):
+    """Arrow record batches of one SpoolRange; large: the folder for large payloads."""
     held, rows, size = [], 0, 0
     # A stop inside a block needs that block, too: ask for one byte more.
     stop = part.stop + (1 if part.stop_skip else 0)
@@ -215,10 +244,10 @@ def read_range(part, skip_damaged):
         rows += last - first
         size += len(body)
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _batch(part.id, held)
+            yield _batch(part.id, held, large)
             held, rows, size = [], 0, 0
     if rows:
-        yield _batch(part.id, held)
+        yield _batch(part.id, held, large)
 
 
 class MqttSource(DataSource):
@@ -284,7 +313,7 @@ class SpoolReader(DataSourceReader):
 
     def read(self, partition):
         if isinstance(partition, SpoolRange):  # Spark makes a partition of its own for none
-            yield from read_range(partition, self.options.skip_damaged)
+            yield from read_range(partition, self.options.skip_damaged, self.options.large)
 
 
 class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -342,7 +371,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 reached[key], taken = at, 0
                 if left:
-                    reached[key], taken = advance(folder, at, end, left, skip)
+                    reached[key], taken = advance(folder, at, end, left, skip,
+                                                  self.options.bytes / len(spools))  # fmt: skip
                 left -= taken
         return reached
 
@@ -367,7 +397,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition):
-        yield from read_range(partition, self.options.skip_damaged)
+        yield from read_range(partition, self.options.skip_damaged, self.options.large)
 
     def commit(self, end):
         if self.options.consumer is not None:

@@ -78,7 +78,7 @@ def plain(text, letters=200):
 def as_json(row):
     """A row as one line of JSON; a payload that is not UTF-8 is in hexadecimal."""
     try:
-        payload = {"payload": row["payload"].decode()}
+        payload = {"payload": row["payload"] and row["payload"].decode()}
     except UnicodeDecodeError:
         payload = {"payload_hex": row["payload"].hex()}
     return json.dumps({"received_at": row["received_at"].isoformat(), "topic": row["topic"],
