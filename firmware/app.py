@@ -18,13 +18,13 @@ import sensors
 import status
 import stores
 import watchdog
-from backoff import Backoff
 from confirm import Confirm
 from console import log, log_rarely, stopped
 from link import Link, make_client, why
 from remote import Remote
 from telemetry import Packer
 from umqtt_min import MQTTException, __version__
+from umqtt_min.backoff import Backoff
 from umqtt_min.errors import STORE_FULL
 
 CLOCK = (("clock", "s", 3),)

@@ -7,8 +7,8 @@ message means. No step waits longer than one attempt to connect may take.
 import gc
 from binascii import a2b_base64
 
-from backoff import Backoff
 from umqtt_min import MQTTClient
+from umqtt_min.backoff import Backoff
 from wifi import Wifi
 
 # Of each of the client's two buffers: a piece of an update fits, with the longest topic.

@@ -6,7 +6,7 @@ taken to be on a network already. Not called network.py: a module of that name i
 
 from time import ticks_diff, ticks_ms
 
-from backoff import Backoff
+from umqtt_min.backoff import Backoff
 
 try:
     import network

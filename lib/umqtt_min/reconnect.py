@@ -1,13 +1,13 @@
 """Stay connected: back off with jitter, subscribe again when the session is gone.
 
-Knows: when to try again. Never does: block longer than one attempt may take.
+Knows: what to do after the end of a connection; backoff.py knows when. Never does: block longer
+than one attempt may take.
 Optional: an application that has its own idea of this does not import it.
 """
 
-import os
-
+from .backoff import Backoff
 from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException, by_callback
-from .port import const, ticks_add, ticks_diff, ticks_ms
+from .port import const
 
 _MOST = const(16777)  # seconds; three random bytes are milliseconds up to there
 
@@ -40,13 +40,8 @@ class Reconnect:
             raise ValueError("first=%r: at most most=%r; attempt=%r: more than 0"
                              % (first, most, attempt))  # fmt: skip
         self.error = None  # what ended the last connection or attempt
-        self._first = int(first * 1000)
-        self._most = int(most * 1000)
-        self._stable = int(stable * 1000)
         self._attempt = attempt
-        self._bound = self._first
-        self._at = ticks_ms()  # when the next attempt is due
-        self._since = ticks_ms()  # when the connection was made
+        self._backoff = Backoff(int(first * 1000), int(most * 1000), int(stable * 1000))
         self._ready = False  # connected, and subscriptions stand
         self._owed = False  # the broker began a session that has not got them yet
 
@@ -63,13 +58,12 @@ class Reconnect:
         try:
             if self._ready and self.client.connected:
                 self.client.check_msg()
-                if self._lasted():
-                    self._bound = self._first
+                self._backoff.stands()
                 return True
             if self._ready:  # a tick of the keep-alive found it dead
                 e = self.client.counters.last_error
                 self._ended(MQTTException(e - 1000) if e > 1000 else OSError(e or ENOTCONN))
-            if ticks_diff(ticks_ms(), self._at) >= 0:
+            if self._backoff.ready():
                 self._connect()
         except (OSError, MQTTException) as e:
             reason = getattr(e, "reason", 0)
@@ -84,9 +78,6 @@ class Reconnect:
             raise
         return self._ready
 
-    def _lasted(self):
-        return ticks_diff(ticks_ms(), self._since) >= self._stable
-
     def _connect(self):
         if not self.client.connect(timeout=self._attempt):
             self._owed = bool(self.subscriptions)
@@ -99,7 +90,7 @@ class Reconnect:
 
     def begun(self):
         """The client is connected; to be called by who connected it without step()."""
-        self._since = ticks_ms()
+        self._backoff.began()
         self._ready = True
         self.error = None
 
@@ -107,15 +98,14 @@ class Reconnect:
         """Disconnect, and have step() make another connection without a pause: nothing failed."""
         self.client.disconnect()
         self._ready = False
-        self._at = ticks_ms()
+        self._backoff.now()
 
     def _ended(self, e):
         self.error = e
         self._ready = False
         if self.client.connected:
             self.client.disconnect()
-        self._at = ticks_add(ticks_ms(), _draw(self._bound))
-        self._bound = min(2 * self._bound, self._most)
+        self._backoff.failed()
 
 
 def _checked(client, subscriptions):
@@ -125,9 +115,3 @@ def _checked(client, subscriptions):
     if isinstance(subscriptions, (str, bytes, bytearray, memoryview)):
         raise ValueError("subscriptions=%r: a list of (topic filter, QoS)" % (subscriptions,))
     return filters(client, subscriptions, 0)
-
-
-def _draw(bound):
-    # 0 to bound ms, evenly.
-    r = os.urandom(3)
-    return (r[0] << 16 | r[1] << 8 | r[2]) % (bound + 1)

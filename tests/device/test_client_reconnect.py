@@ -118,19 +118,19 @@ def test_a_short_connection_does_not_shorten_the_pauses():
             time.sleep_ms(100)
         b.net.cut()
         b.link.step()
-    assert b.link._bound == 64000
+    assert b.link._backoff._bound == 64000
 
 
 def test_a_connection_that_lasted_starts_the_pauses_anew():
     b = bench(first=1, most=64, stable=30)
-    b.link._bound = 64000
+    b.link._backoff._bound = 64000
     assert b.link.step()
     for _ in range(310):
         b.link.step()
         time.sleep_ms(100)
     b.net.cut()
     assert not b.link.step()
-    assert b.link._bound == 2000  # the bound of the pause after next
+    assert b.link._backoff._bound == 2000  # the bound of the pause after next
 
 
 def test_a_refused_login_is_kept_as_the_reason():

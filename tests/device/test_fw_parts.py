@@ -4,9 +4,10 @@ import io
 import time
 
 import clock
+import umqtt_min.backoff as backoff
 import watchdog
-from backoff import Backoff
 from sensors import chip, make, simulated
+from umqtt_min.backoff import Backoff
 
 
 class Ticks:
@@ -32,12 +33,8 @@ class Ticks:
             module.ticks_ms = function
 
 
-def with_ticks(name):
-    return Ticks(__import__(name))
-
-
 def test_pauses_are_random_within_a_bound_that_doubles():
-    with with_ticks("backoff"):
+    with Ticks(backoff):
         for bound, n in ((100, 1), (200, 2), (400, 3), (800, 4), (1000, 5), (1000, 6)):
             seen = []
             for _ in range(200):
@@ -50,7 +47,7 @@ def test_pauses_are_random_within_a_bound_that_doubles():
 
 
 def test_ready_only_after_the_pause():
-    with with_ticks("backoff") as ticks:
+    with Ticks(backoff) as ticks:
         retry = Backoff(30000, 60000)
         assert retry.ready()
         pause = retry.failed()
@@ -64,7 +61,7 @@ def test_ready_only_after_the_pause():
 
 
 def test_only_a_connection_that_lasted_starts_over():
-    with with_ticks("backoff") as ticks:
+    with Ticks(backoff) as ticks:
         retry = Backoff(100, 60000)
         for _ in range(5):
             retry.failed()

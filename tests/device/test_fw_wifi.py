@@ -1,6 +1,6 @@
 """Joining a network, losing it, being refused: against a radio that answers as the ports' do."""
 
-import backoff
+import umqtt_min.backoff as backoff
 import wifi
 
 
