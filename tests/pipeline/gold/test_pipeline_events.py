@@ -6,7 +6,7 @@ import random
 
 import pytest
 from pipeline_kit import DAY_US, NOON, clock, fill, publish, senml
-from pipeline_tables import ingest
+from pipeline_tables import arrow, ingest
 from pyspark.sql import functions as F
 from umqtt_pipeline import silver
 from umqtt_pipeline.gold import build, events
@@ -110,6 +110,30 @@ def test_the_last_and_the_lowest_battery_and_rssi(spark):
             for n, values in enumerate(sent)]  # fmt: skip
     held = build._health(spark.createDataFrame(rows, ddl(SILVER))).collect()
     assert [tuple(row) for row in held] == [("g", "d", 3.5, 3.1, -90.0, -90.0)]
+
+
+def test_a_copy_with_another_value_is_a_conflict_with_both(spark, tmp_path, caplog):
+    """Whatever differs: a value, the boot; of a copy of the same batch, and of a later one."""
+    def sent(*packs):
+        fill(tmp_path / "spool", [publish(pack) for pack in packs])
+        ingest(spark, tmp_path / "spool", tmp_path / "tables")
+
+    def value(sequence, number, boot=1):
+        return senml(sequence, [("t", "Cel", number)], boot=boot)
+
+    told = clock(9, NOON_S, boot=1, uptime_ms=9000)
+    sent(value(1, 20), value(1, 21), value(2, 20), value(2, 20), value(3, 20), told)
+    sent(value(3, 22), value(4, 20), value(2, 20, boot=2), value(4, 20), told)
+    counts = build.build(spark, tmp_path / "tables")
+    rows = arrow(tmp_path / "tables", "conflicts").sort_by("sequence").to_pylist()
+    assert [(r["sequence"], r["boot"], r["copy_boot"], r["measurements"][0]["value"],
+             r["copy_measurements"][0]["value"]) for r in rows] == [
+        (1, 1, 1, 20, 21), (2, 1, 2, 20, 20), (3, 1, 1, 20, 22)]  # fmt: skip
+    assert counts["conflicts"] == 3 and "3 copies do not say what" in caplog.text
+    places = {(r["spool"], r["offset"]) for r in rows}
+    held = arrow(tmp_path / "tables", "bronze").to_pylist()
+    found = {bytes(r["payload"]) for r in held if (r["spool"], r["offset"]) in places}
+    assert found == {value(1, 21), value(3, 22), value(2, 20, boot=2)}
 
 
 CSV = silver.Decoder(

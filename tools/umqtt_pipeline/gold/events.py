@@ -1,4 +1,5 @@
-"""What happened to devices: restarts, gaps and corrections of their clocks, a row each.
+"""What happened to devices: restarts, gaps, corrections of their clocks, and conflicts of copies
+with what came first, a row each.
 
 Knows silver and clock rows: pure functions from DataFrames to DataFrames, of everything that is
 there, so a reading that comes late changes the rows beside it the next time. Must not know files.
@@ -8,10 +9,14 @@ a record is a reading or a clock record. Times are those of the device's clock, 
 boot never had one: a time of receipt would be no bound.
 """
 
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from ..tables.schema import BOOT, KEY
+from ..decode.reasons import CLOCK
+from ..tables.schema import BOOT, IDENTITY, KEY, MEASUREMENTS
 
 DEVICE = ["group", "device"]
 RESTARTS = {
@@ -32,7 +37,14 @@ CORRECTIONS = {
     "correction_ms": "bigint", "since_ms": "bigint", "silver_late_ms": "bigint",
     "received_at": "timestamp",
 }  # fmt: skip
-TABLES = {"restarts": RESTARTS, "gaps": GAPS, "clock_corrections": CORRECTIONS}
+CONFLICTS = {
+    **IDENTITY, "boot": "int", "uptime_ms": "bigint", "measurements": MEASUREMENTS,
+    "first_received": "timestamp", "copy_boot": "int", "copy_uptime_ms": "bigint",
+    "copy_measurements": MEASUREMENTS, "received_at": "timestamp", "spool": "string",
+    "offset": "bigint",
+}  # fmt: skip
+TABLES = {"restarts": RESTARTS, "gaps": GAPS, "clock_corrections": CORRECTIONS,
+          "conflicts": CONFLICTS}  # fmt: skip
 
 
 def _records(silver, clock):
@@ -121,3 +133,21 @@ def clock_corrections(silver, clock):
         (F.unix_millis("time") - F.unix_millis("expected")).alias("correction_ms"), "since_ms",
         (F.col("_used") - base).alias("silver_late_ms"), "received_at",
     )  # fmt: skip
+
+
+def conflicts(silver, duplicates):
+    """Copies that do not say what the reading of their identity says: of the two, silver has the
+    one that was received first. A device has given a number twice, or two have one identity.
+
+    spool, offset   where the copy lies in bronze
+    """
+    said = ("boot", "uptime_ms", "measurements")
+    plain = F.filter("measurements", lambda m: m["name"] != CLOCK)  # as silver has them
+    copies = duplicates.select(
+        *IDENTITY, "received_at", "spool", "offset", F.col("boot").alias("copy_boot"),
+        F.col("uptime_ms").alias("copy_uptime_ms"), plain.alias("copy_measurements"),
+    )  # fmt: skip
+    kept = silver.select(*IDENTITY, *said, F.col("received_at").alias("first_received"))
+    same = (F.col(name).eqNullSafe(F.col(f"copy_{name}")) for name in said)
+    differs = ~reduce(and_, same)
+    return copies.join(kept, list(IDENTITY)).where(differs).select(*CONFLICTS)

@@ -218,13 +218,14 @@ def _batches(root):
             "last": datetime.fromisoformat(lines[-1]["time"])}  # fmt: skip
 
 
-def _tiles(table, devices, reasons):
+def _tiles(table, devices, reasons, conflicts):
     total = {name: pc.sum(table[name]).as_py() or 0 for name in
              ("readings", "duplicates", "restarts")}  # fmt: skip
     return [
         ("devices", len(devices), False), ("readings", total["readings"], False),
         ("missing", sum(d["missing"] for d in devices), True),
         ("duplicates removed", total["duplicates"], False),
+        ("copies in conflict", conflicts, True),
         ("restarts", total["restarts"], False),
         ("messages in quarantine", sum(count for _, count in reasons), True),
         ("silent for an hour", sum(d["silent"] for d in devices), True),
@@ -258,7 +259,8 @@ def build(root, out):
     shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)
     text = _template().render(
         devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons[:SHOWN],
-        tiles=_tiles(table, devices, reasons), batches=_batches(root), days=DAYS,
+        tiles=_tiles(table, devices, reasons, len(_read(root, "conflicts", ["device"]) or ())),
+        batches=_batches(root), days=DAYS,
         largest=f"{plots.LARGEST:g}", refused=refused.newest(quarantine, REFUSED),
         events=[(title, total, note, head, rows)
                 for title, rows, total, note, head in _events(root, numbers)],

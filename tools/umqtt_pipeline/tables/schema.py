@@ -50,7 +50,10 @@ SILVER = {
     "date": "date",
 }  # fmt: skip
 QUARANTINE = {"reason": "string", **BRONZE}
-DUPLICATES = {**IDENTITY, "dup": "boolean", **RECEIPT}
+DUPLICATES = {
+    **IDENTITY, "boot": "int", "uptime_ms": "bigint", "measurements": MEASUREMENTS,
+    "dup": "boolean", **RECEIPT,
+}  # fmt: skip
 CLOCK_ROWS = {**IDENTITY, "boot": "int", "uptime_ms": "bigint", "time": "timestamp", **RECEIPT}
 TABLES = {
     "bronze": BRONZE,
