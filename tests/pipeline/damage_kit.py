@@ -11,6 +11,7 @@ from umqtt_pipeline.source.data_source import Options, SpoolReader, SpoolStreamR
 from umqtt_pipeline.spool import consumers, files
 from umqtt_pipeline.spool import reader as spool
 from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.salvage import salvage
 from umqtt_pipeline.spool.writer import SpoolWriter
 
 PAYLOADS = [senml(n) for n in range(1, 25)]  #: two in a block, four blocks in a segment
@@ -81,9 +82,14 @@ def stream(folder, rows=5, **more):
 
 
 def salvaged(folder):
-    """What is read with skipDamaged, by a batch and by a stream: both the same."""
+    """What is read with skipDamaged, by a batch and by a stream, and what is in a new spool that
+    was salvaged from this one: all the same. Nothing in the old one has changed."""
+    before, new = content(folder), folder.parent / "salvaged"
     found = batch(folder, skipDamaged="true")
     assert stream(folder, skipDamaged="true") == found
+    salvage(folder, new)
+    assert batch(new) == found and content(folder) == before
+    shutil.rmtree(new)
     return found
 
 

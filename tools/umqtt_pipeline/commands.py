@@ -396,6 +396,25 @@ def verify(tables, spools):
 
 
 @main.command()
+@click.argument("old", type=click.Path(exists=True, file_okay=False))
+@click.argument("new", type=Folder("_state", "tables"))
+def salvage(old, new):
+    """Copy all that is whole in the damaged spool OLD into a new spool, the folder NEW, and say
+    what was left behind. OLD stays as it is; no bridge may run on it."""
+    from .spool import salvage as saving
+    from .spool.files import SpoolError
+
+    try:
+        found = saving.salvage(old, new)
+    except SpoolError as error:
+        raise Problem(str(error))
+    for line in found.left:
+        click.echo(f"left behind: {line}")
+    click.echo(f"{new}: {found.messages:,} messages in {found.blocks:,} blocks, "
+               f"{found.bytes:,} bytes; {len(found.left) or 'nothing'} left behind")  # fmt: skip
+
+
+@main.command()
 @click.option("--tables", required=True, type=TablesHere())
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="a folder")
 @click.option("--table", "names", multiple=True, help="only this one; several times")

@@ -40,7 +40,7 @@ def test_nothing_is_cut_that_was_acknowledged(folder, proven, damage):
     proven(folder)
     damage(last(folder))
     (folder / "durable").unlink()
-    assert "begin another spool beside" in refused(folder)
+    assert "copies all that is whole into a new spool" in refused(folder)
 
 
 @pytest.mark.parametrize("mark", ["lost", "old", "before the segment"])

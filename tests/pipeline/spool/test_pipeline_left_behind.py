@@ -110,7 +110,8 @@ def test_behind_a_bridge_that_runs_nothing_is_read(folder, caplog):
     """It may be about to write, and takes back a block that the disk has no room for."""
     writer = SpoolWriter(folder)
     behind(folder, 2)
-    assert salvaged(folder) == batch(folder) == PAYLOADS[:-4] and not caplog.text
+    skipping = batch(folder, skipDamaged="true")
+    assert skipping == batch(folder) == PAYLOADS[:-4] and not caplog.text
     writer.append(publish(senml(99)), 1, NOON)
     assert batch(folder) == [*PAYLOADS, senml(99)]
     writer.close()
@@ -139,7 +140,7 @@ def test_damage_between_whole_blocks_behind_it(folder, caplog):
     begin, _ = blocks(last(folder))[-2]
     flip(last(folder), begin + 40)
     assert batch(folder) == PAYLOADS[:-6]
-    assert "part of it is damaged" in caplog.text and "begin another spool" in caplog.text
+    assert "part of it is damaged" in caplog.text and "copies all that is whole" in caplog.text
     assert "whole blocks follow" in refused(folder)
     assert salvaged(folder) == PAYLOADS[:-4] + PAYLOADS[-2:]
 

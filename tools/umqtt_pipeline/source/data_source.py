@@ -389,7 +389,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if folder is None:
                 raise SpoolError(f"the spool {key} is gone, but its packets up to position "
-                                 f"{stop[0]} are not yet in the tables")  # fmt: skip
+                                 f"{stop[0]} are not yet in the tables: put it back. If it was "
+                                 f"salvaged into a new one: {offsets.CURE}")  # fmt: skip
             offsets.check(folder, begin)
             offsets.check(folder, stop)
             found += split(folder, begin, stop, self.options.partitions,

@@ -22,9 +22,8 @@ DURABLE = struct.Struct("<QI")
 DELETED = struct.Struct("<8sQI")
 SEGMENT_NAME = re.compile(r"\d{20}\.seg")
 SPOOL_ID = re.compile(r"[0-9a-f]{16}")
-GONE = ("put back what was there; if it is gone for good, begin another spool beside this one "
-        "(bridge --spool), and have this one read without it (ingest --skip-damaged, option "
-        "skipDamaged)")  # fmt: skip
+GONE = ("put back what was there; if it is gone for good, `umqtt-pipeline salvage OLD NEW` copies "
+        "all that is whole into a new spool, with which bridge and ingest go on")
 NEW_ID = ('put it back; if nobody has it, write one with a new id, {"version": 1, "id": "16 hex '
           'digits"}: readers then take this for another spool, and begin where it begins')
 
