@@ -2,6 +2,7 @@
 and the old spool stays as it is. What can be wrong with a spool: the tests of damage, which
 salvage each one (damage_kit.salvaged)."""
 
+import errno
 import shutil
 
 import damage_kit
@@ -14,6 +15,7 @@ from umqtt_pipeline import commands
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.spool import reader, salvage
 from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.segment import SegmentReader
 from umqtt_pipeline.spool.writer import SpoolFull, SpoolWriter
 
 folder, whole, said_anew = damage_kit.folder, damage_kit.whole, damage_kit.said_anew  # fixtures
@@ -91,6 +93,35 @@ def test_no_spool_is_salvaged_beneath_a_bridge_or_into_something(folder, tmp_pat
     status, said = command(tmp_path / "none", tmp_path / "new")
     assert status == 2 and "has no segments" in said
     assert not (tmp_path / "new").exists()
+
+
+def test_the_folder_one_stands_in_may_become_the_new_spool(folder, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    status, said = command("../spool", ".")
+    assert status == 0 and "24 messages" in said
+    assert batch(tmp_path / "here") == PAYLOADS
+    monkeypatch.setattr("pathlib.Path.is_mount", lambda path: path.name == "disk")
+    (tmp_path / "disk").mkdir()
+    status, said = command(folder, tmp_path / "disk")
+    assert status == 2 and "is where a disk is mounted: name a folder in it" in said
+
+
+def test_what_a_failing_disk_does_not_give_is_left_behind(folder, tmp_path, monkeypatch):
+    real, path = SegmentReader.body, reader.segments(folder)[1].path
+    bad, _ = blocks(path)[2]
+
+    def body(self, block):
+        if self.segment.path == path and block.position - self.segment.base == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentReader, "body", body)
+        status, said = command(folder, tmp_path / "new")
+    assert status == 0
+    assert f"{path}: from byte {bad} on it cannot be read: Input/output error" in said
+    assert batch(tmp_path / "new") == PAYLOADS[:12] + PAYLOADS[16:]
 
 
 @pytest.mark.parametrize("error", [SpoolFull("No space left on device"), KeyboardInterrupt()])

@@ -75,7 +75,7 @@ def durable(folder, skip_damaged=False):
         if position is None:
             _tell(f"{folder}/durable is missing or damaged, though the spool has been in use: "
                   "start the bridge on this spool, which makes it again from what the segments "
-                  "hold; if it refuses: ingest --skip-damaged, option skipDamaged", skip_damaged,
+                  "hold; if it refuses: umqtt-pipeline salvage OLD NEW", skip_damaged,
                   "read up to the last whole block")  # fmt: skip
             position = _whole_end(folder)
     return position or 0

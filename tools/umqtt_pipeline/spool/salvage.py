@@ -47,13 +47,15 @@ def salvage(old, new):
     SpoolError if a bridge runs on `old`, if there are no segments in it, if `new` is in use, and
     for a full disk.
     """
-    old, new = Path(old), Path(new)
+    old, new = Path(old), Path(new).resolve()
     listed = _in_order(old)
     if not listed:
         raise SpoolError(f"{old} has no segments: it is not a spool, or nothing is left of it")
     _no_bridge(old)
     if new.exists() and (not new.is_dir() or any(new.iterdir())):
         raise SpoolError(f"{new} is not empty: name a folder that does not exist yet")
+    if new.is_mount():
+        raise SpoolError(f"{new} is where a disk is mounted: name a folder in it")
     unfinished = new.with_name(f".{new.name}.salvage")
     shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed
     try:
@@ -116,20 +118,32 @@ def _missing(old, first, stop):
 
 
 def _copy_segment(segment, writer, found, seen):
-    """Append the whole blocks of one segment; `seen` has those that another file brought."""
+    """Append the whole blocks of one segment; `seen` has those that another file brought. What a
+    failing disk does not give is left behind, from there to the end of the file."""
+    at = 0
 
     def left_out(first, stop):
         found.left.append(f"{segment.path}: bytes {first - segment.base} to "
                           f"{stop - segment.base} are no whole block")  # fmt: skip
 
     with SegmentReader(segment) as reader:
-        for block in reader.whole_blocks(min(segment.first, reader.end), reader.end, left_out):
-            # The same bytes at the same microsecond: another file has a copy of this block.
-            key = block.received, block.count, block.length, block.check
-            if key in seen:
-                continue
-            seen.add(key)
-            writer.append(reader.body(block), block.count, block.received)
-            found.blocks += 1
-            found.messages += block.count
-            found.bytes += block.length
+        try:
+            for block in reader.whole_blocks(min(segment.first, reader.end), reader.end, left_out):
+                at = block.position - segment.base
+                _append(writer, block, reader.body(block), found, seen)
+                at = block.end - segment.base
+        except OSError as error:  # of reading: the writer raises others
+            found.left.append(f"{segment.path}: from byte {at} on it cannot be read: "
+                              f"{error.strerror}")  # fmt: skip
+
+
+def _append(writer, block, body, found, seen):
+    # The same bytes at the same microsecond: another file has a copy of this block.
+    key = block.received, block.count, block.length, block.check
+    if key in seen:
+        return
+    seen.add(key)
+    writer.append(body, block.count, block.received)
+    found.blocks += 1
+    found.messages += block.count
+    found.bytes += block.length
