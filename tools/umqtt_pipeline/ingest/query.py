@@ -107,14 +107,14 @@ class Batch:
             stage = batch_tasks.Settle(self.work, found, held)
             self.run(self.spark.range(0, buckets, 1, tasks), stage)
 
-    def correct(self, silver):
+    def correct(self, tables):
         """Give readings of earlier batches their time when the clock of their boot has come.
-        silver: the Files of it. Returns (Files in their place, those of silver that go)."""
+        Returns (Files that come in their place, those of silver that go)."""
         due = self.names(batch_tasks.DUE)
         if not due:
             return [], []
         first, last = batch_tasks.span(self.work.storage, due)
-        within = [file for file in silver if file.least.get("batch", first) <= last
+        within = [file for file in tables.files("silver") if file.least.get("batch", first) <= last
                   and first <= file.greatest.get("batch", last)]  # fmt: skip
         paths = self.spark.createDataFrame([(file.path,) for file in within], "path string")
         self.run(paths.repartition(self.work.buckets), batch_tasks.Correct(self.work, due))
@@ -228,7 +228,7 @@ class Ingest:
 
     def _decide(self, batch, kind, refused, more):
         """The instant from which on the batch is a fact, and its commits."""
-        corrected, gone = batch.correct(self.tables.files("silver"))
+        corrected, gone = batch.correct(self.tables)
         changes = {name: (batch.files(name), []) for name in COLUMNS if batch.files(name)}
         if corrected:
             changes["silver"] = (batch.files("silver") + corrected, gone)
