@@ -62,6 +62,10 @@ def main(context):
               help="a segment is closed at this length; at most a quarter of --max-spool-bytes")
 @click.option("--max-spool-bytes", type=click.IntRange(4096),
               help="take no more than that; what does not fit stays unacknowledged")  # fmt: skip
+@click.option("--max-packet", type=click.IntRange(1024, arguments.LONGEST_PACKET),
+              show_default="64 MiB",
+              help="a longer message is dropped: acknowledged, told and counted; at most half of"
+                   " --max-spool-bytes")  # fmt: skip
 @click.option("--mark-interval", type=Seconds(0.01, 3600), default=0.25,
               help="seconds between two marks for a device")  # fmt: skip
 @click.pass_obj
@@ -74,6 +78,9 @@ def bridge(stop, broker, **options):
     if (options["segment_bytes"] or 0) > quarter:
         raise Problem(f"--segment-bytes: at most a quarter of --max-spool-bytes, {quarter}")
     options["segment_bytes"] = options["segment_bytes"] or Settings.segment_bytes
+    if (options["max_packet"] or 0) > 2 * quarter:
+        raise Problem(f"--max-packet: at most half of --max-spool-bytes, {2 * quarter}")
+    options["max_packet"] = options["max_packet"] or min(Settings.max_packet, 2 * quarter)
     host, port, tls = broker
     settings = Settings(host=host, port=port, **{**options, "tls": options["tls"] or tls})
     if settings.password is not None and settings.username is None:

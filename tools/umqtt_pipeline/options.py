@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 from umqtt_runtime.options import paired
 
+LONGEST_PACKET = 268_435_460  #: bytes, its fixed header included [MQTT 2.2.3]
+
 
 class Seconds(click.FloatRange):
     """A number of seconds in a range: "nan", which is in every range for click, is none."""

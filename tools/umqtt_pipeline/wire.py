@@ -134,6 +134,7 @@ class Scan:
     """What one read held, split by `scan`."""
 
     consumed: int = 0  #: bytes of whole packets; the rest is the start of the next one
+    needs: int = 0  #: bytes of that one, when its remaining length is there; else 0
     body: bytes = b""  #: the PUBLISH packets, one behind the other, exactly as received
     count: int = 0  #: how many they are
     acks: bytes = b""  #: what to send once `body` is durable
@@ -174,6 +175,7 @@ def scan(data):
                     break
         stop = start + size
         if stop > end:
+            out.needs = stop - pos
             break
         if head & 0xF0 == PUBLISH:
             acknowledge(_ack(data, head, start, stop))
@@ -202,6 +204,21 @@ def _ack(data, head, start, stop):
         if at <= stop and not qos:
             return b""
     raise ProtocolError(f"malformed PUBLISH, first byte 0x{head:02x} [MQTT 3.3]")
+
+
+def beginning(data):
+    """(topic, acknowledgement) of a PUBLISH of which only the beginning is there; None if that is
+    too little. Raises ProtocolError for another packet, and for a malformed one."""
+    head = data[0]
+    if head & 0xF0 != PUBLISH:
+        raise ProtocolError(f"a packet too long for its kind, first byte 0x{head:02x}")
+    size, start = _long_size(data, 1, len(data))
+    at = start + 2
+    if len(data) >= at:
+        at += data[start] << 8 | data[start + 1]
+    if size < 0 or len(data) < at + (2 if head & 6 else 0):
+        return None
+    return data[start + 2 : at], _ack(data, head, start, start + size)
 
 
 def _cut(data):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .. import wire
 from .faults import Refused, Untrusted
 
-READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block
+READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block of small packets
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Settings:
     metrics: str | None = None
     segment_bytes: int = 64 << 20
     max_spool_bytes: int | None = None
+    max_packet: int = 64 << 20  #: a longer one is acknowledged, told and dropped
     mark_interval: float = 0.25
     backoff_max: float = 15.0
     connect_timeout: float = 10.0
@@ -108,6 +109,8 @@ class Link:
         self._events = 0
         self._buffer = bytearray(READ_SIZE * 2)
         self._held = 0
+        self._needs = 0  # bytes to be held before it is worth while to look at them
+        self.dropping = 0  # bytes still to come of a packet that nobody takes
         self._out = bytearray()
         self.last_in = self.last_out = time.monotonic()
 
@@ -124,10 +127,14 @@ class Link:
             self.send(b"")
 
     def receive(self):
-        """Read what is there, up to about READ_SIZE; returns the bytes held."""
+        """Read what is there, up to about READ_SIZE; returns the bytes held, or none while the
+        packet at their head is not whole: a long one is looked at once."""
+        if self.dropping:
+            self._drop_some()
+            return b""
         before, goal = self._held, self._held + READ_SIZE
-        if len(self._buffer) < goal:
-            self._buffer += bytes(goal - len(self._buffer))  # one packet larger than the buffer
+        if len(self._buffer) < goal:  # doubled: what is copied stays in proportion
+            self._buffer += bytes(max(goal, 2 * len(self._buffer)) - len(self._buffer))
         view = memoryview(self._buffer)
         try:
             while self._held < goal:
@@ -146,13 +153,37 @@ class Link:
         except ConnectionResetError as error:
             if self._held == before:
                 raise wire.Closed(str(error))
-        return bytes(view[: self._held])
+        return bytes(view[: self._held]) if self._held >= self._needs else b""
 
-    def keep(self, consumed):
-        """Drop the first `consumed` bytes that `receive` returned."""
+    def _drop_some(self):
+        read, view = 0, memoryview(self._buffer)
+        try:
+            while self.dropping and read < READ_SIZE:
+                got = self.sock.recv_into(view[: min(self.dropping, READ_SIZE)])
+                if not got:
+                    raise wire.Closed("the broker closed the connection")
+                self.last_in = time.monotonic()
+                self.dropping -= got
+                read += got
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        except ConnectionResetError as error:
+            raise wire.Closed(str(error))
+
+    def keep(self, consumed, needs=0):
+        """Drop the first `consumed` bytes that `receive` returned; look again when there are
+        `needs` behind them."""
         rest = self._held - consumed
-        self._buffer[:rest] = self._buffer[consumed : self._held]
-        self._held = rest
+        if len(self._buffer) > READ_SIZE * 4 and rest + needs <= READ_SIZE:
+            self._buffer = self._buffer[consumed : self._held] + bytes(READ_SIZE * 2 - rest)
+        else:
+            self._buffer[:rest] = self._buffer[consumed : self._held]
+        self._held, self._needs = rest, needs
+
+    def drop(self, size):
+        """Drop the packet of `size` bytes at the head, which has only begun to come."""
+        self.dropping = size - self._held
+        self._held = self._needs = 0
 
     def send(self, data):
         """Send, or hold what the socket does not take now."""

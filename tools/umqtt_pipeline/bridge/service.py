@@ -71,7 +71,7 @@ class Bridge:
         self._packet_id = 1
         self.counts = dict.fromkeys(
             ("received", "acknowledged", "blocks", "connects", "refused_by_disk", "acks_published",
-             "segments_deleted"), 0
+             "segments_deleted", "too_large"), 0
         )  # fmt: skip
         self._started = time.time()
         self._last_error = None
@@ -171,6 +171,7 @@ class Bridge:
         s = self.settings
         self._ready, self._unheard = False, False
         self._pending = None  # its acknowledgements belonged to the old connection
+        self._dropped = None  # the acknowledgement of a packet that is being dropped
         self._link = Link(s)
         try:
             self._link.send(
@@ -196,10 +197,16 @@ class Bridge:
             self._store(self._pending)
         elif reading:
             data = link.receive()
-            if self._unheard:
+            if self._dropped is not None and not link.dropping:
+                link.send(self._dropped)
+                self._dropped = None
+            if self._unheard and data:
                 answers.check(data)
             found = wire.scan(data) if data else wire.Scan()
-            link.keep(found.consumed)
+            if found.needs > self.settings.max_packet:
+                self._too_large(data[found.consumed :], found)
+            elif data:
+                link.keep(found.consumed, found.needs)
             busy = len(data) > READ_SIZE // 8
             self._allowance = found.count // MARK_SHARE if busy else MARK_WINDOW
             if found.consumed:
@@ -224,6 +231,21 @@ class Bridge:
         self._pending = None
         for head, body in found.others:
             self._control(head, body)
+
+    def _too_large(self, begun, found):
+        """A packet of more than max_packet bytes has begun: drop it and acknowledge it, or the
+        broker would send it again for ever, before everybody else's."""
+        read = wire.beginning(begun)
+        if read is None:  # its topic is not there yet
+            self._link.keep(found.consumed, len(begun) + 1)
+            return
+        topic, self._dropped = read
+        self._link.keep(found.consumed)
+        self._link.drop(found.needs)
+        self.counts["too_large"] += 1
+        log.error("a message of %d bytes on %r is longer than --max-packet %d: it is dropped and "
+                  "acknowledged", found.needs, topic.decode(errors="replace"),
+                  self.settings.max_packet)  # fmt: skip
 
     def _received(self):
         """Time of receipt, unix us. A clock that is set to before 1970 while messages come costs
@@ -355,8 +377,9 @@ class Bridge:
             self._house()
 
     def _keep_alive(self, now):
-        link, half = self._link, self.settings.keepalive / 2
-        if not self._ready and now > self._deadline:
+        link, s, half = self._link, self.settings, self.settings.keepalive / 2
+        # Bytes that come are life: a backlog may stand before SUBACK, or one long message.
+        if not self._ready and now > max(self._deadline, link.last_in + s.connect_timeout):
             kind = answers.Silent if self._unheard else ConnectionError
             raise kind(f"no {'CONNACK' if self._unheard else 'SUBACK'} within "
                        f"{self.settings.connect_timeout:g} s")  # fmt: skip
