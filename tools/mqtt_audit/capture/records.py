@@ -13,6 +13,7 @@ from ..compiled.layout import P_CUT, P_DAMAGED, P_INTERFACE, P_TIME
 
 MAX_FRAME = 1 << 20  #: a longer frame is taken for damage (Wireshark's own limit is 256 KiB)
 NEAR = 86_400  #: when looking for the next sound record: seconds that it may be away
+HEADERS = 54  #: bytes of Ethernet, IPv4 and TCP without options
 MAX_TIME = (1 << 63) - 1
 # Places in the state of a file.
 POS, FRAMES, BIG, UNITS, LINK, INTERFACES, LAST, DONE, PROBLEMS, LOST = range(10)
@@ -98,6 +99,9 @@ def pcap(d, size, state, frames, problems):
         if cap > MAX_FRAME or pos + 16 + cap > size:
             found = _next_record(d, pos + 1, size, big, limit, state[LAST])
             cut = found == size and cap <= MAX_FRAME or pos + 16 > size
+            if n and not cut and frames[n - 1]["off"] + frames[n - 1]["cap"] == pos:
+                # It may have swallowed the beginning of this one: only its headers are believed.
+                frames[n - 1]["cap"] = min(frames[n - 1]["cap"], HEADERS)
             state[FRAMES] += n
             report(problems, state, P_CUT if cut else P_DAMAGED, pos, found - pos, 0)
             state[FRAMES] -= n

@@ -35,7 +35,8 @@ PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4
 PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
-#: first FIN or RST was seen, 0: none. ping_frame: of the first PINGREQ without an answer.
+#: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
+#: ping_frame: of the first PINGREQ without an answer.
 #: asked_frame: of CONNECT.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
@@ -56,9 +57,12 @@ STREAM = _rows(
     "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
     "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
     "open:i8 receive_max:i8 packet_max:i8 alias_max:i8 max_qos:u1 no_retain:u1 blind:u1 "
-    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 segments:i8 bytes:i8 resent:i8 "
-    "disordered:i8 packets:i8 payload:i8 publish0:i8 publish1:i8 publish2:i8 dups:i8"
+    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 strange:i8 origin:i8 "
+    "segments:i8 bytes:i8 resent:i8 disordered:i8 packets:i8 payload:i8 "
+    "publish0:i8 publish1:i8 publish2:i8 dups:i8"
 )
+#: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
+#: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
 #: open: messages of QoS 1 and 2 that are not acknowledged. receive_max, packet_max, alias_max,
 #: max_qos (1 more), no_retain: what the other side of an MQTT 5 connection lets it send; 0
 #: (alias_max: -1) is not known or no limit.
@@ -85,12 +89,13 @@ PACKET = _rows(
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
 #: or UNSUBSCRIBE (its type in `qos`) that waits for its answer. topic: a place in the arena.
+#: unsure: it was captured after TCP's acknowledgement of it, and its answer may be there already.
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
 #: PACKET's, of that one.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1"
+    "outcome:u1 state:u1 missing:u1 unsure:u1"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 REQUEST = 2

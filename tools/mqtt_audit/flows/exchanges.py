@@ -108,7 +108,7 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     f["topic"] = f["topic_len"] = f["sent"] = f["dup"] = f["nodup"] = 0
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
     f["frame"], f["missing"] = frame, missing
-    f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = 0
+    f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = f["unsure"] = 0
     return k
 
 
@@ -140,7 +140,9 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     message before, without DUP, is another one if the answer to that may be what is missing."""
     at = find(st, conn, sender, ident)
     ended = False
-    if not (sender or dup or missing) and find(st, conn, REQUEST, ident) >= 0:
+    asked = find(st, conn, REQUEST, ident)
+    asked = asked >= 0 and st.flows[st.slots[asked]]["state"] == WHOLE
+    if asked and not (sender or dup or missing):
         violation(st, 29, conn, sender, PUBLISH, time, frame, ident)
     if at >= 0:
         f = st.flows[st.slots[at]]
@@ -161,7 +163,7 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
          else _begin(st, at, conn, sender, ident, time, frame, missing))  # fmt: skip
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
-    f["dup_first"], f["frame"], f["missing"] = dup, frame, missing
+    f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
     s = st.streams[2 * conn + sender]
     s["open"] += 1
     if 0 < s["receive_max"] < s["open"] and not missing:
@@ -178,6 +180,7 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
 @kernel
 def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
     """An answer to nothing that is open."""
+    st.streams[2 * conn + 1 - from_server]["strange"] += kind == PUBREC
     if kind == PUBREL:  # goes on with a message of an earlier connection
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"], f["early"] = 2, max(time, 1), RELEASED_ONLY, 1
@@ -209,6 +212,7 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
         return
     time = max(time, 1)  # 0 says that there was none
     f = st.flows[st.slots[at]]
+    missing = missing or f["unsure"]
     if (f["qos"] == 2) == (kind == PUBACK) and f["qos"] and kind != PUBREL:
         if not missing:  # else it may answer another message
             violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame,
@@ -216,7 +220,8 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
     elif kind == PUBREC:
         f["rec"] = f["rec"] if f["rec"] else time
     elif kind == PUBREL:
-        if not f["rec"] and f["state"] == WHOLE and not missing:
+        strange = st.streams[2 * conn + sender]["strange"]
+        if not f["rec"] and f["state"] == WHOLE and not missing and not strange:
             violation(st, 35, conn, from_server, kind, time, frame, ident)
         st.streams[2 * conn + sender]["again"] += f["rel"] > 0
         f["rel"] = f["rel"] if f["rel"] else time
@@ -229,17 +234,18 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
 
 @kernel
 def request(st, kind, conn, ident, time, frame, late, missing):
-    """A SUBSCRIBE or UNSUBSCRIBE of the client. late, missing: as in publish()."""
-    if late:
-        return
+    """A SUBSCRIBE or UNSUBSCRIBE of the client. late, missing: as in publish(); what is late is
+    known, but is held against nobody: its answer may be there already."""
     at = find(st, conn, 0, ident)
     used = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
     at = find(st, conn, REQUEST, ident)
-    if (used or at >= 0) and not missing:
+    again = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
+    if (used or again) and not missing and not late:
         violation(st, 29, conn, 0, kind, time, frame, ident)
     if at < 0:
         f = st.flows[_begin(st, at, conn, REQUEST, ident, time, frame, missing)]
-        f["qos"], f["sent"] = kind, 1
+        f["qos"], f["sent"] = 0 if late else kind, 1
+        f["state"] = ACKED_EARLY if late else WHOLE
         return
     f = st.flows[st.slots[at]]
     f["qos"] = kind if f["qos"] == kind else 0  # either answer is right

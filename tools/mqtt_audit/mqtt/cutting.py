@@ -56,7 +56,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     other = st.streams[2 * conn + 1 - sender]
     ahead = (other["acked"] - other["next"] + 0x80000000 & MASK) - 0x80000000
     behind = other["acked_known"] and ahead > 0
-    unread = other["blind"] or other["skipped"] > 0
+    unread = other["blind"] or other["skipped"] > 0 or not other["known"]
     row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind or unread
     row["late"] = s["late"]
     row["opening"] = s["whole"] and not s["first"]

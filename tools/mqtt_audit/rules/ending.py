@@ -24,7 +24,7 @@ from ..compiled.layout import (
     VIOLATION,
 )  # fmt: skip
 from ..mqtt.packets import GRACE, SECOND
-from .statements import SILENCE
+from .statements import ORDER, SILENCE
 
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND
@@ -149,10 +149,11 @@ def steps_of(times, before=None):
 
 
 def believed(rows, conns, steps):
-    """Which violations that rest on time alone are told. Not those of a time in which the clock
+    """Which violations are told. Not those that rest on the order of both sides' packets where the
+    capture has bytes after their acknowledgement; nor those that rest on a time in which the clock
     went back, nor those in which no connection at all has a frame for longer than STILL and four
     times the keep alive: that is a step of the clock, or the capture stood still."""
-    told = np.ones(len(rows), bool)
+    told = ~(np.isin(rows["code"], ORDER) & (conns["late"][rows["conn"]] > 0))
     if not len(steps):
         return told
     low, high, back = steps.min(axis=1), steps.max(axis=1), steps[:, 0] > steps[:, 1]

@@ -102,6 +102,8 @@ FIVE = {
     85: "MQTT-3.15.2-1",
 }  # fmt: skip
 KEEP_ALIVE = (10, 11)
+#: What is told from the order of packets of both sides.
+ORDER = (29, 30, 31, 32, 33, 34, 35, 43, 51, 57, 64, 65)
 SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
 AGAIN = 32
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.

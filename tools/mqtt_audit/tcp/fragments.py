@@ -12,6 +12,7 @@ import numpy as np
 from ..compiled.layout import SEGMENT
 
 WAITING = 1024  #: datagrams that wait for the rest; the oldest is given up
+LIFE = 30 * 10**9  #: ns between the fragments of one datagram
 PARTS = 256  #: fragments of one datagram
 
 
@@ -38,8 +39,11 @@ class Fragments:
             self._lost.append((frame, ip, time))
             return None
         key = (data[ip + 12 : ip + 20].tobytes(), ident)
-        parts = self._waiting.setdefault(key, {})
         at = (mark & 0x1FFF) * 8
+        parts = self._waiting.get(key, {})
+        if at in parts or any(abs(time - part[4]) > LIFE for part in parts.values()):
+            self._lost += [part[2:5] for part in self._waiting.pop(key).values()]  # of another one
+        parts = self._waiting.setdefault(key, {})
         parts[at] = (ip + head, total - head, frame, ip, time, not mark & 0x2000)
         if len(self._waiting) > WAITING or len(parts) > PARTS:
             oldest = key if len(parts) > PARTS else next(iter(self._waiting))

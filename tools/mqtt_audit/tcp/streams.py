@@ -273,7 +273,7 @@ def _syn(st, s, other, seg):
         s["next"] = np.int64(seg["seq"]) + 1 & MASK
         s["sync"] = s["ever"] = s["whole"] = IN_STEP
     if seg["flags"] & ACK and not other["known"]:
-        other["next"], other["known"] = seg["ack"], 1
+        other["next"], other["known"], other["origin"] = seg["ack"], 1, seg["ack"]
         other["sync"] = other["ever"] = other["whole"] = IN_STEP
 
 
@@ -302,13 +302,19 @@ def _begin(st, s, seq, seg, conn, sender):
     if s["acked_known"] and hole > 0:
         frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
         lose(st, s, hole, conn, sender, seg["time"], frame, P_LOSS)
-    s["next"], s["known"] = seq, 1
+    s["next"], s["known"], s["origin"] = seq, 1, seq
     return True
 
 
 @kernel
 def _tell(s, other, seg):
-    """What a segment says about how far both streams go."""
+    """What a segment says about how far both streams go. An older acknowledgement than what was
+    taken for the beginning of the other stream tells of bytes before that."""
+    if seg["flags"] & ACK and not other["isn_known"] and other["acked_known"]:
+        if other["known"]:
+            other["blind"] |= _diff(seg["ack"], other["origin"]) < 0
+        elif _diff(seg["ack"], other["next"]) < 0:
+            other["next"] = seg["ack"]
     if seg["flags"] & ACK and (not other["acked_known"] or _diff(seg["ack"], other["acked"]) > 0):
         if not other["known"] and not other["acked_known"]:
             other["next"] = seg["ack"]
@@ -328,6 +334,8 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
     ahead = _diff(seq, s["next"])
     frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
     late = s["acked_known"] > 0 and _diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
+    if late and ahead + seg["wire"] > 0:
+        st.conns[conn]["late"] = 1
     if ahead > 0:
         if not room(st):
             return False
@@ -335,6 +343,8 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         return True
     if ahead < 0 and not resumed:
         s["resent"] += 1
+        if not s["isn_known"] and _diff(seq, s["origin"]) < 0:  # captured after what it precedes
+            s["blind"] = 1
         _compare(st, d, seg, k, conn, sender, seq, frame)
     _remember(st, seg, k, seq)
     if ahead + seg["wire"] > 0 and not _take(
