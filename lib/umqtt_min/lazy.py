@@ -24,9 +24,10 @@ def find(name):
 
         return RAMStore
     if name in ("RAISE", "DROP_OLDEST", "LATEST"):
-        from . import store
+        # Not `from . import store`: MicroPython would ask here for that.
+        from .store import DROP_OLDEST, LATEST, RAISE
 
-        return getattr(store, name)
+        return {"RAISE": RAISE, "DROP_OLDEST": DROP_OLDEST, "LATEST": LATEST}[name]
     # dir() asks here for each name that the interpreter knows, and MicroPython for
     # `from umqtt_min import reconnect` before it looks for that module: none is loaded for it.
     raise AttributeError("umqtt_min has no %s; for a module: import umqtt_min.%s" % (name, name))

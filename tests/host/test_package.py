@@ -147,3 +147,13 @@ def test_manifest_freezes_exactly_the_package(monkeypatch):
     path, files, base = calls[1]
     assert files == FILES
     assert (LIBRARY / base / path).resolve() == LIBRARY
+
+
+@pytest.mark.parametrize(
+    "name", ["MQTTClient", "FileStore", "FlashStore", "RAMStore", "LATEST", "DROP_OLDEST", "RAISE"]
+)
+def test_each_name_comes_first(name):
+    """In an interpreter that has loaded no other: what is imported late needs none before it."""
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'lib')!r})\n"
+    script += f"from umqtt_min import {name}\nprint({name})"
+    assert run([*command("micropython", "1M"), "-c", script]).strip()

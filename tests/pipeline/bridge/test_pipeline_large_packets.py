@@ -137,7 +137,7 @@ def test_a_long_message_of_the_session_is_kept_whole(broker, device, tmp_path):
 def test_bytes_that_come_are_life(served, tmp_path):
     """A backlog stands before SUBACK, for longer than connect_timeout."""
     pieces, pause = 12, 0.25
-    answered = threading.Event()
+    answered, pinged = threading.Event(), []
 
     def script(peer):
         peer.recv(1000)
@@ -147,20 +147,26 @@ def test_bytes_that_come_are_life(served, tmp_path):
         for at in range(0, len(packet), step):
             peer.sendall(packet[at : at + step])
             time.sleep(pause)
-        peer.sendall(b"\x90\x03\x00\x01\x01")
-        while data := peer.recv(1000):
-            if b"\x40\x02\x00\x09" in data:
+        said = peer.recv(1000)
+        pinged.append(b"\xc0\x00" in said)
+        peer.sendall(b"\xd0\x00\x90\x03\x00\x01\x01")
+        while said:
+            if b"\x40\x02\x00\x09" in said:
                 answered.set()
+            said = peer.recv(1000)
+            if b"\xc0\x00" in said:
+                peer.sendall(b"\xd0\x00")
 
     host, port = served(script)
-    settings = Settings(host, port, str(tmp_path / "spool"), connect_timeout=4 * pause)
-    bridge = Bridge(settings)
+    folder = str(tmp_path / "spool")
+    bridge = Bridge(Settings(host, port, folder, connect_timeout=4 * pause, keepalive=4))
     thread = threading.Thread(target=bridge.run, daemon=True)
     thread.start()
     try:
         wait_for(lambda: bridge.state()["connected"], 60, "SUBACK")
         wait_for(answered.is_set, 60, "PUBACK")
         assert bridge.counts["connects"] == 1
+        assert pinged == [True]  # or the broker's keep-alive would end it
     finally:
         bridge.stop()
         thread.join(60)

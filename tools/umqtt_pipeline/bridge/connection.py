@@ -196,6 +196,11 @@ class Link:
             pass
 
     @property
+    def within(self):
+        """Whether a long packet has begun to come and is not whole."""
+        return self._needs > 0 or self.dropping > 0
+
+    @property
     def unsent(self):
         """Bytes that wait for room in the socket."""
         return len(self._out)

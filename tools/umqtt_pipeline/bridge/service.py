@@ -385,7 +385,10 @@ class Bridge:
                        f"{self.settings.connect_timeout:g} s")  # fmt: skip
         if self._pending is None and now - link.last_in > 2 * half:
             raise ConnectionError(f"not a byte from the broker for {2 * half:g} s")
-        if self._ready and (now - link.last_out > half or now - link.last_in > half):
+        # Before SUBACK too, but only while a long packet comes: a broker that answers pings and
+        # not SUBSCRIBE is not waited for.
+        pings = self._ready or not self._unheard and link.within
+        if pings and (now - link.last_out > half or now - link.last_in > half):
             if not link.unsent and now - link.last_out > min(half, 1.0):
                 link.send(wire.PINGREQ_PACKET)
 
