@@ -62,7 +62,7 @@ def test_every_step_of_ingest_and_gold_says_what_it_does(spark, tmp_path, caplog
     build.build(spark, tmp_path / "tables")
     for step in (f"ingest: looking for messages in {tmp_path / 'spool'}, ", "batch 0: receiving",
                  "batch 0: decoding 1 of 2 messages", "gold: comparing silver",
-                 "gold: gold_minute, 1 of 6 tables", "gold: gold_device, 6 of 6 tables"):
+                 "gold: gold_minute, 1 of 7 tables", "gold: gold_device, 7 of 7 tables"):
         assert step in caplog.text
 
 
