@@ -3,10 +3,12 @@
 Knows: audit_kit, the statements of MQTT 5. Must not know: how they are found.
 """
 
+import re
 import struct
 
 import audit_kit as kit
 import pytest
+from mqtt_audit.rules.statements import RULES, statement
 
 
 def prop(ident, value):
@@ -189,17 +191,31 @@ WRONG = {
                                 "3.9.3-2", "broker"),
     "number of reason codes": ([], [], [("c", subscribe(1, ("a", 0))), ("b", answer(9, 1, 0, 0))],
                                "3.8.4-6", "broker"),
-    "options": ([], [], [("c", subscribe(1, ("a", 0x40)))], "3.8.3-5", "client"),
+    "reserved options": ([], [], [("c", subscribe(1, ("a", 0x40)))], "3.8.3-5", "client"),
+    "Retain Handling 3": ([], [], [("c", subscribe(1, ("a", 0x30)))], " 5, 3.8.3.1", "client"),
+    "SUBACK of nothing": ([], [], [("b", answer(9, 9, 0))], "2.2.1-6", "broker"),
+    "UNSUBACK of nothing": ([], [], [("b", answer(11, 9, 0))], "2.2.1-6", "broker"),
+    "packet identifier 0": ([], [], [("c", publish("a", qos=1, ident=0))], "2.2.1-3", "client"),
+    "packet identifier 0 of the server": ([], [], [("b", publish("a", qos=1, ident=0))],
+                                          "2.2.1-4", "broker"),
+    "PUBREL before PUBREC": ([], [], [("c", publish("a", qos=2, ident=1)), ("c", ack(6, 1))],
+                             "4.3.3-4", "client"),
+    "PUBLISH after PUBREL": (
+        [], [], [("c", publish("a", qos=2, ident=1)), ("b", ack(5, 1)), ("c", ack(6, 1)),
+                 ("c", publish("a", qos=2, ident=1, dup=True))], "4.3.3-6", "client"),
     "PUBACK of nothing": ([], [], [("b", ack(4, 9))], "2.2.1-5", "broker"),
     "an identifier in flight": ([], [], [*Q1[:1], ("c", publish("b", qos=1, ident=1))],
                                 "2.2.1-3", "client"),
     "after DISCONNECT": ([], [], [("c", kit.DISCONNECT), ("c", kit.PINGREQ)], "3.14.4-1",
                          "client"),
-    "no topic": ([], [], [("c", publish(""))], " 5, 3.3.2.1", "client"),
+    "no topic": ([], [], [("c", publish(""))], "4.7.3-1", "client"),
+    "no filter": ([], [], [("c", subscribe(1, ("", 0)))], "4.7.3-1", "client"),
     "a property of another packet": ([], [], [("c", publish("a", text(0x1F)))], " 5, 2.2.2.2",
                                      "client"),
-    "a property twice": ([], [], [("c", publish("a", text(3), text(3)))], " 5, 2.2.2.2",
+    "a property twice": ([], [], [("c", publish("a", text(3), text(3)))], " 5, 3.3.2.3",
                          "client"),
+    "a property twice in PUBACK": ([], [], [*Q1[:1], ("b", ack(4, 1, 0, text(0x1F), text(0x1F)))],
+                                   " 5, 3.4.2.2", "broker"),
     "flags": ([], [], [("c", b"\xc1\x00")], "2.1.3-1", "client"),
 }  # fmt: skip
 
@@ -210,6 +226,36 @@ def test_a_statement_of_mqtt_5_is_named(name, tmp_path):
     found = read(said(talk(sent, received), packets), tmp_path)["violations"]
     wanted = "MQTT" + ("" if statement[0] == " " else "-") + statement
     assert [(v["statement"], v["sender"]) for v in found] == [(wanted, sender)]
+
+
+def test_a_property_twice_in_connect_and_in_its_will(tmp_path):
+    will = props(prop(0x18, number(4, 7)), prop(0x18, number(4, 7)))
+    twice = [prop(0x21, number(2, 9))] * 2
+    made = kit.Talk().open().client(connect(
+        *twice, flags=6, rest=will + kit.string("w") + kit.string("gone"))).broker(connack())
+    found = read(made, tmp_path)["violations"]
+    assert [v["statement"] for v in found] == ["MQTT 5, 3.1.2.11", "MQTT 5, 3.1.3.2"]
+
+
+#: How many statements each section of MQTT 5 has (its Appendix B; 2.2.1 begins with 2).
+STATEMENTS = {
+    "1.5.4": 3, "2.1.3": 1, "2.2.1": 6, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12, "3.1.4": 6,
+    "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10, "3.4.2": 3, "3.5.2": 3,
+    "3.6.1": 1, "3.6.2": 3, "3.7.2": 3, "3.8.1": 1, "3.8.3": 5, "3.8.4": 8, "3.9.3": 2,
+    "3.10.1": 1, "3.10.3": 2, "3.10.4": 6, "3.11.3": 2, "3.12.4": 1, "3.14.2": 4, "3.14.4": 3,
+    "3.15.2": 3, "4.3.2": 5, "4.3.3": 13, "4.7.1": 2, "4.7.3": 4,
+}  # fmt: skip
+
+
+def test_every_statement_that_can_be_named_exists():
+    said = {statement(code, 5, kind, way) for code in RULES for kind in range(1, 16)
+            for way in (0, 1)} - {None}  # fmt: skip
+    named = [s for s in said if s.startswith("MQTT-")]
+    assert len(named) > 50
+    for name in named:
+        section, number_ = name[5:].rsplit("-", 1)
+        assert 1 <= int(number_) <= STATEMENTS[section], name
+    assert all(re.fullmatch(r"MQTT 5, \d+(\.\d+)+", s) for s in said - set(named))
 
 
 def test_what_mqtt_5_allows_and_311_does_not(tmp_path):

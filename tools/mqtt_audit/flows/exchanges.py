@@ -222,7 +222,7 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
     elif kind == PUBREL:
         strange = st.streams[2 * conn + sender]["strange"]
         if not f["rec"] and f["state"] == WHOLE and not missing and not strange:
-            violation(st, 35, conn, from_server, kind, time, frame, ident)
+            violation(st, 54, conn, from_server, kind, time, frame, ident)
         st.streams[2 * conn + sender]["again"] += f["rel"] > 0
         f["rel"] = f["rel"] if f["rel"] else time
     else:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..compiled.layout import PUBLISH
 from ..report.columns import FLOWS, LATENCIES, OUTCOMES, VIOLATIONS
 from ..report.tallies import STEP
 from ..rules.statements import AGAIN, RULES, statement
@@ -186,13 +187,12 @@ def without_dup(pieces, connections):
     next_ = _next(connections)
     at = [k for k in at.tolist() if (int(conn[k]), int(conn[k - 1])) in next_]
     found = rows.take(pa.array(at, pa.int64()))
-    says = RULES[AGAIN][2]
+    says, levels = RULES[AGAIN][2], found["level"].to_pylist()
     return pa.table({
         **{n: found[n] for n in ("connection", "client_id", "broker", "file", "frame", "sender")},
         "time": found["first"],
         "type": pa.array(["PUBLISH"] * len(at), pa.string()),
-        "statement": pa.array([statement(AGAIN, k) for k in found["level"].to_pylist()],
-                              pa.string()),
+        "statement": pa.array([statement(AGAIN, k, PUBLISH, False) for k in levels], pa.string()),
         "keep_alive": pa.array([False] * len(at), pa.bool_()),
         "what": pa.array([says.format(k) for k in found["packet_id"].to_pylist()], pa.string()),
     }).select(VIOLATIONS.names).cast(VIOLATIONS)  # fmt: skip

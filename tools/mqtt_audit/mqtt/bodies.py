@@ -153,7 +153,7 @@ def _one_by_one(reader, end, kind, out):
             out.broken.append((60, ident))
         often = ident == 0x26 or ident == 0x0B and kind == PUBLISH
         if ident in seen and not often:
-            out.broken.append((61, ident))
+            out.broken.append((62 if kind == WILL else 61, ident))
         seen.add(ident)
         key, value = _value(reader, type_)
         secret = ident == 0x16  # Authentication Data may be a password
@@ -257,8 +257,10 @@ def _options(byte, level, out):
         if byte > 2:
             out.broken.append((40, byte))
         return byte
-    if byte & 0xC0 or byte & 3 == 3 or byte & 0x30 == 0x30:
+    if byte & 0xC0:
         out.broken.append((88, byte))
+    elif byte & 3 == 3 or byte & 0x30 == 0x30:
+        out.broken.append((55, byte))
     out.values.setdefault("options", []).append(byte)
     return byte & 3
 

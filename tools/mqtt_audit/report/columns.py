@@ -255,7 +255,8 @@ def flows(rows, text, whose, conns):
 
 def violations(rows, whose, files):
     """The table of violations, without those of rules that the protocol version does not have."""
-    said = [statement(code, level) for code, level in zip(rows["code"], rows["level"])]
+    said = [statement(*one) for one in zip(*(
+        rows[n].tolist() for n in ("code", "level", "kind", "from_server")))]  # fmt: skip
     kept = np.array([s is not None for s in said], bool)
     rows = rows[kept]
     what = [RULES[c][2].format(v) for c, v in zip(rows["code"], rows["value"])]

@@ -6,6 +6,22 @@ A code without a section of 3.1 is not looked for in 3.1 and in the draft (whose
 have say no more than 3.1).
 """
 
+from ..compiled.layout import (
+    AUTH,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+)  # fmt: skip
+
 _IN_FLIGHT = "packet id {} is still in flight, with another message"
 
 #: code: (statement of MQTT 3.1.1 or None, section of MQTT 3.1 or None, text; {} is the value)
@@ -46,7 +62,8 @@ RULES = {
     32: ("MQTT-3.3.1-1", "2.1", "PUBLISH {} sent again without DUP"),
     33: ("MQTT-4.3.2-2", "4.1", "QoS 1 not answered by PUBACK"),
     34: ("MQTT-4.3.3-2", "4.1", "QoS 2 not answered by PUBREC"),
-    35: ("MQTT-4.3.3-1", "4.1", "PUBLISH {} sent again after its PUBREC, or PUBREL before it"),
+    35: ("MQTT-4.3.3-1", "4.1", "PUBLISH {} sent again after its PUBREL"),
+    54: ("MQTT-4.3.3-1", "4.1", "PUBREL {} sent before PUBREC came"),
     36: ("MQTT-3.6.1-1", None, "flags of PUBREL are {}, not 2"),
     37: ("MQTT-3.8.1-1", None, "flags of SUBSCRIBE are {}, not 2"),
     38: ("MQTT-3.10.1-1", None, "flags of UNSUBSCRIBE are {}, not 2"),
@@ -70,13 +87,15 @@ RULES = {
     63: (None, None, "topic alias {}, more than the client allows"),
     60: (None, None, "property {} is none of this packet"),
     61: (None, None, "property {} twice"),
+    62: (None, None, "property {} twice in the will"),
     64: (None, None, "more messages in flight than the server's Receive Maximum, {}"),
     65: (None, None, "more messages in flight than the client's Receive Maximum, {}"),
     66: (None, None, "a packet of {} bytes, more than the client's Maximum Packet Size"),
     67: (None, None, "a packet of {} bytes, more than the server's Maximum Packet Size"),
     86: (None, None, "a QoS above the server's Maximum QoS, {}"),
     87: (None, None, "RETAIN 1, which the server does not support"),
-    88: (None, None, "subscription options {}"),
+    88: (None, None, "reserved bits in subscription options, {}"),
+    55: (None, None, "subscription options {}: QoS 3, or Retain Handling 3"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
 }  # fmt: skip
@@ -87,34 +106,44 @@ FIVE = {
     8: "MQTT-3.1.2-13", 10: "MQTT-3.1.2-20", 11: "MQTT-3.1.2-22", 12: "MQTT-3.1.3-1",
     15: "MQTT-3.2.0-1", 16: "MQTT-3.2.2-2", 17: "MQTT-3.2.2-6", 18: "MQTT-3.2.2-7",
     20: "MQTT-3.3.1-2", 21: "MQTT-3.3.1-4", 22: "MQTT-3.3.2-1", 23: "MQTT-3.3.2-2",
-    24: "MQTT 5, 3.3.2.1", 25: "MQTT-4.7.3-2", 26: "MQTT-1.5.4-1", 27: "MQTT-1.5.4-2",
+    24: "MQTT-4.7.3-1", 25: "MQTT-4.7.3-2", 26: "MQTT-1.5.4-1", 27: "MQTT-1.5.4-2",
     28: "MQTT-2.2.1-3", 29: "MQTT-2.2.1-3", 30: "MQTT-2.2.1-4", 31: "MQTT-2.2.1-5",
     32: "MQTT-3.3.1-1", 33: "MQTT-4.3.2-4", 34: "MQTT-4.3.3-8", 35: "MQTT-4.3.3-6",
     36: "MQTT-3.6.1-1", 37: "MQTT-3.8.1-1", 38: "MQTT-3.10.1-1", 39: "MQTT-3.8.3-2",
     41: "MQTT-3.10.3-2", 43: "MQTT-3.8.4-6", 44: "MQTT-3.14.4-1", 45: "MQTT-4.7.1-1",
     46: "MQTT-4.7.1-2", 47: "MQTT-3.12.4-1", 48: "MQTT 5, 2.1.2", 49: "MQTT 5, 2.1.4",
-    50: "MQTT 5, 1.2", 51: "MQTT-3.8.4-2", 53: "MQTT-3.1.4-5", 57: "MQTT-4.3.3-11",
+    50: "MQTT 5, 1.2", 51: "MQTT-2.2.1-6", 53: "MQTT-3.1.4-5", 57: "MQTT-4.3.3-11",
     58: "MQTT-3.3.2-8", 59: "MQTT-3.3.2-9", 63: "MQTT-3.3.2-11", 60: "MQTT 5, 2.2.2.2",
-    61: "MQTT 5, 2.2.2.2", 64: "MQTT-3.3.4-7", 65: "MQTT-3.3.4-9", 66: "MQTT-3.1.2-24",
+    62: "MQTT 5, 3.1.3.2", 64: "MQTT-3.3.4-7", 65: "MQTT-3.3.4-9", 66: "MQTT-3.1.2-24",
     67: "MQTT-3.2.2-15", 86: "MQTT-3.2.2-11", 87: "MQTT-3.2.2-14", 88: "MQTT-3.8.3-5",
     72: "MQTT-3.2.2-8", 74: "MQTT-3.4.2-1", 75: "MQTT-3.5.2-1", 76: "MQTT-3.6.2-1",
     77: "MQTT-3.7.2-1", 79: "MQTT-3.9.3-2", 81: "MQTT-3.11.3-2", 84: "MQTT-3.14.2-1",
-    85: "MQTT-3.15.2-1",
+    85: "MQTT-3.15.2-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
+#: The same of what the server sent, where that has a statement of its own.
+OF_SERVER = {28: "MQTT-2.2.1-4"}
+TWICE = 61
+#: Type of the packet: the section on its properties, which says which may be there once only.
+ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.4.2.2",
+        PUBREC: "3.5.2.2", PUBREL: "3.6.2.2", PUBCOMP: "3.7.2.2", SUBSCRIBE: "3.8.2.1",
+        SUBACK: "3.9.2.1", UNSUBSCRIBE: "3.10.2.1", UNSUBACK: "3.11.2.1",
+        DISCONNECT: "3.14.2.2", AUTH: "3.15.2.2"}  # fmt: skip
 KEEP_ALIVE = (10, 11)
 #: What is told from the order of packets of both sides.
-ORDER = (29, 30, 31, 32, 33, 34, 35, 43, 51, 57, 64, 65)
+ORDER = (29, 30, 31, 32, 33, 34, 35, 43, 51, 54, 57, 64, 65)
 SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
 AGAIN = 32
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
 _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
 
 
-def statement(code, level):
-    """The id for a protocol level: 'MQTT-x.y.z-n', or the document and section; None if the
-    rule does not hold there."""
+def statement(code, level, kind, from_server):
+    """The id for a protocol level and a packet (its type, whether the server sent it):
+    'MQTT-x.y.z-n', or the document and section; None if the rule does not hold there."""
+    if level == 5 and code == TWICE:
+        return ONCE.get(kind) and f"MQTT 5, {ONCE[kind]}"
     if level == 5:
-        return FIVE.get(code)
+        return OF_SERVER.get(code) if from_server and code in OF_SERVER else FIVE.get(code)
     ident, section, _ = RULES[code]
     if level == 3 or level == 2:
         return section and f"MQTT 3.1, {section}"
