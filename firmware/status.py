@@ -15,7 +15,7 @@ OFFLINE = b'{"online":false}'
 
 _CLIENT = ("connects", "closed", "sent", "acked", "redelivered", "received", "duplicates",
            "oversize", "lost_sessions", "stall", "last_error")
-_STORE = ("seq", "low", "live", "held", "free", "dropped", "skipped", "programs", "programmed",
+_STORE = ("seq", "low", "live", "held", "dropped", "skipped", "programs", "programmed",
           "erases")
 _CONFIRM = ("mark", "given_up", "republished", "malformed")
 
@@ -68,6 +68,7 @@ def report(app, version, epoch):
         "client": _pick(app.client.counters, _CLIENT),
         "store": _pick(app.store, _STORE),
     })
+    data["store"]["free"] = app.store.free()
     if app.confirm:
         data["confirm"] = _pick(app.confirm, _CONFIRM)
     return json.dumps(data).encode()

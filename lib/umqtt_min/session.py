@@ -85,7 +85,7 @@ class Session:
         # was looked at.
         self._owed = False
         store.open()
-        if getattr(store, "_born", None):
+        if store.max_age:
             self._aged = True
         self.claim()
 
@@ -106,7 +106,7 @@ class Session:
         # for some messages at once, and may be ahead of what there is.
         self._sent = min(store.sent, store.seq - 1)
         # Only where it is asked for: each attribute more makes all calls of an object slower.
-        if getattr(store, "_policy", 0) == _LATEST:
+        if store.policy == _LATEST:
             store.begun = self.begun
         # A new journal starts anywhere: a broker may still hold ids of an erased one.
         client.pid = store.last_pid or int.from_bytes(os.urandom(2), "big")

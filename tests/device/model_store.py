@@ -32,6 +32,9 @@ class Disk:
 class ModelStore:
     """A store on a Disk."""
 
+    policy = max_age = 0
+    user = begun = None
+
     def __init__(self, disk, hold=False):
         self.disk = disk
         self.hold = hold
@@ -82,7 +85,6 @@ class ModelStore:
     def low(self):
         return min(self.disk.records) if self.disk.records else self.disk.seq
 
-    @property
     def free(self):
         return 1 << 20
 

@@ -99,10 +99,10 @@ def test_a_message_is_read_in_pieces_wherever_it_lies():
 def test_all_of_the_block_can_be_used():
     store = opened(300)
     store.put(1, 2, b"t", bytes(295))
-    assert store.free == 0
+    assert store.free() == 0
     raises(StoreFull, store.put, 2, 2, b"", b"")
     store.done(1)
-    assert store.free == 300
+    assert store.free() == 300
     e = raises(ValueError, store.put, 2, 2, b"t", bytes(296))
     assert "297" in str(e) and "296" in str(e)
     assert store.put(2, 2, b"t", bytes(295)) == 2

@@ -182,10 +182,10 @@ def test_more_blocks_are_more_room_and_then_belong_to_the_journal():
         flash = NOR(12, 1024, 16, once)
         payloads = written(flash, 60, 10, first=2, blocks=6)
         store = opened(flash, first=2, blocks=6)
-        before = store.free
+        before = store.free()
         assert store.live == 10
         store = opened(flash)
-        assert store.free > before + 3 * 512
+        assert store.free() > before + 3 * 512
         count = full(store, bytes(60))
         payloads += [bytes(60)] * count
         assert count > 20 and changed(flash, payloads, {}, first=2, blocks=6)

@@ -108,7 +108,7 @@ def full(count):
     flash = Flash(16, 1)
     store = FlashStore(flash)
     store.open()
-    while store.free > 200 and store.seq - store.low < 640:
+    while store.free() > 200 and store.seq - store.low < 640:
         store.put(7, 2, TOPIC, PAYLOAD)
     print("live", store.live)
     flash.programs = flash.programmed = 0
@@ -201,7 +201,7 @@ def filled():
     flash = Direct(16, 1)
     store = FlashStore(flash)
     store.open()
-    while store.free > 200 and store.seq - store.low < 640:
+    while store.free() > 200 and store.seq - store.low < 640:
         store.put(7, 2, TOPIC, PAYLOAD)
     return flash, store.live
 

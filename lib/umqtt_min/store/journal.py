@@ -62,7 +62,7 @@ class Journal(Log):
     user = None  # the client that has it: session.py
     _more = None  # incoming QoS 2 beyond `inbound`: an inbound.InboundIds
     begun = None  # a function of the client's session, which knows it better than `sent`
-    free: int  # bytes that messages may still fill: an estimate
+    max_age = 0
 
     def __init__(self, medium, **options):
         from .setup import prepare
@@ -72,8 +72,6 @@ class Journal(Log):
     def __getattr__(self, name):
         # Looked up once: then it is a method like any other.
         seldom = __import__("umqtt_min.store.seldom", None, None, (name,))
-        if name == "free":  # a property would make each `self.x = ...` look for one
-            return seldom.free(self)
         setattr(Journal, name, getattr(seldom, name))
         return getattr(self, name)
 
@@ -91,6 +89,12 @@ class Journal(Log):
         """Give back what the medium holds open. Everything is durable already."""
         self._head = -1
         self.medium.close()
+
+    def free(self):
+        """Bytes that messages may still fill: an estimate, as if there were room for all
+        segments."""
+        more = (self.medium.count - self._made) * self._area * 7 // 8
+        return max(0, self._capacity - self._used) + more
 
     # Messages.
 
@@ -113,7 +117,7 @@ class Journal(Log):
         self.last_pid = pid
         self.live += 1
         self.seq += 1
-        if self._policy == _LATEST:
+        if self.policy == _LATEST:
             self._replace()
         self._topic = self._payload = None
         return self.seq - 1
@@ -284,14 +288,14 @@ class Journal(Log):
             if self._made < self.medium.count and self._grow():
                 continue
             # LATEST, too: one that nobody replaces holds the numbers behind it.
-            if not (self.live and self._policy):
+            if not (self.live and self.policy):
                 raise StoreFull()
             self._drop(self.low)
 
     def _grow(self):
         """Have one segment more, of those that are not made yet, if that is what is missing and
         there is room for it. Where messages are given up instead: asked once a segment."""
-        if self.seq - self.low >= self._span or self._policy and self._asked == self._serial:
+        if self.seq - self.low >= self._span or self.policy and self._asked == self._serial:
             return False
         self._asked = self._serial
         free, needed, _ = self.medium.room(1)

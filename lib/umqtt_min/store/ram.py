@@ -1,12 +1,12 @@
-"""RAMStore: the window of messages in flight, in RAM alone. Nothing survives a reset.
+"""RAMStore: the Store of contract.py in RAM alone. Nothing survives a reset.
 
 Knows: where a message is in one block of RAM, and its state.
-Must not know: packets; flash and the journal, whose interface this is (STORE.md).
+Must not know: packets; flash and the journal.
 
 Messages lie in the block one behind the other, each in one piece; behind the end of the block
 comes its beginning. Gaps between live ones are closed when the room is needed. From open() on
-nothing is allocated, but for the code of ram_seldom.py and ram_room.py and room for `inbound`
-identifiers when they are needed for the first time, and for more identifiers than that at once.
+nothing is allocated, but for room for `inbound` identifiers when the first one comes, and for more
+identifiers than that at once.
 """
 
 import io
@@ -28,6 +28,10 @@ _RELEASED = const(0x08)
 _HELD = const(0x10)
 _AGAIN = const(0x18)
 
+_CHUNK = const(32)  # bytes that are moved at once
+_chunk = bytearray(_CHUNK)
+_one = bytearray(1)
+
 
 class RAMStore:
     """Messages in RAM until they are acknowledged: redelivery over reconnects.
@@ -48,24 +52,15 @@ class RAMStore:
     boot = 1
     confirmed = 0
     epoch = key = b""
-    user = None  # the client that has it: session.py
+    user = None
+    begun = None
     _opened = False
     _inbox = None  # identifiers of incoming QoS 2 messages
     # What most stores leave as it is; it also keeps the attributes of one few enough for a hash
     # table with room: in a full one each method is looked for at 37 places.
+    max_age = 0
     _inbound = 16
-    _max_age = 0
     _clock = _born = None
-    begun = None  # a function of the client's session, which knows it better than `sent`
-    free: int  # bytes that messages may still fill
-
-    def __getattr__(self, name):
-        if name == "free":  # a property would make each `self.x = ...` look for one first
-            return self._size - self._used
-        # Looked up once: then it is a method like any other.
-        place = "umqtt_min.store.ram_room" if name == "_close_up" else "umqtt_min.store.ram_seldom"
-        setattr(RAMStore, name, getattr(__import__(place, None, None, (name,)), name))
-        return getattr(self, name)
 
     def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
                  clock=None):
@@ -83,9 +78,9 @@ class RAMStore:
             self._inbound = inbound
         self.hold = hold
         self._size = size
-        self._policy = policy
+        self.policy = policy
         if max_age:
-            self._max_age = max_age
+            self.max_age = max_age
             self._clock = clock
         self._block = io.BytesIO()  # it copies at an offset without a slice
         self._block.seek(size - 1)
@@ -108,7 +103,7 @@ class RAMStore:
         self._places = array(wide, zeros)
         self._lengths = array(wide, zeros)
         self._states = bytearray(count)  # 0: it is gone
-        if self._max_age:
+        if self.max_age:
             self._born = array("I", zeros)
         self._slots = count
         self._head = self._count = 0
@@ -118,6 +113,15 @@ class RAMStore:
         self._opened = True
         if not self.epoch:
             self.epoch = os.urandom(8)
+
+    def close(self):
+        """What was stored stays until the object is collected."""
+        self._opened = False
+        self._stop = 0
+
+    def free(self):
+        """Bytes that messages may still fill."""
+        return self._size - self._used
 
     # Messages.
 
@@ -143,7 +147,7 @@ class RAMStore:
         b.write(payload)
         self.last_pid = pid
         self._enter(flags, n)
-        if self._policy == _LATEST:
+        if self.policy == _LATEST:
             self._replace(topic)
         return self.seq - 1
 
@@ -200,18 +204,18 @@ class RAMStore:
         self._block.readinto(buf)
 
     def mark(self, seq):
-        """Messages up to seq may have been sent."""
+        """Record that messages up to seq may have been sent."""
         if seq > self.sent:
             self.sent = seq
 
     def rec(self, seq):
-        """PUBREC for it was received."""
+        """Record that PUBREC for it was received."""
         i = self._slot(seq)
         if i >= 0:
             self._set(i, self._states[i] & ~_STATE | _RELEASED)
 
     def done(self, seq):
-        """Its last acknowledgement was received. It is gone, or held."""
+        """Record that its last acknowledgement was received. It is gone, or held."""
         i = self._head
         if self._seqs[i] != seq or not self._states[i]:  # it is not the oldest
             i = self._slot(seq)
@@ -222,7 +226,7 @@ class RAMStore:
                 self._gone(i)
 
     def session(self, key):
-        """A new MQTT session begins. Every message that is not held is queued and unsent,
+        """Begin a new MQTT session. Every message that is not held is queued and unsent,
         incoming identifiers are forgotten. key: at most 32 bytes."""
         if len(key) > _MAX_KEY:
             raise ValueError("a session key has at most %d bytes" % _MAX_KEY)
@@ -236,6 +240,73 @@ class RAMStore:
             n = (self._head + i) % self._slots
             if self._states[n] and self._states[n] & _STATE != _HELD:
                 self._set(n, self._states[n] & ~_STATE)
+
+    def drop(self, seq):
+        """Give up a message; it is in `dropped`, too."""
+        self._drop(self._slot(seq))
+
+    def expire(self):
+        """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
+        now = self._clock()
+        while self.live and now - self._born[self._head] > self.max_age:
+            self._drop(self._head)
+
+    # Held messages.
+
+    def confirm(self, seq):
+        """The pipeline has everything up to seq. Held messages up to it are gone, others go
+        when they are done. Returns how many went."""
+        seq = min(seq, self.seq - 1)
+        if seq <= self.confirmed:
+            return 0
+        self.confirmed = seq
+        seq = self.live
+        i = self._above(self.confirmed)
+        while i:  # from the newest on: only when the oldest goes do the others move up
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._states[n] & (_LIVE | _HELD) == _LIVE | _HELD:
+                self._gone(n)
+        return seq - self.live
+
+    def again(self, first, last):
+        """Held messages from first to last are to be sent as new deliveries; how many."""
+        count = self.held
+        i = self._above(last)
+        while i:
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._seqs[n] < first:
+                break
+            if self._states[n] & (_LIVE | _STATE) == _LIVE | _HELD:
+                self._set(n, self._states[n] | _AGAIN)
+        return count - self.held
+
+    def sending(self, seq):
+        """A message that was AGAIN goes out: from here on it is like any other."""
+        i = self._slot(seq)
+        if i >= 0 and self._states[i] & _STATE == _AGAIN:
+            self._set(i, self._states[i] & ~_STATE)
+
+    # Incoming QoS 2.
+
+    def in_add(self, pid):
+        """Record that an incoming QoS 2 message was delivered; again: nothing."""
+        if not self._inbox:
+            from .inbound import InboundIds
+
+            self._inbox = InboundIds(self._inbound)
+        if not self._inbox.in_has(pid):
+            self._inbox.in_add(pid)
+
+    def in_has(self, pid):
+        """Whether that incoming message was delivered and is not yet released."""
+        return bool(self._inbox and self._inbox.in_has(pid))
+
+    def in_del(self, pid):
+        """Record that PUBREL for it was received."""
+        if self._inbox:
+            self._inbox.in_del(pid)
 
     # The slots.
 
@@ -284,6 +355,31 @@ class RAMStore:
         self._gone(i)
         self.dropped += 1
 
+    # The latest of each topic.
+
+    def _replace(self, topic):
+        """Drop unsent messages that are queued for the topic just put."""
+        sent = self.begun() if self.begun else self.sent
+        i = self._count - 1
+        while i > 0:
+            i -= 1
+            n = (self._head + i) % self._slots
+            if self._seqs[n] <= sent:
+                return
+            if self._states[n] & (_LIVE | _STATE) == _LIVE and self._same(self._places[n], topic):
+                self._drop(n)
+
+    def _same(self, place, topic):
+        self._block.seek(place)
+        self._block.readinto(self._two)
+        if len(topic) != self._two[0] << 8 | self._two[1]:
+            return False
+        for c in topic:
+            self._block.readinto(_one)
+            if c != _one[0]:
+                return False
+        return True
+
     # Room.
 
     def _admit(self, n):
@@ -296,7 +392,7 @@ class RAMStore:
         if self._born:
             self.expire()
         while not self._fits(n):
-            if not self._policy:
+            if not self.policy:
                 raise StoreFull()
             self._drop(self._head)
         if self._born:
@@ -326,3 +422,44 @@ class RAMStore:
             self._end = 0
             self._stop = start
         return self._end + n <= self._stop
+
+    def _close_up(self):
+        """Move the messages together, oldest first."""
+        i = self._head
+        n = self._count
+        # In one row: to the beginning of the block.
+        self._end = 0 if self._places[i] < self._end else self._places[i]
+        self._count = 0
+        while n:
+            n -= 1
+            if self._states[i]:
+                self._keep(i)
+            i = (i + 1) % self._slots
+
+    def _keep(self, i):
+        """Move a message, and what its slot says, behind those that were moved before."""
+        n = self._lengths[i]
+        if self._end + n > self._size:
+            self._end = 0
+        self._move(self._places[i], self._end, n)
+        n = (self._head + self._count) % self._slots
+        self._seqs[n] = self._seqs[i]
+        self._states[n] = self._states[i]
+        self._lengths[n] = self._lengths[i]
+        self._places[n] = self._end
+        if self._born:
+            self._born[n] = self._born[i]
+        self._end += self._lengths[i]
+        self._count += 1
+
+    def _move(self, place, to, n):
+        """Copy n bytes within the block, downwards or to where nothing is."""
+        while n and place != to:
+            part = _chunk if n >= _CHUNK else _one
+            self._block.seek(place)
+            self._block.readinto(part)
+            self._block.seek(to)
+            self._block.write(part)
+            place += len(part)
+            to += len(part)
+            n -= len(part)

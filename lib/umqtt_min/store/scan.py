@@ -46,7 +46,7 @@ def _mount(j):
     span = j._span
     skipped = j.skipped
     _part("setup", "clear", j)
-    if j.hold or j._born or j._policy == _LATEST:
+    if j.hold or j._born or j.policy == _LATEST:
         from .seldom import confirm  # noqa: F401  (loaded while there is nothing to lose)
     m, seg = _read(j)
     while j._missed:  # window= was larger: once more, with room for all

@@ -28,14 +28,8 @@ _SETTLED = const(13)
 def expire(self):
     """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
     now = self._clock()
-    while self.live and now - self._born[self.low % self._span] > self._max_age:
+    while self.live and now - self._born[self.low % self._span] > self.max_age:
         self._drop(self.low)
-
-
-def free(self):
-    """Bytes that messages may still fill: an estimate, as if there were room for all segments."""
-    more = (self.medium.count - self._made) * self._area * 7 // 8
-    return max(0, self._capacity - self._used) + more
 
 
 def _replace(self):

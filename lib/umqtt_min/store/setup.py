@@ -67,9 +67,9 @@ def prepare(j, medium, hold=False, policy=0, window=0, inbound=32, page=256, max
         refuse_options(policy, window, inbound, page, max_age, clock)
     j.medium = medium
     j.hold = hold
-    j._policy = policy
+    j.policy = policy
     if max_age:
-        j._max_age = max_age
+        j.max_age = max_age
         j._clock = clock
     size = medium.size
     count = medium.count
