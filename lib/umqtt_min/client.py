@@ -148,7 +148,7 @@ class MQTTClient:
         ):
             self.ssl_params = ssl_params
             mend_imports()
-            from .options import complete
+            from .arguments import complete
 
             complete(self, user, password, connector, timeout, window, buffer_size)
         self._tx = Sender(self, buffer_size)
@@ -460,9 +460,9 @@ class MQTTClient:
         # The session, for calls that only a client with a store has.
         if self._session is None:
             mend_imports()
-            from .refuse import no_store
+            from .reasons import refuse_no_store
 
-            no_store()
+            refuse_no_store()
         return self._session
 
     def stuck(self):

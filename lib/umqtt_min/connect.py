@@ -1,7 +1,7 @@
 """From no connection to a session that is taken up: stream, CONNECT, CONNACK.
 
 Knows: sockets; sections 3.1 and 3.2 of MQTT 3.1.1 as far as all is well: for the rest it has
-special.py, for a store's session resume.py. Loaded by the first connect().
+connack.py, for a store's session resume.py. Loaded by the first connect().
 
 A stream has `write(buf, off, n)`, `readinto(buf, n)`, `setblocking`, `close` with MicroPython's
 non-blocking meaning: None when nothing can be moved now.
@@ -14,6 +14,7 @@ from socket import socket as Socket
 from .packets import MQTT_3_1_1, pack
 from .port import HOST, const, ticks_add, ticks_diff, ticks_ms
 
+_BUSY = const(21)  # as in errors.py
 _CONNECT = const(0x10)  # as in packets.py
 _CLEAN_SESSION = const(0x02)
 _ROW_NAME = const(0)
@@ -28,11 +29,7 @@ def connect(client, clean_session, timeout):
     session = client._session
     if clean_session is None:
         clean_session = not session
-    end = ticks_add(ticks_ms(), client._tmo)
-    if timeout is not None or client._busy > 1 or not (clean_session or client.client_id):
-        from .special import clock
-
-        end = clock(client, clean_session, timeout)
+    end = deadline(client, clean_session, timeout)
     if session:
         session.claim()
     client._close()
@@ -58,7 +55,7 @@ def connect(client, clean_session, timeout):
     except BaseException as e:
         client._lost(104)
         try:
-            from .special import count
+            from .connack import count
 
             count(client, e)
         except MemoryError:
@@ -68,6 +65,20 @@ def connect(client, clean_session, timeout):
     if client._events is not None:
         client._events.connected()
     return bool(client.session_present)
+
+
+def deadline(client, clean_session, timeout):
+    """Until when connect() may take, its arguments checked. Raises ValueError, MQTTException."""
+    ms = client._tmo
+    if timeout is not None:
+        from .validate import milliseconds
+
+        ms = milliseconds(client, timeout)
+    if client._busy > 1:
+        client._raise(_BUSY)
+    if not (clean_session or client.client_id):
+        raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
+    return ticks_add(ticks_ms(), ms)
 
 
 def auth(client, clean_session, end):
@@ -90,7 +101,7 @@ def auth(client, clean_session, end):
         send(client, clean_session)
         head = connack(client, end)
     except Exception as e:
-        from .special import reason
+        from .connack import reason
 
         raise reason(client, e)
     tx.limit = client._tmo
@@ -100,7 +111,7 @@ def auth(client, clean_session, end):
         and (clean_session or not client.session_present)
         or client.protocol is not MQTT_3_1_1
     ):
-        from .special import accept
+        from .connack import accept
 
         accept(client, clean_session, head)
     client.connected = True
@@ -167,7 +178,7 @@ def send(client, clean_session):
     flags = _CLEAN_SESSION if clean_session else 0
     fields = [client.client_id]  # their order is fixed [MQTT-3.1.3-1]
     if client.lw_topic is not None or client.user is not None:
-        from .special import extend
+        from .arguments import extend
 
         flags |= extend(client, fields)
     packet = bytearray(5) + client.protocol[_ROW_NAME]

@@ -69,9 +69,9 @@ class DurableInbox(Incoming):
 
     def __init__(self, client, store):
         if store is client.store or isinstance(store, type) or not hasattr(store, "put"):
-            from .refuse import inbox
+            from .reasons import refuse_inbox
 
-            inbox(client, store)
+            refuse_inbox(client, store)
         store.open()
         client._rx = DurableReceiver(client, len(client._tx.buf) - 5)
         client._rx.inbox = self

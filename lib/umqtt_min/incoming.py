@@ -236,7 +236,7 @@ class Incoming:
             self._rx.bad("fixed header")
         if op & _TYPE != _PUBLISH:
             self._rx.bad("packet of %d bytes" % rx.n)
-        from .large_in import Large
+        from .large import Large
 
         Large(self._client)
         return 0

@@ -27,9 +27,9 @@ class Reconnect:
 
     def __init__(self, client, subscriptions=(), first=1, most=60, stable=30, attempt=5):
         if not hasattr(client, "check_msg"):
-            from .refuse import link
+            from .reasons import refuse_client
 
-            link(client)
+            refuse_client(client)
         self.client = client
         self.subscriptions = _checked(client, subscriptions) if subscriptions else []
         names = ("first", "most", "stable", "attempt")

@@ -87,7 +87,7 @@ class Sender:
     def _load_large(self):
         try:
             mend_imports()
-            from .large_out import send
+            from .large import send
 
             self.large = send
         except MemoryError:

@@ -63,9 +63,9 @@ class Session:
 
     def __init__(self, client, store, window):
         if not 0 < window < 256 or isinstance(store, type) or not hasattr(store, "put"):
-            from .refuse import session
+            from .reasons import refuse_session
 
-            session(store, window)
+            refuse_session(store, window)
         self._client = client
         self._store = store
         self._size = window
@@ -98,9 +98,9 @@ class Session:
         if user is client:
             return
         if user and user.sock:
-            from .refuse import taken
+            from .reasons import refuse_taken
 
-            taken(user)
+            refuse_taken(user)
         store.user = client
         # Sending has begun up to here in this session, or up to _cursor. The store's mark is made
         # for some messages at once, and may be ahead of what there is.
@@ -286,9 +286,9 @@ class Session:
         # No tick may touch the store meanwhile. Returns what _busy is to be afterwards.
         for seq in seqs:
             if not isinstance(seq, int):
-                from .refuse import seq as refuse
+                from .reasons import refuse_seq
 
-                refuse(seq)
+                refuse_seq(seq)
         busy = self._client._busy
         if busy & 1:
             raise MQTTException(_BUSY)

@@ -75,7 +75,8 @@ NAMES = {
     "Reconnect": attributes(found("reconnect", "Reconnect"))
     | parameters(init(found("reconnect", "Reconnect"))),
     "robust": attributes(found("robust", "MQTTClient")),
-    "aio": attributes(found("aio", "MQTTClient")) | parameters(init(found("aio", "MQTTClient"))),
+    "aio": attributes(found("aio/__init__", "MQTTClient"))
+    | parameters(init(found("aio/__init__", "MQTTClient"))),
     "stores": STORES,
     "options": parameters(init(found("store/ram", "RAMStore")))
     | parameters(init(found("store/files", "FileStore")))

@@ -21,7 +21,7 @@ from test_version import version
 LIBRARY = ROOT / "lib" / "umqtt_min"
 NO_BOARD = ("manifest.py", "host.py")  # makemanifest.py reads the one, CPython the other
 FILES = sorted(
-    p.relative_to(LIBRARY).as_posix() for folder in (LIBRARY, LIBRARY / "store")
+    p.relative_to(LIBRARY).as_posix() for folder in (LIBRARY, LIBRARY / "aio", LIBRARY / "store")
     for p in folder.glob("*.py") if p.name not in NO_BOARD
 )  # fmt: skip
 PACKAGE = json.loads((LIBRARY / "package.json").read_text())

@@ -3,7 +3,7 @@
 Knows: the limits that ram.py, files.py and setup.py keep to.  Must not know: records.
 """
 
-from ..options import whole
+from ..arguments import whole
 
 _ENOSPC = 28
 _FULL_HEADER = 80  # as in setup.py

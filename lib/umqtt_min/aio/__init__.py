@@ -17,10 +17,7 @@ CONNACK: see `reconnect`. Loaded by those who use it.
 
 import asyncio
 
-from .aio_core import Core
-from .aio_inbox import Inbox
-from .aio_tasks import POLL, Tasks, sleep
-from .errors import (
+from ..errors import (
     ENOTCONN,
     ETIMEDOUT,
     GIVEN_UP,
@@ -30,8 +27,11 @@ from .errors import (
     TIMEOUT,
     MQTTException,
 )
-from .port import const, ticks_add, ticks_diff, ticks_ms
-from .validate import milliseconds
+from ..port import const, ticks_add, ticks_diff, ticks_ms
+from ..validate import milliseconds
+from .core import Core
+from .inbox import Inbox
+from .tasks import POLL, Tasks, sleep
 
 # As in packets.py
 _SUBSCRIBE = const(0x82)
@@ -70,18 +70,18 @@ class MQTTClient(Tasks):
     """
 
     def __init__(self, *arguments, store=None, window=16, queue=8, reconnect=True, **options):
-        from .options import whole
+        from ..arguments import whole
 
         whole("queue", queue, 1, 65535)
         again = reconnect if isinstance(reconnect, dict) else {}
         odd = [name for name in again if name not in ("first", "most", "stable", "attempt")]
         odd += [name for name in ("timer", "durable_inbox") if name in options]
         if odd or again is not reconnect and not isinstance(reconnect, bool):
-            from .refuse import aio
+            from ..reasons import refuse_aio
 
-            aio(reconnect, options)
+            refuse_aio(reconnect, options)
         if store is None:
-            from .store.ram import RAMStore
+            from ..store.ram import RAMStore
 
             store = RAMStore()
         self._inbox = Inbox(queue, reconnect is not False)
@@ -98,7 +98,7 @@ class MQTTClient(Tasks):
         self._taken = asyncio.Event()
         self._asking = asyncio.Lock()
         if reconnect is not False:
-            from .reconnect import Reconnect
+            from ..reconnect import Reconnect
 
             self._link = Reconnect(self.core, **again)
 
@@ -203,7 +203,7 @@ class MQTTClient(Tasks):
 
     async def subscribe(self, topic, qos=0, timeout=None):
         """Subscribe and wait for SUBACK; arguments, result, errors as the core's."""
-        from .subscribe import filters, granted
+        from ..subscribe import filters, granted
 
         wanted = filters(self.core, topic, qos)
         await self._ask(_SUBSCRIBE, wanted, True, self._end(timeout))
@@ -215,7 +215,7 @@ class MQTTClient(Tasks):
 
     async def unsubscribe(self, topic, timeout=None):
         """Unsubscribe from one filter or a list of them and wait for UNSUBACK."""
-        from .subscribe import names
+        from ..subscribe import names
 
         gone = names(self.core, topic)
         for f, _ in gone:

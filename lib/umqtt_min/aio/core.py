@@ -3,11 +3,11 @@
 Knows: the insides of client and session. Never knows: tasks.
 """
 
-from .client import MQTTClient
-from .incoming import Incoming
-from .packets import pack
-from .port import const
-from .session import Session
+from ..client import MQTTClient
+from ..incoming import Incoming
+from ..packets import pack
+from ..port import const
+from ..session import Session
 
 _TYPING = const(0)  # see client.py
 if _TYPING:
@@ -147,7 +147,7 @@ class Core(MQTTClient):
 
     def ask(self, op, wanted, codes):
         """Send SUBSCRIBE or UNSUBSCRIBE; its answer is then waited for."""
-        from .subscribe import send
+        from ..subscribe import send
 
         self._rx.enter()
         self._rx.code = 0

@@ -1,7 +1,7 @@
 """The tasks of the asyncio face: one reads each connection, one looks at the clock.
 
 Knows: tasks, the core's pump, when a connection is another one. Never knows: the application's
-calls, which aio.py has.
+calls, which aio/__init__.py has.
 """
 
 import asyncio

@@ -1,48 +1,20 @@
-"""What few connections need: login and will, what the broker says but "accepted", what failed.
+"""CONNACK when it is not the plain "accepted" of MQTT 3.1.1, and what made connect() fail.
 
 Knows: section 3.2 of MQTT 3.1.1 and how the older versions differ. Loaded by connect.py.
 """
 
 from .exception import MQTTException
-from .port import const, ticks_add, ticks_ms
+from .port import const
 from .reasons import hint
-from .validate import milliseconds
 
 # As in errors.py and packets.py
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
-_BUSY = const(21)
 _CLOSED = const(22)
 _ROW_SESSION = const(5)
 _ROW_STRICT = const(6)
-_PASSWORD = const(0x40)
-_USER = const(0x80)
 
 _REFUSED = const(5)  # the last return code of CONNACK that means something
-
-
-def clock(client, clean_session, timeout):
-    """The arguments of connect(): until when it may take. Raises ValueError, MQTTException."""
-    if client._busy > 1:
-        client._raise(_BUSY)
-    if not (clean_session or client.client_id):
-        raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
-    return ticks_add(ticks_ms(), milliseconds(client, timeout))
-
-
-def extend(client, fields):
-    """Add will and login to the fields of CONNECT; returns their flags [MQTT-3.1.3-1]."""
-    flags = 0
-    if client.lw_topic is not None:
-        flags = client.lw_flags
-        fields += (client.lw_topic, client.lw_msg)
-    if client.user is not None:
-        flags |= _USER
-        fields.append(client.user)
-    if client.pswd is not None:
-        flags |= _PASSWORD
-        fields.append(client.pswd)
-    return flags
 
 
 def reason(client, e):
