@@ -41,6 +41,7 @@ class Remote:
         self._update = None
         self._todo = []
         self.kept = {}
+        self.off = ""  # why the board takes no commands, as the status report tells it
         self.interval = settings["interval_ms"]
         group = "fleet/%s/" % settings["group"]
         self._mine = (group + settings["device"] + "/cmd/").encode()
@@ -50,12 +51,15 @@ class Remote:
 
     def _load(self):
         key = self._settings["command_key"]
+        if not key:
+            self.off = "no command_key"
         try:
             self.kept = state.load()
         except state.StateError as error:
+            # Without the counter every command that somebody has recorded would be a new one.
             self._log("%s: commands stay off, their counter is lost" % error)
-            key = ""
-        if key:
+            self.off = str(error)
+        if not self.off:
             from binascii import unhexlify
 
             from commands import Commands

@@ -7,22 +7,27 @@ import json
 import os
 
 PATH = "/state.json"
+_ENOENT = 2
 
 
 class StateError(ValueError):
-    """The file is there and cannot be read: nothing that depends on it may be trusted."""
+    """The file may be there and cannot be read: nothing that depends on it may be trusted."""
 
 
 def load(path=None):
-    """Return the saved dict, {} when nothing was ever saved. Raises StateError when damaged."""
+    """Return the saved dict, {} when there is no such file.
+
+    Raises StateError when it is damaged and when it cannot be read: only the filesystem's word
+    that there is none means that nothing was ever saved.
+    """
     path = path or PATH
     try:
         with open(path) as file:
-            text = file.read()
-    except OSError:
-        return {}
-    try:
-        data = json.loads(text)
+            data = json.loads(file.read())
+    except OSError as error:
+        if error.args[0] == _ENOENT:
+            return {}
+        raise StateError("%s: cannot be read (%s)" % (path, error))
     except ValueError:
         data = None
     if not isinstance(data, dict):

@@ -42,6 +42,7 @@ def common(settings, remote, version):
         "trial": loader.on_trial(found),
         "failed": found.get("failed"),
         "count": remote.count,
+        "commands_off": remote.off,
         "commands_refused": remote.refused,
         "heap_free": gc.mem_free() if hasattr(gc, "mem_free") else -1,
     }

@@ -226,7 +226,7 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
         device._transport.exec_raw_no_follow("import time\nwhile True: time.sleep(1)")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "settings_for", interrupted)
+    monkeypatch.setattr(steps, "settings_there", interrupted)
     mark = len(board.printed())
     assert run("flash", "--port", board.port) == (130, (
         "umqtt-board: stopped; the same command goes on from there"))  # fmt: skip

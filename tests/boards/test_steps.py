@@ -53,7 +53,7 @@ def test_a_file_that_comes_back_wrong_is_not_put_in_force(step, put, board, mpre
     monkeypatch.setattr(device.Device, "write_file",
                         lambda self, path, data: write(self, path, data[:-1]))
     monkeypatch.setenv("UMQTT_WINDOW", "3")
-    with pytest.raises(BoardError, match="reads back from /settings.json.new is not what was"):
+    with pytest.raises(BoardError, match="reads back from /state.json.new is not what was"):
         step("settings")
     assert mpremote(board, "cat", ":settings.json") == '{"broker.host":"h"}'
 

@@ -2,6 +2,7 @@
 
 import os
 
+import remote
 import state
 
 PATH = "fw_state_test.json"
@@ -45,8 +46,8 @@ def test_cut_before_the_rename_leaves_the_old_one():
 
 def test_damage_is_told_apart_from_absence():
     try:
-        for text in ("", "{", "[]", "7"):
-            with open(PATH, "w") as file:
+        for text in (b"", b"{", b"[]", b"7", b"\xff\xfe"):
+            with open(PATH, "wb") as file:
                 file.write(text)
             try:
                 state.load(PATH)
@@ -54,4 +55,38 @@ def test_damage_is_told_apart_from_absence():
             except state.StateError as error:
                 assert PATH in str(error)
     finally:
+        clean()
+
+
+def test_only_a_file_that_is_not_there_was_never_saved():
+    # A folder stands for a file that the filesystem finds and cannot read.
+    os.mkdir(PATH)
+    try:
+        state.load(PATH)
+        raise AssertionError("taken for none")
+    except state.StateError as error:
+        assert PATH in str(error) and "cannot be read" in str(error)
+    finally:
+        os.rmdir(PATH)
+
+
+def test_commands_are_refused_and_it_is_told_while_the_counter_cannot_be_read():
+    settings = {"device": "oven", "group": "g", "command_key": "00" * 16, "interval_ms": 5}
+    saved, state.PATH = state.PATH, PATH
+    said = []
+    clean()
+    try:
+        fresh = remote.Remote(settings, {}, None, None, said.append)
+        assert fresh.off == "" and len(fresh.topics) == 2 and said == []
+        os.mkdir(PATH)
+        try:
+            lost = remote.Remote(settings, {}, None, None, said.append)
+        finally:
+            os.rmdir(PATH)
+        assert "cannot be read" in lost.off and lost.topics == []
+        assert len(said) == 1 and "commands stay off" in said[0]
+        settings["command_key"] = ""
+        assert remote.Remote(settings, {}, None, None, said.append).off == "no command_key"
+    finally:
+        state.PATH = saved
         clean()

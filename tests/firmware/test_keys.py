@@ -17,7 +17,7 @@ from patience import wait_until
 from strict_server import StrictServer
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import fileset, keys, send
+from umqtt_board.ota import counters, fileset, keys, send
 from umqtt_board.paths import FIRMWARE, PROJECT
 
 sys.path.insert(0, str(PROJECT / "tests" / "device"))
@@ -33,18 +33,28 @@ def home(monkeypatch, tmp_path):
 
 
 def test_a_new_board_gets_a_random_key_and_keeps_it():
-    first = keys.give(FLAT, "oven")
-    assert len(bytes.fromhex(first["command_key"])) == 32
-    assert keys.give(FLAT, "oven") == first
-    assert keys.give(FLAT, "other")["command_key"] != first["command_key"]
+    first, count = keys.give(FLAT, "oven")
+    key = first["command_key"]
+    assert len(bytes.fromhex(key)) == 32
+    assert keys.give(FLAT, "oven", key) == (first, count)
+    assert keys.give(FLAT, "other")[0]["command_key"] != key
     assert [record.device for record in keys.members("g")] == ["other", "oven"]
 
 
 def test_a_key_in_the_settings_is_kept_and_an_empty_one_means_none():
-    given = keys.give(FLAT | {"command_key": "ab" * 16}, "oven")
+    given, _ = keys.give(FLAT | {"command_key": "ab" * 16}, "oven")
     assert given["command_key"] == keys.load("g", "oven").key == "ab" * 16
-    assert keys.give(FLAT | {"command_key": ""}, "off")["command_key"] == ""
+    assert keys.give(FLAT | {"command_key": ""}, "off")[0]["command_key"] == ""
     assert keys.find("g", "off") is None
+
+
+@pytest.mark.parametrize("shown", [None, "", "00" * 32])
+def test_a_key_is_given_to_no_board_that_does_not_show_it(shown):
+    """It was erased, or it is another one that says this name."""
+    first, count = keys.give(FLAT, "oven")
+    second, later = keys.give(FLAT, "oven", shown)
+    assert second["command_key"] != first["command_key"] and later >= count
+    assert keys.load("g", "oven").key == second["command_key"]
 
 
 def test_files_are_for_their_owner_only_and_without_the_password():
@@ -74,7 +84,7 @@ def test_counters_never_repeat_even_with_a_clock_that_goes_back(monkeypatch):
     keys.give(FLAT, "oven")
     records = keys.members("g")
     first = keys.next_count(records)
-    monkeypatch.setattr(keys.time, "time_ns", lambda: 5)
+    monkeypatch.setattr(counters.time, "time_ns", lambda: 5)
     assert keys.next_count(records) == first + 1
     with ThreadPoolExecutor(4) as pool:
         counts = list(pool.map(lambda _: keys.next_count(records), range(20)))

@@ -4,17 +4,14 @@ import re
 import shutil
 import subprocess
 import time
-from threading import Thread
 
 import pytest
 from bench import MPREMOTE, Subscriber, taken
-from patience import PATIENCE, wait_until
+from patience import wait_until
 from umqtt_board import cli
-from umqtt_board.ota import fileset, keys, send
-from umqtt_board.ota.send import Session
-from umqtt_board.paths import FIRMWARE, LIBRARY
-
-NEW = "9.9.9"
+from umqtt_board.ota import keys, send
+from umqtt_board.paths import FIRMWARE
+from update_kit import NEW, Sending, changed, fleet
 
 
 @pytest.fixture(autouse=True)
@@ -22,37 +19,10 @@ def no_keys_of_other_tests():
     shutil.rmtree(keys.root(), ignore_errors=True)
 
 
-def changed(folder, **files):
-    """The project's set with another version, and with these files of the firmware replaced."""
-    library, firmware = folder / "lib", folder / "firmware"
-    shutil.copytree(LIBRARY, library)
-    shutil.copytree(FIRMWARE, firmware)
-    face = library / "__init__.py"
-    version = fileset.constant(face, "__version__")
-    face.write_text(face.read_text().replace(f'"{version}"', f'"{NEW}"'))
-    for name, text in files.items():
-        (firmware / f"{name}.py").write_text(text)
-    return fileset.of_project(library, firmware)
-
-
 @pytest.fixture(scope="module")
 def new_set(tmp_path_factory):
     """A set that works and says so by its version."""
     return changed(tmp_path_factory.mktemp("new"))
-
-
-def fleet(boards, port, *names, **settings):
-    """Running boards with keys, as `make flash` would have left them."""
-    made = []
-    for name in names:
-        flat = {"device": name, "group": "test", "broker.host": "127.0.0.1", "broker.port": port}
-        key = keys.give(flat, name)["command_key"]
-        board = boards.make(port, name, command_key=key, interval_ms=100, report_s=1, **settings)
-        board.power_on()
-        made.append(board)
-    for board in made:
-        board.wait_for("first publish acknowledged", 20)
-    return made
 
 
 def put(board, name, text):
@@ -64,38 +34,6 @@ def put(board, name, text):
                    check=True, capture_output=True, timeout=60)  # fmt: skip
     board.power_off()
     board.console_log.unlink()
-
-
-class Sending:
-    """An update of some boards, in a thread of its own."""
-
-    def __init__(self, port, made, *names, boots=2, seconds=60, timeout=45):
-        self.session = Session("test", [keys.load("test", name) for name in names],
-                               {"host": "127.0.0.1", "port": port}, keys.next_count)  # fmt: skip
-        self._work = (made, boots, seconds, PATIENCE * timeout)
-        self._thread = Thread(target=self._run)
-
-    def _run(self):
-        with self.session:
-            self.session.update(*self._work)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._thread.join(PATIENCE * 150)
-        assert not self._thread.is_alive()
-
-    @property
-    def states(self):
-        return {name: member.state for name, member in self.session.members.items()}
-
-    def await_part(self, name, part):
-        """Wait until a board has said that it has more than so much of the set."""
-        size = len(self._work[0].run)
-        member = self.session.members[name]
-        wait_until(lambda: member.have > part * size, 30, f"{part} of the set")
 
 
 def test_update_of_a_group_with_a_cut_and_a_lost_link(boards, broker, link, new_set):
@@ -235,7 +173,7 @@ def test_safe_mode_after_crashes_until_a_command_and_an_update_come(
 ):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")["command_key"]
+    key = keys.give(flat, "b1")[0]["command_key"]
     board = boards.make(link.port, "b1", command_key=key, safe_after=2, sensor="bomb")
     put(board, "sensors/bomb.py", "raise RuntimeError('bomb')\n")
     with Subscriber(broker.port) as subscriber:
@@ -272,7 +210,7 @@ def test_safe_mode_after_crashes_until_a_command_and_an_update_come(
 def test_deep_sleep_through_an_outage(boards, broker, link):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")["command_key"]
+    key = keys.give(flat, "b1")[0]["command_key"]
     board = boards.make(link.port, "b1", command_key=key, deep_sleep=True, awake_s=4,
                         interval_ms=1500)  # fmt: skip
     with Subscriber(broker.port) as subscriber:

@@ -15,6 +15,7 @@ from umqtt_board import boards
 from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import interpreter, onto_chip
+from umqtt_board.ota import keys
 from umqtt_board.port import find
 from umqtt_board.port.device import Device
 
@@ -112,7 +113,8 @@ def restore(board, port, folder, source, yes):
     say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
     say("", "get numbers that were given then, and the pipeline takes them for copies")
     with _open(board, port, folder, start=True) as (description, device):
-        copies.restore(device, description, source, confirmed_by(yes), say, transferred)
+        copies.restore(device, description, source, confirmed_by(yes), say, transferred,
+                       keys.for_board)  # fmt: skip
 
 
 @click.command()

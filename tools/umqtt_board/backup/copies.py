@@ -20,15 +20,14 @@ from umqtt_board.backup import journal
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
+from umqtt_board.ota import counters
 from umqtt_board.settings import settings_file
 
-STATE = "/state.json"  # counters of commands: never go backwards
-OWN = (settings_file.PATH, STATE)
+OWN = (settings_file.PATH, counters.STATE)
 STORE = "/mqtt"  # the FileStore's folder
 MANIFEST = "manifest.json"
 SECTOR = 4096
 PIECE = 1024
-COUNTER = "count"
 
 _LIST = """
 import os
@@ -199,10 +198,12 @@ def load(folder, board):
     return manifest
 
 
-def restore(device, board, folder, confirm, progress, transfer):
+def restore(device, board, folder, confirm, progress, transfer, keys=None):
     """Put a copy back: settings, state, journal. The board starts with it at its next reset.
 
     confirm  function(text): True if the messages that the board has now may be replaced
+    keys     as in steps.flash(): a board that takes commands gets the key that is valid now,
+             not that of the copy, and obeys none of the commands that it had after the copy
     Until all of it is there the board has no main.py; a run that is cut is done again.
     """
     manifest = load(folder, board)
@@ -213,8 +214,9 @@ def restore(device, board, folder, confirm, progress, transfer):
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
+    files = _files_to_put(device, folder, manifest, keys)
     install.silence(device)
-    _put_files(device, folder, manifest, transfer)
+    _put_files(device, files, transfer)
     if opening and now != manifest["region"]["sha256"]:
         _put_region(device, opening, folder, manifest, transfer)
     _main_back(device)
@@ -249,51 +251,34 @@ def _is_blank(device, opening):
     return device.value(opening + _READ.format(piece=PIECE) + code)
 
 
-def _put_files(device, folder, manifest, transfer):
-    for path in manifest["files"]:
-        data = (Path(folder) / "files" / path[1:]).read_bytes()
-        if path == STATE:
-            data = _forward(device.read_file(path), data)
+def _files_to_put(device, folder, manifest, keys):
+    """{path: content}: the copy's, but for the key and the counter of commands."""
+    files = {path: (Path(folder) / "files" / path[1:]).read_bytes() for path in manifest["files"]}
+    least = 0
+    settings = settings_file.from_board(files.get(settings_file.PATH)) or {}
+    if settings.pop("command_key", ""):
+        least = counters.now()
+        if keys:
+            there = settings_file.from_board(device.read_file(settings_file.PATH))
+            settings, count = keys(device, settings, there)
+            least = max(least, count)
+            files[settings_file.PATH] = settings_file.as_item(settings).data
+    if counters.STATE in files:
+        kept = files[counters.STATE]
+        files[counters.STATE] = counters.forward(device.read_file(counters.STATE), kept, least)
+    elif least:
+        files[counters.STATE] = counters.forward(None, b"{}", least)
+    return files
+
+
+def _put_files(device, files, transfer):
+    for path, data in files.items():
         device.doing = f"writing {path}"
         parent = path.rpartition("/")[0]
         if parent:
             device.run(f"import os\ntry:\n os.mkdir({parent!r})\nexcept OSError:\n pass")
         install.replace(device, Item(path, data))
         transfer(len(data), len(data), path)
-
-
-def _forward(there, kept):
-    """The state to write: the copy's, with no counter smaller than the board's own.
-
-    A counter that went backwards would let old commands act a second time.
-    """
-    try:
-        now, old = json.loads(there or b"{}"), json.loads(kept)
-    except ValueError:
-        return kept
-    if not isinstance(now, dict) or not isinstance(old, dict):
-        return kept
-    counters = {key: max(old.get(key, value), value) for key, value in now.items()
-                if COUNTER in key}  # fmt: skip
-    return json.dumps(old | counters).encode()
-
-
-def mend_state(device):
-    """Give a board whose file of counters is damaged a new one; return whether it was so.
-
-    Its firmware obeys no command then. The counter goes on at the time in milliseconds, which is
-    above all that were ever sent.
-    """
-    device.doing = f"looking at {STATE}"
-    data = device.read_file(STATE)
-    try:
-        damaged = data is not None and not isinstance(json.loads(data), dict)
-    except ValueError:
-        damaged = True
-    if damaged:
-        state = {COUNTER: time.time_ns() // 1_000_000}
-        install.replace(device, Item(STATE, json.dumps(state).encode()))
-    return damaged
 
 
 def _put_region(device, opening, folder, manifest, transfer):

@@ -20,7 +20,7 @@ from umqtt_board.port.device import DeviceError
 
 MAIN = "/main.py"
 OFF = "/main.py.off"
-SETTINGS = "/settings.json"  # stays when it is not given anew
+STAYING = ("/settings.json", "/state.json")  # when they are not given anew
 OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
 UPDATES = "/sets"  # which set from over the air is in force: none is after this
 RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
@@ -143,7 +143,7 @@ def plan(device, items):
 
 def record_item(items):
     """The file on the board that lists what was installed."""
-    paths = sorted(item.path for item in items if item.path != SETTINGS)
+    paths = sorted(item.path for item in items if item.path not in STAYING)
     return Item(RECORD, json.dumps(paths).encode())
 
 
@@ -164,7 +164,7 @@ print((_old, _list({OURS!r}) + _list({UPDATES!r})))
     hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}
     hiding = {path for path, content in hashes(device, hiding).items() if content}
     aside = {path + ".new" for path in wanted}
-    return sorted((set(present) | set(recorded) | hiding) - wanted - aside - {SETTINGS})
+    return sorted((set(present) | set(recorded) | hiding) - wanted - aside - set(STAYING))
 
 
 def carry_out(device, todo, progress):

@@ -12,6 +12,7 @@ from umqtt_board import boards
 from umqtt_board.backup import copies
 from umqtt_board.flash import follow, install, onto_chip, region, verify
 from umqtt_board.flash.build import build
+from umqtt_board.ota import counters
 from umqtt_board.settings import settings_file
 
 
@@ -55,8 +56,9 @@ def flash(
     environment variables that override settings; None: none (the command line gives its own)
     ask         function(key, help, secret): a text for a setting that must be given and is not;
                 None: nobody is there to be asked
-    keys        function(settings, device.Device) that returns the settings with the board's own
-                key of commands in them (keys.for_board); None: as they are
+    keys        function(device.Device, settings, the board's own) that returns the settings with
+                the board's key of commands in them and its counter (keys.for_board); None: as
+                they are
 
     Returns a Report. Raises BoardError with a sentence that says what to do. It may be
     called again after any failure and goes on where it stopped.
@@ -73,29 +75,41 @@ def flash(
     with contextlib.closing(device), device.going_on():
         report.port, report.version = device.port, found.version
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
-        flat = settings_for(device, file, environment, wifi, ask)
-        if flat is not None and keys:
-            flat = keys(flat, device)
+        there = settings_there(device)
+        flat = settings_for(there, file, environment, wifi, ask)
+        flat, least = keys(device, flat, there) if keys else (flat, 0)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
+        items += counter_items(device, flat or there, least, progress)
         install_items(device, items, flat, report, progress, transfer)
-        if copies.mend_state(device):
-            progress("commands", "the board's counter of commands was damaged: it begins anew")
         verify_items(device, description, items, report, progress)
         start(device, flat, report, progress, follow_log, follow_timeout)
     return report
 
 
-def settings_for(device, file, environment, wifi, ask):
-    """What the board's settings shall be; None: what is there stays, be it nothing."""
+def settings_there(device):
+    """The settings that a board has, None for none."""
     device.doing = "reading its settings"
-    there = settings_file.from_board(device.read_file(settings_file.PATH))
+    return settings_file.from_board(device.read_file(settings_file.PATH))
+
+
+def settings_for(there, file, environment, wifi, ask):
+    """What the board's settings shall be; None: those that are `there` stay, be it none."""
     if file is not None:
         return settings_file.keep_secrets(file, there)
     given = settings_file.from_environment(environment)
     if given or (ask and not there):
         return settings_file.changed(there, given, wifi=wifi, ask=ask)
     return None
+
+
+def counter_items(device, flat, least, progress):
+    """What makes the board obey no command that it, or this computer, has had before: Items, to be
+    put in force no later than its key."""
+    item, damaged = counters.raised(device, least, bool((flat or {}).get("command_key")))
+    if damaged:
+        progress("commands", "the board's counter of commands is damaged: it begins anew")
+    return [item] if item else []
 
 
 def set_aside(device, board, progress):

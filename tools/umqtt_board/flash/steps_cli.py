@@ -96,10 +96,14 @@ def settings(board, port, folder, settings):
     wifi = boards.load(board)["network"]["wifi"]
     file = settings_file.gather(settings, os.environ, wifi=wifi)
     with _open(board, port, folder) as (_, device):
-        flat = steps.settings_for(device, file, os.environ, wifi, None)
+        there = steps.settings_there(device)
+        flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
-        item = settings_file.as_item(keys.for_board(flat, device))
+        flat, least = keys.for_board(device, flat, there)
+        for item in steps.counter_items(device, flat, least, say):
+            install.replace(device, item)
+        item = settings_file.as_item(flat)
         if install.hashes(device, [item.path])[item.path] == install.digest(item.data):
             say("settings", "same")
             return

@@ -10,12 +10,12 @@ import json
 import os
 import secrets
 import tempfile
-import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from umqtt_board.errors import BoardError
+from umqtt_board.ota import counters
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
@@ -126,43 +126,82 @@ def next_count(records):
     """
     with _locked():
         fresh = [load(record.group, record.device) for record in records]
-        count = max([time.time_ns() // 1_000_000, *(record.count + 1 for record in fresh)])
+        count = max([counters.now(), *(record.count + 1 for record in fresh)])
         for record in fresh:
             record.count = count
             save(record)
     return count
 
 
-def give(flat, device):
-    """Return the settings with the board's key in them; a new board gets a random one.
+def give(flat, device, held=None):
+    """Return (settings, count): the settings with the board's key in them, and the counter that
+    its commands have to exceed.
 
     flat    settings as settings_file.gather() gives them; an empty "command_key" there means that
             the board shall obey no commands, one that is not empty is kept as this board's
     device  name of the board
+    held    the key that the board has shown, and has a counter for; None: it has shown none
+
+    A board that does not show its key gets a new one. It has been erased, or is another one that
+    says this name: whoever has recorded commands could have it obey them once more.
     """
     if flat.get("command_key") == "":
-        return flat
+        return flat, 0
+    group = flat.get("group", "default")
     with _locked():
-        record = find(flat.get("group", "default"), device)
-        if record is None:
-            record = Record(flat.get("group", "default"), device, secrets.token_hex(KEY_BYTES))
-        record.key = flat.get("command_key", record.key)
-        full = firmware_settings().complete(flat)
-        record.broker = {"host": full["broker.host"], "port": full["broker.port"],
-                         "tls": full["broker.tls"]}  # fmt: skip
-        for name in ("user", "ca"):
-            if full[f"broker.{name}"]:
-                record.broker[name] = full[f"broker.{name}"]
+        record = find(group, device) or Record(group, device, "")
+        if "command_key" in flat:
+            record.key = flat["command_key"]
+        elif not record.key or held != record.key:
+            record.key = secrets.token_hex(KEY_BYTES)
+        if held != record.key:
+            record.count = max(record.count, counters.now())
+        record.broker = _broker(flat)
         save(record)
-    return flat | {"command_key": record.key}
+    return flat | {"command_key": record.key}, record.count
 
 
-def for_board(flat, device):
-    """As give(), for the board on the other end of a device.Device: it is asked for its name."""
-    name = flat.get("device")
-    if not name:
-        device.doing = "asking for its name"
-        name = "umqtt-" + device.value(
-            "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
-        )
-    return give(flat, name)
+def _broker(flat):
+    full = _complete(flat)
+    found = {"host": full["broker.host"], "port": full["broker.port"], "tls": full["broker.tls"]}
+    for name in ("user", "ca"):
+        if full[f"broker.{name}"]:
+            found[name] = full[f"broker.{name}"]
+    return found
+
+
+def _complete(flat):
+    rules = firmware_settings()
+    try:
+        return rules.complete(flat)
+    except rules.SettingsError as error:
+        raise BoardError(f"The settings are not right:\n{error}")
+
+
+def for_board(device, flat, there):
+    """As give(), for the board on the other end of a device.Device.
+
+    flat   the settings that it shall have; None: it keeps those that it has
+    there  the settings that it has, None for none
+    """
+    held = (there or {}).get("command_key") if counters.read(device) is not None else None
+    if flat is None:
+        return None, _known(device, there)
+    return give(flat, _name(device, flat), held)
+
+
+def _known(device, there):
+    """The counter of a board that keeps its settings, as far as this computer knows it."""
+    if not (there or {}).get("command_key") or firmware_settings().validate(there):
+        return 0
+    record = find(there.get("group", "default"), _name(device, there))
+    return record.count if record and record.key == there["command_key"] else 0
+
+
+def _name(device, flat):
+    if flat.get("device"):
+        return flat["device"]
+    device.doing = "asking for its name"
+    return "umqtt-" + device.value(
+        "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
+    )

@@ -19,6 +19,7 @@ from umqtt_board.errors import BoardError
 
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
+ENOENT = 2  # what MicroPython says of a file that is not there, on every port
 STOP_S = 3  # for a board that is sent back to its work after something failed
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
 
@@ -176,8 +177,10 @@ class Device:
             progress(offset + len(part))
 
     def read_file(self, path, progress=lambda count: None):
-        """Return the content of a file on the board, None if there is none."""
-        code = f"try:\n _f=open({path!r},'rb')\n print(1)\nexcept OSError:\n print(0)"
+        """Return the content of a file on the board, None if there is none; DeviceError when the
+        board cannot say so."""
+        code = (f"try:\n _f=open({path!r},'rb')\n print(1)\n"
+                f"except OSError as _x:\n if _x.args[0] != {ENOENT}:\n  raise\n print(0)")
         if not self.value(code):
             return None
         data = self.read_pieces(f"_f.read({CHUNK})", progress)

@@ -1,0 +1,73 @@
+"""The counter of commands in a board's /state.json: whatever is done to the board, it never goes
+back, for a command that somebody has recorded acts as soon as it is above the counter.
+
+Knows: that file. Must not know: keys, what a command is.
+"""
+
+import json
+import time
+
+from umqtt_board.flash.build import Item
+from umqtt_board.port.device import DeviceError
+
+STATE = "/state.json"
+COUNT = "count"
+
+
+def now():
+    """A counter above all that computers with a right clock have ever given: the time in ms."""
+    return time.time_ns() // 1_000_000
+
+
+def read(device):
+    """Return the board's counter; None when it has lost it, or never had one."""
+    return count(_state(_file(device)))
+
+
+def count(state):
+    """The counter in a state; None when there is none to be trusted."""
+    found = (state or {}).get(COUNT)
+    return found if type(found) is int and found >= 0 else None
+
+
+def raised(device, least, commands=True):
+    """Return (Item, whether the board's file is damaged): the file with which the board obeys no
+    command up to `least`; None instead of the Item when its own will do.
+
+    commands  whether the board has a key; without one it gets no file that it has not
+
+    A board that has lost its counter shall obey no command of before this instant.
+    """
+    data = _file(device)
+    there = _state(data)
+    held = count(there)
+    if held is None:
+        least = max(least, now())
+    item = None
+    if (commands or data is not None) and (held is None or held < least):
+        item = Item(STATE, json.dumps((there or {}) | {COUNT: least}).encode())
+    return item, data is not None and held is None
+
+
+def forward(there, kept, least):
+    """The state to write over `there` when `kept` is brought back, both bytes or None: the counter
+    is the highest of theirs and `least`, 0 for a board that takes no commands."""
+    old = _state(kept) or {}
+    known = [found for found in (count(_state(there)), count(old)) if found is not None]
+    return json.dumps(old | {COUNT: max([least, *known])}).encode()
+
+
+def _file(device):
+    device.doing = f"looking at {STATE}"
+    try:
+        return device.read_file(STATE)
+    except DeviceError:
+        return b""  # it may be there, and cannot be read: damaged
+
+
+def _state(data):
+    try:
+        found = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
