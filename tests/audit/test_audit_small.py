@@ -69,3 +69,14 @@ def test_no_spark_is_started_for_a_small_capture(tmp_path):
         capture_output=True, text=True, timeout=300)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert pq.read_table(tmp_path / "out" / "packets").num_rows > 300
+
+
+def test_a_package_that_is_missing_is_of_the_extra_of_the_audit(tmp_path):
+    """Whoever wants the audit alone is not told to install the pipeline."""
+    script = ("import sys\nfrom mqtt_audit import cli\nsys.modules['jinja2'] = None\n"
+              "cli.main()\n")  # fmt: skip
+    capture = kit.pcap(tmp_path / "t.pcap", kit.Talk().open().wrapped())
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(capture), "--out", str(tmp_path / "out")],
+        capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 2 and "pip install 'umqtt-min[audit]'" in done.stderr

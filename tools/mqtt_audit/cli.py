@@ -1,14 +1,16 @@
 """`mqtt-audit`. Must not know what an audit does (commands.py)."""
 
+import sys
+
 from umqtt_runtime import program
 
 
 def _commands():
-    from .commands import audit
+    from .commands import audit, live
 
-    return audit
+    return live if sys.argv[1:2] == ["live"] else audit
 
 
 def main():
-    """Audit the captures that the arguments name; ends the process."""
-    program.main("mqtt-audit", _commands)
+    """Audit the captures that the arguments name, or follow an interface; ends the process."""
+    program.main("mqtt-audit", _commands, services=("live",))

@@ -106,7 +106,7 @@ class Decoder:
 
     # The input.
 
-    def _pair_of(self, keys, mine):
+    def pair_of(self, keys, mine):
         """For each key of a file the pair, or -1 if it is another's or no MQTT."""
         ends = keys.view(_ENDPOINT)
         found = np.full(len(keys), -1, np.int64)
@@ -141,21 +141,30 @@ class Decoder:
     def add(self, number, name, data, keys, mine, parts):
         """A file: its number in the order of the capture, its name, its bytes, its keys, which of
         them are this decoder's, and its segments as an iterable of arrays."""
-        self._turn_to(data)
-        self.rows.files[number] = name
-        self.arrays.n[N_FILE] = number
-        pair_of = self._pair_of(keys, mine)
+        self.turn_to(number, name, data)
+        pair_of = self.pair_of(keys, mine)
         for segments in parts:
-            at = 0
-            while at < len(segments):
-                at = streams.run(self.arrays.wire, data, segments, pair_of, at)
-                if at < len(segments):
-                    self._make_room()
+            self.take(segments, pair_of)
         self.drain()
         self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
 
-    def _turn_to(self, data):
-        """The bytes of another file, after those of packets that wait are put aside."""
+    def take(self, segments, pair_of):
+        """Segments whose bytes lie where turn_to() has said; pair_of: as pair_of() gives it."""
+        at = 0
+        while at < len(segments):
+            at = streams.run(self.arrays.wire, self._data, segments, pair_of, at)
+            if at < len(segments):
+                self._make_room()
+
+    def forget(self):
+        """The bytes of segments that were taken are not there any more for comparison."""
+        self.arrays.wire.taken["cap"] = 0
+
+    def turn_to(self, number, name, data):
+        """The bytes of another file, or other bytes of the same, after those of packets that wait
+        are put aside."""
+        self.rows.files[number] = name
+        self.arrays.n[N_FILE] = number
         while not keep(self.arrays.wire, self._data):
             if self.arrays.crowded():
                 self._read(everything=True)

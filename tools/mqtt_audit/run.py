@@ -172,13 +172,14 @@ def _copies(split, paths, names):
 
 class Audit:
     """An audit of `paths` into the folder `out`. spark: a session, or None: in this process.
-    ports: of brokers, beside those found by their CONNECT. Step by step, so that a benchmark can
-    time the steps."""
+    ports: of brokers, beside those found by their CONNECT; names: {path: what it is called
+    instead}. Step by step, so that a benchmark can time the steps."""
 
-    def __init__(self, spark, paths, out, ports=(1883,)):
+    def __init__(self, spark, paths, out, ports=(1883,), names=None):
         self.work, self.ports = Spark(spark) if spark else Here(), ports
         good, self.unread = readable(paths)
         self.paths = sorted(good)  # what is made of them does not depend on the order given
+        self.names = [(names or {}).get(path, path) for path in self.paths]
         self.out = Path(out).absolute()
         self.split, self._wrong = [], []
         self.rows = {}
@@ -190,7 +191,7 @@ class Audit:
         self.tables, self.scratch = staging / "tables", staging / "scratch"
         for made in (self.tables, self.scratch):
             made.mkdir()
-        paths, names, scratch, tables = self._unpacked(), self.paths, *map(
+        paths, names, scratch, tables = self._unpacked(), self.names, *map(
             str, (self.scratch, self.tables))  # fmt: skip
         size = sum(os.path.getsize(p) for p in paths)
         cores = self.work.cores
@@ -234,14 +235,14 @@ class Audit:
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
                 what = f"damaged, what could be unpacked is read: {made['wrong']}"
-                self._wrong.append((paths[made["number"]], "gzip", what))
+                self._wrong.append((self.names[made["number"]], "gzip", what))
             paths[made["number"]] = made["path"]
         return paths
 
     def _parts(self, paths, size, cores):
         """What the first pass can do side by side: [(number of the file, place, part, bytes)]. A
         file that would keep a core busy when the others have nothing to do is cut."""
-        sizes, names, tables = [os.path.getsize(p) for p in paths], self.paths, str(self.tables)
+        sizes, names, tables = [os.path.getsize(p) for p in paths], self.names, str(self.tables)
         each = max(PART_BYTES, -(-size // (TASKS * cores)))
         large = [k for k, n in enumerate(sizes) if n > 2 * each and cores > 1]
         with self.work.progress("looking for frames", len(large)):
@@ -301,7 +302,7 @@ class Audit:
 
     def facts(self):
         """Files and frames, for the report."""
-        return {"files": [{"file": self.paths[s["number"]], **{k: s[k] for k in (
+        return {"files": [{"file": self.names[s["number"]], **{k: s[k] for k in (
             "frames", "segments", "bytes", "first", "last")}} for s in self.split],
             "ports": list(self.ports)}  # fmt: skip
 
@@ -312,12 +313,12 @@ def build(spark, paths, out, ports=(1883,)):
         make(spark, paths, out, ports)
 
 
-def make(spark, paths, out, ports=(1883,)):
+def make(spark, paths, out, ports=(1883,), names=None):
     """The same between begun() and its end."""
     took = warm()
     if took > 5:
         log.info("the inner loops were compiled, once for this installation: %.0f s", took)
-    audit = Audit(spark, paths, out, ports)
+    audit = Audit(spark, paths, out, ports, names)
     for _, why in audit.unread:
         log.warning("left out: %s", why)
     started = time.monotonic()

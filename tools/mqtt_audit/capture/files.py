@@ -25,7 +25,7 @@ _PCAP = {
     b"\xa1\xb2\x3c\x4d": (1, 1),
 }
 _ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"  #: how a file packed by gzip begins
 _PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7zXZ": "unxz",
            b"BZh": "bunzip2"}  # fmt: skip
 _BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
@@ -48,13 +48,18 @@ def magic(path):
             raise NotACapture(f"{path}: is no regular file; write what comes from it into one")
         with open(path, "rb") as file:
             head = file.read(28)
-        if head.startswith(_GZIP):
+        if head.startswith(GZIP):
             with gzip.open(path) as file:
                 head = file.read(28)
     except _BROKEN as error:
         raise NotACapture(f"{path}: damaged gzip file ({error})")
     except OSError as error:
         raise _say(path, error)
+    return kind(path, head)
+
+
+def kind(path, head):
+    """The same of the first bytes of a capture (28, or all there are)."""
     if head[:4] in _PCAP:
         if len(head) < 24:
             raise NotACapture(f"{path}: the header of the pcap file is cut off")
@@ -72,7 +77,7 @@ def magic(path):
 def packed(path):
     """Whether a file that magic() takes has to be unpacked first."""
     with open(path, "rb") as file:
-        return file.read(2) == _GZIP
+        return file.read(2) == GZIP
 
 
 def unpack(path, target):

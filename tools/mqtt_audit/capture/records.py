@@ -237,6 +237,44 @@ def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
 
 
 @entry
+def whole_records(d, size, pos, big, units, last):
+    """Where the last whole record before `size` ends, from the record at pos on; pos, if there is
+    none. Behind damage it goes on at the next sound record."""
+    limit = 1_000_000_000 // units
+    while pos + 16 <= size:
+        cap = u32(d, pos + 8, big)
+        if cap <= MAX_FRAME:
+            if pos + 16 + cap > size:
+                break
+            pos += 16 + cap
+            continue
+        found = _next_record(d, pos + 1, size, big, limit, last)
+        if found == size:
+            break
+        pos = found
+    return pos
+
+
+@entry
+def whole_blocks(d, size, pos, big):
+    """The same of pcapng's blocks."""
+    while pos + 12 <= size:
+        if u32(d, pos, big) == SHB and pos + 28 <= size:
+            big = d[pos + 8] == 0x1A
+        n = u32(d, pos + 4, big)
+        if 12 <= n <= MAX_FRAME * 16 and n % 4 == 0 and pos + n > size:
+            break
+        if _block(d, pos, size, big) > 0:
+            pos += n
+            continue
+        found = _next_block(d, pos + 1, size, big)
+        if found == size:
+            break
+        pos = found
+    return pos
+
+
+@entry
 def pcapng(d, size, state, interfaces, frames, problems):
     """As pcap(). A frame that cannot be read still has its number."""
     pos = state[POS]

@@ -36,12 +36,12 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
 #: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
-#: ping_frame: of the first PINGREQ without an answer.
+#: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
 #: asked_frame: of CONNECT.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "asked_at:i8 asked_frame:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
-    "connected:u1 acked:u1 disconnected:u1 code:u1 present:u1 login:u1 late:u1 "
+    "connected:u1 acked:u1 disconnected:u1 dismissed:u1 code:u1 present:u1 login:u1 late:u1 "
     "keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)

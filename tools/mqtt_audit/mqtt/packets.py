@@ -351,7 +351,9 @@ def _follow(st, c, d, p, have, row, sender, missing):
             c["ping_at"], c["ping_frame"] = max(row["time"], 1), row["frame"]
     elif kind == PINGRESP:
         c["ping_at"] = 0
-    elif kind == DISCONNECT and sender == 0:
+    elif kind == DISCONNECT and sender:
+        c["dismissed"] = 1
+    elif kind == DISCONNECT:
         c["disconnected"] = 1
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ..compiled.layout import KINDS, MASK, PUBLISH, TYPES
 from ..rules.ending import full
 from ..rules.statements import KEEP_ALIVE, RULES, statement
+from ..rules.why import why
 
 TIME = pa.timestamp("us", tz="UTC")
 WAYS = ("client", "broker")
@@ -44,7 +45,7 @@ PACKETS = pa.unify_schemas([_schema(
 ), BODY])  # fmt: skip
 CONNECTIONS = _schema(
     "connection:i8 client:s broker:s first:t last:t begun:b protocol:s client_id:s "
-    "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b "
+    "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
     "pings:i4 longest_silence_s:f "
     "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
@@ -318,9 +319,9 @@ _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
            "gaps": "gaps"}  # fmt: skip
 
 
-def connections(conns, ways, ends, clients, protocols):
+def connections(conns, ways, ends, clients, protocols, reasons):
     """The table of connections. ways: both streams of each; ends: (client, broker) of each;
-    protocols: {index: name}."""
+    protocols: {index: name}; reasons: {index: reason code of DISCONNECT}."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
     old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
     counts = {
@@ -345,6 +346,7 @@ def connections(conns, ways, ends, clients, protocols):
         "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
         "ended": words(conns["end"], ENDS),
         "disconnect": pa.array(conns["disconnected"] > 0),
+        "why": pa.array([why(c, reasons.get(k)) for k, c in enumerate(conns)], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
         **counts,

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ..compiled.layout import (
     CONNACK,
     CONNECT,
+    DISCONNECT,
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
@@ -47,9 +48,11 @@ class Rows:
         self._ends = []  # (client, broker) of each connection, each as host:port
         self._shown = {}
         self._protocols = {}
+        self._reasons = {}  # of DISCONNECT
         self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE
         self._found = []  # violations found in Python: tuples
         self._late = np.zeros(0, VIOLATION), np.zeros(0, PROBLEM)
+        self._told = np.zeros(0, bool)  # which connections were handed on already
 
     def _show(self, end):
         if end not in self._shown:
@@ -105,6 +108,8 @@ class Rows:
         elif kind == CONNACK and c["level"] in (4, 5):
             if c["clean"] and out.values.get("session_present") and not out.values["return_code"]:
                 self._violate(16, row)
+        elif kind == DISCONNECT and "reason_code" in out.values:
+            self._reasons[conn] = out.values["reason_code"]
         elif kind == SUBSCRIBE:
             self._asked.setdefault((conn, ident), []).append(len(out.values.get("filters", ())))
         elif kind == SUBACK and c["begun"]:
@@ -179,12 +184,26 @@ class Rows:
         n[_EMPTIED] = 0
         self._late = tuple(rows[:0] for rows in self._late)
 
+    def ended(self):
+        """Hand on the connections that have ended, before the capture is over."""
+        self._connections(self.arrays.conns["end"][: len(self._ends)] > 0)
+
+    def _connections(self, which):
+        known = np.zeros(len(which), bool)
+        known[: len(self._told)] = self._told
+        self._told = known | which
+        rows = np.flatnonzero(which & ~known)
+        if len(rows):
+            names, reasons = ({k: known[c] for k, c in enumerate(rows.tolist()) if c in known}
+                              for known in (self._protocols, self._reasons))  # fmt: skip
+            self.sink("connections", columns.connections(
+                self.arrays.conns[rows], self.arrays.ways[rows], [self._ends[k] for k in rows],
+                [self._clients[k] for k in rows], names, reasons))  # fmt: skip
+
     def close(self):
         """Hand on what is known when all packets are: connections and the sums of the rest."""
-        conns = self.arrays.conns
         self.sink("timeline", self.tallies.timeline())
-        if len(conns):
-            self.sink("connections", columns.connections(
-                conns, self.arrays.ways, self._ends, self._clients, self._protocols))  # fmt: skip
+        self._connections(np.ones(len(self._ends), bool))
+        if self._ends:
             brokers = [broker for _, broker in self._ends]
             self.sink("latencies", self.tallies.latencies(self._clients, brokers))

@@ -1,0 +1,252 @@
+"""Captures that are read while they come: from a pipe, from an interface, as lines of JSON.
+
+Knows: the command, the tables. Must not know: how a capture is cut into pieces.
+"""
+
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+
+import audit_kit as kit
+import pytest
+from patience import wait_until
+from pipeline_kit import AUDIT
+
+WHOLE = 6 * (5 + 21 * 4) + 1  #: packets of _talks()
+SECONDS = 60  #: that a command may take on a machine with much else to do
+
+
+def _talks():
+    """Conversations on three ports, some of them out of order, one with a fault; the password is
+    "a secret"."""
+    choice, frames = random.Random(3), []
+    for k in range(6):
+        broker = ("10.0.0.1", (1883, 1883, 2883)[k % 3])
+        talk = kit.Talk((f"10.0.1.{k}", 50_000 + k), broker, start=kit.START + k * 400_000).open()
+        login = kit.string("u") + kit.string("a secret")
+        talk.client(kit.connect(f"dev{k}", flags=0xC2, rest=login))
+        talk.broker(kit.connack()).client(kit.subscribe(1, ("a/#", 1))).broker(kit.suback(1, 1))
+        for ident in range(9, 30):
+            whole = kit.publish("a/b", bytes([ident]) * 300, 2, ident)
+            at = choice.randrange(1, len(whole))
+            talk.client(whole[:at]).client(whole[at:])
+            if choice.random() < 0.3:
+                talk.frames[-2:] = talk.frames[:-3:-1]
+                talk.frames[-2:] = [(ns, raw) for (ns, _), (_, raw) in zip(
+                    sorted(talk.frames[-2:]), talk.frames[-2:])]  # fmt: skip
+            talk.broker(kit.ack(5, ident)).client(kit.ack(6, ident)).broker(kit.ack(7, ident))
+        if k == 4:
+            talk.client(kit.publish("a/#"))
+        frames += talk.client(kit.DISCONNECT).close().wrapped()
+    return sorted(frames)
+
+
+def _pcapng(path, frames):
+    blocks = [kit.section(), kit.interface(resolution=9)]
+    path.write_bytes(b"".join(blocks + [kit.enhanced("<", 0, ns, raw) for ns, raw in frames]))
+    return path
+
+
+#: Columns that are not compared; a connection is told at its second FIN, before that is answered.
+OTHERS = {"connection", "file"}
+AFTER = {"connections": {"last", "client_segments"}}
+
+
+def _rows(tables, name):
+    without = OTHERS | AFTER.get(name, set())
+    return sorted(repr({k: v for k, v in row.items() if k not in without})
+                  for row in tables.get(name, ()))  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["pcap", "pcapng", "gzip"])
+def test_what_comes_in_pieces_is_what_lies_in_a_file(form, tmp_path):
+    from mqtt_audit.following import Following
+    from mqtt_audit.report.columns import FLOWS
+
+    frames, path = _talks(), tmp_path / "t"
+    if form == "pcapng":
+        _pcapng(path, frames)
+    else:
+        kit.pcap(path, frames, nano=True)
+    raw = gzip.compress(path.read_bytes()) if form == "gzip" else path.read_bytes()
+    wanted = kit.read([path], tmp_path)
+    assert len(wanted["packets"]) == WHOLE and len(wanted["violations"]) == 1
+    choice = random.Random(7)
+    for most in (1 << 20, 3000, 40):
+        found, at, pieces = {}, 0, []
+        while at < len(raw):
+            n = choice.randrange(1, most)
+            pieces.append(raw[at : at + n])
+            at += n
+
+        def sink(table, rows, found=found):
+            names = FLOWS.names if table in ("flows", "_pieces") else rows.column_names
+            table = "flows" if table == "_pieces" else table
+            found.setdefault(table, []).extend(rows.select(names).to_pylist())
+
+        following = Following(sink)
+        following.capture("t", pieces)
+        following.finish()
+        wanted["flows"] = [{k: f[k] for k in FLOWS.names} for f in wanted["flows"]]
+        for name in ("packets", "flows", "violations", "problems", "connections"):
+            assert _rows(found, name) == _rows(wanted, name), name
+
+
+def test_damage_between_frames_is_told_and_passed_over(tmp_path):
+    from mqtt_audit.following import Following
+
+    raw = kit.pcap(tmp_path / "t", _talks()).read_bytes()
+    raw = raw[:4000] + b"\xff" * 700 + raw[4000:]
+    found = {}
+    following = Following(lambda table, rows: found.setdefault(table, []).extend(rows.to_pylist()))
+    following.capture("t", [raw[k : k + 500] for k in range(0, len(raw), 500)])
+    following.finish()
+    assert "damaged" in {p["problem"] for p in found["problems"]}
+    assert len(found["packets"]) > WHOLE * 8 // 10
+
+
+def _events(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+class TestTheCommand:
+    def test_events_come_while_the_capture_does(self, tmp_path):
+        raw = kit.pcap(tmp_path / "t", _talks()).read_bytes()
+        program = subprocess.Popen([AUDIT, "--json", "-"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(program.stdout), daemon=True)
+        reader.start()
+        try:
+            program.stdin.write(raw[:2000])
+            program.stdin.flush()
+            wait_until(lambda: lines, SECONDS, "the first event")
+            assert json.loads(lines[0])["type"] == "CONNECT"
+            program.stdin.write(raw[2000:])
+            program.stdin.close()
+            assert program.wait(SECONDS) == 0
+            reader.join(SECONDS)
+        finally:
+            program.kill()
+            program.wait()
+        found = [json.loads(line) for line in lines]
+        assert len([e for e in found if e["event"] == "packet"]) == WHOLE
+        ended = [e["why"] for e in found if e["event"] == "connection"]
+        assert ended == ["client sent DISCONNECT"] * 6
+        assert [e["statement"] for e in found if e["event"] == "violation"] == ["MQTT-3.3.2-2"]
+        assert b"secret" not in b"".join(lines)
+
+    def test_events_are_chosen_and_files_may_be_several(self, tmp_path):
+        frames = _talks()
+        one, two = (kit.pcap(tmp_path / name, part) for name, part in (
+            ("b", frames[:400]), ("a", frames[400:])))  # fmt: skip
+        done = subprocess.run([AUDIT, "--json", "--events", "message,connection", two, one],
+                              capture_output=True, text=True, timeout=SECONDS)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = _events(done.stdout)
+        assert {e["event"] for e in found} == {"message", "connection"}
+        assert len(found) == 6 * 21 + 6
+        assert {e["outcome"] for e in found if e["event"] == "message"} == {"acknowledged"}
+
+    def test_standard_input_into_a_folder(self, tmp_path):
+        raw = kit.pcap(tmp_path / "t", _talks()).read_bytes()
+        done = subprocess.run([AUDIT, "-", "--out", tmp_path / "out"], input=raw, timeout=300,
+                              capture_output=True)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        facts = json.loads((tmp_path / "out" / "audit.json").read_text())
+        assert facts["files"][0]["file"] == "standard input"
+        assert "standard input" in (tmp_path / "out" / "report.html").read_text()
+
+    @pytest.mark.parametrize("arguments, said", [
+        (["t"], "Give either --out or --json"),
+        (["t", "--json", "--out", "x"], "Give either --out or --json"),
+        (["t", "--json"], "neither pcap nor pcapng"),
+        (["t", "--json", "--events", "frames"], "is none of"),
+        (["live", "-i", "no-such-interface"], "dumpcap"),
+    ])  # fmt: skip
+    def test_what_cannot_be_done_is_said(self, arguments, said, tmp_path):
+        (tmp_path / "t").write_bytes(b"no capture at all, but long enough")
+        done = subprocess.run([AUDIT, *arguments], cwd=tmp_path, capture_output=True, text=True,
+                              timeout=SECONDS)  # fmt: skip
+        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+    def test_without_dumpcap_it_says_what_to_install(self, tmp_path):
+        done = subprocess.run([AUDIT, "live", "-i", "lo"], capture_output=True, text=True,
+                              timeout=SECONDS,
+                              env={**os.environ, "PATH": str(tmp_path)})  # fmt: skip
+        assert done.returncode == 2 and "apt install tshark" in done.stderr
+
+
+def _may_capture():
+    if not shutil.which("dumpcap"):
+        return False
+    done = subprocess.run(["dumpcap", "-q", "-i", "lo", "-a", "duration:1", "-w", os.devnull],
+                          capture_output=True, timeout=SECONDS)  # fmt: skip
+    return done.returncode == 0
+
+
+@pytest.fixture
+def server():
+    """A TCP server that answers CONNECT; returns its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            near.recv(1000)
+            near.sendall(kit.connack())
+            near.recv(1000)
+            near.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(SECONDS)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_interface_is_followed(as_json, server):
+    """A client on a port that nobody named, from its SYN on."""
+    if not _may_capture():
+        pytest.skip("nothing can be captured here")
+    more = ["--json"] if as_json else []
+    program = subprocess.Popen(
+        [AUDIT, "live", "-i", "lo", "-f", f"tcp port {server}", *more],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(program.stdout), daemon=True)
+    reader.start()
+
+    def told():
+        with socket.create_connection(("127.0.0.1", server), SECONDS) as client:
+            client.sendall(kit.connect("on-the-wire"))
+            client.recv(1000)
+            client.sendall(kit.DISCONNECT)
+            client.recv(1000)
+        return [line for line in lines if b"client sent DISCONNECT" in line]
+
+    try:
+        wait_until(told, SECONDS, "a connection that has ended")
+        program.send_signal(signal.SIGINT)
+        assert program.wait(SECONDS) == 0
+        reader.join(SECONDS)
+    finally:
+        program.kill()
+        program.wait()
+    if not as_json:
+        assert any(b"on-the-wire > CONNECT on-the-wire 3.1.1 keep alive 60 s" in x for x in lines)
+        return
+    found = [json.loads(line) for line in lines]
+    begun = [e["begun"] for e in found if e["event"] == "connection"]
+    assert begun and all(begun[1:])

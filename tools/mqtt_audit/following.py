@@ -1,0 +1,95 @@
+"""An audit of captures that are read once, from beginning to end: rows are handed on as soon as
+they are known.
+
+Knows: which loop gets what of the frames that have come. Must not know: files of tables, what is
+made of rows.
+"""
+
+import numpy as np
+
+from .capture.incoming import Incoming
+from .compiled.layout import SYN
+from .decoder import Decoder
+from .report import columns
+from .rules import ending
+from .tcp.headers import Endpoints
+
+OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
+
+
+class Following:
+    """sink(table, pyarrow.Table) takes what is ready; ports: of brokers, beside those found by
+    their CONNECT. Connections are handed on when they end."""
+
+    def __init__(self, sink, ports=(1883,)):
+        self._sink = sink
+        self._decoder = Decoder(sink, ports, set(), [(0, 0)])
+        self._steps, self._before = [], None
+        self._number = 0
+
+    def capture(self, name, pieces):
+        """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
+        incoming = Incoming(name)
+        self._number += 1
+        self._ends, self._pairs, self._openings = Endpoints(), np.zeros(0, np.int64), {}
+        for raw in pieces:
+            for data, first, frames in incoming.take(raw):
+                self._frames(name, data, first, frames)
+            self._ready()
+        for data, first, frames in incoming.end():
+            self._frames(name, data, first, frames)
+        self._ready()
+        wrong = np.concatenate([incoming.problems, self._ends.problems])
+        if len(wrong):
+            self._sink("problems", columns.problems(wrong, {0: name}))
+
+    def finish(self):
+        """There are no more captures."""
+        self._decoder.finish()
+
+    def _ready(self):
+        self._decoder.drain()
+        self._decoder.rows.ended()
+
+    def _frames(self, name, data, first, frames):
+        good = frames["time"][frames["cap"] >= 0]
+        if len(good):
+            steps = ending.steps_of(good, self._before)
+            self._before = int(good[-1])
+            if len(steps):
+                self._steps.append(steps)
+                self._decoder.rows.steps = np.concatenate(self._steps)
+        segments = self._ends.segments(data, first, frames)
+        self._decoder.turn_to(self._number, name, data)
+        self._decoder.take(self._with_openings(segments), self._pairs)
+        self._decoder.drain()
+        self._decoder.forget()
+
+    def _with_openings(self, segments):
+        """The segments, behind the SYN of connections that show only now that they are MQTT."""
+        keys, old = self._ends.keys, len(self._pairs)
+        pairs = np.full(len(keys), -1, np.int64)
+        pairs[:old] = self._pairs
+        servers = self._decoder.servers
+        known = len(servers)
+        for k in np.flatnonzero((pairs < 0) & np.isin(keys["server"], (1, 2))).tolist():
+            servers.add(_server(keys[k]))
+        asked = (pairs < 0) & (
+            (keys["server"] > 0) | (np.arange(len(keys)) >= old) | (len(servers) > known))
+        found = self._decoder.pair_of(keys, asked)
+        pairs[asked] = found[asked]
+        self._pairs = pairs
+        for row in segments[(pairs[segments["key"]] < 0) & (segments["flags"] & SYN > 0)]:
+            self._openings.setdefault(int(row["key"]), []).append(row)
+        while len(self._openings) > OPENINGS:
+            del self._openings[next(iter(self._openings))]
+        shown = [k for k in np.flatnonzero(asked & (pairs >= 0)).tolist() if k in self._openings]
+        rows = [row for k in shown for row in self._openings.pop(k)[-4:]]
+        return np.concatenate([np.array(rows, segments.dtype), segments]) if rows else segments
+
+
+def _server(key):
+    """The broker's endpoint of a row of layout.KEY, as Decoder has it."""
+    side = "ab"[int(key["server"]) - 1]
+    words = np.array([key[f"{side}{k}"] for k in range(4)], np.uint32)
+    return words.tobytes(), int(key[f"{side}p"])

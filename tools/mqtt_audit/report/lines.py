@@ -1,0 +1,116 @@
+"""Rows of the tables as lines: JSON for programs, words for people.
+
+Knows: names and types of columns. Must not know: how rows came about.
+"""
+
+import json
+from datetime import timezone
+
+#: Table: what a row of it is called as an event.
+EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
+          "_pieces": "message", "violations": "violation", "problems": "problem"}  # fmt: skip
+TOLD = ("packet", "connection", "violation", "problem")  #: without other wishes
+
+
+def _plain(value):
+    """A value as JSON has it; a time in UTC, to the microsecond."""
+    return value.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class JsonLines:
+    """Writes an object a line to the stream `out`: the columns of the row that are not null, and
+    `event`, which says what it is. kinds: the events wanted."""
+
+    def __init__(self, out, kinds):
+        self._out, self._kinds = out, frozenset(kinds)
+
+    def __call__(self, table, rows):
+        event = EVENTS.get(table)
+        if event not in self._kinds:
+            return
+        from .columns import TABLES
+
+        names = TABLES.get("flows" if table == "_pieces" else table).names
+        lines = []
+        for row in rows.select(names).to_pylist():
+            said = {k: v for k, v in row.items() if v is not None}
+            lines.append(json.dumps({"event": event, **said}, default=_plain, ensure_ascii=False))
+        self._out.write("".join(line + "\n" for line in lines))
+        self._out.flush()
+
+
+def _clean(value):
+    """A text from the wire without what would steer a terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(value))
+
+
+def _joined(*parts):
+    return " ".join(_clean(p) for p in parts if p not in (None, "", False))
+
+
+def _packet(row):
+    kind = row["type"]
+    more = ()
+    if kind == "PUBLISH":
+        more = (row["topic"], f"QoS {row['qos']}", row["qos"] and f"id {row['packet_id']}",
+                row["dup"] and "DUP", row["retain"] and "RETAIN",
+                f"{row['payload_length'] or 0} bytes")  # fmt: skip
+    elif kind == "CONNECT":
+        more = (row["client_id"] or "(no client id)", row["protocol"],
+                f"keep alive {row['keep_alive']} s",
+                row["clean_session"] and "clean session", row["will"] and "will")  # fmt: skip
+    elif kind == "CONNACK":
+        more = (f"code {row['return_code']}", row["session_present"] and "session present")
+    else:
+        filters = row["filters"] or ()
+        more = (row["packet_id"] and f"id {row['packet_id']}", *filters,
+                row["reason_code"] and f"reason {row['reason_code']}")  # fmt: skip
+    return _joined(">" if row["sender"] == "client" else "<", kind, *more)
+
+
+def connection(row):
+    """One line on a connection: who, version, keep alive, duration, messages each way, why it
+    ended. row: of the table `connections`, with `seconds`, if it is known."""
+    def messages(side):
+        return sum(row[f"{side}_publish_{qos}"] or 0 for qos in (0, 1, 2))
+
+    seconds = (row["last"] - row["first"]).total_seconds()
+    return _joined(
+        row["client_id"] or "(no client id)", f"{row['client']} to {row['broker']}",
+        row["protocol"] and f"MQTT {row['protocol']}",
+        row["keep_alive"] is not None and f"keep alive {row['keep_alive']} s",
+        f"{seconds:.3f} s", f"{messages('client')} messages sent, {messages('broker')} received;",
+        row["why"],
+    )  # fmt: skip
+
+
+class TextLines:
+    """Writes a line for each packet, connection that has ended, violation and problem."""
+
+    def __init__(self, out, kinds):
+        self._out, self._kinds, self._who = out, frozenset(kinds) - {"message"}, {}
+
+    def __call__(self, table, rows):
+        event = EVENTS.get(table)
+        if event not in self._kinds:
+            return
+        for row in rows.to_pylist():
+            self._out.write(self._line(event, row) + "\n")
+        self._out.flush()
+
+    def _line(self, event, row):
+        time = row.get("time") or row.get("last")
+        at = time.strftime("%H:%M:%S.%f") if time else "-"
+        if event == "packet":
+            if row["client_id"]:
+                self._who[row["connection"]] = row["client_id"]
+            who = self._who.get(row["connection"], f"connection {row['connection']}")
+            return f"{at} {_clean(who)} {_packet(row)}"
+        if event == "connection":
+            self._who.pop(row["connection"], None)
+            return f"{at} connection: {connection(row)}"
+        if event == "violation":
+            said = "VIOLATION", row["client_id"], row["sender"], row["statement"]
+        else:
+            said = "problem:", row["client_id"], row["problem"]
+        return f"{at} {_joined(*said)}: {_clean(row['what'])}"

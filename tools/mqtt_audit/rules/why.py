@@ -1,0 +1,43 @@
+"""Why a connection ended, in words.
+
+Knows: connections as they are at the end. Must not know: tables, other connections.
+"""
+
+from ..compiled.layout import (
+    END_FIN_CLIENT,
+    END_FIN_SERVER,
+    END_OPEN,
+    END_REUSED,
+    END_RST_CLIENT,
+    END_RST_SERVER,
+)  # fmt: skip
+from ..mqtt.packets import SECOND
+from ..mqtt.reasons import reason, returned
+
+_CLOSED = {
+    END_FIN_CLIENT: "closed by the client", END_FIN_SERVER: "closed by the broker",
+    END_RST_CLIENT: "reset by the client", END_RST_SERVER: "reset by the broker",
+    END_REUSED: "no end in the capture, its port was used again",
+}  # fmt: skip
+
+
+def why(conn, code):
+    """One row of layout.CONN; code: reason of the DISCONNECT that was sent (MQTT 5), or None."""
+    end = int(conn["end"])
+    if conn["code"]:
+        return f"refused, {returned(int(conn['code']), int(conn['level']))}"
+    if conn["dismissed"]:
+        return f"broker sent DISCONNECT{reason(code)}"
+    if conn["disconnected"]:
+        return f"client sent DISCONNECT{reason(code)}"
+    if end == END_OPEN:
+        return "open at the end of the capture"
+    said = _CLOSED[end]
+    if conn["opaque"] or not conn["connects"]:
+        return said
+    if not conn["acked"]:
+        return f"{said} before CONNACK"
+    silent, allowed = int(conn["last"] - conn["last_client"]), int(conn["keep_alive"]) * SECOND
+    if end in (END_FIN_SERVER, END_RST_SERVER) and 0 < allowed < silent:
+        return f"{said} after {silent / SECOND:.1f} s of silence, longer than the keep alive"
+    return f"{said} without DISCONNECT"
