@@ -16,16 +16,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from umqtt_board.backup import journal
+from umqtt_board.backup import journal, known
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
 from umqtt_board.ota import counters
 from umqtt_board.settings import settings_file
 
-OWN = (settings_file.PATH, counters.STATE)
-STORE = "/mqtt"  # the FileStore's folder
 MANIFEST = "manifest.json"
+IMAGE = "journal.img"
 SECTOR = 4096
 PIECE = 1024
 
@@ -66,14 +65,17 @@ def folder_of_copies(environment=os.environ):
 
 
 def stored_files(device):
-    """Paths of the FileStore's files on the board."""
+    """(paths of the FileStore's files on the board, what else the board names there)."""
     device.doing = "looking for messages in its files"
-    return device.value(_LIST.format(folder=STORE))
+    said = device.value(_LIST.format(folder=known.STORE))
+    said = list(said) if isinstance(said, (list, tuple)) else [said]
+    paths = [path for path in said if known.is_known(path)]
+    return list(dict.fromkeys(paths)), [path for path in said if not known.is_known(path)]
 
 
 def waiting_in_files(device):
     """How many messages wait in the board's FileStore for their acknowledgement."""
-    paths = stored_files(device)
+    paths, _ = stored_files(device)
     if not paths:
         return 0
     with tempfile.TemporaryDirectory() as folder:
@@ -109,8 +111,9 @@ def backup(device, board, target, progress, transfer):
     target = new_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-") as aside:
         aside = Path(aside)  # made with mode 0700
+        files = _copy_files(device, aside, progress, transfer)
         manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),
-                    "files": _copy_files(device, aside, transfer), "region": None}  # fmt: skip
+                    "files": files, "region": None}  # fmt: skip
         if board["journal"]["kind"] != "files":
             manifest["region"] = _copy_region(device, board, aside, transfer)
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
@@ -131,8 +134,11 @@ def _files(manifest):
     return f"{count} file{'' if count == 1 else 's'}"
 
 
-def _copy_files(device, aside, transfer):
-    paths = [*OWN, *stored_files(device)]
+def _copy_files(device, aside, progress, transfer):
+    paths, others = stored_files(device)
+    for path in others:
+        progress("backup", f"not copied: {path!a:.80} is no file of the firmware's")
+    paths = [*known.OWN, *paths]
     there = {path: sum_ for path, sum_ in install.hashes(device, paths).items() if sum_}
     for path, wanted in there.items():
         device.doing = f"reading {path}"
@@ -165,7 +171,7 @@ def _copy_region(device, board, aside, transfer):
     wanted = _region_hash(device, opening)
     if hashlib.sha256(data).hexdigest() != wanted:
         raise BoardError(_UNLIKE.format(what="The journal", port=device.port))
-    (aside / "journal.img").write_bytes(data)
+    (aside / IMAGE).write_bytes(data)
     return {"size": size, "sha256": wanted}
 
 
@@ -180,18 +186,24 @@ def _region_hash(device, opening):
 # ---- host -> board
 
 
+def _file(folder, path):
+    return known.content(folder, f"files{path}")
+
+
 def load(folder, board):
     """Return the manifest of a copy after checking that it is whole and of this kind of board."""
-    folder = Path(folder)
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        sums = {path: install.digest((folder / "files" / path[1:]).read_bytes())
-                for path in manifest["files"]}  # fmt: skip
-        region = manifest["region"]
-        image = install.digest((folder / "journal.img").read_bytes()) if region else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        manifest = json.loads(known.content(folder, MANIFEST))
+        files, region = dict(manifest["files"]), manifest["region"]
+        strange = [path for path in files if not known.is_known(path)]
+        if strange:
+            raise known.Strange(f"{strange[0]!a:.80} is no file that a copy holds")
+        sums = {path: install.digest(_file(folder, path)) for path in files}
+        image = install.digest(known.content(folder, IMAGE)) if region else None
+        wanted = region["sha256"] if region else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BoardError(f"BACKUP={folder} is no copy of a board ({error}).")
-    if sums != manifest["files"] or (region and image != region["sha256"]):
+    if sums != files or image != wanted:
         raise BoardError(f"BACKUP={folder} is damaged: its files are not those of its manifest.")
     if manifest["board"] != board.name:
         raise BoardError(f"BACKUP={folder} is of BOARD={manifest['board']}, not {board.name}.")
@@ -253,7 +265,7 @@ def _is_blank(device, opening):
 
 def _files_to_put(device, folder, manifest, keys):
     """{path: content}: the copy's, but for the key and the counter of commands."""
-    files = {path: (Path(folder) / "files" / path[1:]).read_bytes() for path in manifest["files"]}
+    files = {path: _file(folder, path) for path in manifest["files"]}
     least = 0
     settings = settings_file.from_board(files.get(settings_file.PATH)) or {}
     if settings.pop("command_key", ""):
@@ -283,7 +295,7 @@ def _put_files(device, files, transfer):
 
 def _put_region(device, opening, folder, manifest, transfer):
     device.doing = "writing its journal"
-    data = (Path(folder) / "journal.img").read_bytes()
+    data = known.content(folder, IMAGE)
     device.run(opening + "\nfrom binascii import a2b_base64 as _d")
     for at in range(0, len(data), SECTOR):
         device.run(f"region.ioctl(6, {at // SECTOR})")

@@ -79,9 +79,13 @@ def _read(path):
     try:
         data = json.loads(path.read_text())
         bytes.fromhex(data["key"])
-        return Record(**data)
+        record = Record(**data)
     except (ValueError, TypeError, KeyError) as error:
         raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
+    if (record.group, record.device) != (path.parent.name, path.stem):
+        raise BoardError(f"{path} is of the board {record.device} of the group {record.group}: "
+                         "two boards cannot have names that differ only in case.")  # fmt: skip
+    return record
 
 
 def folder(group):

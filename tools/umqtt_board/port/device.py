@@ -140,7 +140,7 @@ class Device:
         text = self.run(code).strip().splitlines()
         try:
             return ast.literal_eval(text[-1])
-        except (IndexError, ValueError, SyntaxError):
+        except (IndexError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             raise BoardError(
                 f"The board on {self.port} answered {text!r} while {self.doing}: "
                 "a program on it prints in between. Reset the board and try again."

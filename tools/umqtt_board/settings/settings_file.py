@@ -73,7 +73,8 @@ def changed(there, given, *, wifi=False, ask=None):
     where = f"the environment ({PREFIX}...)" if given else "the answers given"
     if there:
         where += ", on top of those that the board has"
-    return _checked(firmware_settings(), there or {}, given, where, wifi, ask)
+    # No folder: a file that the board names is one of its own, never one of this computer.
+    return _checked(firmware_settings(), there or {}, given, where, wifi, ask, None)
 
 
 def from_board(data):
@@ -96,13 +97,15 @@ def keep_secrets(flat, there):
     return flat | kept
 
 
-def _checked(rules, data, given, where, wifi, ask, folder="."):
+def _checked(rules, data, given, where, wifi, ask, folder):
     faults = _shape(rules, data)
     if not faults:
         flat = rules.flatten(data) | given
         if ask:
             flat |= _asked(rules, flat, wifi, ask)
-        flat, faults = ca_file.resolve(flat, "." if ca_file.KEY in given else folder)
+        folder = "." if ca_file.KEY in given else folder
+        if folder is not None:
+            flat, faults = ca_file.resolve(flat, folder)
         faults += [_with_suggestion(rules, fault) for fault in rules.validate(flat)]
         if wifi and not flat.get("wifi.ssid"):
             faults.append("wifi.ssid: expected the network to join (this board has no other way "
