@@ -1,4 +1,4 @@
-"""pytest plugin: collects the functions of tests/device/test_*.py once per interpreter.
+"""pytest plugin: collects the functions of tests/device/*/test_*.py once per interpreter.
 
 Knows: how `tests/device/_run.py` is started on CPython and on MicroPython and what its lines mean.
 Must not know: what the tests are about.
@@ -250,7 +250,7 @@ def pytest_configure(config):
 
 def pytest_pycollect_makemodule(module_path, parent):
     """Take the device tests from pytest's own collector."""
-    if module_path.parent.name == FOLDER.name:
+    if FOLDER.name in (module_path.parent.name, module_path.parent.parent.name):
         return DeviceFile.from_parent(parent, path=module_path)
     return None
 

@@ -1,6 +1,6 @@
 """Serves a StrictBroker over TCP, for tests with real sockets on the host.
 
-Knows: sockets and one thread.  Must not know: packets (tests/device/strict_broker.py does).
+Knows: sockets and one thread.  Must not know: packets (tests/device/kit/strict_broker.py does).
 
     with StrictServer() as server:
         ... connect to server.host, server.port; look at server.broker
@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "device"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "device" / "kit"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "shim"))
 
 import mpclock  # noqa: E402, F401  (time.ticks_ms for strict_broker)

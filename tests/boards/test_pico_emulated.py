@@ -30,13 +30,13 @@ DEVICE = PROJECT / "tests" / "device"
 # Tests of the library for which there is heap beside them, the client and a strict broker, and
 # what they import. Half a minute each.
 TESTS = {
-    "test_client_views": (
+    "client/test_client_views": (
         "test_topic_payload_retain_qos_and_dup",
         "test_a_repeated_qos_2_message_is_not_handed_out_again",
         "test_an_exception_passes_on_and_nothing_is_acknowledged",
         "test_publish_from_the_view_callback",
     ),
-    "test_client_robust": (
+    "interop/test_client_robust": (
         "test_names_and_defaults_of_umqtt_robust",
         "test_publish_goes_on_over_a_lost_connection",
         "test_an_answer_that_never_comes_makes_a_new_connection",
@@ -45,7 +45,7 @@ TESTS = {
     ),
 }
 HELPERS = (
-    *(DEVICE / f"{name}.py" for name in ("harness", "broker_stream", "strict_broker",
+    *(DEVICE / "kit" / f"{name}.py" for name in ("harness", "broker_stream", "strict_broker",
                                          "strict_wire")),
     *(PROJECT / "boards" / "unix" / "shim" / f"{name}.py" for name in ("softtimer", "time",
                                                                       "select")),
@@ -99,20 +99,21 @@ def test_library_and_firmware_are_installed_and_the_second_time_only_verified(po
 
 @pytest.mark.parametrize("name", TESTS)
 def test_the_librarys_device_tests(port, tmp_path, name):
+    module = name.rpartition("/")[2]
     (tmp_path / "fw").mkdir()
     items = build.build(firmware=tmp_path / "fw", out=tmp_path / "out")
     for source in (*HELPERS, DEVICE / f"{name}.py"):
         items.append(build.compiled(source, f"tests/{source.name}", tmp_path / "out"))
     with device.Device(port) as one:
-        one.run("import os\nfor _n in ('lib', 'lib/umqtt_min', 'lib/umqtt_min/store', 'tests'):"
-                " os.mkdir(_n)")
+        one.run("import os\nfor _n in ('lib', 'lib/umqtt_min', 'lib/umqtt_min/aio',"
+                " 'lib/umqtt_min/store', 'tests'): os.mkdir(_n)")
         for item in items:
             one.write_file(item.path, item.data)
-        one.run(f"import gc, sys\nsys.path[:0] = ['/tests']\nimport softtimer, {name}")
+        one.run(f"import gc, sys\nsys.path[:0] = ['/tests']\nimport softtimer, {module}")
         failed = []
         for test in TESTS[name]:
             try:
-                one.run(f"gc.collect()\nsofttimer.set_virtual(False)\n{name}.{test}()")
+                one.run(f"gc.collect()\nsofttimer.set_virtual(False)\n{module}.{test}()")
             except device.DeviceError as error:
                 failed.append(f"{test}: {error.traceback}")
     assert not failed, "\n".join(failed)

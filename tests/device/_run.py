@@ -24,7 +24,7 @@ def set_path(root):
     shims = ["/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
     if WASM:
         shims.append("/tests/wasm")
-    folders = [root + f for f in ["/tests/device"] + shims]
+    folders = [root + f for f in ["/tests/device/kit"] + shims]
     folders.append(os.getenv("DEVICE_LIB") or root + "/lib")  # another one: .mpy files, a release
     folders.append(root + "/firmware")
     # The WebAssembly build sees no other folder, and takes that for an error.

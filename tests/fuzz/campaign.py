@@ -8,7 +8,7 @@ a hundred messages; --seed takes a run up again where another one ended, or repe
 a single finding with --mutations 1. Exit status 1 if anything was found, 2 for wrong arguments.
 
 Knows: how many seeds, how to spread them over processes, deadlines.
-Must not know: what is sent and checked (tests/device/fuzz.py and fw_fuzz.py).
+Must not know: what is sent and checked (tests/device/kit/fuzz.py and fw_fuzz.py).
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Runs fuzzers on this interpreter: `worker.py OF FIRST COUNT CASES`, from seed FIRST on.
 
 OF is "client" or "firmware".
-Knows: the fuzzers of tests/device, the lines that campaign.py reads:
+Knows: the fuzzers of tests/device/kit, the lines that campaign.py reads:
     SEED seed mutations closings    after each seed
     BROKEN seed, then a traceback
 Must not know: how many workers there are. Runs on MicroPython and on CPython.
@@ -10,7 +10,7 @@ Must not know: how many workers there are. Runs on MicroPython and on CPython.
 import sys
 
 ROOT = __file__.replace("\\", "/").rsplit("/", 1)[0] + "/../.."
-sys.path.insert(0, ROOT + "/tests/device")
+sys.path.insert(0, ROOT + "/tests/device/kit")
 
 import _run  # noqa: E402
 

@@ -22,6 +22,6 @@ STATEMENTS = """
 
 def test_every_statement_is_named_by_a_client_test():
     named = set()
-    for path in DEVICE.glob("test_client_*.py"):
+    for path in DEVICE.rglob("test_client_*.py"):
         named.update(re.findall(r"\[MQTT-([\d.-]+)\]", path.read_text()))
     assert sorted(set(STATEMENTS) - named) == []

@@ -1,6 +1,6 @@
 """Every cut: the journal's power-cut campaign, on CPython. `python tests/powercut/campaign.py`.
 
-Knows: the geometries and checks of tests/device/cuts.py, how to spread them over processes.
+Knows: the geometries and checks of tests/device/kit/cuts.py, how to spread them over processes.
 Must not know: records, segments.
 
 For each geometry and seed a scenario of random operations runs; before each operation every
@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-for folder in ("lib", "tests/device", "tests/shim"):
+for folder in ("lib", "tests/device/kit", "tests/shim"):
     sys.path.insert(0, str(ROOT / folder))
 
 importlib.import_module("mpshim")  # what device code expects of its interpreter
@@ -95,7 +95,7 @@ def littlefs(prog, chunk, seed, args):
     done = subprocess.run(
         [micropython(), "-X", "heapsize=6M", "littlefs_cuts.py",
          *map(str, (prog, chunk, seed, operations, int(args.seconds)))],
-        cwd=ROOT / "tests/device", env=dict(os.environ, MICROPYPATH="../../lib:.:.frozen"),
+        cwd=ROOT / "tests/device/kit", env=dict(os.environ, MICROPYPATH="../../../lib:.:.frozen"),
         capture_output=True, text=True, timeout=60 + 10 * args.seconds)
     # MicroPython also reports what its collector could not close after a cut.
     words = (done.stdout.splitlines() or [""])[-1].split()

@@ -12,7 +12,8 @@ Knows: the contract.  Must not know: records; any medium.
 
     store = Journal(Fram(bus))
 
-The tests in tests/device/test_media.py hold every medium to this contract: add yours to media().
+The tests in tests/device/store/test_media.py hold every medium to this contract: add yours to
+media().
 """
 
 

@@ -1,7 +1,7 @@
 """Cuts the power in the middle of a store's operations and checks what is left.
 
 Knows: NOR, Model, how to make a journal over a NOR.  Must not know: records, segments.
-Used by test_powercut.py (both interpreters, a sample) and tests/powercut (everything).
+Used by store/test_powercut.py (both interpreters, a sample) and tests/powercut (everything).
 """
 
 import sys
