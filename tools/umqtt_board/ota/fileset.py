@@ -9,6 +9,7 @@ import posixpath
 
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.build import build, mpy_version
+from umqtt_board.ota.needed import Sources, modules
 from umqtt_board.paths import FIRMWARE, LIBRARY
 
 CHAIN = 16  # bytes of the next piece's hash in each piece
@@ -81,9 +82,24 @@ class Set:
 
 
 def of_project(library=LIBRARY, firmware=FIRMWARE):
-    """The set that the project's own library and firmware make, without what decides over sets."""
-    fixed = {f"/{name}.mpy" for name in constant(firmware / "loader.py", "FIXED")}
-    fixed |= {"/boot.py", "/main.py"}
+    """The set of the project's firmware and what it imports of the library.
+
+    Without what decides over sets, and without what only other programs use, such as
+    umqtt_min.aio: flash has room for two sets, not for what nobody imports.
+    """
+    fixed = set(constant(firmware / "loader.py", "FIXED")) | {"boot", "main"}
+    library_files = modules(library, "umqtt_min.")
+    sources = Sources(modules(firmware) | library_files)
+    roots = [name for name in sources.files if name not in library_files]
+    kept = {_on_board(name, sources.files[name], library_files)
+            for name in sources.needed(roots) - fixed}  # fmt: skip
     files = {item.path[1:]: item.data for item in build(library, firmware)
-             if item.path not in fixed}  # fmt: skip
+             if item.path[1:] in kept}  # fmt: skip
     return Set(files, constant(library / "__init__.py", "__version__"))
+
+
+def _on_board(name, source, library_files):
+    # The path in a set of the module with that dotted name.
+    folder = "lib/" if name in library_files else ""
+    face = "/__init__" if source.name == "__init__.py" else ""
+    return f"{folder}{name.replace('.', '/')}{face}.mpy"
