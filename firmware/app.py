@@ -24,7 +24,6 @@ from link import Link, make_client, why
 from remote import Remote
 from telemetry import Packer
 from umqtt_min import MQTTException, __version__
-from umqtt_min.backoff import Backoff
 from umqtt_min.errors import STORE_FULL
 
 CLOCK = (("clock", "s", 3),)
@@ -108,7 +107,7 @@ class App:
         if self.confirm:
             topics.append((self._ack, 1))
         self.link = Link(s, self.client, topics, self._dog.alive, log)
-        self._ntp = Backoff(1000, 600000)
+        self._ntp = clock.TimeServer(s["ntp"], log)
         self._timed = False
         self._report_at = ticks_ms()
 
@@ -177,7 +176,7 @@ class App:
     def idle(self):
         """True when all that there is to do now is done: measured, told the time, delivered."""
         measured = not self._wants() or self.sensor_errors
-        timed = self._timed or not self.settings["ntp"] or not self._ntp.ready()
+        timed = self._timed or self._ntp.idle
         return measured and timed and not self._pending and not self.client.inflight()
 
     def _read(self):
@@ -252,13 +251,8 @@ class App:
     def _tell_time(self):
         if self._timed or self._pending:
             return
-        if clock.is_set():
+        if self._ntp.step(self.link.wifi.joined):
             self._put_time()
-        elif self.settings["ntp"] and self._ntp.ready() and self.link.wifi.joined():
-            try:
-                clock.ask(self.settings["ntp"])
-            except Exception as error:
-                log("ntp: %s, next try in %d ms" % (why(error), self._ntp.failed()))
 
     def _put_time(self):
         if ticks_diff(ticks_ms(), self._retry) < 0:

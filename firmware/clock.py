@@ -7,6 +7,8 @@ there) are reckoned with only once per boot.
 
 import time
 
+from umqtt_min.backoff import Backoff
+
 # Unix time of the second where this port's clock begins: esp32 counts from 2000, rp2 and unix
 # from 1970.
 BASE = 946684800 if time.gmtime(0)[0] == 2000 else 0
@@ -52,3 +54,37 @@ def ask(host):
         raise OSError("no ntptime on this port")
     ntptime.host = host
     ntptime.settime()
+
+
+class TimeServer:
+    """Asks an NTP server until the clock is set, with pauses that grow.
+
+    host  its name; "": something else sets the clock
+    log   function(text)
+    """
+
+    def __init__(self, host, log):
+        self._host = host
+        self._log = log
+        self._backoff = Backoff(1000, 600000)
+
+    @property
+    def idle(self):
+        """True when there is nothing to be done just now."""
+        return not self._host or not self._backoff.ready()
+
+    def step(self, joined):
+        """Ask if it is time to; return whether the clock is set.
+
+        joined  function(): whether there is a network to ask over
+        """
+        if is_set():
+            return True
+        if not self.idle and joined():
+            try:
+                ask(self._host)
+            except Exception as error:
+                pause = self._backoff.failed()
+                name = type(error).__name__
+                self._log("ntp: %s: %s, next try in %d ms" % (name, error, pause))
+        return False

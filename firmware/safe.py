@@ -8,6 +8,7 @@ a client identifier of its own (NAME-safe), so that the broker keeps the session
 
 from time import sleep_ms, ticks_diff, ticks_ms
 
+import clock
 import resets
 import status
 import watchdog
@@ -38,6 +39,7 @@ class Safe:
         self.remote = Remote(settings, {"report": self._report}, self._send, self._restart, log)
         self._dog = watchdog.start(settings["watchdog_s"])
         self.link = Link(settings, self.client, self.remote.topics, self._dog.alive, log)
+        self._ntp = clock.TimeServer(settings["ntp"], log)
         self._report_at = ticks_ms()
         log("safe mode: %s; waiting for an update or the command restart" % why)
 
@@ -56,6 +58,8 @@ class Safe:
         """Do what can be done now. Raises nothing but KeyboardInterrupt and SystemExit."""
         self._dog.alive()
         try:
+            # Without the time no certificate is valid yet, and nobody could mend the board.
+            self._ntp.step(self.link.wifi.joined)
             if self.client.connected:
                 self._online()
             elif self.link.step():

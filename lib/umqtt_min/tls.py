@@ -48,7 +48,9 @@ def check(made, params):
     """Raise ValueError for an `ssl` or `ssl_params` that no connection could be made with. What
     the certificates say is looked at when one is made."""
     known = ["server_hostname"]
-    if not hasattr(made, "wrap_socket"):
+    if hasattr(made, "wrap_socket"):
+        _check_mode(getattr(made, "verify_mode", None), "SSLContext.verify_mode")
+    else:
         if made != 1:
             raise ValueError("ssl=%r: True, False or an SSLContext" % (made,))
         known += ["cadata", "cafile", "certificate", "key", "cert_reqs"]
@@ -66,14 +68,22 @@ def check(made, params):
 
 
 def _check_keys(params):
-    if params.get("cert_reqs", ssl.CERT_REQUIRED) not in (0, 1, 2):
-        raise ValueError("ssl_params: cert_reqs=%r: ssl.CERT_NONE, ssl.CERT_OPTIONAL or"
-                         " ssl.CERT_REQUIRED" % (params["cert_reqs"],))  # fmt: skip
+    reqs = params.get("cert_reqs", ssl.CERT_REQUIRED)
+    _check_mode(reqs, "ssl_params: cert_reqs")
+    if reqs not in (ssl.CERT_NONE, ssl.CERT_REQUIRED):
+        raise ValueError("ssl_params: cert_reqs=%r: ssl.CERT_REQUIRED or ssl.CERT_NONE" % (reqs,))
     if "cadata" not in params and "cafile" not in params and params.get("cert_reqs", 2):
         raise ValueError("ssl=True needs ssl_params={'cadata': ...} or {'cafile': ...}"
                          " to check the broker's certificate with")
     if ("certificate" in params) != ("key" in params):
         raise ValueError("ssl_params: certificate and key go together")
+
+
+def _check_mode(mode, name):
+    # On MicroPython it looks at a certificate that is wrong, and goes on.
+    if mode == ssl.CERT_OPTIONAL:
+        raise ValueError("%s=ssl.CERT_OPTIONAL connects to anybody: ssl.CERT_REQUIRED checks who"
+                         " it is, ssl.CERT_NONE says that you do not want it" % name)  # fmt: skip
 
 
 def handshake(sock, ctx, server_hostname):

@@ -2,6 +2,9 @@
 
 import app
 import clock
+import safe
+import settings
+import softtimer
 from fw_board import Board
 
 
@@ -61,3 +64,21 @@ def test_nobody_is_asked_before_there_is_a_network():
         assert len(server.asked) == 3 and board.app.client.counters.acked == 61
 
     with_server(test, ntp="time.example")
+
+
+def test_safe_mode_asks_too_for_no_certificate_is_valid_in_the_year_2000():
+    def test(board, server):
+        flat = {"device": "oven", "broker.host": "broker", "ntp": "time.example", "watchdog_s": 60,
+                "command_key": "00" * 16}  # fmt: skip
+        mode = safe.Safe(settings.complete(flat), "5 crashes in a row")
+        connects = []
+        mode.client.connector = lambda *args: connects.append(clock.is_set()) or board.net(*args)
+        for _ in range(2000):
+            mode.step()
+            softtimer.sleep_ms(20)
+        assert server.asked == ["time.example"] * 3
+        assert mode.client.connected and connects == [False]
+        assert len([line for line in board.lines if line.startswith("ntp: OSError")]) == 2
+        mode.client.disconnect()
+
+    with_server(test, ntp="")

@@ -84,6 +84,18 @@ def test_no_authority_is_an_error_that_says_what_to_do():
     assert "ca" in str(raises(ValueError, client, {"ca": b""}))
 
 
+def test_checking_without_minding_is_refused():
+    # With it MicroPython connects to an impostor.
+    params = {"cadata": read("other.der"), "cert_reqs": ssl.CERT_OPTIONAL}
+    e = raises(ValueError, lambda: client(params)[0].connect())
+    assert "CERT_OPTIONAL connects to anybody: ssl.CERT_REQUIRED" in str(e)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=read("other.der"))
+    context.verify_mode = ssl.CERT_OPTIONAL
+    e = raises(ValueError, lambda: client(None, ssl=context)[0].connect())
+    assert "verify_mode=ssl.CERT_OPTIONAL connects to anybody" in str(e)
+
+
 def test_not_checking_has_to_be_asked_for():
     echo(*client({"cert_reqs": ssl.CERT_NONE}), sizes=(10,))
 
