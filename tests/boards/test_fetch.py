@@ -75,15 +75,12 @@ def get(server, tmp_path):
     return run
 
 
-def test_whole_download_is_kept_with_its_sum_and_used_again(server, get):
+def test_whole_download_is_kept_and_used_again(server, get):
     path = get()
     assert path.read_bytes() == IMAGE and path.name == "X-v1.bin"
-    assert (path.parent / "X-v1.bin.sha256").read_text().startswith(SUM)
     assert get.bytes[-1] == (len(IMAGE), len(IMAGE), "X-v1.bin")
     assert get() == path and len(server.seen) == 1
-    assert sorted(p.name for p in path.parent.iterdir()) == [
-        "X-v1.bin", "X-v1.bin.lock", "X-v1.bin.sha256",
-    ]  # fmt: skip
+    assert sorted(p.name for p in path.parent.iterdir()) == ["X-v1.bin", "X-v1.bin.lock"]
 
 
 def test_a_download_that_ends_early_is_gone_on_with(server, get):
@@ -133,11 +130,25 @@ def test_the_wrong_sum_is_refused_and_nothing_is_left(server, get):
     assert [p.name for p in get.folder.iterdir() if p.stat().st_size > 200] == []
 
 
-def test_without_a_known_sum_the_first_one_is_kept(server, get):
-    path = get(wanted=None)
+def test_what_lies_in_the_cache_is_compared_at_each_use(server, get):
+    path = get()
     path.write_bytes(IMAGE[:-1] + b"?")
-    assert get(wanted=None).read_bytes() == IMAGE
-    assert len(server.seen) == 2 and "not what was downloaded" in get.said[-2]
+    assert get().read_bytes() == IMAGE
+    assert len(server.seen) == 2 and "not the image that is wanted" in get.said[-2]
+
+
+@pytest.mark.parametrize("given", ["", "#", "#sha256=", f"#sha256={SUM[:-1]}", f"#{SUM}",
+                                   f"#sha256={SUM}0", f"#sha256={SUM[:-1]}g", f"?sha256={SUM}"])
+def test_an_address_without_its_checksum_is_not_asked_for(server, tmp_path, given):
+    with pytest.raises(BoardError, match="has no checksum.*'https://...#sha256=...'"):
+        fetch.image(boards.load("esp32"), server.address + given, None, None, tmp_path)
+    assert server.seen == [] and list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_names_no_file(server, tmp_path):
+    for address in ("http://127.0.0.1", "http://127.0.0.1/", "http://127.0.0.1/.."):
+        with pytest.raises(BoardError, match="names no file"):
+            fetch.image(boards.load("esp32"), f"{address}#sha256={SUM}", None, None, tmp_path)
 
 
 def test_missing_image_and_no_network(server, get, tmp_path):
@@ -160,7 +171,11 @@ def test_what_firmware_may_be(server, tmp_path):
     assert fetch.image(board, mine, quiet, quiet) == mine
     with pytest.raises(BoardError, match='is not a file.*"fetch".*"skip"'):
         fetch.image(board, tmp_path / "no.bin", quiet, quiet)
-    assert fetch.image(board, server.address, quiet, quiet, tmp_path).read_bytes() == IMAGE
+    own = f"{server.address}#sha256={SUM.upper()}"
+    assert fetch.image(board, own, quiet, quiet, tmp_path).read_bytes() == IMAGE
+    other = f"{server.address}#sha256={'0' * 64}"
+    with pytest.raises(BoardError, match="not the image that was expected"):
+        fetch.image(board, other, quiet, quiet, tmp_path)
     assert fetch.cache_folder({"XDG_CACHE_HOME": "/x"}).as_posix() == "/x/umqtt_min"
 
 

@@ -60,7 +60,8 @@ def test_backup_erase_restore(used, mpremote, tmp_path):
     assert status == 0, said
     (copy,) = (tmp_path / "umqtt_min" / "backups").iterdir()
     assert copy.stat().st_mode & 0o077 == 0
-    assert [p.stat().st_mode & 0o077 for p in (copy / "files").iterdir()] == [0, 0]
+    files = [path for path in copy.rglob("*") if path.is_file()]
+    assert len(files) == 4 and all(path.stat().st_mode & 0o777 == 0o600 for path in files)
     status, said = _cli("erase", *place)
     assert status == 2 and "Nothing was erased. Everything on" in said and "YES=1" in said
     assert _flash(used) == before

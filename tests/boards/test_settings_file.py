@@ -137,3 +137,17 @@ def test_a_variable_that_is_nothing_like_a_setting_is_told_and_the_pipelines_are
     environment = {"UMQTT_BANANA": "1", "UMQTT_JDK": "pypi", "UMQTT_PASSWORD": "x", "HOME": "/"}
     assert settings_file.gather(GOOD, environment) == {"broker.host": "h"}
     assert settings_file.unused(environment) == ["UMQTT_BANANA"]
+
+
+def test_a_file_with_secrets_that_others_may_read_is_told(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('[broker]\nhost = "h"\nuser = "u"\npassword = "hidden-word"\n')
+    file.chmod(0o640)
+    said = settings_file.exposed(file)
+    assert "holds broker.password and others may read it: `chmod 600" in said
+    assert "hidden-word" not in said
+    file.chmod(0o600)
+    assert settings_file.exposed(file) is None
+    file.write_text('[broker]\nhost = "h"\n')
+    file.chmod(0o644)
+    assert settings_file.exposed(file) is settings_file.exposed(None) is None

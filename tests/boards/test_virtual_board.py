@@ -3,9 +3,11 @@
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from umqtt_board.errors import BoardError
@@ -316,3 +318,44 @@ def test_a_folder_that_is_no_board_is_left_alone(tmp_path):
     with pytest.raises(BoardError, match="no virtual board.*new or an empty folder"):
         VirtualBoard(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def others_may_read(folder):
+    """Files of a folder that somebody else than their owner may do anything with."""
+    return sorted(path.name for path in folder.iterdir()
+                  if path.lstat().st_mode & 0o077 and not stat.S_ISLNK(path.lstat().st_mode))
+
+
+def test_flash_and_all_that_the_board_says_are_its_owners_alone(make_board, mpremote):
+    """Its settings lie there with their passwords; the log has what tools have read of them."""
+    umask = os.umask(0)
+    try:
+        board = make_board()
+        # An image and a log of before, as anybody may read.
+        board.flash_image.write_bytes(b"\xff" * (0x100000 + 0x10000))
+        board.console_log.touch()
+        board.power_on()
+        mpremote(board, "exec", "print(1)")
+        assert others_may_read(board.folder) == ["board.json", "supervisor.log"]
+        board.power_off()
+        board.erase()
+        assert others_may_read(board.folder) == ["board.json", "supervisor.log"]
+    finally:
+        os.umask(umask)
+
+
+def test_an_image_is_private_while_it_is_written(make_board, monkeypatch):
+    seen = []
+    rename = Path.rename
+
+    def look(path, target):
+        seen.append(stat.S_IMODE(path.stat().st_mode))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", look)
+    umask = os.umask(0)
+    try:
+        make_board()._make_image()
+    finally:
+        os.umask(umask)
+    assert seen == [0o600]

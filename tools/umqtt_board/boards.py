@@ -117,6 +117,8 @@ def _chip_faults(data, folder):
         for key in ("image", "version", "released", "url"):
             if not isinstance(data["micropython"].get(key), str):
                 faults.append(f"micropython.{key}: expected a text (what image to fetch)")
+        if not re.fullmatch("[0-9a-f]{64}", str(data["micropython"].get("sha256"))):
+            faults.append("micropython.sha256: expected that of the image, 64 digits 0-9 a-f")
         if not data.get("usb", {}).get("vendors"):
             faults.append("usb.vendors: expected a list of USB vendor numbers")
     needs = {"esptool": ("image_offset", int), "uf2": ("uf2_family", int)}

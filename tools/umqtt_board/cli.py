@@ -41,8 +41,9 @@ def cli():
 @_folder
 @click.option("--settings", type=click.Path(path_type=Path),
               help="TOML file (default: settings.toml, if there is one).")
-@click.option("--firmware", help='MicroPython: a file, an address, "fetch" for the published '
-              'image, "skip" to leave what is there (default: the published where none fits).')
+@click.option("--firmware", help='MicroPython: a file, https://...#sha256=SUM, "fetch" for the '
+              'published image, "skip" to leave what is there (default: the published where none '
+              'fits).')
 @click.option("--baud", type=int, help="Rate at which a chip is written (default: board.toml).")
 @click.option("--drive", type=click.Path(path_type=Path), help="Drive of an rp2 in its loader.")
 @click.option("--yes", is_flag=True, help="Do not ask before data is erased.")

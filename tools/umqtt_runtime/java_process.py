@@ -5,6 +5,7 @@ or say what it died of, and Java's shell scripts would take a SIGTERM to the who
 Knows pyspark's gateway and processes. Must not know sessions or commands.
 """
 
+import atexit
 import os
 import re
 import shlex
@@ -36,8 +37,15 @@ class Java:
     """
 
     def __init__(self):
-        self.process, self.at_work, self._folder = None, False, None
+        self.process, self.at_work, self._folder, self._scratch = None, False, None, None
         self._said = self._killed = False
+
+    def scratch(self):
+        """A new folder for what Spark puts aside, which may be rows of the tables: of this user
+        alone, of a name that nobody can have made before. It goes with the process."""
+        self._scratch = tempfile.mkdtemp(prefix="umqtt-spark-")
+        atexit.register(shutil.rmtree, self._scratch, ignore_errors=True)
+        return self._scratch
 
     def start(self, settings):
         """Start it with this configuration (dict); returns a py4j gateway. Raises NotStarted."""
@@ -132,7 +140,8 @@ class Java:
         if not self.at_work:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for folder in (self._folder, self._scratch):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _deaf():

@@ -4,7 +4,6 @@ spark-submit brings its own settings and this builder only adds what it finds un
 import os
 import signal
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,16 +15,16 @@ from .java_process import Java
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 
-def settings(memory, cores):
-    """Spark configuration as a dict; memory such as '1g', cores >= 1."""
-    scratch = Path(tempfile.gettempdir(), f"umqtt-spark-{os.getuid()}")
+def settings(memory, cores, scratch):
+    """Spark configuration as a dict; memory such as '1g', cores >= 1, scratch a folder of this
+    user's alone."""
     return {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": QUICK_JVM,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.warehouse.dir": str(Path(scratch, "warehouse")),
         "spark.sql.session.timeZone": "UTC",
         # Plans are made anew for each small batch; replanning them while they run costs more than
         # it saves.
@@ -60,7 +59,7 @@ def cluster_settings():
             "spark.sql.parquet.outputTimestampType", "spark.sql.codegen.hugeMethodLimit",
             "spark.sql.sources.partitionColumnTypeInference.enabled",
             "spark.sql.execution.arrow.maxRecordsPerBatch")  # fmt: skip
-    local = settings("1g", 1)
+    local = settings("1g", 1, "")
     return {key: local[key] for key in kept}
 
 
@@ -103,10 +102,11 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
     os.environ["JAVA_HOME"] = str(for_spark(java_home()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("TZ", "UTC")
-    told = {"spark.app.name": name, "spark.master": f"local[{cores}]", **settings(memory, cores),
-            **(extra or {})}  # fmt: skip
+    java = java or Java()
+    told = {"spark.app.name": name, "spark.master": f"local[{cores}]",
+            **settings(memory, cores, java.scratch()), **(extra or {})}  # fmt: skip
     if SparkContext._gateway is None:
-        SparkContext._ensure_initialized(gateway=(java or Java()).start(told))
+        SparkContext._ensure_initialized(gateway=java.start(told))
     builder = SparkSession.builder
     for key, value in told.items():
         builder = builder.config(key, value)

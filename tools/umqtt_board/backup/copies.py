@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from umqtt_board import private
 from umqtt_board.backup import journal, known
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
@@ -116,7 +117,7 @@ def backup(device, board, target, progress, transfer):
                     "files": files, "region": None}  # fmt: skip
         if board["journal"]["kind"] != "files":
             manifest["region"] = _copy_region(device, board, aside, transfer)
-        (aside / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        private.write(aside / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
         kept = aside / "whole"
         kept.mkdir(mode=0o700)
         for path in [*aside.iterdir()]:
@@ -147,8 +148,7 @@ def _copy_files(device, aside, progress, transfer):
             raise BoardError(_UNLIKE.format(what=path, port=device.port))
         place = aside / "files" / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch(mode=0o600)
-        place.write_bytes(data)
+        private.write(place, data)
         transfer(len(data), len(data), path)
     return there
 
@@ -171,7 +171,7 @@ def _copy_region(device, board, aside, transfer):
     wanted = _region_hash(device, opening)
     if hashlib.sha256(data).hexdigest() != wanted:
         raise BoardError(_UNLIKE.format(what="The journal", port=device.port))
-    (aside / IMAGE).write_bytes(data)
+    private.write(aside / IMAGE, data)
     return {"size": size, "sha256": wanted}
 
 

@@ -1,20 +1,21 @@
 """The step that gets a MicroPython image: a file, or a download into a cache that can be trusted.
 
-A download lies as NAME.part until all of it is there and its SHA-256 is right; then it gets its
-name, in one rename, and the sum is kept beside it (NAME.sha256) and compared at each use. One that
-was broken off goes on where it stopped (RFC 9110, section 14.2, If-Range), with this run or the
-next.
+No address is used without the SHA-256 of what lies there: board.toml has that of the published
+image, and an address of one's own brings its own. A download lies as NAME.part until all of it is
+there and its SHA-256 is right; then it gets its name, in one rename. The sum is compared at each
+use. A download that was broken off goes on where it stopped (RFC 9110, section 14.2, If-Range),
+with this run or the next.
 
 Knows: HTTP, the cache folder (XDG Base Directory Specification).
 Must not know: chips, what is in an image.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import http.client
 import json
 import os
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -26,6 +27,7 @@ STALL_S = 30  # a server that sends nothing for so long is given up
 TRIES = 3  # each goes on where the one before ended
 BLOCK = 65536
 LARGEST = 64 << 20  # no image is larger; protects the disk
+_SUM = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _BROKEN = (OSError, http.client.HTTPException, EOFError)
 
 
@@ -40,31 +42,45 @@ def cache_folder(environment=os.environ):
 
 
 def published(board):
-    """Return (address, SHA-256 or None) of the image that a board's folder names."""
+    """Return (address, SHA-256) of the image that a board's folder names."""
     data = board["micropython"]
     address = data["url"].format(
         image=data["image"], version=data["version"], released=data["released"]
     )
-    return address, data.get("sha256")
+    return address, data["sha256"]
 
 
 def image(board, firmware, progress, transfer, folder=None, stall_s=STALL_S):
     """Return the path of the image to write: FIRMWARE= a file or an address, else the published.
 
     board     a boards.Board
-    firmware  path, http(s):// address, or "fetch" for the published one
+    firmware  path, http(s)://...#sha256=SUM, or "fetch" for the published one
     progress  function(step, text); transfer: function(done, total, name), total 0 if unknown
     folder    the cache (default cache_folder())
     Raises BoardError.
     """
     text = str(firmware)
     if text.startswith(("http://", "https://")):
-        address, wanted = text, None
+        address, wanted = _with_sum(text)
     elif text == "fetch":
         address, wanted = published(board)
     else:
         return _file(firmware)
     return download(address, wanted, progress, transfer, folder or cache_folder(), stall_s)
+
+
+def _with_sum(text):
+    """(address, SHA-256) of an address that carries its checksum; BoardError for one that does
+    not: whoever is between here and there could put another program onto the board."""
+    address, _, given = text.partition("#")
+    found = _SUM.fullmatch(given)
+    if not found:
+        raise BoardError(
+            f"FIRMWARE={text} has no checksum, or not 64 hexadecimal digits of it. Give the "
+            "address with the SHA-256 of the image, in quotes: FIRMWARE='https://...#sha256=...' "
+            "(`sha256sum FILE` shows that of an image which you trust), or give a file."
+        )
+    return address, found[1].lower()
 
 
 def _file(firmware):
@@ -81,10 +97,11 @@ def _file(firmware):
 def download(address, wanted, progress, transfer, folder, stall_s=STALL_S):
     """Return the path of the cached copy of `address`, downloaded unless it is there and right.
 
-    wanted  its SHA-256 in hexadecimal, None if nobody has told: then that of the first download
-            is kept and compared from then on
+    wanted  its SHA-256 in hexadecimal, lower case
     """
     name = Path(urllib.parse.urlsplit(address).path).name
+    if name in ("", ".."):
+        raise BoardError(f"FIRMWARE={address} names no file: give the address of an image.")
     target = Path(folder) / name
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,22 +122,15 @@ def digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _kept(target):
-    return target.with_name(target.name + ".sha256")
-
-
 def _cached(target, wanted, progress):
     """Whether the copy in the cache is whole; one that is not is thrown away."""
     if not target.exists():
         return False
-    with contextlib.suppress(FileNotFoundError):
-        wanted = wanted or _kept(target).read_text().split()[0]
     if wanted == digest(target):
         progress("image", f"{target.name} is in the cache, its SHA-256 is right")
         return True
-    progress("image", f"{target} is not what was downloaded: fetching it anew")
+    progress("image", f"{target} is not the image that is wanted: fetching it anew")
     target.unlink()
-    _kept(target).unlink(missing_ok=True)
     return False
 
 
@@ -140,17 +150,13 @@ def _fetch(address, target, wanted, progress, transfer, stall_s):
 
 def _accept(address, part, target, wanted):
     found = digest(part)
-    if wanted and found != wanted.lower():
+    if found != wanted:
         part.unlink()
         raise BoardError(
             f"{address} is not the image that was expected: its SHA-256 is {found}, not {wanted}. "
             "It was thrown away. Try again; if it stays so, something on the way changes "
             "downloads: get the image in another way and give it as FIRMWARE=FILE."
         )
-    # The sum first: a copy with a name always has one.
-    aside = _kept(target).with_suffix(".new")
-    aside.write_text(f"{found}  {target.name}\n")
-    aside.replace(_kept(target))
     part.replace(target)
     _note(part).unlink(missing_ok=True)
 

@@ -67,6 +67,9 @@ def flash(
     wifi = description["network"]["wifi"]
     environment = environment or {}
     file = settings_file.gather(settings, environment, wifi=wifi, ask=ask)
+    warning = settings_file.exposed(settings)
+    if warning:
+        progress("settings", warning)
     for name in settings_file.unused(environment):
         progress("settings", f"{name} is no setting of a board: not used")
     ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirm, progress, transfer)

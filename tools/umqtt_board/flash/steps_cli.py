@@ -47,7 +47,8 @@ def port(board, port, folder):
 
 @step.command()
 @click.option("--board", required=True, help="Name of the board.")
-@click.option("--firmware", default="fetch", help="A file, an address, or the published image.")
+@click.option("--firmware", default="fetch",
+              help="A file, https://...#sha256=SUM, or the published image.")  # fmt: skip
 def image(board, firmware):
     """Fetch the MicroPython image into the cache and check it."""
     description = boards.load(board)
@@ -58,7 +59,8 @@ def image(board, firmware):
 
 @step.command()
 @options
-@click.option("--firmware", help='A file, an address, "fetch"; without it only where none fits.')
+@click.option("--firmware", help='A file, https://...#sha256=SUM, "fetch"; without it only '
+              "where none fits.")  # fmt: skip
 @click.option("--baud", type=int, help="Rate at which a chip is written (default: board.toml).")
 @click.option("--drive", type=click.Path(path_type=Path), help="Drive of an rp2 in its loader.")
 @click.option("--yes", is_flag=True, help="Do not ask before data is erased.")

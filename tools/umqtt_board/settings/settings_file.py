@@ -64,6 +64,21 @@ def gather(source=None, environment=os.environ, *, wifi=False, ask=None):
     return _checked(firmware_settings(), data, given, where, wifi, ask, folder)
 
 
+def exposed(source):
+    """Return a sentence when a settings file holds a secret and others than its owner may read
+    it, else None.
+
+    source  as for gather(), with which it has been read
+    """
+    if source is None or isinstance(source, dict) or not Path(source).stat().st_mode & 0o077:
+        return None
+    rules = firmware_settings()
+    held = [key for key in rules.SECRETS if rules.flatten(_read(source)).get(key)]
+    if not held:
+        return None
+    return f"{source} holds {held[0]} and others may read it: `chmod 600 {source}`"
+
+
 def changed(there, given, *, wifi=False, ask=None):
     """Return the settings of a board with those of the environment on top; see gather().
 

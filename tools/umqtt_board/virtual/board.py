@@ -21,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 
+from umqtt_board import private
 from umqtt_board.errors import BoardError
 
 START_S = 20  # deadline for a supervisor or an interpreter to come up
@@ -101,16 +102,18 @@ class VirtualBoard:
         return config
 
     def _make_image(self):
+        # Its settings hold passwords and the key of its commands.
         size = self.config["filesystem"] + self.config["journal"]
         if not self.flash_image.exists():
             aside = self.flash_image.with_suffix(".new")
-            aside.write_bytes(b"\xff" * size)
+            private.write(aside, b"\xff" * size)
             aside.rename(self.flash_image)
         elif self.flash_image.stat().st_size != size:
             raise BoardError(
                 f"{self.flash_image} has {self.flash_image.stat().st_size} bytes, but filesystem "
                 f"+ journal in board.json make {size}: erase the board or set them back."
             )
+        private.seal(self.flash_image)
 
     def erase(self):
         """Flash as it comes from the factory: all bits set. The board must be off."""

@@ -28,6 +28,7 @@ import time
 import tty
 from pathlib import Path
 
+from umqtt_board import private
 from umqtt_board.virtual.chip import Interpreter
 
 PWRON_RESET, HARD_RESET, WDT_RESET, DEEPSLEEP_RESET, SOFT_RESET = 1, 2, 3, 4, 5
@@ -56,7 +57,7 @@ class Supervisor:
         self.to_board = bytearray()
         self.client = False
         self.stopping = False
-        self.log = open(self.folder / "console.log", "ab", buffering=0)
+        self.log = self._open_log()
         self._open_port()
         self._open_control()
         if tied:
@@ -432,8 +433,14 @@ class Supervisor:
         if self.log.tell() > LOG_LIMIT:
             self.log.close()
             os.replace(self.folder / "console.log", self.folder / "console.log.1")
-            self.log = open(self.folder / "console.log", "ab", buffering=0)
+            self.log = self._open_log()
         self.log.write(data)
+
+    def _open_log(self):
+        # It has all that host tools read from the board, its settings too.
+        log = open(self.folder / "console.log", "ab", buffering=0)
+        private.seal(self.folder / "console.log")
+        return log
 
 
 def bind_in(sock, path):
@@ -448,6 +455,7 @@ def bind_in(sock, path):
 
 
 def main():
+    os.umask(0o077)  # its files and its switch are its owner's alone, the interpreter's too
     folder = Path(sys.argv[1]).resolve()
     lock = open(folder / "lock", "w")
     try:

@@ -1,0 +1,23 @@
+"""Files that hold secrets: their owner's alone from their first byte on. Knows nothing else."""
+
+import os
+
+MODE = 0o600
+
+
+def create(path):
+    """Open a new file for writing, bytes; one of that name that is there goes away first."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb")
+
+
+def write(path, data):
+    """Write bytes into a new file; see create()."""
+    with create(path) as file:
+        file.write(data)
+
+
+def seal(path):
+    """Take a file that is there away from everybody else."""
+    if path.stat().st_mode & 0o077:
+        path.chmod(MODE)
