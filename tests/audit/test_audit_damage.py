@@ -102,7 +102,7 @@ def cut_short(raw, choice):
 FILES = [lambda raw, _: raw, cut_short]
 
 
-def _captured(broker):
+def captured(broker):
     """Frames of what passes when clients of each version talk."""
     tap = kit.Tap(broker.port)
     for version in (mqtt.MQTTv311, mqtt.MQTTv5, mqtt.MQTTv31):
@@ -119,7 +119,7 @@ def _captured(broker):
 @pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
 def test_no_damage_accuses_anybody(broker, tmp_path):
     """Each kind by itself, then several at once."""
-    frames = _captured(broker)
+    frames = captured(broker)
     choice = random.Random(19)
     kinds = [[kind] for kind in FRAMES] + [choice.sample(FRAMES, 3) for _ in range(30)]
     for number, several in enumerate(kinds):

@@ -18,8 +18,8 @@ import pytest
 from pipeline_kit import QUICK, spawn, wait_for
 from pipeline_kit import run as command
 
-FOLDERS = {"brokers", "connections", "devices", "flows", "latencies", "packets", "problems",
-           "timeline", "violations"}  # fmt: skip
+FOLDERS = {"brokers", "connections", "devices", "findings", "flows", "latencies", "packets",
+           "problems", "timeline", "violations"}  # fmt: skip
 CONTENT = sorted(FOLDERS | {"audit.json", "report.html"})
 
 

@@ -197,8 +197,8 @@ def test_summaries(audited):
 
 def test_only_tables_are_left(audited):
     assert sorted(os.listdir(audited)) == [
-        "audit.json", "brokers", "connections", "devices", "flows", "latencies", "packets",
-        "problems", "report.html", "timeline", "violations"]  # fmt: skip
+        "audit.json", "brokers", "connections", "devices", "findings", "flows", "latencies",
+        "packets", "problems", "report.html", "timeline", "violations"]  # fmt: skip
     names = [p.name for p in audited.rglob("*") if p.is_file() and p.parent != audited]
     assert all(n.endswith(".parquet") for n in names)
 

@@ -8,7 +8,7 @@ import sys
 import click
 from umqtt_runtime.options import Problem, Sentences, log_to_stderr, with_spark
 
-from .report.lines import EVENTS, TOLD, JsonLines, TextLines
+from .report.lines import EVENTS, TOLD, JsonLines, TextLines, told
 
 
 def with_events(command):
@@ -67,6 +67,7 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
             return
         with sources.files(captures) as (captures, names):
             _into(out, stop, captures, names, ports, cores, with_workers, memory, conf)
+        told(out, sys.stdout)
     except run.Refused as error:
         raise Problem(str(error))
 

@@ -6,12 +6,14 @@ made of rows.
 """
 
 import numpy as np
+import pyarrow as pa
 
 from .capture.incoming import Incoming
 from .compiled.layout import SYN
 from .decoder import Decoder
 from .report import columns
 from .rules import ending
+from .rules.findings import findings
 from .tcp.headers import Endpoints
 
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
@@ -23,7 +25,8 @@ class Following:
 
     def __init__(self, sink, ports=(1883,)):
         self._sink = sink
-        self._decoder = Decoder(sink, ports, set(), [(0, 0)])
+        self._judged = {"connections": [], "latencies": []}
+        self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
         self._steps, self._before = [], None
         self._number = 0
 
@@ -46,6 +49,16 @@ class Following:
     def finish(self):
         """There are no more captures."""
         self._decoder.finish()
+        rows = (pa.concat_tables([columns.TABLES[name].empty_table(), *made])
+                for name, made in self._judged.items())  # fmt: skip
+        found = findings(*rows)
+        if found.num_rows:
+            self._sink("findings", found)
+
+    def _told(self, table, rows):
+        self._sink(table, rows)
+        if table in self._judged:
+            self._judged[table].append(rows.cast(columns.TABLES[table]))
 
     def _ready(self):
         self._decoder.drain()

@@ -265,6 +265,7 @@ class Audit:
             if self.rows.get("_pieces"):
                 self._join()
             latency = self._summarise()
+            worker.find(self.tables)
             figures = {"over_time": over_time.result(), "latency": latency}
         self._only_tables()
         (self.tables / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")

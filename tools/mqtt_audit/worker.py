@@ -22,6 +22,7 @@ from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
 from .rules import ending
+from .rules.findings import findings
 from .tcp.headers import Endpoints
 
 APART = 86_400 * 10**9  #: ns between captures that have a time line of their own
@@ -323,6 +324,14 @@ def summarise(name, part, parts, out):
     rows = {t: _share(out, t, part, parts, clients) for t in summaries.NEEDED}
     tables = Tables(out, f"{part:05d}")
     tables.add(name, summaries.summary(name, rows))
+    tables.close()
+
+
+def find(out):
+    """Write the findings, from the tables of connections and of latencies."""
+    tables = Tables(out, "all")
+    tables.add("findings", findings(*(_tables_of(out, name, columns.TABLES[name])
+                                      for name in ("connections", "latencies"))))  # fmt: skip
     tables.close()
 
 

@@ -37,10 +37,10 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
 #: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
-#: asked_frame: of CONNECT.
+#: asked_frame: of CONNECT. acked_at: when CONNACK came.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
-    "asked_at:i8 asked_frame:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
+    "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 code:u1 present:u1 login:u1 late:u1 "
     "keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
@@ -59,13 +59,17 @@ STREAM = _rows(
     "open:i8 receive_max:i8 packet_max:i8 alias_max:i8 max_qos:u1 no_retain:u1 blind:u1 "
     "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 strange:i8 origin:i8 "
     "segments:i8 bytes:i8 resent:i8 disordered:i8 packets:i8 payload:i8 "
-    "publish0:i8 publish1:i8 publish2:i8 dups:i8"
+    "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
+    "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
 #: open: messages of QoS 1 and 2 that are not acknowledged. receive_max, packet_max, alias_max,
 #: max_qos (1 more), no_retain: what the other side of an MQTT 5 connection lets it send; 0
 #: (alias_max: -1) is not known or no limit.
+#: second, second_frame, in_second: the latest second in which it had a PUBLISH, the frame of the
+#: first of them, and how many; peak, peak_frame:
+#: the most of them in one second, and the frame of the first of those.
 #: blind: bytes of it were skipped in a search, in which there may have been packets.
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1

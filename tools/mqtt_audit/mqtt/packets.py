@@ -203,8 +203,14 @@ def _publish(st, d, p, have, row, conn, sender, digest):
 
 
 @kernel
-def _count_publish(s, flags):
+def _count_publish(s, row):
+    flags, second = row["flags"], row["time"] // SECOND
     qos = flags >> 1 & 3
+    if second != s["second"]:
+        s["second"], s["in_second"], s["second_frame"] = second, 0, row["frame"]
+    s["in_second"] += 1
+    if s["in_second"] > s["peak"]:
+        s["peak"], s["peak_frame"] = s["in_second"], s["second_frame"]
     if qos == 0:
         s["publish0"] += 1
     elif qos == 1:
@@ -335,6 +341,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
         c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
     elif kind == CONNACK and have >= 2:
         c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
+        c["acked_at"] = row["time"]
         if row["level"] == 5:
             limits(d, p + 2, p + have, st.streams[2 * conn], c, True)
     elif PUBACK <= kind <= PUBCOMP and have >= 2:
@@ -392,7 +399,7 @@ def _packet(st, d, row):
     if c["level"] == 5:
         _check_size(st, row, conn, sender)
     if row["kind"] == PUBLISH:
-        _count_publish(s, row["flags"])
+        _count_publish(s, row)
         _publish(st, d, p, have, row, conn, sender, row["digest"])
     else:
         _follow(st, c, d, p, have, row, sender, row["missing"])

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import KINDS, MASK, PUBLISH, TYPES
 from ..rules.ending import full
+from ..rules.findings import FINDINGS
 from ..rules.statements import KEEP_ALIVE, RULES, statement
 from ..rules.why import why
 
@@ -44,15 +45,18 @@ PACKETS = pa.unify_schemas([_schema(
     "retain:b packet_id:i4 topic:s payload_length:i8 damaged:b"
 ), BODY])  # fmt: skip
 CONNECTIONS = _schema(
-    "connection:i8 client:s broker:s first:t last:t begun:b protocol:s client_id:s "
+    "connection:i8 file:s frame:i8 client:s broker:s first:t last:t begun:b protocol:s "
+    "client_id:s "
     "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
-    "pings:i4 longest_silence_s:f "
+    "handshake_ms:f connack_ms:f pings:i4 longest_silence_s:f "
     "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
     "client_disordered:i8 client_lost:i8 client_gaps:i8 "
+    "client_peak:i8 client_peak_frame:i8 "
     "broker_packets:i8 broker_bytes:i8 broker_publish_0:i8 broker_publish_1:i8 "
     "broker_publish_2:i8 broker_dup:i8 broker_payload:i8 broker_segments:i8 broker_resent:i8 "
-    "broker_disordered:i8 broker_lost:i8 broker_gaps:i8"
+    "broker_disordered:i8 broker_lost:i8 broker_gaps:i8 "
+    "broker_peak:i8 broker_peak_frame:i8"
 )
 FLOWS = _schema(
     "connection:i8 client_id:s broker:s sender:s packet_id:i4 qos:i2 topic:s length:i8 "
@@ -80,7 +84,8 @@ LATENCIES = _schema(
 TIMELINE = _schema("time:t sender:s type:s packets:i8")
 MARK = "audit.json"  #: a folder with this file is an earlier audit and may be replaced
 TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "latencies": LATENCIES,
-          "timeline": TIMELINE, "violations": VIOLATIONS, "problems": PROBLEMS}  # fmt: skip
+          "timeline": TIMELINE, "violations": VIOLATIONS, "problems": PROBLEMS,
+          "findings": FINDINGS}  # fmt: skip
 
 
 def words(codes, names):
@@ -316,12 +321,21 @@ def _protocol(conn, level, opaque, known):
 _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
            "publish_1": "publish1", "publish_2": "publish2", "dup": "dups", "payload": "payload",
            "segments": "segments", "resent": "resent", "disordered": "disordered", "lost": "lost",
-           "gaps": "gaps"}  # fmt: skip
+           "gaps": "gaps", "peak": "peak"}  # fmt: skip
 
 
-def connections(conns, ways, ends, clients, protocols, reasons):
+def _peaks(conns, ways):
+    """The frames in which the seconds with the most messages begin, if in the connection's own
+    file."""
+    for way, side in enumerate(WAYS):
+        at = ways["peak_frame"][:, way]
+        other = (at == 0) | (at >> 32 != conns["id"] >> 32)
+        yield f"{side}_peak_frame", numbers(at & MASK, pa.int64(), other)
+
+
+def connections(conns, ways, ends, clients, protocols, reasons, files):
     """The table of connections. ways: both streams of each; ends: (client, broker) of each;
-    protocols: {index: name}; reasons: {index: reason code of DISCONNECT}."""
+    protocols: {index: name}; reasons: {index: reason code of DISCONNECT}; files: as places()."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
     old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
     counts = {
@@ -333,6 +347,12 @@ def connections(conns, ways, ends, clients, protocols, reasons):
             for k, row in enumerate(zip(conns["level"].tolist(), conns["opaque"].tolist()))]
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),
+        **places(conns["id"], files),
+        **dict(_peaks(conns, ways)),
+        "handshake_ms": numbers((conns["asked_at"] - conns["first"]) / 1e6, pa.float64(),
+                                unknown | (conns["begun"] == 0)),
+        "connack_ms": numbers((conns["acked_at"] - conns["asked_at"]) / 1e6, pa.float64(),
+                              unknown | unanswered),
         "client": pa.array([client for client, _ in ends], pa.string()),
         "broker": pa.array([broker for _, broker in ends], pa.string()),
         "first": times(conns["first"]),

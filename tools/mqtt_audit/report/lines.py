@@ -5,11 +5,14 @@ Knows: names and types of columns. Must not know: how rows came about.
 
 import json
 from datetime import timezone
+from pathlib import Path
 
 #: Table: what a row of it is called as an event.
 EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
-          "_pieces": "message", "violations": "violation", "problems": "problem"}  # fmt: skip
-TOLD = ("packet", "connection", "violation", "problem")  #: without other wishes
+          "_pieces": "message", "violations": "violation", "problems": "problem",
+          "findings": "finding"}  # fmt: skip
+TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without other wishes
+SHOWN = 40  #: lines of connections after an audit; the table has all
 
 
 def _plain(value):
@@ -70,7 +73,7 @@ def _packet(row):
 
 def connection(row):
     """One line on a connection: who, version, keep alive, duration, messages each way, why it
-    ended. row: of the table `connections`, with `seconds`, if it is known."""
+    ended. row: of the table `connections`."""
     def messages(side):
         return sum(row[f"{side}_publish_{qos}"] or 0 for qos in (0, 1, 2))
 
@@ -82,6 +85,26 @@ def connection(row):
         f"{seconds:.3f} s", f"{messages('client')} messages sent, {messages('broker')} received;",
         row["why"],
     )  # fmt: skip
+
+
+def finding(row):
+    """One line on a finding: what, who, and the first frames that show it."""
+    at = ", ".join(f"{Path(e['file']).name} frame {e['frame']}" for e in row["evidence"][:3])
+    return f"FINDING {_joined(row['finding'])}: {_joined(row['who'], row['what'])} [{_clean(at)}]"
+
+
+def told(root, out):
+    """Write lines on an audit in the folder `root`: its findings, then its connections."""
+    import pyarrow.dataset as ds
+
+    for row in ds.dataset(Path(root, "findings")).to_table().to_pylist():
+        out.write(finding(row) + "\n")
+    rows = ds.dataset(Path(root, "connections"))
+    for row in rows.head(SHOWN).to_pylist():
+        out.write(connection(row) + "\n")
+    more = rows.count_rows() - SHOWN
+    if more > 0:
+        out.write(f"... and {more:,} connections more\n")
 
 
 class TextLines:
@@ -109,6 +132,8 @@ class TextLines:
         if event == "connection":
             self._who.pop(row["connection"], None)
             return f"{at} connection: {connection(row)}"
+        if event == "finding":
+            return f"{at} {finding(row)}"
         if event == "violation":
             said = "VIOLATION", row["client_id"], row["sender"], row["statement"]
         else:

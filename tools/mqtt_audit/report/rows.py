@@ -198,7 +198,7 @@ class Rows:
                               for known in (self._protocols, self._reasons))  # fmt: skip
             self.sink("connections", columns.connections(
                 self.arrays.conns[rows], self.arrays.ways[rows], [self._ends[k] for k in rows],
-                [self._clients[k] for k in rows], names, reasons))  # fmt: skip
+                [self._clients[k] for k in rows], names, reasons, self.files))  # fmt: skip
 
     def close(self):
         """Hand on what is known when all packets are: connections and the sums of the rest."""

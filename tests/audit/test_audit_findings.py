@@ -1,0 +1,147 @@
+"""Findings: each is told by its rule, with the frames that show it, and none on clean traffic.
+
+Knows: audit_kit, the rules. Must not know: how findings are made.
+"""
+
+import audit_kit as kit
+import pyarrow as pa
+import pytest
+import test_audit_damage as real
+from mqtt_audit.report.columns import CONNECTIONS, LATENCIES
+from mqtt_audit.rules import findings as rules
+
+
+def found(talks, tmp_path):
+    """The findings in conversations, as dicts, and their frames."""
+    frames = sorted(f for talk in talks for f in talk.wrapped())
+    return found_in(frames, tmp_path), frames
+
+
+def found_in(frames, tmp_path, **more):
+    tables = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path, **more)
+    made = rules.findings(pa.Table.from_pylist(tables["connections"], CONNECTIONS),
+                          pa.Table.from_pylist(tables["latencies"], LATENCIES))  # fmt: skip
+    return made.to_pylist()
+
+
+def opened(client, at, name="dev1", code=0, step=10**6):
+    """A conversation from second `at` on, up to CONNACK."""
+    talk = kit.Talk(client, start=kit.START + int(at * 1e9), step=step).open()
+    return talk.client(kit.connect(name)).broker(kit.connack(code))
+
+
+def storm(times, every, name="dev1"):
+    return [opened(("10.0.0.2", 40_000 + k), k * every, name).segment(0, flags=kit.FIN | kit.ACK)
+            .segment(1, flags=kit.FIN | kit.ACK) for k in range(times)]  # fmt: skip
+
+
+def duel(times):
+    """Two clients with one id: the broker closes the one when the other one comes."""
+    talks = [opened((f"10.0.0.{2 + k % 2}", 40_000 + k), 2 * k) for k in range(times)]
+    for k, talk in enumerate(talks[:-1]):
+        talk.now = kit.START + (2 * k + 2) * 10**9 + 5 * 10**6
+        talk.segment(1, flags=kit.FIN | kit.ACK).segment(0, flags=kit.FIN | kit.ACK)
+    return talks
+
+
+def guesses(times, code=5):
+    return [opened(("10.0.0.9", 40_000 + k), 3 * k, f"x{k}", code).close() for k in range(times)]
+
+
+def held(clients, seconds):
+    """Connections that send a CONNECT byte by byte."""
+    raw, talks = kit.connect("slow"), []
+    for k in range(clients):
+        talk = kit.Talk(("10.0.0.8", 40_000 + k), start=kit.START + k * 10**7).open()
+        for at in range(len(raw) - 2):
+            talk.wait(seconds / len(raw)).client(raw[at : at + 1])
+        talks.append(talk.wait(2 * seconds / len(raw)).segment(1, flags=kit.RST | kit.ACK))
+    return talks
+
+
+def flood(rate, seconds):
+    talk = opened(("10.0.0.7", 40_000), 0, "loud")
+    for k in range(rate * seconds):
+        talk.now = kit.START + 10**9 + k * 10**9 // rate
+        talk.client(kit.publish("a"))
+    return [talk]
+
+
+def burst(number, seconds):
+    talk = opened(("10.0.0.7", 40_000), 0, "bursty").wait(seconds / 2)
+    talk.now -= talk.now % 10**9
+    talk.step = 10**6
+    for _ in range(number):
+        talk.client(kit.publish("a"))
+    return [talk.wait(seconds / 2).client(kit.PINGREQ).broker(kit.PINGRESP)]
+
+
+def late(number, ms):
+    talk = opened(("10.0.0.7", 40_000), 0, "patient")
+    for ident in range(1, number + 1):
+        talk.client(kit.publish("a", qos=1, ident=ident))
+        talk.wait((ms if ident % 20 == 0 else 5) / 1000).broker(kit.ack(4, ident))
+    return [talk]
+
+
+def lossy(number, every):
+    talk = opened(("10.0.0.7", 40_000), 0, "far")
+    for k in range(number):
+        raw = kit.publish("a")
+        talk.client(raw)
+        if every and k % every == 0:
+            talk.segment(0, raw, seq=talk.seq[0] - len(raw))
+    return [talk]
+
+
+#: What is wrong, by how little it is not, and what is told of it.
+CASES = {
+    "reconnect storm": (storm(10, 5), storm(9, 5), "dev1"),
+    "clients push each other out": (duel(4), duel(3), "dev1"),
+    "login guessing": (guesses(10), guesses(9), "10.0.0.9"),
+    "slow handshake": (held(5, 14), held(4, 14), "10.0.0.8"),
+    "flood": (flood(230, 20), flood(150, 12), "loud"),
+    "burst": (burst(120, 90), burst(80, 90), "bursty"),
+    "slow acknowledgements": (late(120, 1500), late(80, 1500), "patient"),
+    "lossy link": (lossy(200, 10), lossy(200, 50), "far"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_finding_is_told_with_its_frames(name, tmp_path):
+    wrong, _, who = CASES[name]
+    (one,), frames = found(wrong, tmp_path)
+    assert (one["finding"], one["who"], one["broker"]) == (name, who, "10.0.0.1:1883")
+    assert one["rule"] == rules.RULES[name] and one["count"] >= 1
+    assert one["evidence"] and len(one["evidence"]) <= 20
+    for place in one["evidence"]:
+        assert place["file"].endswith("t.pcap") and 1 <= place["frame"] <= len(frames)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_keeps_below_the_numbers_of_the_rule_is_none(name, tmp_path):
+    assert found(CASES[name][1], tmp_path)[0] == []
+
+
+def test_the_evidence_of_a_burst_is_its_first_message(tmp_path):
+    talk = burst(120, 90)
+    (one,), frames = found(talk, tmp_path)
+    (place,) = one["evidence"]
+    assert frames[place["frame"] - 1][1].rstrip(b"\0").endswith(kit.publish("a"))
+    assert place["frame"] == 6
+
+
+@pytest.mark.parametrize("wrong", [
+    storm(12, 10), [t.client(kit.DISCONNECT) for t in (
+        opened(("10.0.0.2", 40_000 + k), k) for k in range(30))],
+    guesses(20, code=3), held(9, 5), storm(9, 1) + storm(9, 1, "dev2")],
+    ids=["storm over two minutes", "a client that says goodbye", "a broker that is unavailable",
+         "handshakes of five seconds", "two clients"])  # fmt: skip
+def test_what_is_like_it_and_is_not(wrong, tmp_path):
+    assert found(wrong, tmp_path)[0] == []
+
+
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_real_traffic_has_none(broker, tmp_path):
+    """Clients of three versions and mosquitto, with hundreds of messages."""
+    assert found_in(real.captured(broker), tmp_path, ports=(broker.port,)) == []
