@@ -296,7 +296,8 @@ class App:
 
     def _report(self, body=None):
         self._report_at = ticks_ms()
-        self.client.publish(self._status, status.report(self, __version__, self.epoch), True)
+        said = status.report(self, __version__, self.epoch)
+        self.client.publish(self._status, self.remote.sealed(b"status", said), True)
 
     def _troubled(self, error):
         # Something that has nothing to do with the network; the next step tries again.

@@ -1,4 +1,5 @@
-"""Commands: whether a message on .../cmd/NAME comes from who holds this board's key, and is new.
+"""Commands: whether a message on .../cmd/NAME comes from who holds this board's key, and is new;
+and the code by which that one knows that a report is this board's.
 
 Knows HMAC-SHA256 (RFC 2104) and a durable counter. Must not know how a command is carried out,
 nor MQTT. A message is BODY "." CODE: BODY is a JSON object with "count", CODE 64 hexadecimal
@@ -6,6 +7,10 @@ digits of HMAC-SHA256(key, TOPIC newline BODY). One for several boards has more 
 for each board's own key. The topic is under the code, so that a command for one board or of one
 name is none for another. The counter is durable before the command acts: a command is never
 carried out twice, whoever records and repeats it, and at most once if the power goes in between.
+
+A report is a JSON object whose last member is "code": that of the object without it, with the
+topic that it is published on. It has "count", the counter of the last command that was obeyed, so
+that nobody can pass an old report off as the answer to a new command.
 """
 
 import hashlib
@@ -55,6 +60,12 @@ def sign(key, topic, body):
     return body + b"." + hexlify(hmac_sha256(key, topic + b"\n" + body))
 
 
+def seal(key, topic, body):
+    """Return a report with its code. All bytes; body is a JSON object that is not empty."""
+    code = hexlify(hmac_sha256(key, topic + b"\n" + body))
+    return body[:-1] + b',"code":"' + code + b'"}'
+
+
 class Commands:
     """Checks commands for one board.
 
@@ -72,6 +83,10 @@ class Commands:
         self.count = count
         self.refused = 0
         self.meant = False  # whether the last message had a code of this board's key
+
+    def seal(self, topic, body):
+        """As the function of this name, with this board's key."""
+        return seal(self._key, topic, body)
 
     def check(self, topic, payload):
         """Return the command's body, a dict, after its counter has been made durable.

@@ -18,7 +18,6 @@ the files are synced and /sets/get.json says how far it is: from there it goes o
 """
 
 import hashlib
-import json
 import sys
 from binascii import hexlify, unhexlify
 from time import ticks_diff, ticks_ms
@@ -78,10 +77,10 @@ def target(found):
 class Update:
     """The update of this board, if one is on its way; taken up where an earlier start left it.
 
-    send  function(payload): publishes a report, bytes; what it raises passes
+    send  function(report): publishes a report, a dict; what it raises passes
     log   function(text)
 
-    A report is JSON: "id", "state" ("receiving", "checking", "restarting", "making room" or
+    A report has "id", "state" ("receiving", "checking", "restarting", "making room" or
     "refused"), "have" and "size" in bytes, "why" when it was refused. After "making room" the
     board starts the set that the cable put, and wants the command once more.
     """
@@ -136,21 +135,25 @@ class Update:
     # What comes in
 
     def begin(self, body):
-        """Take the signed command: begin, or go on with the set that is on its way already."""
+        """Take the signed command: begin, or go on with the set that is on its way already.
+
+        Returns True when that set runs: then the board's status is the answer.
+        """
         try:
             _check(body)
             if body["sha"] != self._get.get("sha"):
-                self._prepare(body)
+                found = loader.pointer()
+                if body["sha"][:8] == found.get("id"):
+                    return True
+                self._prepare(body, found)
             self.tell()
         except (ValueError, OSError) as error:
             # ValueError: Refused, and a SHA-256 that is not hexadecimal.
             sha = body.get("sha")
             self._refuse(str(error), sha if isinstance(sha, str) else "")
+        return False
 
-    def _prepare(self, body):
-        found = loader.pointer()
-        if body["sha"][:8] == found.get("id"):
-            raise Refused("that set runs already")
+    def _prepare(self, body, found):
         slot = target(found)
         self._drop()
         if found.pop("failed", None):
@@ -285,4 +288,4 @@ class Update:
                   "have": self._have if get else 0, "size": get.get("size", 0)}
         if why:
             report["why"] = why
-        self._send(json.dumps(report).encode())
+        self._send(report)

@@ -6,6 +6,7 @@ code of commands and updates is never loaded.
 """
 
 import gc
+import json
 
 import loader
 import state
@@ -89,6 +90,15 @@ class Remote:
         """True while an update is on its way: not the time to go to sleep."""
         return self._update is not None and self._update.busy
 
+    def sealed(self, level, report):
+        """Return a report, a dict, as the message for .../LEVEL of this board: with the counter of
+        the last command, and a code if there is a key for it."""
+        report["count"] = self.count
+        body = json.dumps(report).encode()
+        if self._commands:
+            body = self._commands.seal(self._mine[:-4] + level, body)
+        return body
+
     def received(self, topic, payload):
         """Take a message, in the client's callback: takes note, acts in step().
 
@@ -155,17 +165,20 @@ class Remote:
         try:
             import ota
 
-            self._update = ota.Update(lambda report: self._send(b"ota", report), self._log)
+            self._update = ota.Update(self._tell, self._log)
         except Exception as error:
             # Too little memory, say: no reason to lose the connection, and it with each one.
             self._log("no update: %s: %s" % (type(error).__name__, error))
         return self._update
 
+    def _tell(self, report):
+        self._send(b"ota", self.sealed(b"ota", report))
+
     def _obey(self, name, body):
         if name == "ota":
             update = self._update or self._load_update()
-            if update:
-                update.begin(body)
+            if update and update.begin(body):
+                self._actions["report"](body)
         elif name == "restart":
             self._restart("command")
         elif name in self._actions:

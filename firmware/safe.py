@@ -76,12 +76,10 @@ class Safe:
             self._report()
 
     def _report(self, body=None):
-        import json
-
         self._report_at = ticks_ms()
         data = status.common(self.settings, self.remote, __version__)
         data["safe"] = self._why
-        self.client.publish(self._status, json.dumps(data).encode(), True)
+        self.client.publish(self._status, self.remote.sealed(b"status", data), True)
 
     def _message(self, topic, payload):
         self.remote.received(topic, payload)

@@ -1,11 +1,10 @@
-"""Status: what the board says about itself on .../status, as JSON, retained.
+"""Status: what the board says about itself on .../status, retained.
 
 Knows the counters of the parts and their names on the wire. Must not know how it is sent. Built
 on connecting and once a minute or so: it allocates.
 """
 
 import gc
-import json
 import sys
 
 import loader
@@ -41,7 +40,6 @@ def common(settings, remote, version):
         "set": found.get("id", ""),
         "trial": loader.on_trial(found),
         "failed": found.get("failed"),
-        "count": remote.count,
         "commands_off": remote.off,
         "commands_refused": remote.refused,
         "heap_free": gc.mem_free() if hasattr(gc, "mem_free") else -1,
@@ -49,7 +47,7 @@ def common(settings, remote, version):
 
 
 def report(app, version, epoch):
-    """Return the status message, bytes.
+    """Return the status report, a dict.
 
     app       the application: its client, store, confirm, sensor, uptime and counters are read
     version   of the firmware; epoch: 16 hexadecimal digits
@@ -72,4 +70,4 @@ def report(app, version, epoch):
     data["store"]["free"] = app.store.free()
     if app.confirm:
         data["confirm"] = _pick(app.confirm, _CONFIRM)
-    return json.dumps(data).encode()
+    return data

@@ -181,7 +181,7 @@ def test_a_network_that_is_not_there(run, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     address = "http://127.0.0.1:1/ESP32.bin"
-    status, said = run("flash", "--board", "esp32", "--firmware", address)
+    status, said = run("flash", "--board", "esp32", "--firmware", f"{address}#sha256={'0' * 64}")
     assert status == 2 and said.startswith(f"umqtt-board: {address} could not be fetched: ")
     assert said.endswith("or give an image that you have as FIRMWARE=FILE.")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards as board_files
+from umqtt_board import plain
 from umqtt_board.backup import backup_cli
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps_cli
@@ -58,8 +59,8 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
         settings = default
     report = run_flash(
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
-        progress=_progress, transfer=_transfer, environment=os.environ, follow_timeout=timeout,
-        ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
+        progress=backup_cli.say, transfer=_transfer, environment=os.environ,
+        follow_timeout=timeout, ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
         confirm=backup_cli.confirmed_by(yes), keys=keys.for_board,
     )  # fmt: skip
     if report.settings == "none":
@@ -72,10 +73,6 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
 def _ask(key, text, secret):
     """Ask the person at the terminal for one setting; a secret is not shown."""
     return click.prompt(f"  {key} ({text})", hide_input=secret, default="", show_default=False)
-
-
-def _progress(step, text):
-    click.echo(f"  {step:<12} {text}")
 
 
 def _transfer(done, total, path):
@@ -116,7 +113,7 @@ def logs(board, port, folder, lines, follow):
     with open(log, errors="replace") as stream:
         past = readable.feed(stream.read())
         for line in past[max(0, len(past) - lines) :]:
-            click.echo(line)
+            click.echo(plain.line(line))
         if not virtual.running:
             click.echo("(the board is off; `make flash BOARD=unix` starts it)", err=True)
         if follow:
@@ -127,7 +124,7 @@ def _tail(path, log, readable):
     while True:
         text = log.read()
         for line in readable.feed(text):
-            click.echo(line)
+            click.echo(plain.line(line))
         if not text:
             if path.stat().st_size < log.tell():
                 log.seek(0)  # a new log was begun
@@ -140,9 +137,10 @@ def _listen(port):
     from umqtt_board.port.device import why_not_open
 
     try:
+        said = plain.Stream()
         with serial.serial_for_url(port, 115200, timeout=0.2, exclusive=True) as line:
             while True:
-                click.echo(line.read(max(1, line.in_waiting)).decode(errors="replace"), nl=False)
+                click.echo(said.feed(line.read(max(1, line.in_waiting))), nl=False)
     except (serial.SerialException, ValueError, OSError):
         raise BoardError(why_not_open(port))
 
@@ -154,7 +152,7 @@ def _listen(port):
 def repl(board, port, folder):
     """Talk to the Python prompt of a board (mpremote; Ctrl-] ends it)."""
     found, how = find.find(board_files.load(board), port, folder)
-    _progress("port", f"{found} ({how})")
+    backup_cli.say("port", f"{found} ({how})")
     command = [sys.executable, "-m", "mpremote", "connect", found, "resume", "repl"]
     sys.exit(subprocess.call(command))
 
@@ -165,7 +163,7 @@ def start(folder):
     """Give a virtual board its power (it keeps running)."""
     board = find.virtual_board(folder)
     board.power_on()
-    _progress("port", board.port)
+    backup_cli.say("port", board.port)
 
 
 @cli.command()
@@ -174,7 +172,7 @@ def stop(folder):
     """Take the power of a virtual board away."""
     board = find.virtual_board(folder)
     board.power_off()
-    _progress("stopped", str(board.folder))
+    backup_cli.say("stopped", str(board.folder))
 
 
 for _command in (
@@ -189,7 +187,7 @@ def main(arguments=None):
     try:
         cli.main(arguments, prog_name="umqtt-board", standalone_mode=False)
     except BoardError as error:
-        click.echo(f"umqtt-board: {error}", err=True)
+        click.echo(f"umqtt-board: {plain.block(error)}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         error.show()

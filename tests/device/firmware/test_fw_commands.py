@@ -1,6 +1,7 @@
 """Remote commands: the code, the counter, and what is refused. Both interpreters."""
 # also: micropython32
 
+import json
 from binascii import hexlify
 
 import commands
@@ -164,3 +165,15 @@ def test_same():
     assert commands.same(b"ab", bytearray(b"ab"))
     assert not commands.same(b"ab", b"ac")
     assert not commands.same(b"ab", b"abc")
+
+
+def test_a_report_carries_the_code_of_its_topic_and_stays_json():
+    board_, _ = board(count=7)
+    body = b'{"id":"ab","count":7}'
+    report = board_.seal(b"fleet/g/oven/ota", body)
+    code = hexlify(hmac_sha256(KEY, b"fleet/g/oven/ota\n" + body)).decode()
+    assert json.loads(report) == {"id": "ab", "count": 7, "code": code}
+    assert report == body[:-1] + b',"code":"' + code.encode() + b'"}'
+    assert board_.seal(b"fleet/g/oven/status", body) != report
+    # Nothing that a board has said is a command, be its topic that of one.
+    assert "BODY.CODE" in refusal(board_, TOPIC, board_.seal(TOPIC, b'{"count":8}'))

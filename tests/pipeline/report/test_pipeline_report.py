@@ -73,6 +73,16 @@ def test_a_device_of_which_a_packet_came_is_not_silent(fleet):
     assert "The last message came at 2026-01-01 12:03:00" in text
 
 
+def test_no_name_is_markup_or_turns_the_direction_of_what_stands_beside_it(tmp_path):
+    put(tmp_path, "gold_device", build.DEVICES,
+        {**dict.fromkeys(build.DEVICES, 0), "first_time": None, "last_time": None,
+         "latency_p50_s": None, "readings": 8, "last_received": at(0), "group": "g\u202eq",
+         "device": "<d>\x1b[2J\x9b\u2066\u200f"})  # fmt: skip
+    text = page(tmp_path)
+    assert "g\ufffdq/&lt;d&gt;\ufffd[2J\ufffd\ufffd\ufffd" in text and "<d>" not in text
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
 def test_the_quarantine_shows_device_payload_and_time_the_last_first(fleet):
     shown = page(fleet).partition("<h2>Quarantine")[2]
     assert shown.index("fleet/g/dev2/telemetry") < shown.index("fleet/g/dev1/telemetry")

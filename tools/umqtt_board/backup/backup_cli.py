@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import boards
+from umqtt_board import boards, plain
 from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import interpreter, onto_chip
@@ -40,20 +40,21 @@ def options(function):
 
 def say(step, text):
     """One line of progress."""
-    click.echo(f"  {step:<12} {text}")
+    click.echo(f"  {step:<12} {plain.line(text)}")
 
 
 def transferred(done, total, name):
     """How far a copy is, for a person at a terminal."""
     if sys.stdout.isatty():
-        click.echo(f"\r  {'copy':<12} {done}/{total} {name[-34:]:<34}", nl=done >= total)
+        name = plain.line(name)[-34:]
+        click.echo(f"\r  {'copy':<12} {done}/{total} {name:<34}", nl=done >= total)
 
 
 def confirmed_by(yes):
     """Return a function that asks before data is lost; without a terminal only `yes` allows it."""
 
     def ask(text):
-        return yes or (sys.stdin.isatty() and click.confirm(f"  {text}. Go on?"))
+        return yes or (sys.stdin.isatty() and click.confirm(f"  {plain.line(text)}. Go on?"))
 
     return ask
 

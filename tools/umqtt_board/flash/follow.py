@@ -7,9 +7,11 @@ Must not know: MQTT, how a port is read.
 import re
 import time
 
+from umqtt_board import plain
 from umqtt_board.errors import BoardError
 
-ACKNOWLEDGED = re.compile(r"first publish acknowledged")
+# A line of the firmware's own, whole: not one in which somebody else's words stand.
+ACKNOWLEDGED = re.compile(r"umqtt: first publish acknowledged seq=\d+")
 BANNER = ("MicroPython ", 'Type "help()"')
 PROMPT = ">>> "  # main.py has ended
 CRASHED = "umqtt: the program has ended, starting again"
@@ -72,12 +74,13 @@ def follow(device, show, timeout=TIMEOUT_S):
     pending, said, verdict = "", [], Verdict()
     while time.monotonic() < deadline:
         pending += device.read().decode(errors="replace")
-        *lines, pending = pending.replace("\r", "").split("\n")
+        *lines, pending = pending.replace("\r\n", "\n").split("\n")
+        lines = [plain.line(line) for line in lines]
         for line in lines:
             if line.strip() and not line.startswith(BANNER):
                 said = [*said[-3:], line]
                 show(line)
-            if ACKNOWLEDGED.search(line):
+            if ACKNOWLEDGED.fullmatch(line):
                 return
             _give_up_on(device, line, verdict.advice(line))
         if pending.startswith(PROMPT) or any(CRASHED in line for line in lines):

@@ -6,7 +6,7 @@ Knows what `sys` tells. It must not know how an interpreter gets onto a chip.
 import re
 from dataclasses import dataclass
 
-from umqtt_board import boards
+from umqtt_board import boards, plain
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.build import mpy_version
 
@@ -37,6 +37,7 @@ def check(device, board, version_too=True):
     """
     device.doing = "asking for its version"
     name, version, platform, machine, mpy = device.value(_ASK)
+    name, platform, machine = (plain.line(said) for said in (name, platform, machine))
     text = ".".join(str(number) for number in version)
     wanted = board["micropython"]
     if name != "micropython":

@@ -8,6 +8,8 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
+from umqtt_board import plain
+
 SIZE = 0xC00
 SECTOR = 0x1000
 APP_ALIGN = 0x10000
@@ -108,6 +110,6 @@ def from_binary(data):
         if entry[:2] != MAGIC:
             raise PartitionError(f"no partition table: {entry[:2].hex()} at offset {at:#x}")
         _, kind, subtype, offset, size, name, flags = ENTRY.unpack(entry)
-        label = name.rstrip(b"\0").decode(errors="replace")
+        label = plain.line(name.rstrip(b"\0").decode(errors="replace"))
         result.append(Partition(label, kind, subtype, offset, size, flags))
     return result

@@ -15,6 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import uf2
 
@@ -43,7 +44,7 @@ def board_id(drive):
     except OSError:
         return None
     told = [line.partition(":")[2].strip() for line in lines if line.startswith("Board-ID:")]
-    return told[0] if told else ""
+    return plain.line(told[0]) if told else ""
 
 
 def find(board, given=None):

@@ -11,7 +11,9 @@ import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
+from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset, keys
 from umqtt_board.ota.send import Session
@@ -66,7 +68,8 @@ def _table(session, size=None):
         row = [member.device, member.state]
         if size:
             row.append(f"{100 * member.have // size:3d} %" if member.state != "waiting" else "")
-        table.add_row(*row, member.why)
+        # What the board says is no markup, and moves no cursor.
+        table.add_row(*row, Text(plain.line(member.why)))
     return table
 
 

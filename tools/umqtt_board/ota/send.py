@@ -1,12 +1,11 @@
 """Commands and updates on their way: what is sent to the boards of a group, what they say to it.
 
-Knows topics, HMAC and the reports of the firmware (firmware/commands.py, ota.py, status.py). It
-must not know the terminal nor where keys lie. One thread of paho's receives; all else is called
-from one other thread.
+Knows topics, commands and the reports of the firmware (firmware/commands.py, ota.py, status.py).
+It must not know the terminal nor where keys lie. What counts is what a board says with its code,
+after it has obeyed a command of this session: all else at the broker may be anybody's. One thread
+of paho's receives; all else is called from one other thread.
 """
 
-import hashlib
-import hmac
 import json
 import os
 import ssl
@@ -17,6 +16,7 @@ from threading import Condition
 import paho.mqtt.client as mqtt
 
 from umqtt_board.errors import BoardError
+from umqtt_board.ota import reports
 
 ALL = "-all"
 CONNECT_S = 10
@@ -25,18 +25,19 @@ PAYLOAD = 400
 CODE = 65
 # Pieces on the way to one board before it must have said that it got some of them.
 WINDOW = 24
-RETAINED_S = 2.0  # time for the broker to give us what the boards last said
 QUIET_S = 2.0  # without a word from a board for so long, its pieces are sent again
 QUIET_MOST_S = 30.0  # ... and after each fruitless time twice as long, up to
 COMMAND_AGAIN_S = 30.0  # the signed command is sent again to a board that says nothing of it
 RESTART_S = 8.0  # time that a board gets to start before it is asked again
 FINAL = ("done", "refused", "taken back")
+SAID = ("receiving", "checking", "restarting", "making room", "refused")  # firmware/ota.py
 
 
 @dataclass
 class Member:
     """One board in a session.
 
+    count  of the first command that it was sent in this session, 0: none yet
     state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
     why    what the board said to it
     have   bytes that it has of the set
@@ -51,7 +52,7 @@ class Member:
     heard: float = 0.0
     asked: float = 0.0
     quiet: float = QUIET_S
-    known: bool = False  # the broker has given us its last status
+    count: int = 0
 
     @property
     def device(self):
@@ -64,8 +65,7 @@ class Member:
 
 def sign(key, topic, body):
     """The code (65 bytes) of one board for a body on a topic; firmware/commands.py checks it."""
-    code = hmac.new(bytes.fromhex(key), topic.encode() + b"\n" + body, hashlib.sha256)
-    return b"." + code.hexdigest().encode()
+    return b"." + reports.code(key, topic, body)
 
 
 def messages(records, group, name, body):
@@ -148,17 +148,15 @@ class Session:
             self.changed.notify_all()
 
     def _on_message(self, _client, _userdata, message):
-        _, _, device, level = message.topic.split("/")
-        try:
-            said = json.loads(message.payload)
-        except ValueError:
-            return  # not a board of ours
+        device, _, level = message.topic.removeprefix(f"fleet/{self.group}/").partition("/")
         member = self.members.get(device)
-        if member is None or not _plausible(said):
+        said = member and reports.read(member.record.key, message.topic, message.payload)
+        if not said:
             return
         with self.changed:
+            if not member.count or said["count"] < member.count:
+                return  # of another time: whoever has kept it may send it now
             if level == "status":
-                member.known = True
                 self._hear_status(member, said)
             elif self._set and said.get("id") == self._set.id:
                 self._hear_update(member, said)
@@ -181,15 +179,15 @@ class Session:
 
     def _hear_update(self, member, said):
         member.heard, member.quiet = time.monotonic(), QUIET_S
-        if member.final:
+        if member.final or said.get("state") not in SAID:
             return
-        member.state, member.why = said.get("state", ""), said.get("why", "")
+        member.state, member.why = said["state"], said.get("why") or ""
         if member.state == "making room":
             # It starts anew, with an older set, and is asked again then.
             member.state, member.why = "sent", "making room in its flash"
             member.asked = time.monotonic() - COMMAND_AGAIN_S + RESTART_S
             return
-        have = said.get("have", 0)
+        have = min(max(0, said.get("have") or 0), len(self._set.run))
         if member.state == "receiving":
             # What the board does not have by its own word is sent again, from there.
             if have < member.have or have == 0 or member.sent < have:
@@ -200,8 +198,12 @@ class Session:
 
     def send(self, name, body, members=None):
         """Send a signed command to members (default: all); returns its counter."""
-        records = [member.record for member in (members or self.members.values())]
+        members = list(members or self.members.values())
+        records = [member.record for member in members]
         count = self._count(records)
+        with self.changed:
+            for member in members:
+                member.count = member.count or count
         for topic, payload in messages(records, self.group, name, body | {"count": count}):
             self._client.publish(topic, payload, qos=1)
         return count
@@ -234,14 +236,8 @@ class Session:
         show            called a few times a second
         """
         body = made.command(boots, seconds)
-        with self.changed:
-            # A board that runs this set already need not be asked.
-            self.changed.wait_for(lambda: all(m.known for m in self.members.values()), RETAINED_S)
-            self._set = made
-            for member in self.members.values():
-                # The retained status of a board that has it already.
-                self._hear_status(member, member.status)
-        self._command(body, [m for m in self.members.values() if not m.final])
+        self._set = made
+        self._command(body, list(self.members.values()))
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with self.changed:
@@ -287,17 +283,6 @@ class Session:
             # QoS 0: what a broker would keep for a board that is away comes out of turn.
             self._client.publish(topic, piece, qos=0)
             member.sent += made.step
-
-
-_KINDS = {"count": int, "have": int, "failed": dict, "state": str, "why": str, "id": str,
-          "set": str}  # fmt: skip
-
-
-def _plausible(said):
-    """Whether a message can be a board's: anybody at the broker may publish on its topics."""
-    if not isinstance(said, dict):
-        return False
-    return all(said.get(key) is None or type(said[key]) is kind for key, kind in _KINDS.items())
 
 
 def _context(ca):

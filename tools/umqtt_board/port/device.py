@@ -15,6 +15,7 @@ import serial
 from mpremote import transport_serial
 from mpremote.transport import TransportError, TransportExecError
 
+from umqtt_board import plain
 from umqtt_board.errors import BoardError
 
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
@@ -152,7 +153,7 @@ class Device:
         except TransportExecError as error:
             last = error.error_output.strip().splitlines()[-1:]
             raise DeviceError(
-                f"The board on {self.port} failed while {self.doing}: {''.join(last)}",
+                f"The board on {self.port} failed while {self.doing}: {plain.line(''.join(last))}",
                 error.error_output,
             )
         except _FAILURES:

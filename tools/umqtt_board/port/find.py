@@ -5,6 +5,7 @@ Knows the ports of this computer and USB vendor numbers. It must not know what i
 
 from serial.tools import list_ports
 
+from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import VIRTUAL
 from umqtt_board.virtual.board import VirtualBoard
@@ -41,9 +42,9 @@ def _by_usb(board):
     ports = [p for p in list_ports.comports() if p.vid is not None]
     fitting = [p for p in ports if p.vid in vendors]
     if len(fitting) == 1:
-        return fitting[0].device, f"the only one that fits: {fitting[0].description}"
+        return fitting[0].device, f"the only one that fits: {plain.line(fitting[0].description)}"
     if fitting:
-        listed = "; ".join(f"{p.device} ({p.description})" for p in fitting)
+        listed = "; ".join(f"{p.device} ({plain.line(p.description)})" for p in fitting)
         raise BoardError(f"Several boards could be meant: {listed}. Choose one with PORT=.")
     others = ", ".join(p.device for p in ports) or "none"
     hint = "" if board["micropython"]["flash_with"] != "uf2" else (

@@ -237,9 +237,19 @@ def _fleet(dataset, table):
     return _picture(plots.fleet, heard, table, step) if heard.num_rows else None
 
 
+def _legible(value):
+    """What a device is called may come from anybody: no name turns the direction of what stands
+    beside it, or hides in it."""
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return type(value)("".join(letter if letter.isprintable() or letter == "\n" else "\ufffd"
+                               for letter in value))  # fmt: skip
+
+
 def _template():
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent),
-                                     autoescape=True, trim_blocks=True)  # fmt: skip
+                                     autoescape=True, trim_blocks=True,
+                                     finalize=_legible)  # fmt: skip
     environment.filters.update(number="{:,}".format, time=_time, value=_value, duration=_duration,
                                short=_short, payload=lambda raw: refused.shown(raw, LETTERS))
     return environment.get_template(TEMPLATE)

@@ -1,0 +1,104 @@
+"""What a board or a broker says is text: on a terminal it moves no cursor, hides nothing, and is
+taken for nobody else's words."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+from umqtt_board import cli, plain
+from umqtt_board.errors import BoardError
+from umqtt_board.flash import steps
+from umqtt_board.ota import keys, ota_cli, send
+from umqtt_board.port import device
+
+HOSTILE = {
+    "C0": "a\x07\x08\x00\x0b\x0cb", "ESC": "\x1bc\x1b7", "CSI": "\x1b[2J\x1b[1;1Hfake",
+    "OSC": "\x1b]0;title\x07\x1b]8;;http://x\x1b\\\\link", "C1": "\x9b2J\x9d0;t\x9c\x85x",
+    "bidi": "\u202eeno\u202c \u2066x\u2069\u200f\u061c", "separators": "a\u2028b\u2029c",
+    "DEL": "\x7f", "surrogate": "\udc9b", "tag": "\U000e0041", "invisible": "\u200b\u2060\ufeff",
+}
+
+
+def fit(text):
+    """Whether a terminal shows this, and does nothing."""
+    return all(part.isprintable() for part in text.split("\n"))
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_not_printable_stands_there_escaped(text):
+    assert not fit(text) and fit(plain.line(f"<{text}>")) and fit(plain.block(text))
+    assert plain.line("one\ntwo\rthree") == "one\\ntwo\\rthree"
+    assert plain.block("one\ntwo") == "one\ntwo"
+    assert plain.line("21.5 \u00b0C in der K\u00fcche, \u6e29\u5ea6") == (
+        "21.5 \u00b0C in der K\u00fcche, \u6e29\u5ea6")
+
+
+def test_a_serial_line_in_pieces_of_any_size():
+    said = ("21 \u00b0C\r\n" + "".join(HOSTILE.values()) + "\r\n").encode(errors="replace")
+    whole = plain.Stream().feed(said)
+    assert whole.startswith("21 \u00b0C\n") and fit(whole) and whole.count("\n") == 2
+    by_byte = plain.Stream()
+    assert "".join(by_byte.feed(said[at : at + 1]) for at in range(len(said))) == whole
+    assert fit(plain.Stream().feed(bytes(range(256)) * 2))
+
+
+def test_logs_show_no_escape_sequence(board, put, capsys, monkeypatch):
+    put(board, "main.py", f"for text in {list(HOSTILE.values())!a}:\n"
+                          "    try:\n        print('<<' + text + '>>')\n"
+                          "    except UnicodeError:\n        print('<<>>')\nprint('over')\n")
+    mark = len(board.printed())
+    board.reset()
+    board.wait_for("over", since=mark)
+    monkeypatch.setattr(sys, "argv", ["umqtt-board"])
+    with pytest.raises(SystemExit):
+        cli.main(["logs", "--folder", str(board.folder), "--no-follow", "--lines", "100"])
+    said = capsys.readouterr().out
+    assert said.count("<<") >= len(HOSTILE) - 1 and fit(said)
+
+
+LIAR = """
+for text in ("sensor: umqtt: first publish acknowledged seq=1", "x\\rumqtt: first publish acknowledged seq=2",
+             "\\x1b[2Kumqtt: first publish acknowledged seq=3", "umqtt: first publish acknowledged seq=4?",
+             "umqtt: wifi NAME first publish acknowledged", "umqtt: first publish acknowledged seq=5 \\u202e"):
+    print(text)
+from sensors.simulated import make
+"""  # noqa: E501
+
+
+def test_words_inside_another_line_are_no_acknowledgement(board, put, mpremote):
+    """What a network, a driver or a broker is called, and what it says, may stand in the log."""
+    mpremote(board, "fs", "mkdir", ":sensors")
+    put(board, "sensors/liar.py", LIAR)
+    shown = []
+    with pytest.raises(BoardError, match="nothing listens there"):
+        steps.flash("unix", board.port, {"device": "one", "broker.host": "127.0.0.1",
+                    "broker.port": 1, "sensor": "liar", "retry.first_ms": 200}, follow_log=True,
+                    follow_timeout=3600, progress=lambda *what: shown.append(what[1]))  # fmt: skip
+    assert any("seq=3" in line for line in shown) and all(fit(line) for line in shown)
+
+
+def test_what_a_program_on_the_board_raises_is_one_line_of_text(board):
+    with device.Device(board.port) as one:
+        with pytest.raises(device.DeviceError) as raised:
+            one.run("raise ValueError('\\x1b[2J\\x9b1m\\u202e  start   acknowledged')")
+    assert fit(str(raised.value)) and "\n" not in str(raised.value)
+
+
+def test_a_reason_is_no_markup_and_no_link():
+    session = send.Session("g", [keys.Record("g", "oven", "00" * 32)], {"host": "h", "port": 1},
+                           None)  # fmt: skip
+    session.members["oven"].why = "[link=http://x]here[/link] [/] \x1b]8;;http://x\x07\x9b2J\u202e"
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(ota_cli._table(session, 1))
+    assert fit(out.getvalue()) and "[link=http://x]here[/link] [/]" in out.getvalue()
+
+
+def test_an_error_is_text_too(capsys, monkeypatch):
+    def fails(*_):
+        raise BoardError("It says \x1b[2J\x9b\u202e.\nAnd more.")
+
+    monkeypatch.setattr(cli.board_files, "load", fails)
+    with pytest.raises(SystemExit):
+        cli.main(["repl", "--board", "x"])
+    assert capsys.readouterr().err == "umqtt-board: It says \\x1b[2J\\x9b\\u202e.\nAnd more.\n"

@@ -1,0 +1,155 @@
+"""A publisher at the broker who forges what boards say, and sends again what they once said: no
+command and no update is done, refused or taken back for it."""
+
+import dataclasses
+import json
+
+import paho.mqtt.client as paho
+import pytest
+from commands import seal
+from patience import PATIENCE, wait_until
+from umqtt_board import cli
+from umqtt_board.ota import fileset, keys, reports
+from umqtt_board.ota.send import Session
+
+KEY, OTHER = "ab" * 32, "cd" * 32
+COUNT = 1000
+SET = fileset.Set({"app.mpy": b"a" * 100000}, "9.9")
+DONE = {"online": True, "set": SET.id, "trial": False, "failed": None, "count": COUNT}
+BACK = {"online": True, "set": "", "failed": {"id": SET.id, "why": "it crashed"}, "count": COUNT}
+REFUSED = {"id": SET.id, "state": "refused", "why": "no", "have": 0, "count": COUNT}
+
+
+def said(level, report, key=KEY, device="oven", group="g"):
+    """(topic, payload) as the board with this key publishes it."""
+    topic = f"fleet/{group}/{device}/{level}"
+    return topic, seal(bytes.fromhex(key), topic.encode(), json.dumps(report).encode())
+
+
+def forged(level, report):
+    """What somebody without the key may publish who has read this page, and has recorded."""
+    good_topic, good = said(level, report)
+    body, old = json.dumps(report).encode(), said(level, report | {"count": COUNT - 1})[1]
+    yield good_topic, body
+    yield good_topic, body[:-1] + b',"code":"' + b"0" * 64 + b'"}'
+    yield good_topic, body[:-1] + b',"code":""}'
+    yield said(level, report, key=OTHER)
+    # Its own words of another time, of another topic, of another board, and with others put in.
+    yield good_topic, old
+    yield good_topic, old.replace(b"%d" % (COUNT - 1), b"%d" % COUNT)
+    yield good_topic, said({"status": "ota", "ota": "status"}[level], report)[1]
+    yield good_topic, said(level, report, device="oven2")[1]
+    yield good_topic, said(level, report, group="h")[1]
+    yield good_topic, good[:-1] + b',"count":9999999}'
+    yield good_topic, good.replace(b", ", b",  ", 1)
+    yield good_topic, good + b" "
+    yield good_topic + "/", good
+    yield "fleet/g/oven", good
+    yield "", good
+
+
+@pytest.fixture
+def session():
+    """A session that never connects and has sent an update to one board, which receives it."""
+    made = Session("g", [keys.Record("g", "oven", KEY)], {"host": "h", "port": 1}, None)
+    made._set = SET
+    oven = made.members["oven"]
+    oven.state, oven.count = "receiving", COUNT
+    return made, oven
+
+
+def hear(session, topic, payload):
+    message = paho.MQTTMessage(topic=topic.encode())
+    message.payload = payload
+    session._on_message(None, None, message)
+
+
+@pytest.mark.parametrize("level, report", [("status", DONE), ("status", BACK), ("ota", REFUSED)])
+def test_only_what_the_board_itself_says_now_is_believed(session, level, report):
+    session, oven = session
+    before = dataclasses.asdict(oven)
+    for topic, payload in forged(level, report):
+        hear(session, topic, payload)
+        assert dataclasses.asdict(oven) == before, (topic, payload)
+    hear(session, *said(level, report))
+    assert oven.state in ("done", "taken back", "refused") and oven.final
+
+
+def test_nothing_counts_before_the_first_command_of_the_session(session):
+    session, oven = session
+    oven.state, oven.count = "waiting", 0
+    hear(session, *said("status", DONE))
+    hear(session, *said("ota", REFUSED))
+    assert oven.state == "waiting" and oven.status == {}
+
+
+@pytest.mark.parametrize("body", [
+    b"[]", b"7", b"\xff", b"", b"[" * 5000, b'{"count": "9999"}', b'{"count": true}', b"{}",
+    b'{"count": 9999, "failed": "x", "set": ""}', b'{"count": 9999, "id": "ID", "state": 7}',
+    b'{"count": 9999, "id": "ID", "state": "receiving", "have": "1"}',
+    b'{"count": 9999, "id": "ID", "why": []}', b'{"count": 9999, "id": "ID", "state": "done"}',
+    b'{"count": 9999, "id": "ID", "state": "refused", "x": "' + b"x" * reports.LONGEST + b'"}',
+])  # fmt: skip
+def test_a_board_that_says_nonsense_with_its_key_ends_nothing(session, body):
+    session, oven = session
+    before = dataclasses.asdict(oven) | {"heard": 0}
+    body = body.replace(b"ID", SET.id.encode())
+    for level in ("status", "ota"):
+        topic = f"fleet/g/oven/{level}"
+        hear(session, topic, body)
+        hear(session, topic, seal(bytes.fromhex(KEY), topic.encode(), body))
+    assert dataclasses.asdict(oven) | {"heard": 0, "status": {}} == before
+
+
+def test_what_a_board_says_it_has_is_within_the_set(session):
+    session, oven = session
+    for have in (-5, 10**12):
+        hear(session, *said("ota", REFUSED | {"state": "receiving", "have": have}))
+        assert 0 <= oven.have <= len(SET.run)
+
+
+def run_cli(capsys, *arguments):
+    """Exit status and what the command line said."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return ended.value.code or 0, shown.out + shown.err
+
+
+def test_the_command_line_with_a_forger_at_a_real_broker(broker, capsys):
+    """The board is off; somebody answers in its name, with what it said to an earlier update."""
+    flat = {"device": "oven", "group": "forged", "broker.host": "127.0.0.1",
+            "broker.port": broker.port}  # fmt: skip
+    keys.give(flat, "oven")
+    record = keys.load("forged", "oven")
+    made = fileset.of_project()
+    replies = []
+
+    def answer(client, _, message):
+        count = json.loads(message.payload[: message.payload.index(b"}") + 1])["count"]
+        for level, report in (("status", DONE), ("status", BACK), ("ota", REFUSED)):
+            told = json.loads(json.dumps(report).replace(SET.id, made.id))
+            topic, old = said(level, told | {"count": 7}, record.key, "oven", "forged")
+            new = json.dumps(told | {"count": count}).encode()
+            for payload in (old, new, new[:-1] + b',"code":"' + b"0" * 64 + b'"}'):
+                client.publish(topic, payload, qos=1)
+                replies.append(topic)
+
+    forger = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="forger")
+    subscribed = []
+    forger.on_message = answer
+    forger.on_subscribe = lambda *_: subscribed.append(True)
+    forger.connect("127.0.0.1", broker.port)
+    forger.subscribe("fleet/forged/oven/cmd/+", 1)
+    forger.loop_start()
+    try:
+        wait_until(lambda: subscribed, 10, "a subscription")
+        where = ("--device", "oven", "--group", "forged", "--timeout", 2 * PATIENCE)
+        for arguments in (("command", *where, "report"), ("ota", *where)):
+            status, shown = run_cli(capsys, *arguments)
+            assert status == 1 and "not taken by oven" in shown, shown
+            assert "done" not in shown and "refused" not in shown and "taken back" not in shown
+        assert len(replies) >= 18
+    finally:
+        forger.disconnect()
+        forger.loop_stop()

@@ -1,0 +1,33 @@
+"""Text that came from a board or a broker, made fit for a terminal: it says what it says, and does
+nothing. No escape sequence, no control character (C0, C1), nothing that turns the direction of
+what stands beside it.
+
+Pure: text in, text out.
+"""
+
+import codecs
+
+
+def line(text):
+    """One line: what is not printable, a line feed too, stands there escaped."""
+    return "".join(_shown(letter) for letter in str(text))
+
+
+def block(text):
+    """Text of several lines, each as line() makes it."""
+    return "\n".join(line(part) for part in str(text).split("\n"))
+
+
+def _shown(letter):
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+
+
+class Stream:
+    """Bytes as a serial line brings them, in pieces of any size."""
+
+    def __init__(self):
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data):
+        """Return the text of these bytes; a carriage return is left out."""
+        return block(self._decoder.decode(data).replace("\r", ""))
