@@ -14,8 +14,8 @@ if len(sys.argv) > 1:
 
 from umqtt_min.store.files import FileStore  # noqa: E402
 from umqtt_min.store.flash import FlashStore  # noqa: E402
-from umqtt_min.store.log import copy  # noqa: E402
 from umqtt_min.store.ram import RAMStore  # noqa: E402
+from umqtt_min.store.segment_log import copy  # noqa: E402
 
 TOPIC = b"fleet/hall/one/telemetry"
 PAYLOAD = bytes(range(100))

@@ -5,10 +5,14 @@
     from umqtt_min.store.ram import RAMStore        # RAM: over reconnects, not over a reset
 
 Each store is a module of its own, so that a board loads only the one that it uses. Here is what
-they share: the policies, the states of a message, and the error of a store that is full.
+they share: the policies, the states of a message, and the error of a store that is full. What
+every store does is written in contract.py, what a journal asks of its place in medium.py.
 
 Knows: names that all stores share.  Must not know: any store.
 """
+
+import gc
+import sys
 
 from ..port import const
 
@@ -31,3 +35,15 @@ class StoreFull(OSError):
 
     def __init__(self, text="the store is full"):
         super().__init__(ENOSPC, text)
+
+
+def give_back(*names):
+    """Drop modules of this package whose work is done, and their code with them; an import loads
+    them again. A mount's are half of a journal's code. A host has the room and keeps them."""
+    if sys.implementation.name == "micropython":
+        package = sys.modules[__name__]
+        for name in names:
+            sys.modules.pop(__name__ + "." + name, None)
+            if hasattr(package, name):  # not where its import failed
+                delattr(package, name)
+        gc.collect()

@@ -1,10 +1,9 @@
-"""Loops over bytes that the journal needs: CRC-32, copy and compare at offsets.
+"""Loops over bytes that the journal needs: CRC-32, copy and compare at offsets. Three forms of the
+same: in bytecode, below; in native code, compiled on the chip because a .mpy with native code fits
+one architecture; on CPython by binascii (crc32_host.py).
 
-Knows: how to have them without allocation: native code, compiled on the chip because a .mpy with
-native code fits one architecture; crc32_plain.py where a port has no emitter; crc32_host.py for
-CPython.
-Must not know: records or media.
-log.py gives this module back, with its source text: the loops are to be imported from there.
+Knows: how to have them without allocation.  Must not know: records or media.
+segment_log.py gives this module back, with its source text: import the loops from there.
 
 A running CRC is kept in a bytearray(4), because 32-bit ports have small ints of 31 bits: zlib's
 crc32 of all the bytes so far, most significant byte first. 00 00 00 00 at first; then
@@ -13,6 +12,12 @@ crc32(state, buf, off, n) any number of times. copy() goes byte by byte, upwards
 
 import sys
 from array import array
+
+_TABLE = (  # the CRC-32 of each half byte, reflected, polynomial 0xEDB88320; little-endian
+    b"\0\0\0\0\x64\x10\xb7\x1d\xc8\x20\x6e\x3b\xac\x30\xd9\x26\x90\x41\xdc\x76\xf4\x51\x6b\x6b"
+    b"\x58\x61\xb2\x4d\x3c\x71\x05\x50\x20\x83\xb8\xed\x44\x93\x0f\xf0\xe8\xa3\xd6\xd6\x8c\xb3"
+    b"\x61\xcb\xb0\xc2\x64\x9b\xd4\xd2\xd3\x86\x78\xe2\x0a\xa0\x1c\xf2\xbd\xbd")  # fmt: skip
+_HALVES = array("H", _TABLE)  # all chips are little-endian
 
 _SOURCE = """
 @micropython.viper
@@ -53,21 +58,55 @@ def same(dst, at: int, src, off: int, n: int) -> bool:
     return True
 """
 
+
+def plain_crc32(s, buf, off, n):
+    """Add n bytes of buf to a running CRC, in two halves of 16 bits: no int is big."""
+    hi = (s[0] << 8 | s[1]) ^ 65535
+    lo = (s[2] << 8 | s[3]) ^ 65535
+    n += off
+    while off < n:
+        lo ^= buf[off]
+        off += 1
+        t = (lo & 15) << 1
+        lo = (lo >> 4 | (hi & 15) << 12) ^ _HALVES[t]
+        hi = hi >> 4 ^ _HALVES[t + 1]
+        t = (lo & 15) << 1
+        lo = (lo >> 4 | (hi & 15) << 12) ^ _HALVES[t]
+        hi = hi >> 4 ^ _HALVES[t + 1]
+    s[0] = hi >> 8 ^ 255
+    s[1] = hi & 255 ^ 255
+    s[2] = lo >> 8 ^ 255
+    s[3] = lo & 255 ^ 255
+
+
+def plain_copy(dst, at, src, off, n):
+    """dst[at:at + n] = src[off:off + n], byte by byte."""
+    n += off
+    while off < n:
+        dst[at] = src[off]
+        at += 1
+        off += 1
+
+
+def plain_same(a, at, b, off, n):
+    """Whether n bytes are equal."""
+    while n:
+        n -= 1
+        if a[at + n] != b[off + n]:
+            return False
+    return True
+
+
 if sys.implementation.name != "micropython":
     from .crc32_host import copy, crc32, same
 else:
     import micropython
 
-    # The CRC-32 of each half byte, reflected, polynomial 0xEDB88320; all chips are little-endian.
-    _table = array("I", (
-        b"\0\0\0\0\x64\x10\xb7\x1d\xc8\x20\x6e\x3b\xac\x30\xd9\x26\x90\x41\xdc\x76\xf4\x51\x6b\x6b"
-        b"\x58\x61\xb2\x4d\x3c\x71\x05\x50\x20\x83\xb8\xed\x44\x93\x0f\xf0\xe8\xa3\xd6\xd6\x8c\xb3"
-        b"\x61\xcb\xb0\xc2\x64\x9b\xd4\xd2\xd3\x86\x78\xe2\x0a\xa0\x1c\xf2\xbd\xbd"))  # fmt: skip
-    _scope: dict = {"micropython": micropython, "_TABLE": _table}
+    _scope: dict = {"micropython": micropython, "_TABLE": array("I", _TABLE)}
     try:
         exec(_SOURCE, _scope)
         crc32, copy, same = _scope["crc32"], _scope["copy"], _scope["same"]
     except SyntaxError:  # no native code emitter in this port
-        from .crc32_plain import copy, crc32, same
+        crc32, copy, same = plain_crc32, plain_copy, plain_same
 
 __all__ = ("copy", "crc32", "same")

@@ -1,15 +1,14 @@
-"""FileStore, and its media: the files of a folder, where there is no raw flash region.
+"""FileStore, and what its media share: the files of a folder, where there is no raw flash region.
 
-Knows: how to make a file durable on littlefs and on other file systems.
-Must not know: records.
+Knows: how a journal grows in a file system, which layout fits it.  Must not know: records.
 
-A segment is made whole (files_room.py) before it is used: what is written into it later needs
-no room that other files could have taken.
+Two layouts. `PlainFiles` (plain_files.py): one file per segment, programmed in place and synced:
+host file systems, FAT. `SmallFiles` (small_files.py): for littlefs.
 
-Two layouts. `PlainFiles`: one file per segment, programmed in place and synced: host file
-systems, FAT. `SmallFiles`: for littlefs, where syncing an append costs two erases: a segment
-is cut into files so small that littlefs keeps them inside its directory log, and a program
-rewrites one of them in one commit, which is atomic.
+A segment is made whole, every file of it at full length, before it is used, and only as long as
+the file system keeps a reserve: what is written into it later needs no room that other files could
+have taken. A journal with some of its segments made is a smaller journal; where it is full
+acknowledgements still find room.
 """
 
 import os
@@ -18,285 +17,56 @@ import sys
 from ..port import const
 from . import StoreFull
 from .journal import Journal
-from .log import copy
 from .medium import Medium
+from .segment_log import copy
 
 _ENOENT = const(2)
 _ENOSPC = const(28)
 _RESERVE = const(6)  # blocks: what littlefs needs to copy on write, and to split directories
-_BLANK = b"\xff" * 256
+BLANK = b"\xff" * 256
 
 
-def _sync(file):
-    """Make what was written to an open file durable."""
-    file.flush()  # MicroPython: syncs on littlefs and on the unix port's POSIX files
-    if hasattr(os, "fsync"):
-        os.fsync(file.fileno())
+class FileStore(Journal):
+    """A journal in the files of a folder, which is made if need be: where there is no region.
 
-
-def _sync_folder(folder):
-    """Make new names in a folder durable, where the system lets a folder be opened."""
-    if hasattr(os, "fsync"):
-        handle = os.open(folder, 0)  # O_RDONLY
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _make(medium):
-    """Make a medium's folder and those above it."""
-    path = ""
-    for part in medium.folder.split("/"):
-        path += part
-        if part and part != ".":
-            try:
-                os.mkdir(path)
-                _sync_folder(path.rsplit("/", 1)[0] or "/" if "/" in path else ".")
-            except OSError as e:  # it is there, or the last step says what is wrong
-                if e.errno == _ENOSPC:
-                    from .validate import refuse_room
-
-                    refuse_room(medium, 3 + medium.spare)
-        path += "/"
-    os.listdir(medium.folder)
-
-
-def _full(e):
-    """Tell a file system that is full from one that is broken."""
-    if e.errno == _ENOSPC:
-        raise StoreFull()
-
-
-def _fill(view, off, end):
-    """Blank bytes off to end of a buffer."""
-    while off < end:
-        n = min(256, end - off)
-        copy(view, off, _BLANK, 0, n)
-        off += n
-
-
-class _Files(Medium):
-    """What both layouts have."""
-
-    bulk: int  # bytes that a segment takes of the file system
-
-    def __init__(self, folder, size, count):
-        self.size = size
-        self.count = count
-        self.made = 0  # segments that have their files: 0 to made - 1
-        self.folder = folder
-
-    def room(self, segments):
-        """How many blocks are free, how many so many segments more and the reserve take, and
-        their size. Where the port cannot say it is all zero."""
-        try:
-            v = os.statvfs(self.folder)
-        except (AttributeError, OSError):
-            return 0, 0, 0
-        # A littlefs that is full counts some blocks twice: then it has more free than there are.
-        free = v[4] if v[4] < v[2] else 0
-        # What is written into a large file is copied with all that is behind it.
-        reserve = _RESERVE if self.whole else max(_RESERVE, self.size // v[1] + 3)
-        return free, self.bulk * segments // v[1] + reserve, v[1]
-
-
-class PlainFiles(_Files):
-    """One file per segment, overwritten in place."""
-
-    def __init__(self, folder, size, count):
-        _Files.__init__(self, folder, size, count)
-        self.bulk = size
-        self._file = None
-        self._segment = -1
-
-    def open(self):
-        """Make the folder if it is not there; see how many segments there are."""
-        _make(self)
-        for segment in range(self.count):
-            try:
-                os.stat(self.name(segment))
-                self.made = segment + 1
-            except OSError:
-                pass  # not made yet
-
-    def close(self):
-        """Close the file at hand."""
-        file = self._file
-        self._file = None
-        self._segment = -1
-        if file:
-            try:
-                file.close()
-            except OSError:
-                pass  # what it could not write was said then
-
-    def read(self, segment, off, buf):
-        """Fill buf from the segment; a file that is missing or short reads as blank."""
-        try:
-            file = self._at(segment, "r+b")
-            file.seek(off)
-            n = file.readinto(buf)
-        except OSError as e:
-            if e.errno != _ENOENT:
-                raise
-            n = 0
-        _fill(buf, n, len(buf))
-
-    def program(self, segment, off, view):
-        """Write a view's bytes, durable when it returns."""
-        file = self._at(segment, "r+b")
-        n = len(view)
-        while n and view[n - 1] == 255:  # padding: on flash it changes nothing either
-            n -= 1
-        if n < len(view):
-            view = view[:n]
-        try:
-            file.seek(off)
-            file.write(view)
-            _sync(file)
-        except OSError as e:
-            self._segment = -1  # a host's file would try again with every call
-            _full(e)
-            raise
-
-    def erase(self, segment):
-        """Make the segment's file, all 0xFF."""
-        try:
-            file = self._at(segment, "r+b")
-        except OSError:
-            file = self._at(segment, "w+b")
-        file.seek(0)
-        for _ in range(self.size // 256):
-            file.write(_BLANK)
-        _sync(file)
-        _sync_folder(self.folder)
-
-    def _at(self, segment, mode):
-        if segment != self._segment:
-            self.close()
-            self._file = open(self.name(segment), mode)
-            self._segment = segment
-        return self._file
-
-    def name(self, segment, number=0):
-        """Path of a segment's file; number: there is one only."""
-        return "%s/%03d.log" % (self.folder, segment)
-
-
-class SmallFiles(_Files):
-    """Segments cut into files of at most `page` bytes behind two bytes of generation.
-
-    Erasing only counts a generation up: files of an older one read as blank, and the first
-    program, the header's, makes it durable. So an erase costs nothing, and a segment's old
-    content stays until the new header replaces it in one commit.
+    size, segment, chunk, small: see file_medium(). options: see Journal.
     """
 
-    self_levelling = True  # littlefs spreads the wear; few files are better than all in turn
-    whole = True
+    def __init__(self, folder, size=65536, segment=0, chunk=0, small=None, **options):
+        try:  # | is for whole numbers only; it is negative where one of them is
+            wrong = not "" < folder or (size | segment | chunk) >> 30 or chunk > 240
+        except TypeError:
+            wrong = True
+        if wrong:
+            from .validate import refuse_folder
 
-    def __init__(self, folder, size, count, chunk):
-        _Files.__init__(self, folder, size, count)
-        self.bulk = 5 * size  # pairs of blocks of its directory, about half full
-        self.chunk = chunk
-        self._buf = bytearray(chunk + 2)
-        self._view = memoryview(self._buf)
-        self._generations = [0] * count
-        self._at = -1  # number of the file in _buf
-        self._used = 0
+            refuse_folder(folder, size, segment, chunk)
+        medium = file_medium(folder, size, segment, chunk, small)
+        Journal.__init__(self, medium, **options)
 
-    def open(self):
-        """Make the folder; read the generation of every segment there is."""
-        _make(self)
-        self._at = -1
-        for segment in range(self.count):
-            self._generations[segment] = self._load(segment, 0, False)
-            if self._used:
-                self.made = segment + 1
 
-    def close(self):
-        """Nothing stays open."""
-        self._at = -1
+def file_medium(folder, size=65536, segment=0, chunk=0, small=None):
+    """The medium for a folder: SmallFiles on littlefs, PlainFiles elsewhere.
 
-    def read(self, segment, off, buf):
-        """Fill buf from the segment; what is missing reads as blank."""
-        done = 0
-        n = len(buf)
-        while done < n:
-            self._select(segment, off // self.chunk)
-            at = off % self.chunk
-            k = min(n - done, self.chunk - at)
-            copy(buf, done, self._buf, at + 2, k)
-            done += k
-            off += k
+    size: bytes of all segments. segment: bytes of one, a power of two; 0 for 4096, or 2048 in
+    small files. chunk: data bytes of a small file, a multiple of 16 from 64 to 240, at most
+    what littlefs keeps inline less 2 (128 with its program size of 32, 512 with 256); 0 for
+    224 on rp2, 112 elsewhere. small: True or False to choose the layout.
+    """
+    if not folder.startswith("/"):  # now, for os.chdir() may come
+        folder = os.getcwd().rstrip("/") + "/" + folder
+    if small is None:
+        small = littlefs(folder)
+    if small:
+        from .small_files import SmallFiles
 
-    def program(self, segment, off, view):
-        """Rewrite the file that holds off, durable when it returns. A program does not cross
-        files; what goes over the end is padding."""
-        self._select(segment, off // self.chunk)
-        at = off % self.chunk
-        n = min(len(view), self.chunk - at)
-        while n and view[n - 1] == 255:
-            n -= 1
-        copy(self._buf, at + 2, view, 0, n)
-        self._used = max(self._used, at + n)
-        try:
-            with open(self.name(segment, off // self.chunk), "wb") as file:
-                file.write(self._view[: self._used + 2])
-        except OSError as e:
-            self._at = -1
-            _full(e)
-            raise
+        segment = segment or 2048
+        chunk = chunk or (224 if sys.platform == "rp2" else 112)
+        return SmallFiles(folder, segment, size // segment, chunk)
+    from .plain_files import PlainFiles
 
-    def erase(self, segment):
-        """From here on the segment reads as blank."""
-        self._generations[segment] = (self._generations[segment] + 1) & 0xFFFF
-        self._at = -1
-
-    def blank(self, segment, number):
-        """Write a file of a new segment, as long as it will ever be."""
-        self._at = -1
-        n = min(self.chunk, self.size - number * self.chunk) + 2
-        _fill(self._buf, 2, n)
-        self._buf[0] = self._buf[1] = 0
-        with open(self.name(segment, number), "wb") as file:
-            file.write(self._view[:n])
-
-    def name(self, segment, number):
-        """Path of the file with that number in a segment."""
-        return "%s/%d.%d" % (self.folder, segment, number)
-
-    def _select(self, segment, number):
-        """Have a file in _buf, blank if it is of an older generation."""
-        at = segment * 65536 + number
-        if at == self._at:
-            return
-        self._at = -1
-        generation = self._load(segment, number, True)
-        if generation != self._generations[segment]:
-            self._used = 0
-            generation = self._generations[segment]
-            _fill(self._buf, 2, len(self._buf))
-        self._buf[0] = generation >> 8
-        self._buf[1] = generation & 255
-        self._at = at
-
-    def _load(self, segment, number, whole):
-        """Read a file; its generation."""
-        self._used = 0
-        try:
-            with open(self.name(segment, number), "rb") as file:
-                n = file.readinto(self._buf)
-        except OSError as e:
-            if e.errno != _ENOENT:
-                raise
-            n = 0
-        if whole:
-            _fill(self._buf, n, len(self._buf))
-        if n < 2:
-            return 0
-        self._used = n - 2
-        return self._buf[0] << 8 | self._buf[1]
+    segment = segment or 4096
+    return PlainFiles(folder, segment, size // segment)
 
 
 def littlefs(folder):
@@ -318,40 +88,213 @@ def littlefs(folder):
     return name.startswith("VfsLfs")
 
 
-def FileMedium(folder, size=65536, segment=0, chunk=0, small=None):
-    """The medium for a folder: SmallFiles on littlefs, PlainFiles elsewhere.
+def fill(view, off, end):
+    """Blank bytes off to end of a buffer."""
+    while off < end:
+        n = min(256, end - off)
+        copy(view, off, BLANK, 0, n)
+        off += n
 
-    size: bytes of all segments. segment: bytes of one, a power of two; 0 for 4096, or 2048 in
-    small files. chunk: data bytes of a small file, a multiple of 16 from 64 to 240, at most
-    what littlefs keeps inline less 2 (128 with its program size of 32, 512 with 256); 0 for
-    224 on rp2, 112 elsewhere. small: True or False to choose the layout.
+
+def raise_if_full(e):
+    """Tell a file system that is full from one that is broken."""
+    if e.errno == _ENOSPC:
+        raise StoreFull()
+
+
+def sync_folder(folder):
+    """Make new names in a folder durable, where the system lets a folder be opened."""
+    if hasattr(os, "fsync"):
+        handle = os.open(folder, 0)  # O_RDONLY
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def exists(name):
+    """Whether there is a file of that name."""
+    try:
+        os.stat(name)
+        return True
+    except OSError:
+        return False
+
+
+class Files(Medium):
+    """What both layouts have: segments that are made one by one.
+
+    A layout has name(segment, number), the path of a segment's file, and make(segment).
     """
-    if not folder.startswith("/"):  # now, for os.chdir() may come
-        folder = os.getcwd().rstrip("/") + "/" + folder
-    if small is None:
-        small = littlefs(folder)
-    if small:
-        segment = segment or 2048
-        chunk = chunk or (224 if sys.platform == "rp2" else 112)
-        return SmallFiles(folder, segment, size // segment, chunk)
-    segment = segment or 4096
-    return PlainFiles(folder, segment, size // segment)
 
+    growing = True
+    file_size: int  # data bytes of a file
+    bulk: int  # bytes that a segment takes of the file system
+    other: str  # a file that the other layout has
 
-class FileStore(Journal):
-    """A journal in the files of a folder, which is made if need be: where there is no region.
+    def __init__(self, folder, size, count):
+        self.size = size
+        self.count = count
+        self.made = 0  # segments that have their files: 0 to made - 1
+        self.folder = folder
 
-    size, segment, chunk, small: see FileMedium. options: see Journal.
-    """
+    def open(self):
+        """Make the folder if it is not there. Raises ValueError where it holds a journal that
+        would not be found, or not all of it; before anything is written."""
+        self._make_folder()
+        self._find()
+        count = self.count
+        while exists(self.name(count, 0)):
+            count += 1
+        if count > self.count or not self.made and exists(self.folder + self.other):
+            from .validate import refuse_journal
 
-    def __init__(self, folder, size=65536, segment=0, chunk=0, small=None, **options):
-        try:  # a bit is left where one is negative or too large
-            odd = not "" < folder or (size | segment | chunk | 240 - chunk) >> 30
-        except TypeError:
-            odd = True
-        if odd:
-            from .validate import refuse_folder
+            refuse_journal(self, count)
 
-            refuse_folder(folder, size, segment, chunk)
-        medium = FileMedium(folder, size, segment, chunk, small)
-        Journal.__init__(self, medium, page=getattr(medium, "chunk", 256), **options)
+    def _find(self):
+        """See how many segments there are."""
+        raise NotImplementedError
+
+    def name(self, segment, number):
+        """Path of the file with that number in a segment."""
+        raise NotImplementedError
+
+    def make(self, segment):
+        """Make all files of a segment, blank, as long as they will ever be; that with number 0
+        last, for it says that the segment is whole."""
+        raise NotImplementedError
+
+    def _make_folder(self):
+        """Make the folder and those above it."""
+        path = ""
+        for part in self.folder.split("/"):
+            path += part
+            if part and part != ".":
+                try:
+                    os.mkdir(path)
+                    sync_folder(path.rsplit("/", 1)[0] or "/" if "/" in path else ".")
+                except OSError as e:  # it is there, or the last step says what is wrong
+                    if e.errno == _ENOSPC:
+                        self._refuse(3 + self.spare)
+            path += "/"
+        os.listdir(self.folder)
+
+    def _refuse(self, segments):
+        from .validate import refuse_room
+
+        refuse_room(self, segments)
+
+    # Room in the file system.
+
+    def room(self, segments):
+        """How many blocks are free, how many so many segments more and the reserve take, and
+        their size. Where the port cannot say it is all zero."""
+        try:
+            v = os.statvfs(self.folder)
+        except (AttributeError, OSError):
+            return 0, 0, 0
+        # A littlefs that is full counts some blocks twice: then it has more free than there are.
+        free = v[4] if v[4] < v[2] else 0
+        # What is written into a large file is copied with all that is behind it.
+        reserve = _RESERVE if self.whole else max(_RESERVE, self.size // v[1] + 3)
+        return free, self.bulk * segments // v[1] + reserve, v[1]
+
+    def _missing(self, segments):
+        free, needed, _ = self.room(segments)
+        return free < needed
+
+    def _last(self):
+        """Number of a segment's last file."""
+        return (self.size - 1) // self.file_size
+
+    def _in_blocks(self, block):
+        # Whether each of several files is too long for littlefs's directories: it takes a block.
+        return self.file_size < self.size and 8 * (self.file_size + 2) > block > 0
+
+    # Segments are made.
+
+    def begin(self, least, serials):
+        """At a mount, before anything is written: have so many segments at least.
+
+        serials: of each segment, 0 for one that holds nothing.
+        Raises OSError ENOSPC where there is no room for them.
+        """
+        begun = self._sweep()
+        kept = self.made if max(serials) else 0  # a first start that was cut has stored nothing
+        if self.made < least:
+            # What was begun had room when it began: it is tried, then once more from the start.
+            if not begun and self._missing(least) or not self._up_to(least, kept):
+                if not begun or kept or not self._up_to(least, kept):
+                    self._refuse(least - kept)
+        self._relieve(serials)
+
+    def add(self):
+        """Make one segment more; False if the file system has no room for it, and the reserve."""
+        return not self._missing(1) and self._add()
+
+    def _sweep(self):
+        """Remove what a cut has left of a segment that was being made. True if anything was
+        there."""
+        half = exists(self.name(self.made, self._last()))
+        if half:
+            self._remove(self.made)
+        block = self.room(0)[2]
+        if self._in_blocks(block):
+            # And room in directories: see _add().
+            self.bulk = (self._last() + 1) * (block + 264)
+        return half or self.made > 0
+
+    def _relieve(self, serials):
+        """Where no block is free and a file takes one, as where directories were split or others
+        took the reserve: without the files of free segments there is room to go on. They come
+        again as they are written."""
+        free, _, block = self.room(0)
+        if free < 2 and self._in_blocks(block):
+            for segment in range(self.made):
+                if not serials[segment]:
+                    for number in range(1, self._last() + 1):
+                        try:
+                            os.remove(self.name(segment, number))
+                        except OSError:
+                            pass  # removed before
+
+    def _up_to(self, count, kept):
+        while self.made < count:
+            if not self._add():
+                while self.made > kept:
+                    self.made -= 1
+                    self._remove(self.made)
+                return False
+        return True
+
+    def _add(self):
+        """Make a segment, unless the file system ran out of room, or of the reserve."""
+        segment = self.made
+        before = self.room(0)[0]
+        try:
+            self.make(segment)
+        except OSError as e:
+            if e.errno != _ENOSPC:
+                raise
+            self._remove(segment)
+            return False
+        free, needed, block = self.room(0)
+        files = self._last() + 1
+        taken = before - free - files
+        if taken >= 0 and files > 1:  # a block each: then to write one takes a free block
+            # Directories are split later on, down to four entries of 33 bytes in a pair of 512.
+            needed += (segment + 1) * max(0, files * 2 // max(1, block // 128) - taken)
+        if free < needed:
+            self.bulk += (needed - free) * block  # it is not tried in vain again
+            self._remove(segment)
+            return False
+        self.made = segment + 1
+        return True
+
+    def _remove(self, segment):
+        self.close()
+        for number in range(self._last() + 1):
+            try:
+                os.remove(self.name(segment, number))
+            except OSError:
+                pass  # it was not made

@@ -5,11 +5,12 @@ which rp2.Flash does not check: a number too large there erases what lies behind
 Must not know: records; which segment is erased when.
 """
 
+import sys
+
 from ..port import const
 from .journal import Journal
 from .medium import Medium
 
-_TYPING = const(0)  # see client.py
 _EIO = const(5)
 _EINVAL = const(22)
 
@@ -44,18 +45,37 @@ class FlashMedium(Medium):
     Raises ValueError for what is no block device, and for blocks that it does not have.
     """
 
-    if _TYPING:
-        size = count = page = spare = _each = others = 0
-
     def __init__(self, device, segment=0, first=0, blocks=0, page=0, once=False,
                  encrypted=False):
-        from .setup import region
+        try:  # | is for whole numbers only; it is negative where one of them is
+            wrong = (segment | first | blocks | page) < 0 or not hasattr(device, "writeblocks")
+        except TypeError:
+            wrong = True
+        if wrong:
+            from .validate import refuse_device
 
+            refuse_device(device, segment, first, blocks, page)
+        block = device.ioctl(5, 0)
+        total = device.ioctl(4, 0)
+        blocks = blocks or total - first
+        self.size = segment or block
+        if blocks < 1 or first + blocks > total or self.size % block:
+            from .validate import refuse_region
+
+            refuse_region(total, first, blocks, block)
         self._device = device
-        self._first = first
+        self.first = self._shifted = first
+        self.each = self.size // block  # blocks of a segment
+        self.count = blocks * block // self.size
+        self.elsewhere = total > blocks or self.each > 1
+        self.page = page or getattr(device, "page", 1 if sys.platform == "esp32" else 256)
+        if encrypted:
+            self.page = max(16, self.page)
         self.once = once or encrypted
-        self.noisy = encrypted  # blank flash cannot be told from other
-        region(self, device, segment, blocks, page)
+        self.noisy = encrypted
+        # Where nothing is programmed twice every mount takes a segment; the second one allows for
+        # a cut in it.
+        self.spare = 2 if self.once else 1
 
     def read(self, segment, off, buf):
         """Fill buf from the segment; off + len(buf) <= size."""
@@ -72,7 +92,7 @@ class FlashMedium(Medium):
     def erase(self, segment):
         """Set all bytes of a segment to 0xFF."""
         block = self._at(segment, 0)
-        for i in range(self._each):
+        for i in range(self.each):
             if self._device.ioctl(6, block + i):
                 raise OSError(_EIO)
 
@@ -80,4 +100,19 @@ class FlashMedium(Medium):
         """The first block of a segment, of which bytes up to end are to be touched."""
         if not 0 <= segment < self.count or end > self.size:
             raise OSError(_EINVAL)
-        return self._first + segment * self._each
+        return self._shifted + segment * self.each
+
+    def strays(self, inside):
+        """The blocks where a segment of another region may begin: those outside of this one, or,
+        inside, those between the beginnings of its segments."""
+        end = self.count * self.each
+        found = []
+        for block in range(self._device.ioctl(4, 0)):
+            at = block - self.first
+            if (0 <= at < end) == inside and (at % self.each or not inside):
+                found.append(block)
+        return found
+
+    def shift(self, block=-1):
+        """Have segment 0 begin at another block, to read there; without one: where it does."""
+        self._shifted = self.first if block < 0 else block

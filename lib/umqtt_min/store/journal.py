@@ -1,47 +1,45 @@
 """The journal: messages and protocol state that survive a power cut at any instant.
 
-Knows: what the records mean, what happens to a message, where each live one is, reclaim.
-Must not know: MQTT beyond a packet identifier and a PUBLISH body; bytes of a medium (log.py);
-how a mount finds out what is valid (recovery.py).
+Knows: what the records mean, what happens to a message. It is the Store of contract.py.
+Must not know: MQTT beyond a packet identifier and a PUBLISH body; which segment a record goes to
+(index.py); bytes of a medium (segment_log.py); how a mount finds out what is valid (recovery.py).
 
-From open() on nothing is allocated, on RAM and flash, but for the code of seldom.py when it is
-needed for the first time. One caller at a time: the client's busy flag guards the journal like
-its stream.
+From open() on nothing is allocated, on RAM and flash. One caller at a time: the client's busy flag
+guards the journal like its stream.
 """
 
 from struct import pack_into
 
 from ..port import const
-from . import StoreFull
-from .log import Log
+from . import StoreFull, give_back
+from .index import IndexedLog
+from .segment_log import copy
 
 _LATEST = const(2)  # as in __init__.py
-_EIO = const(5)
 
-# Record types, as in recovery.py
+# Record types and lengths: STORE.md.
 _REC = const(1)
 _DONE = const(2)
 _HOLD = const(3)
 _SENT = const(4)
-_TAIL = const(8)
+_CONFIRM = const(5)
+_IN_ADD = const(6)
+_IN_DEL = const(7)
 _SESSION = const(0x20)
 _PUT = const(0x40)  # | state << 3 | qos << 1 | retain
-_SHORT = const(9)
-_TIDYING = const(-1)  # as in log.py
 _LONG = const(7)
-_SETTLED = const(13)
 _MAX_KEY = const(32)
 
-# In the index: LIVE | state << 3 | qos << 1 | retain. The states are named in __init__.py.
+# In the index: see index.py
 _LIVE = const(0x80)
 _STATE = const(0x18)
 _RELEASED = const(0x08)
 _HELD = const(0x10)
 _AGAIN = const(0x18)
-_ASKED = const(0x20)  # held in flash; what happens to it since again() is in RAM only
+_ASKED = const(0x20)
 
 
-class Journal(Log):
+class Journal(IndexedLog):
     """A durable log of outgoing messages and of the state of one MQTT session.
 
     medium: a Medium.
@@ -55,40 +53,60 @@ class Journal(Log):
         medium, 1024 at most. A mount takes more for a journal that holds more.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL that are remembered over a
         reboot, 1 to 64; what a broker keeps open beyond that is remembered until then.
-    page: bytes that one program never crosses, so that a torn one spoils no more; a multiple of
-        16, 64 to 256.
+    chunk: bytes that one program never crosses, so that a torn one spoils no more; a multiple of
+        16, 64 to 256; 0 for the medium's.
+    Raises ValueError for arguments out of range, and for a medium that holds no journal.
     """
 
-    user = None  # the client that has it: session.py
-    _more = None  # incoming QoS 2 beyond `inbound`: an inbound.InboundIds
-    begun = None  # a function of the client's session, which knows it better than `sent`
-    max_age = 0
+    def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, chunk=0, max_age=0,
+                 clock=None):
+        try:  # | is for whole numbers only; it is negative where one of them is
+            wrong = (window | inbound | policy | chunk) < 0 or window > 65535 or window is True
+            wrong = wrong or not 0 < inbound <= 64 or policy > _LATEST or max_age < 0
+            wrong = wrong or (max_age or clock is not None) and clock() | 0 < 0
+        except TypeError:
+            wrong = True
+        if wrong:
+            from .validate import refuse_options
 
-    def __init__(self, medium, **options):
-        from .setup import prepare
-
-        prepare(self, medium, **options)
-
-    def __getattr__(self, name):
-        # Looked up once: then it is a method like any other.
-        seldom = __import__("umqtt_min.store.seldom", None, None, (name,))
-        setattr(Journal, name, getattr(seldom, name))
-        return getattr(self, name)
+            refuse_options(policy, window, inbound, chunk, max_age, clock)
+        self.user = self.begun = None
+        self.hold = hold
+        self.max_age = max_age
+        self._clock = clock
+        self.skipped = 0  # bytes that the latest mount could not use
+        self._topic = self._payload = None  # of the message that is being put
+        self._more = None  # incoming QoS 2 beyond `inbound`: an inbound.InboundIds
+        span = window or min(1024, max(32, medium.size * medium.count // 96))
+        IndexedLog.__init__(self, medium, chunk, span, inbound, policy, max_age)
+        self._clear()
 
     def open(self):
         """Mount: replay, settle what a cut left behind, count the boot. Never fails for what
         is on the medium; what could not be read is in `skipped` (bytes). Again: nothing.
 
         Raises OSError EIO if no segment can be erased and programmed, ENOSPC if the file system
-        has no room for a journal, ValueError for files of more segments or of another layout.
+        has no room for a journal, ValueError for a journal made with other arguments that does
+        not fit these.
         """
         if self._head < 0:
-            __import__("umqtt_min.store.scan", None, None, ("mount",)).mount(self)
+            from .recovery import Recovery
+
+            try:
+                Recovery(self).mount()
+            finally:
+                give_back("recovery", "scan", "replay", "settle")
 
     def close(self):
         """Give back what the medium holds open. Everything is durable already."""
         self._head = -1
         self.medium.close()
+
+    def _clear(self):
+        """Know nothing of what is on the medium."""
+        IndexedLog._clear(self)
+        self.pid = self.flags = self.state = 0
+        self._body = 0  # place of the body of the message last found
 
     def free(self):
         """Bytes that messages may still fill: an estimate, as if there were room for all
@@ -178,8 +196,8 @@ class Journal(Log):
         """Put bytes pos to pos + n of the body last found into buf[0:n]; the rest of buf may
         be overwritten, too."""
         pos += self._body
-        if (pos & self.medium.size - 1) + len(buf) <= self.medium.size:
-            self.medium.read(pos >> self._shift, pos & self.medium.size - 1, buf)
+        if (pos & self._size - 1) + len(buf) <= self._size:
+            self.medium.read(pos >> self._shift, pos & self._size - 1, buf)
             return
         while n:
             n -= 1
@@ -209,6 +227,86 @@ class Journal(Log):
                 self._note(_DONE, seq)
                 self._set(seq, 0)
 
+    def drop(self, seq):
+        """Durable: a message is given up; it is in `dropped`, too."""
+        self._drop(seq)
+
+    def expire(self):
+        """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
+        now = self._clock()
+        while self.live and now - self._born[self.low % self._span] > self.max_age:
+            self._drop(self.low)
+
+    # LATEST: of each topic.
+
+    def _replace(self):
+        """Drop unsent messages that are queued for the topic just put. The new one is durable
+        already: a cut, or a file system that is full, leaves one too many, never one too few."""
+        seq = max(self.low, (self.begun() if self.begun else self.sent) + 1)
+        while seq < self.seq - 1:
+            if self._states[seq % self._span] & (_LIVE | _STATE) == _LIVE:
+                if self._same_topic(self._places[seq % self._span] + 7):
+                    try:
+                        self._drop(seq)
+                    except StoreFull:
+                        return
+            seq += 1
+
+    def _same_topic(self, place):
+        n = len(self._topic)
+        if self._word(place) != n:
+            return False
+        while n:
+            n -= 1
+            if self._back[self._window(place + 2 + n)] != self._topic[n]:
+                return False
+        return True
+
+    # Held messages: acknowledged, to be confirmed by the pipeline.
+
+    def confirm(self, seq):
+        """Durable: the pipeline has everything up to seq. Held messages up to it are gone,
+        others go when they are done. Returns how many went."""
+        seq = min(seq, self.seq - 1)
+        if seq <= self.confirmed:
+            return 0
+        self._note(_CONFIRM, seq)
+        self.confirmed = seq
+        return self._forget_held()
+
+    def _forget_held(self):
+        count = 0
+        seq = self.low
+        while seq <= self.confirmed:
+            if self._states[seq % self._span] & _HELD:  # asked for again or not
+                self._set(seq, 0)
+                count += 1
+            seq += 1
+        return count
+
+    def again(self, first, last):
+        """Held messages from first to last are to be sent as new deliveries; how many.
+        Not durable: after a reboot they are held as before."""
+        count = 0
+        seq = max(first, self.low)
+        last = min(last, self.seq - 1)
+        while seq <= last:
+            state = self._states[seq % self._span]
+            if state & _STATE == _HELD:
+                state |= _AGAIN
+                self._set(seq, state | _ASKED)
+                count += 1
+            seq += 1
+        return count
+
+    def sending(self, seq):
+        """A message that was AGAIN goes out: from here on it is like any other. Not durable."""
+        state = self._state(seq)
+        if state & _STATE == _AGAIN:
+            self._set(seq, state & ~_STATE)
+
+    # The session.
+
     def session(self, key):
         """Durable: a new MQTT session begins. Every message that is not held is queued and
         unsent, incoming identifiers are forgotten. key: at most 32 bytes."""
@@ -236,181 +334,51 @@ class Journal(Log):
                 self._set(seq, state & ~_STATE)
             seq += 1
 
-    # The index: one place and one state byte for each number of the window.
+    # Incoming QoS 2.
 
-    def _state(self, seq):
-        if seq < self.low or seq >= self.seq:
-            return 0
-        return self._states[seq % self._span]
-
-    def _set(self, seq, state):
-        """Change the state of a live message, and what is counted of it."""
-        old = self._states[seq % self._span]
-        self._states[seq % self._span] = state
-        self.held += (state & _STATE == _HELD) - (old & _STATE == _HELD)
-        if state:
-            if seq < self._first and state & _STATE != _HELD:
-                self._first = seq
+    def in_add(self, pid):
+        """Durable: an incoming QoS 2 message was delivered. Some brokers keep hundreds of them
+        open: those beyond `inbound` are remembered in RAM only."""
+        if self.in_has(pid):
             return
-        self.live -= 1
-        self._capacity = self._most
-        state = self._places[seq % self._span]
-        seq = -_LONG - self._word(state + 1)
-        self._count_in(state, seq)
-        seq = self.low
-        while seq < self.seq and not self._states[seq % self._span]:
-            seq += 1
-        self.low = seq
-        if self._first < seq:
-            self._first = seq
+        if 2 * self._count < len(self._inbound):
+            self._note(_IN_ADD, pid)
+            self._in_add(pid)
+            return
+        self._keep(pid)
 
-    def _count_in(self, place, n):
-        """A record of n bytes at a place is live; n < 0: one of -n bytes is not any more."""
-        up = self._up(abs(n))
-        # What it costs of a segment, its share of the waste at the end included.
-        charge = self._area // max(1, self._area // up)
-        self._loads[place >> self._shift] += up if n > 0 else -up
-        self._used += charge if n > 0 else -charge
+    def in_has(self, pid):
+        """Whether that incoming message was delivered and is not yet released."""
+        return self._in_index(pid) >= 0 or self._more is not None and self._more.in_has(pid)
 
-    # Room, by the policy.
+    def in_del(self, pid):
+        """Durable: PUBREL for it was received."""
+        if self._more is not None:
+            self._more.in_del(pid)
+        if self._in_index(pid) >= 0:
+            self._note(_IN_DEL, pid)
+            self._in_del(pid)
 
-    def _admit(self, n):
-        """Make sure that a message of n bytes may be stored, by the policy."""
-        if self._up(n + _SETTLED + 4) > self._area:
-            self._too_large(n)
-        charge = self._area // max(1, self._area // self._up(n))
-        while True:
-            if self._used + charge <= self._capacity and (
-                    not self.live or self.seq - self.low < self._span):
-                if self._make_room(n, n):
-                    return
-                self._capacity = self._used  # no use in trying again before something is gone
-            if self._made < self.medium.count and self._grow():
-                continue
-            # LATEST, too: one that nobody replaces holds the numbers behind it.
-            if not (self.live and self.policy):
-                raise StoreFull()
-            self._drop(self.low)
+    def _keep(self, pid):
+        if self._more is None:
+            from .inbound import InboundIds
 
-    def _grow(self):
-        """Have one segment more, of those that are not made yet, if that is what is missing and
-        there is room for it. Where messages are given up instead: asked once a segment."""
-        if self.seq - self.low >= self._span or self.policy and self._asked == self._serial:
-            return False
-        self._asked = self._serial
-        free, needed, _ = self.medium.room(1)
-        if free < needed:
-            return False
-        return __import__("umqtt_min.store.files_room", None, None, ("grow",)).grow(self)
+            self._more = InboundIds()
+        self._more.in_add(pid)
 
-    def _drop(self, seq):
-        self._note(_DONE, seq)
-        self._set(seq, 0)
-        self.dropped += 1
+    def _in_add(self, pid):
+        if 2 * self._count < len(self._inbound) and not self.in_has(pid):
+            pack_into(">H", self._inbound, 2 * self._count, pid)
+            self._count += 1
 
-    def _room(self, n, message):
-        """Make room, and begin a record there."""
-        if not self._make_room(n, message):
-            raise StoreFull()
-        self._begin(self._off)
+    def _in_index(self, pid):
+        for i in range(0, 2 * self._count, 2):
+            if self._inbound[i] << 8 | self._inbound[i + 1] == pid:
+                return i
+        return -1
 
-    def _make_room(self, n, message):
-        """Open segments and reclaim old ones until the head takes a record of n bytes;
-        message: n for a message, 0 for other records, which may fill what messages may not."""
-        if self._head < 0:
-            raise OSError(_EIO, "the journal is not open")
-        n = self._up(n)
-        tries = 2 * self._made
-        while True:
-            if self._short > 0:
-                self._tidy()
-            if self.medium.whole and self._off % self._page + n > self._page:
-                self._pad(n)
-            if self._off + n <= self._end and self._filled + message <= self._area:
-                return True
-            tries -= 1
-            if tries < 0 or not self._open_next():
-                return False
-
-    def _pad(self, n):
-        """Do not cut a record of n bytes in two, while segments are free: bytes are all that
-        counts then, so that what was moved always fits."""
-        off = (self._off + self._page - 1) // self._page * self._page
-        if off + n <= self._end and self._free() > self.medium.spare + 1:
-            self._off = off
-
-    def _note(self, kind, value):
-        """Append a short record."""
-        while True:
-            self._room(_SHORT, 0)
-            pack_into(">BI", self._tmp, 0, kind, value)
-            self._emit(self._tmp, 0, 5)
-            if self._finish(_SHORT):
-                return
-            self._abandon()
-
-    # Reclaim: the oldest segment's live messages are moved to the head.
-
-    def _tidy(self):
-        """Reclaim segments, oldest first, as long as few are free and one fits the head."""
-        self._short = _TIDYING  # what is written meanwhile does not come here again
-        try:
-            seg = self._oldest(0)
-            while self._reclaim(seg):
-                seg = self._oldest(0)
-        finally:
-            self._short = 1
-        self._short = self._free() <= self.medium.spare
-
-    def _reclaim(self, seg):
-        """Move the live messages of the oldest segment to the head, then give it up. False if it
-        is not to be done now: few must be free, unless it costs nothing and using as few as
-        possible is better than using all in turn; and what is live must fit the head."""
-        seq = self._loads[seg]
-        if self._free() > self.medium.spare and (seq or not self.medium.self_levelling):
-            return False
-        if seg == self._head or self._filled + seq > self._area:
-            return False
-        if self._off + seq + self._up(_SHORT) > self._end:
-            return False
-        self._move_all(seg)
-        # Where the record does not fit, the next header says it: this segment is erased before
-        # any that was reclaimed later.
-        self._tail = self._serials[self._oldest(self._serials[seg])]
-        if self._off + self._up(_SHORT) <= self._end:
-            self._note(_TAIL, self._tail)
-        self._serials[seg] = 0
-        return True
-
-    def _move_all(self, seg):
-        seq = self.low
-        while seq < self.seq:
-            if self._states[seq % self._span]:
-                if self._places[seq % self._span] >> self._shift == seg:
-                    self._move(seq)
-            seq += 1
-
-    def _move(self, seq):
-        kind = self._states[seq % self._span]
-        # What was asked for again is held in flash.
-        kind = _PUT | (kind & 7 | _HELD if kind & _ASKED else kind & 0x1F)
-        seq %= self._span
-        n = self._word(self._places[seq] + 1)
-        while True:
-            self._room(n + _LONG, n + _LONG)
-            to = (self._head << self._shift) + self._off
-            pack_into(">BH", self._tmp, 0, kind, n)
-            self._emit(self._tmp, 0, 3)
-            self._carry(self._places[seq] + 3, n)
-            if self._finish(n + _LONG):
-                break
-            self._abandon()
-        n = self._up(n + _LONG)
-        self._filled += n
-        self._moved(seq, to, n)
-
-    def _moved(self, index, to, n):
-        """The record of n bytes of a message in the index is at another place."""
-        self._loads[self._places[index] >> self._shift] -= n
-        self._loads[to >> self._shift] += n
-        self._places[index] = to
+    def _in_del(self, pid):
+        i = self._in_index(pid)
+        if i >= 0:
+            self._count -= 1
+            copy(self._inbound, i, self._inbound, 2 * self._count, 2)

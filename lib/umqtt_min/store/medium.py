@@ -1,19 +1,9 @@
-"""Medium: what a journal asks of the place where it is kept. A new medium is one class.
+"""Medium: what a journal asks of the place where it is kept. A new medium is one class in a file
+of its own; STORE.md shows one.
 
 Knows: the contract.  Must not know: records; any medium.
 
-    class Fram(Medium):
-        def __init__(self, bus):
-            self.size = 4096
-            self.count = 8
-        def read(self, segment, off, buf): ...
-        def program(self, segment, off, view): ...
-        def erase(self, segment): ...
-
-    store = Journal(Fram(bus))
-
-The tests in tests/device/store/test_media.py hold every medium to this contract: add yours to
-media().
+tests/device/kit/store_kit.py holds every medium to this contract, yours as well.
 """
 
 
@@ -22,20 +12,25 @@ class Medium:
 
     size: bytes of a segment, a power of two, 256 to 65536.
     count: how many segments there are, 3 + spare at least.
-    All three methods may raise OSError; the journal then goes on in another segment.
+    Each method may raise OSError; where program() or erase() does, the journal goes on in another
+    segment.
     """
 
     size: int
     count: int
     page = 1  # bytes: a program begins at a multiple of it and has a multiple of it, 1 to 256
+    chunk = 256  # bytes: no program crosses a multiple of it; a multiple of 16, 64 to 256
     once = False  # True: no page may be programmed twice without an erase
     noisy = False  # True: what is erased does not read as 0xFF
     spare = 1  # segments that are kept back for a recovery: 2 with once
     self_levelling = False  # True: it spreads wear itself; few segments are better than all
-    whole = False  # True: a record should not be cut at a multiple of the journal's page
+    whole = False  # True: a record should not be cut at a multiple of chunk
+    growing = False  # True: segments are made one by one: begin(), add(), made (files.py)
+    elsewhere = False  # True: a segment may begin elsewhere, too: strays(), shift() (flash.py)
 
     def open(self):
-        """Called before each mount."""
+        """Called before each mount. Raises ValueError where what is there needs other
+        arguments."""
 
     def close(self):
         """Give back what is held open. open() may come again."""
@@ -46,7 +41,8 @@ class Medium:
 
     def program(self, segment, off, view):
         """Write the bytes of view at `off`; durable on return. A byte 0xFF in view leaves the byte
-        that is there as it is. With page=1 all bytes from `off` on were blank before.
+        that is there as it is. With page=1 all bytes from `off` on were blank before. It may be
+        cut at any byte; view is good until it returns.
 
         Raises StoreFull where a file system has no room for it.
         """

@@ -1,12 +1,14 @@
 """What is wrong with the arguments of a store, in words. Loaded when something is.
 
-Knows: the limits that ram.py, files.py and setup.py keep to.  Must not know: records.
+Knows: the limits that stores and media keep to.  Must not know: records.
 """
 
 from ..arguments import whole
 
 _ENOSPC = 28
-_FULL_HEADER = 80  # as in setup.py
+_FULL_HEADER = 80  # as in index.py
+_LONG = 7
+_SETTLED = 13
 _MOST = 0x3FFFFFFF  # what small ints hold on every port
 
 
@@ -17,10 +19,10 @@ def refuse_ram(size, policy, window, inbound, max_age, clock):
     _common(policy, window, max_age, clock)
 
 
-def refuse_options(policy, window, inbound, page, max_age, clock):
+def refuse_options(policy, window, inbound, chunk, max_age, clock):
     """Raise ValueError for the first option of a journal that is wrong."""
     whole("inbound", inbound, 1, 64)
-    whole("page", page, 0, 256)
+    whole("chunk", chunk, 0, 256)
     _common(policy, window, max_age, clock)
 
 
@@ -56,7 +58,7 @@ def refuse_journal(medium, count):
     """Raise ValueError for a folder that holds a journal of `count` segments, which are more than
     are asked for, or of the other layout."""
     if count == medium.count:
-        small = hasattr(medium, "chunk")
+        small = medium.file_size < medium.size
         raise ValueError("small=%s: the journal in %s was made with small=%s; open it with that,"
                          " or give another folder" % (small, medium.folder, not small))
     raise ValueError("size: the journal in %s has %d segments, here are %d of %d bytes; open it"
@@ -73,16 +75,15 @@ def refuse_room(medium, segments):
                   % (medium.folder, free * block, needed * block, medium.size))
 
 
-def refuse(j):
-    """Raise ValueError for what is wrong with the medium of a journal."""
-    medium = j.medium
+def refuse_medium(medium, chunk):
+    """Raise ValueError for what is wrong with the medium of a journal, or with its chunk=."""
     _power(medium.size, "segment", 256)
     _power(medium.page, "page", 1)
     if medium.count < 3 + medium.spare:
         n = 3 + medium.spare
         raise ValueError("size: a journal needs %d segments of %d, %d bytes; here are %d segments"
                          % (n, medium.size, n * medium.size, medium.count))
-    raise ValueError("page=%d (chunk= of a FileStore): a multiple of 16, 64 to 256" % j._page)
+    raise ValueError("chunk=%d: a multiple of 16, 64 to 256" % chunk)
 
 
 def refuse_segment(j, least):
@@ -96,6 +97,15 @@ def refuse_segment(j, least):
             text = ", or inbound=%d or less (now %d)" % (fewer, j._ids)
     raise ValueError("segment=%d: no message has room behind its header, %d or more is needed%s"
                      % (size, n, text))
+
+
+def refuse_message(j, n):
+    """Raise ValueError for a message that makes a record of n bytes, too long for a segment."""
+    n -= _LONG + 8
+    most = j._area // j._align * j._align - _SETTLED - 4 - _LONG - 8
+    raise ValueError(
+        "topic and payload have %d bytes, at most %d fit a segment of %d: send less at "
+        "once, or give the store a larger segment=" % (n, most, j.medium.size))
 
 
 def _power(n, name, least):
@@ -114,19 +124,19 @@ def refuse_region(total, first, blocks, block):
 def refuse_blocks(medium, found):
     """Raise ValueError for a journal that goes on in the blocks `found`, which are not where the
     segments of this one are."""
-    first = min(found[0], medium._first)
-    end = max(found[-1], medium._first + (medium.count - 1) * medium._each) + medium._each
+    first = min(found[0], medium.first)
+    end = max(found[-1], medium.first + (medium.count - 1) * medium.each) + medium.each
     raise ValueError("first=%d, blocks=%d: there is a segment of a journal in block %d of the"
                      " device; open it with the first= and blocks= it was made with, as"
                      " first=%d, blocks=%d, or erase what is left of it"
-                     % (medium._first, medium.count * medium._each, found[0], first, end - first))
+                     % (medium.first, medium.count * medium.each, found[0], first, end - first))
 
 
 def refuse_full(medium):
     """Raise ValueError for a journal that fills all segments there are, with none to go on in."""
     raise ValueError("first=%d, blocks=%d: what is stored fills all of them; open it with as many"
                      " blocks= as it was made with, or one segment of %d bytes more"
-                     % (medium._first, medium.count * medium._each, medium.size))
+                     % (medium.first, medium.count * medium.each, medium.size))
 
 
 def refuse_device(device, segment, first, blocks, page):

@@ -8,7 +8,7 @@ import binascii
 import sys
 
 import softtimer
-import umqtt_min.store.log as bits
+import umqtt_min.store.segment_log as bits
 from harness import Bench, raises
 from umqtt_min import MQTTException, RAMStore
 from umqtt_min.store.scan import get4

@@ -3,7 +3,8 @@
 import os
 
 import stores
-from umqtt_min.store.files import PlainFiles, SmallFiles
+from umqtt_min.store.plain_files import PlainFiles
+from umqtt_min.store.small_files import SmallFiles
 
 BOARD = "fw_board_test.json"
 

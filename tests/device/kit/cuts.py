@@ -8,13 +8,13 @@ import sys
 from array import array
 
 import journal_model as jm
-import umqtt_min.store.scan
+import umqtt_min.store.journal
 import umqtt_min.store.settle  # noqa: F401  (its os is replaced)
 from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, Encrypted, PowerCut, Random
 from umqtt_min.store.flash import FlashMedium
 from umqtt_min.store.journal import Journal
 
-umqtt_min.store.scan._unload = lambda module: None  # thousands of mounts: they share the code
+umqtt_min.store.journal.give_back = lambda *names: None  # thousands of mounts: they share the code
 
 
 class Epochs:
@@ -39,7 +39,7 @@ class Geometry:
         self.encrypted = encrypted
         self.longest = longest
         self.options = dict(options)
-        self.options["page"] = unit
+        self.options["chunk"] = unit
         self.options["inbound"] = 8
 
     def flash(self, seed):

@@ -3,7 +3,7 @@
 Knows: the extended block device protocol, AND on program.  Must not know: power cuts (nor.py).
 """
 
-from umqtt_min.store.log import copy
+from umqtt_min.store.segment_log import copy
 
 
 class Flash:

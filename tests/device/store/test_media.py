@@ -13,10 +13,11 @@ from harness import raises
 from nor import NOR
 from store_kit import body, full
 from umqtt_min.store import StoreFull
-from umqtt_min.store.files import PlainFiles, SmallFiles
 from umqtt_min.store.flash import FlashMedium
 from umqtt_min.store.journal import Journal
 from umqtt_min.store.medium import Medium
+from umqtt_min.store.plain_files import PlainFiles
+from umqtt_min.store.small_files import SmallFiles
 
 SIZE = 2048
 COUNT = 8
@@ -159,8 +160,8 @@ def test_erasing_one_segment_leaves_the_others():
 
 
 def journal(medium):
-    """A journal on it, open; in small files a program must not cross one."""
-    store = Journal(medium, page=getattr(medium, "chunk", 256), inbound=4, window=100)
+    """A journal on it, open."""
+    store = Journal(medium, inbound=4, window=100)
     store.open()
     return store
 

@@ -11,7 +11,9 @@ import journal_model as jm
 from harness import raises
 from nor import Random
 from store_kit import body
-from umqtt_min.store.files import FileStore, PlainFiles, SmallFiles, littlefs
+from umqtt_min.store.files import FileStore, littlefs
+from umqtt_min.store.plain_files import PlainFiles
+from umqtt_min.store.small_files import SmallFiles
 
 MICROPYTHON = sys.implementation.name == "micropython"
 

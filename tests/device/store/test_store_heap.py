@@ -145,9 +145,8 @@ def test_flash_that_drops_the_oldest_takes_nothing():
 
 def test_the_code_of_a_mount_does_not_stay():
     FlashStore(Flash(1)).open()
-    import umqtt_min
+    from umqtt_min import store
 
-    for name in ("setup", "settle", "scan", "replay"):
-        assert "umqtt_min." + name not in sys.modules
-        # Not by getattr(): that would load it, as a module that is named.
-        assert name not in umqtt_min.__dict__, name + " is still there"
+    for name in ("recovery", "scan", "replay", "settle", "crc32"):
+        assert "umqtt_min.store." + name not in sys.modules
+        assert not hasattr(store, name), name + " is still there"

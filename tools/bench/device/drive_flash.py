@@ -61,7 +61,7 @@ _names["flash"] = Flash(8)  # before anybody looks at the heap
 
 def load():
     plain.load("FlashStore")
-    from umqtt_min.store.log import copy  # allocates nothing
+    from umqtt_min.store.segment_log import copy  # allocates nothing
 
     _names["copy"] = copy
 

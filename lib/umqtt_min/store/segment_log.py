@@ -5,28 +5,28 @@ Must not know: what a record means (journal.py), how a cut is recovered from (re
 
 The bytes are specified in STORE.md. The functions are small because MicroPython takes the
 frame of a function with more than eleven words of state from the heap. A place is a number:
-segment * segment size + offset. setup.py makes the fields.
+segment * segment size + offset.
 """
 
-import sys
+from array import array
 from struct import pack_into
 
 from ..port import const
-from . import StoreFull
+from . import StoreFull, give_back
 from .crc32 import copy, crc32, same
 
-if sys.implementation.name == "micropython":  # a host has the room
-    sys.modules.pop("umqtt_min.store.crc32")
-    delattr(sys.modules["umqtt_min.store"], "crc32")
+give_back("crc32")  # the source text of its loops
 
 _TYPING = const(0)  # see client.py
-if _TYPING:
-    from typing import Any
 
 _WINDOW = const(256)  # bytes of the two buffers: staging, reading
-_GUARD = const(16)  # this far into the window, and no further, a record's head is in it, too
+# This far into the window, and no further, a record's head is in it, too. Programs are padded to
+# it: at the end of a segment so many bytes stay free.
+_GUARD = const(16)
+_VERSION = const(1)
 _HEADER = const(44)  # bytes of a header before key and identifiers
 _SETTLE = const(0x21)
+_SHORT = const(9)  # bytes of a short record
 _LONG = const(7)  # bytes of a long record besides its content
 _NOWHERE = const(0x3FFFFFFF)
 _SEED = const(16)  # in _tmp: a CRC that has begun with the check value of the head's header
@@ -35,18 +35,70 @@ _EIO = const(5)
 _FULL = const(2)  # failed for want of room in a file system
 
 
-class Log:
-    """Appends records to the head segment, reads them anywhere."""
+class SegmentLog:
+    """Appends records to the head segment, reads them anywhere.
 
-    if _TYPING:
-        _failed: Any
-        _asked: int
-        seq = low = sent = live = held = dropped = programs = programmed = erases = 0
-        _head = _off = _serial = _first = _used = _short = 0
+    medium: a Medium. chunk: bytes that one program never crosses.
+    Raises ValueError for a medium whose sizes do not fit.
+    """
 
-        def __getattr__(self, name) -> Any: ...
+    if _TYPING:  # journal.py and index.py give them their values
+        seq = sent = 0
+        _inbound = bytearray()
 
-    # Writing: a record is staged piece by piece; each page it touches is one program.
+    def __init__(self, medium, chunk):
+        size = medium.size
+        self.medium = medium
+        self._chunk = chunk = max(chunk or medium.chunk, medium.page)
+        kind = 0
+        while 1 << kind < medium.page:
+            kind += 1
+        self._shift = 8
+        while 1 << self._shift < size:
+            self._shift += 1
+        if (1 << self._shift != size or size > 65536 or 1 << kind != medium.page
+                or medium.count < 3 + medium.spare
+                or chunk not in range(64, _WINDOW + 1, _GUARD)):
+            from .validate import refuse_medium
+
+            refuse_medium(medium, chunk)
+        # What is asked for with each record: one look-up less each.
+        self._size = size
+        self._unit = medium.page
+        self._spare = medium.spare
+        # Where records end; what programs are padded to; what records begin at a multiple of.
+        self._end = size - (_GUARD if medium.page == 1 else 0)
+        self._grain = max(medium.page, _GUARD)
+        self._align = medium.page if medium.once else 1
+        if medium.once:
+            kind |= 0x80
+        self._magic = b"uMqJ" + bytes((_VERSION, self._shift, chunk // _GUARD, kind))
+        self._buf = bytearray(b"\xff" * _WINDOW)  # what is being staged
+        self._back = bytearray(_WINDOW)  # what was read last
+        grains = range(0, _WINDOW + 1, self._grain)
+        view = memoryview(self._buf)
+        self._views = [view[:i] for i in grains]
+        view = memoryview(self._back)
+        self._backs = [view[:i] for i in grains]
+        self._tmp = bytearray(_SEED + 4)
+        self._crc = bytearray(4)
+        self._serials = array("I", bytes(4 * medium.count))  # of each segment, 0: not in the log
+        self.epoch = self.key = b""
+        self.programs = self.programmed = self.erases = 0  # operations, bytes, segments
+        self.boot = 0
+
+    def _clear(self):
+        """Know nothing of what is on the medium."""
+        self.last_pid = self.confirmed = 0
+        self._count = 0  # incoming identifiers
+        self._serial = self._tail = self._off = 0
+        self._head = -1
+        self._seen = _NOWHERE  # the place of the first byte of _back
+        self._filled = 0  # bytes of messages in the head, live or not
+        self._short = 0  # 1: fewer segments are free than should be, -1: that is being changed
+        self._failed = 0
+
+    # Writing: a record is staged piece by piece; each chunk it touches is one program.
 
     def _begin(self, off):
         """Begin a record at that offset of the head. A check value covers the header's, the
@@ -55,12 +107,13 @@ class Log:
         copy(self._crc, 0, self._tmp, _SEED, 4)
         pack_into(">H", self._tmp, 0, off)
         crc32(self._crc, self._tmp, 0, 2)
-        self._base = off - off % self.medium.page
+        self._base = off - off % self._unit
         self._index = self._from = off - self._base
-        self._limit = self._page - self._base % self._page
-        self._failed = False
+        self._limit = self._chunk - self._base % self._chunk
+        self._failed = 0
 
     def _emit(self, src, off, n):
+        """Add n bytes of src to the record."""
         crc32(self._crc, src, off, n)
         while n > 0:
             k = self._limit - self._index
@@ -83,7 +136,7 @@ class Log:
         copy(self._buf, 1, self._buf, 0, _WINDOW - 1)
         self._base += self._limit
         self._index = self._from = 0
-        self._limit = self._page
+        self._limit = self._chunk
 
     def _program(self, k):
         """Program k grains, and read them back: what the flash did not take is known now. A
@@ -92,7 +145,7 @@ class Log:
         self.programs += 1
         self.programmed += k * self._grain
         try:
-            if self._off + self._base == 0:  # a header's first page
+            if self._off + self._base == 0:  # a header's first chunk
                 self.erases += 1
                 self.medium.erase(self._head)
             self.medium.program(self._head, self._base, self._views[k])
@@ -101,10 +154,10 @@ class Log:
             self._failed = _FULL
             return
         except OSError:
-            self._failed = True
+            self._failed = 1
         k = self._index - self._from
         if not same(self._buf, self._from, self._back, self._from, k):
-            self._failed = True
+            self._failed = 1
 
     def _finish(self, n):
         """End a record of n bytes, check value included; False if the flash did not take it."""
@@ -142,7 +195,7 @@ class Log:
         the segment ends before."""
         i = place - self._seen
         if i < 0 or i > _WINDOW - _GUARD:
-            i = min(place & self.medium.size - 1, self.medium.size - _WINDOW)
+            i = min(place & self._size - 1, self._size - _WINDOW)
             self._seen = _NOWHERE  # stays so if the read fails
             self.medium.read(place >> self._shift, i, self._backs[-1])
             self._seen = (place >> self._shift << self._shift) + i
@@ -157,6 +210,7 @@ class Log:
     # Segments: opened in turn.
 
     def _free(self):
+        """How many segments are free."""
         n = 0
         for serial in self._serials:
             n += not serial
@@ -213,7 +267,7 @@ class Log:
         self._seed(tmp, 0)
         self._serials[self._head] = self._serial
         self._filled = 0
-        self._short |= self.medium.self_levelling or self._free() <= self.medium.spare
+        self._short |= self.medium.self_levelling or self._free() <= self._spare
         return True
 
     def _seed(self, buf, off):
