@@ -68,9 +68,9 @@ def numbers(root, name="silver", device="dev1"):
     return sorted(r["sequence"] for r in table(root, name) if r["device"] == device)
 
 
-def ingest(spark, folder, root, rows=100_000, patience=1):
+def ingest(spark, folder, root, rows=100_000, patience=1, **more):
     """Ingest the spool; patience: failures in a row, 1 lets the first one out."""
-    Runner(spark, str(folder), str(root), once=True, rows=rows, patience=patience).run()
+    Runner(spark, str(folder), str(root), once=True, rows=rows, patience=patience, **more).run()
 
 
 def story():

@@ -34,6 +34,14 @@ def main(context):
     log_to_stderr()
 
 
+def _with_decoders(command):
+    """Add the option of every command that decodes."""
+    return click.option(
+        "--decoder", "decoders", multiple=True, callback=arguments.decoders, metavar="MODULE:NAME",
+        help="a function for payloads of your own (DECODING.md); several times",
+    )(command)  # fmt: skip
+
+
 @main.command()
 @click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
               help="or mqtt://HOST, mqtts://HOST (which is --tls) with or without a port")
@@ -68,6 +76,7 @@ def main(context):
                    " --max-spool-bytes")  # fmt: skip
 @click.option("--mark-interval", type=Seconds(0.01, 3600), default=0.25,
               help="seconds between two marks for a device")  # fmt: skip
+@_with_decoders
 @click.pass_obj
 def bridge(stop, broker, **options):
     """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
@@ -100,24 +109,6 @@ def bridge(stop, broker, **options):
         raise Problem(str(error))
     except SpoolError as error:
         raise click.ClickException(str(error))
-
-
-def _with_decoders(command):
-    """Add the option of every command that decodes."""
-    return click.option(
-        "--decoder", multiple=True, callback=arguments.decoders, expose_value=False,
-        metavar="MODULE:NAME", help="a silver.Decoder for payloads of your own; several times",
-    )(command)  # fmt: skip
-
-
-def _check_decoders(spark):
-    """A decoder that gives something else than it should is an argument that is wrong."""
-    from . import silver
-
-    try:
-        silver.check(spark)
-    except silver.Unfit as error:
-        raise Problem(str(error))
 
 
 def _wait_for_spool(folders, once):
@@ -159,7 +150,7 @@ def _wait_for_spool(folders, once):
 @with_spark
 @click.pass_obj
 def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, consumer,
-           compact_files, skip_damaged, memory, conf):  # fmt: skip
+           compact_files, skip_damaged, decoders, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     import pyspark
     from pyspark.errors import PySparkException
@@ -190,10 +181,10 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
         raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
-        _check_decoders(spark)
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
                         compact_files=compact_files, kafka=kafka,
-                        skip_damaged=skip_damaged, size=max_bytes)  # fmt: skip
+                        skip_damaged=skip_damaged, size=max_bytes,
+                        decoders=decoders)  # fmt: skip
         stop.tell(runner.stop)
         try:
             runner.run()
@@ -268,13 +259,12 @@ def compact(stop, tables, files, memory, conf):
 @_with_decoders
 @with_spark
 @click.pass_obj
-def replay(stop, tables, memory, conf):
+def replay(stop, tables, decoders, memory, conf):
     """Decode again what is in quarantine; what is a reading now goes to silver."""
     from .ingest import replay as replaying
 
     with _alone(stop, tables, memory, conf) as spark:
-        _check_decoders(spark)
-        counts = replaying.run(spark, tables)
+        counts = replaying.run(spark, tables, decoders)
     log = logging.getLogger("umqtt.replay")
     if counts is None:
         log.info("the quarantine is empty")

@@ -198,29 +198,23 @@ def days_by_table(_, __, value):
 
 
 def decoders(_, __, value):
-    """Callback: MODULE:NAME of silver.Decoders, which are registered; modules are looked for in
-    the current folder, too, also by Spark's Python workers."""
-    from . import silver
+    """Callback: MODULE:NAME, several times -> Decoders; modules are looked for in the current
+    folder, too, also by Spark's Python workers."""
+    from umqtt_runtime import failures
 
-    here = str(Path.cwd())
+    from .decode.own import Decoders, load
+
+    found, here = [], str(Path.cwd())
     if value and here not in sys.path:
         sys.path.insert(0, here)
         told = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, told)))
     for name in value:
         try:
-            silver.register(silver.load(name))
+            found.append(load(name))
         except (Exception, SystemExit) as error:  # a module of the user's own may raise anything
-            raise click.BadParameter(f"{name!r}: {_import_failed(error)}")
-
-
-def _import_failed(error):
-    """What an exception says, and where. What Spark says for want of a session is no help."""
-    from umqtt_runtime import failures
-
-    why = ("; a decoder's module must not need a Spark session when it is imported: make columns "
-           "in its functions" if failures.raised_in_spark(error) else "")  # fmt: skip
-    return f"{failures.raised_at(error)}{why}"
+            raise click.BadParameter(f"{name!r}: {failures.raised_at(error)}")
+    return Decoders(tuple(found))
 
 
 def configured(main):

@@ -43,11 +43,6 @@ def raised_at(error):
     return f"{type(error).__name__}{said and ': '}{said}{where}"
 
 
-def raised_in_spark(error):
-    """Whether an exception was raised by pyspark's own code, by an assertion, too."""
-    return any(_SPARKS.search(frame.filename) for frame in _frames(error)[-1:])
-
-
 def _frames(error):
     return traceback.extract_tb(error.__traceback__)
 

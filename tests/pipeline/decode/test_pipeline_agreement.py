@@ -1,19 +1,14 @@
 """The same pack in JSON and in CBOR ends the same, for the same reason; what silver takes, the
-bridge marks. Every pack is made in both encodings, and read by the decoder in the JVM, by the one
-in Python and by the one that makes the marks."""
+bridge marks. Every pack is made in both encodings, and read for a row and for a mark."""
 
 import json
 import random
 
 import cbor2
-import pytest
-from pipeline_kit import EPOCH, base, flat, topic
-from pyspark.sql import functions as F
-from umqtt_pipeline import silver
+from decode_kit import told
+from pipeline_kit import EPOCH, base, flat
 from umqtt_pipeline.decode import payloads as decoders
 from umqtt_pipeline.decode.reasons import LIMIT
-from umqtt_pipeline.ingest import bronze
-from umqtt_pipeline.tables.schema import ddl
 
 GONE = object()
 ODD = (GONE, None, 0, 1, -1, 10, 10.0, 1.5, True, False, "", "10", "x", [], {}, [[1]], {"a": 1},
@@ -53,20 +48,9 @@ def several_faults(seed, count):
         yield pack(*records[: choose.randint(1, 3)])
 
 
-@pytest.fixture
-def told(spark):
+def fates_of(payloads):
     """[(reason or None, epoch, sequence)] of payloads."""
-
-    def tell(payloads):
-        data = [(topic(), payload, n) for n, payload in enumerate(payloads)]
-        rows = spark.createDataFrame(data, "topic string, payload binary, offset bigint")
-        for name, kind in (f.split(" ", 1) for f in ddl(bronze.COLUMNS).split(", ")):
-            if name.strip("`") not in rows.columns:
-                rows = rows.withColumn(name.strip("`"), F.lit(None).cast(kind))
-        kept = ("reason", "epoch", "sequence")
-        return [tuple(r) for r in silver.decode(rows).orderBy("offset").select(*kept).collect()]
-
-    return tell
+    return [(row.reason, row.epoch, row.sequence) for row in told(payloads)]
 
 
 def check_marks(payloads, fates):
@@ -82,10 +66,10 @@ def is_reading(payload):
         return False
 
 
-def test_a_pack_ends_the_same_in_json_and_in_cbor(told):
+def test_a_pack_ends_the_same_in_json_and_in_cbor():
     single, mixed = list(one_fault()), list(several_faults(7, 200))
     payloads = [payload for both in single + mixed for payload in both]
-    fates = told(payloads)
+    fates = fates_of(payloads)
     check_marks(payloads, fates)
     for payload, (reason, _, _) in zip(payloads, fates):
         # A `low` counts for the marks in what silver takes, and in nothing else.
@@ -106,16 +90,16 @@ def nested(levels, close):
     return text.replace('"zz": 0', f'"zz": {value}').encode()
 
 
-def test_what_is_nested_as_deep_as_silver_takes_it_is_marked(told):
+def test_what_is_nested_as_deep_as_silver_takes_it_is_marked():
     payloads = [nested(levels, close) for close in (True, False)
                 for levels in (10, 400, 900, 950, 985, 990, *range(993, 1003), 1500, 100_000)]
-    fates = told(payloads)
+    fates = fates_of(payloads)
     check_marks(payloads, fates)
     assert [reason for reason, _, _ in fates[:4]] == [None] * 4
     assert fates[-1][0] == "not an array of SenML records"
 
 
-def test_marks_that_a_wide_filter_brings_back_are_no_telemetry(spark):
+def test_marks_that_a_wide_filter_brings_back_are_no_telemetry():
     """--topic 'fleet/#' at the bridge: what it says itself comes in, too."""
     from pipeline_kit import publish
     from umqtt_pipeline.bridge.marks import Marks
@@ -127,9 +111,6 @@ def test_marks_that_a_wide_filter_brings_back_are_no_telemetry(spark):
     assert [name for name, _ in said] == [b"fleet/a/b/c/ack", b"plant/ack", b"fleet/g/dev1/ack"]
     other = [(b"plant/ack", b"{}"), (b"plant/ack", b'{"epoch":"zz"}'), (b"a", said[0][1]),
              (b"fleet/g/dev1/telemetry", said[0][1])]  # fmt: skip
-    rows = spark.createDataFrame([(name.decode(), bytearray(payload), n) for n, (name, payload) in
-                                  enumerate(said + other)],
-                                 "topic string, payload binary, offset bigint")  # fmt: skip
-    found = silver.decode(rows).orderBy("offset").collect()
+    found = told((name.decode(), payload) for name, payload in said + other)
     assert [r.other for r in found] == [True] * 3 + [False] * 4
     assert [r.reason is None for r in found] == [True] * 3 + [False] * 4

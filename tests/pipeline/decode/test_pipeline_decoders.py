@@ -12,14 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pipeline_kit import EPOCH, base, clock, flat, publish, senml, senml_text
 from umqtt_pipeline.bridge.marks import Marks
-from umqtt_pipeline.decode import firmware
-from umqtt_pipeline.decode.payloads import Malformed, identity, senml_cbor
+from umqtt_pipeline.decode import cbor, firmware
+from umqtt_pipeline.decode.payloads import identity
+from umqtt_pipeline.decode.reading import Malformed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "firmware"))
 
 
 def test_senml():
-    r = senml_cbor(senml(7, [("temperature", "Cel", Decimal("20.5"))], boot=3, low=2))
+    r = cbor.reading(senml(7, [("temperature", "Cel", Decimal("20.5"))], boot=3, low=2))
     assert (r.device, r.epoch, r.sequence, r.boot, r.uptime_ms, r.low) == (
         "dev1", EPOCH, 7, 3, 7000, 2)  # fmt: skip
     assert r.measurements == [("temperature", "Cel", 20.5)]
@@ -27,7 +28,7 @@ def test_senml():
 
 def test_decimal_fractions_are_rounded_once():
     values = [("a", None, Decimal("21.57")), ("b", None, -(2**60)), ("c", None, Decimal("-0.1"))]
-    found = [v for _, _, v in senml_cbor(senml(1, values)).measurements]
+    found = [v for _, _, v in cbor.reading(senml(1, values)).measurements]
     assert found == [21.57, -(2.0**60), -0.1]
 
 
@@ -38,7 +39,7 @@ def test_what_the_firmware_packs():
     for sequence, low in ((1, 1), (23, 23), (24, 7), (300, 256), (70_000, 69_999),
                           (2**30 - 1, 2**29)):  # fmt: skip
         payload = bytes(packer.view(packer.pack(sequence, low, 86_400, 999, (2157, 5))))
-        r = senml_cbor(payload)
+        r = cbor.reading(payload)
         assert (r.device, r.sequence, r.low, r.boot, r.uptime_ms) == (
             "sensor-7", sequence, low, 12, 86_400_999)  # fmt: skip
         assert r.measurements == [("temperature", "Cel", 21.57), ("reading", None, 5.0)]
@@ -70,7 +71,7 @@ def changed(**changes):
 ])  # fmt: skip
 def test_malformed(payload, reason):
     with pytest.raises(Malformed, match=reason):
-        senml_cbor(payload)
+        cbor.reading(payload)
 
 
 JSON = json.loads(senml_text(5))[0]
@@ -127,7 +128,7 @@ def test_no_identity(payload):
 
 def test_bytes_behind_the_pack():
     with pytest.raises(Malformed, match="behind"):
-        senml_cbor(senml(1) + b"\x00")
+        cbor.reading(senml(1) + b"\x00")
     marks = Marks()  # kept in quarantine, so it came
     marks.feed(publish(senml(1) + b"\x00"))
     assert [mark.upto for mark in marks.marks.values()] == [1]
@@ -144,7 +145,7 @@ def test_bytes_behind_the_pack():
 def test_arbitrary_bytes(payload):
     found = identity(payload)
     try:
-        reading = senml_cbor(payload)
+        reading = cbor.reading(payload)
     except Malformed:
         return
     assert reading.measurements
@@ -161,7 +162,7 @@ def test_a_damaged_pack_never_gets_another_identity_unnoticed(at, value, cut):
         payload[at % len(payload)] = value
     found = identity(bytes(payload))
     try:
-        r = senml_cbor(bytes(payload))
+        r = cbor.reading(bytes(payload))
     except Malformed:
         return
     assert found == (r.epoch, r.sequence, r.low)

@@ -8,9 +8,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pipeline_kit import EPOCH, senml
-from umqtt_pipeline.decode import firmware
-from umqtt_pipeline.decode import payloads as decoders
-from umqtt_pipeline.silver import cbor_column
+from umqtt_pipeline.decode import cbor, firmware
+from umqtt_pipeline.decode.reading import Malformed
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 WHOLE = st.one_of(st.integers(0, 30), st.integers(-(1 << 64), 1 << 64))
@@ -47,13 +46,14 @@ PAYLOADS = st.lists(st.one_of(packs(), st.binary(max_size=9), st.none()), max_si
 def assert_same(payloads):
     """What is known by column is the same one by one."""
     ok, columns = firmware.decode(payloads)
-    one_by_one = cbor_column.decode(payloads)
     if columns is None:
         return
-    columns = [*columns, pa.nulls(len(payloads), pa.string())]
-    found = pa.StructArray.from_arrays(columns, cbor_column.LABELS)
     for number in np.flatnonzero(ok):
-        assert found[number].as_py() == one_by_one[number].as_py()
+        one = cbor.reading(payloads[number].as_py())
+        device, epoch, *numbers, measurements = (column[number].as_py() for column in columns)
+        assert (device, epoch) == (one.device, one.epoch.hex())
+        assert numbers == [one.sequence, one.boot, one.uptime_ms, one.low]
+        assert [tuple(each.values()) for each in measurements] == one.measurements
 
 
 @settings(max_examples=150, deadline=None)
@@ -74,8 +74,8 @@ def test_identities_by_column_are_those_one_by_one(payloads):
     ok, epochs, sequences, lows = firmware.identities(raw, starts, ends)
     for number in np.flatnonzero(ok):
         try:
-            reading = decoders.senml_cbor(payloads[number])
-        except decoders.Malformed:
+            reading = cbor.reading(payloads[number])
+        except Malformed:
             continue  # its measurements are malformed, its identity can be read
         at = epochs[number]
         found = (raw[at : at + 8].tobytes(), sequences[number], lows[number])

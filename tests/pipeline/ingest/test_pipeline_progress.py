@@ -43,16 +43,6 @@ def test_while_a_job_runs_it_says_how_much_is_done(spark, tmp_path, caplog):
     assert not watch._thread.is_alive() and lines == len(caplog.records)
 
 
-def test_a_batch_says_beforehand_what_takes_long(spark, tmp_path, caplog, monkeypatch):
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(ingest_module, "MANY_REST", 2)
-    fill(tmp_path / "spool", [publish(p) for p in (flat(1, x=1), senml(2), flat(3, x=1))])
-    ingest(spark, tmp_path / "spool", tmp_path / "tables")
-    told = [r.getMessage() for r in caplog.records if r.name == "umqtt.ingest"]
-    first = told.index("batch 0: 2 of 3 messages are JSON, or not as the firmware packs")
-    assert told[first + 1].startswith("batch 0: 3 messages: 3 new")
-
-
 def test_every_step_of_ingest_and_gold_says_what_it_does(spark, tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(progress, "FIRST_S", 0)
@@ -61,7 +51,7 @@ def test_every_step_of_ingest_and_gold_says_what_it_does(spark, tmp_path, caplog
     ingest(spark, tmp_path / "spool", tmp_path / "tables")
     build.build(spark, tmp_path / "tables")
     for step in (f"ingest: looking for messages in {tmp_path / 'spool'}, ", "batch 0: receiving",
-                 "batch 0: decoding 1 of 2 messages", "gold: comparing silver",
+                 "batch 0: settling 2 readings", "gold: comparing silver",
                  "gold: gold_minute, 1 of 7 tables", "gold: gold_device, 7 of 7 tables"):
         assert step in caplog.text
 

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from pipeline_kit import QUICK, batch_done, fill, publish, run, senml, spawn, wait_for
+from pipeline_kit import QUICK, batch_done, fill, publish, senml, spawn, wait_for
 from pipeline_tables import numbers
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -49,24 +49,3 @@ def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
     assert "Error: Spark's Java was ended by SIGKILL" in said.splitlines()[-1]
     assert "Traceback" not in said and "\tat " not in said, said
     assert numbers(root) == [1, 2, 3]
-
-
-def test_what_a_decoder_raises_is_told_with_file_and_line(tmp_path):
-    (tmp_path / "broken.py").write_text("""
-from pyspark.sql import functions as F
-from umqtt_pipeline import silver
-
-def decode(topic, payload):
-    @F.udf(silver.DECODED)
-    def one(data):
-        return data[99]
-    return one(payload)
-
-BROKEN = silver.Decoder("broken", lambda topic, payload: F.length(payload) == 3, decode)
-""")
-    fill(tmp_path / "spool", [publish(senml(1)), publish(b"abc")])
-    done = run("ingest", "--spool", tmp_path / "spool", "--tables", tmp_path / "tables", "--once",
-               "--decoder", "broken:BROKEN", *QUICK, PYTHONPATH=str(tmp_path))  # fmt: skip
-    assert done.returncode == 1
-    error = f"IndexError: index out of range ({tmp_path}/broken.py, line 8)"
-    assert done.stderr.splitlines()[-1].endswith(f"given up: {error}")

@@ -9,20 +9,12 @@ from umqtt_pipeline.tables.schema import SILVER
 SLOW = """
 import os, time
 from pathlib import Path
-from pyspark.sql import functions as F
-from umqtt_pipeline import silver
 
-def applies(topic, payload):
-    @F.udf("boolean")
-    def waits(payload):
-        Path(os.environ["BEGUN"]).touch()
-        until = time.monotonic() + 300
-        while not Path(os.environ["GO"]).exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        return False
-    return waits(payload)
-
-SLOW = silver.Decoder("slow", applies, lambda topic, payload: F.lit(None))
+def slow(topic, payload):
+    Path(os.environ["BEGUN"]).touch()
+    until = time.monotonic() + 300
+    while not Path(os.environ["GO"]).exists() and time.monotonic() < until:
+        time.sleep(0.05)
 """
 
 
@@ -57,7 +49,7 @@ def test_a_service_manager_ends_all_processes_in_a_batch(tmp_path, monkeypatch):
                         ("BEGUN", tmp_path / "begun")):  # fmt: skip
         monkeypatch.setenv(name, str(value))
     fill(spool, [publish(senml(n)) for n in (1, 2, 3)])
-    command = ("ingest", "--spool", spool, "--tables", root, "--decoder", "slow:SLOW", *QUICK)
+    command = ("ingest", "--spool", spool, "--tables", root, "--decoder", "slow:slow", *QUICK)
     begun = Start(tmp_path, *command)
     begun.wait(lambda _: (tmp_path / "begun").exists())
     begun.strike("all TERM")

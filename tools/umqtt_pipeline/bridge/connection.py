@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from .. import wire
+from ..decode.own import NO_DECODERS, Decoders
 from .faults import Refused, Untrusted
 
 READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block of small packets
@@ -38,6 +39,7 @@ class Settings:
     max_spool_bytes: int | None = None
     max_packet: int = 64 << 20  #: a longer one is acknowledged, told and dropped
     mark_interval: float = 0.25
+    decoders: Decoders = NO_DECODERS  #: of one's own
     backoff_max: float = 15.0
     connect_timeout: float = 10.0
     wait: bool = False  #: go on trying also when the broker's name is not known

@@ -13,7 +13,9 @@ import numpy as np
 
 from .. import wire
 from ..decode import firmware
-from ..decode.payloads import Malformed, identity, reading
+from ..decode.own import NO_DECODERS
+from ..decode.payloads import identity, reading
+from ..decode.reading import Malformed
 
 MISSING_LIMIT = 16  #: ranges listed in one ack
 RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
@@ -104,11 +106,14 @@ class Mark:
 class Marks:
     """The marks of all devices, and which of them have to be told.
 
+    decoders: of one's own, which are asked first, as ingest does.
+
     `due` holds (telemetry topic, epoch) of every epoch heard of since it was last told: also a
     duplicate puts it there, since a device that repeats itself has not got the mark.
     """
 
-    def __init__(self):
+    def __init__(self, decoders=NO_DECODERS):
+        self.decoders = decoders
         self.marks = {}
         self.due = {}
         self.unreadable = 0
@@ -124,6 +129,10 @@ class Marks:
             self.due = due
 
     def _feed(self, body, frames):
+        if self.decoders:
+            taken = np.array([self._feed_own(body, *each) for each in zip(
+                frames.topic, frames.topic_end, frames.payload, frames.end)], bool)  # fmt: skip
+            frames = frames.part(~taken)
         raw = np.frombuffer(body + bytes(firmware.SPARE), np.uint8)
         readable, epochs, sequences, lows = firmware.identities(raw, frames.payload, frames.end)
         self._feed_known(body, frames.part(readable), epochs[readable], sequences[readable],
@@ -142,6 +151,22 @@ class Marks:
                         name, body[payload:end]):  # fmt: skip
                     low = None
                 mark.add(sequence, low)
+
+    def _feed_own(self, body, topic, topic_end, payload, end):
+        """Whether a message is one for a decoder of one's own; if so it is taken in."""
+        name = body[topic:topic_end]
+        owner = OWNER.fullmatch(name)
+        if owner is None:
+            return False
+        try:
+            found = self.decoders.reading(name.decode(errors="replace"), body[payload:end])
+        except Malformed:
+            self.unreadable += 1
+            return True
+        if found is not None:
+            low = found.low if found.device.encode() == owner[1] else None
+            self._mark((name, found.epoch)).add(found.sequence, low)
+        return found is not None
 
     def _feed_known(self, body, frames, epochs, sequences, lows):
         """Messages whose identity is known, as arrays; epochs: where the 8 bytes begin."""

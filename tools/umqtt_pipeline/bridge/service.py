@@ -104,7 +104,8 @@ class Bridge:
         """Marks as of the snapshot, and on from there through what the spool still holds, which
         may be damaged: nothing is changed yet."""
         path = spool.folder / "marks"
-        self.marks, self.peers = Marks(), Peers(self.settings.peers, f"bridge-{spool.id}")
+        self.marks = Marks(self.settings.decoders)
+        self.peers = Peers(self.settings.peers, f"bridge-{spool.id}")
         start, begun = 0, spooling.begin(spool.folder)
         try:
             start, self.peers.positions = self.marks.load(path.read_bytes())
@@ -116,7 +117,7 @@ class Bridge:
                 log.warning("%s is missing: marks are made again from position %d on", path, begun)
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
-            self.marks = Marks()
+            self.marks = Marks(self.settings.decoders)
         self._snapshot_at = start
         count = 0
         for block, body in spooling.walk(spool.folder, start, spool.position):

@@ -11,7 +11,7 @@ Knows CBOR (RFC 8949) and SenML (RFC 8428) as far as that needs. Must not know S
 import numpy as np
 import pyarrow as pa
 
-from .payloads import LIMIT
+from .reasons import LIMIT
 
 SPARE = 16  #: bytes behind the last payload that may be looked at
 _UINT, _NINT, _TEXT = 0, 1, 3

@@ -1,13 +1,12 @@
 """Packets that hold what the firmware packs, to readings, by column.
 
 Only what is right in every way is taken here: SenML CBOR as the firmware lays it out, published
-under the topic of its own device, with no clock that cannot be. All else is left to silver.decode,
+under the topic of its own device, with no clock that cannot be. All else is left to rows.py,
 which knows every encoding and every reason; both say the same of the same packet (tests/pipeline).
 
 Knows topics, and what makes a reading good. Must not know Spark or files.
 """
 
-import re
 import zlib
 
 import numpy as np
@@ -15,11 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..tables.schema import READINGS, arrow_schema
-from . import firmware
-from .payloads import LONGEST
+from . import firmware, topics
+from .reading import LONGEST
 from .reasons import CLOCK, CLOCK_FROM, CLOCK_TO
-
-TOPIC = re.compile("fleet/([^/]+)/([^/]+)/telemetry")
 
 
 def bucket(group, device, buckets):
@@ -35,12 +32,12 @@ def buckets_of(rows, buckets):
     return np.array(each, np.int64)[coded.indices.to_numpy()]
 
 
-def _owners(topics):
+def _owners(names):
     """Topics -> (group, device) as arrays, null where the topic is no telemetry's."""
-    coded = topics.dictionary_encode()
-    found = [TOPIC.fullmatch(name) for name in coded.dictionary.to_pylist()]
-    for part in (1, 2):
-        each = pa.array([match and match[part] for match in found], pa.string())
+    coded = names.dictionary_encode()
+    found = [topics.owner(name) for name in coded.dictionary.to_pylist()]
+    for part in (0, 1):
+        each = pa.array([owner and owner[part] for owner in found], pa.string())
         yield each.take(coded.indices)
 
 

@@ -1,6 +1,6 @@
 """Why a packet is no reading: the wordings, one for each fault, whatever the encoding.
 
-Knows words. Must not know how a fault is found (payloads.py, the modules of silver/).
+Knows words. Must not know how a fault is found (the other modules of decode/).
 """
 
 LIMIT = 1 << 53  #: integers beyond it are not exact in every JSON reader
@@ -33,9 +33,11 @@ FIELDS = {
 }
 SENML = {key: text.format(ep="ep", sq="sq", bo="bo", up="up", ms="ms", lo="lo")
          for key, text in FIELDS.items()}  # fmt: skip
+FLAT = {key: text.format(ep="epoch", sq="sequence", bo="boot", up="up", ms="ms", lo="low")
+        for key, text in FIELDS.items()}  # fmt: skip
 #: of what a decoder of one's own gives
 OWN = {
-    "ep": "epoch is not 16 hex digits in small letters",
+    "ep": "epoch is not 8 bytes, or 16 hex digits",
     "sq": f"sequence is not in 1..{LIMIT - 1}",
     "bo": f"boot is not in 0..{BITS_31}",
     "up": f"uptime_ms is not in 0..{UPTIME_MS}",

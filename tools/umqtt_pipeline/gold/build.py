@@ -10,8 +10,8 @@ import logging
 from pyspark.sql import functions as F
 from umqtt_runtime import progress
 
+from ..decode.topics import TELEMETRY
 from ..ingest import ledger
-from ..silver.decoding import TELEMETRY
 from ..tables.schema import ALL, BOOT, KEY
 from ..tables.store import Tables
 from . import events
@@ -170,9 +170,10 @@ def _count(rows, name):
 
 def _senders(quarantine):
     """Quarantine with the device of the topic, where the topic has one."""
+    topic = f"^{TELEMETRY.pattern}$"
     named = quarantine.select(
-        F.regexp_extract("topic", TELEMETRY, 1).alias("group"),
-        F.regexp_extract("topic", TELEMETRY, 2).alias("device"),
+        F.regexp_extract("topic", topic, 1).alias("group"),
+        F.regexp_extract("topic", topic, 2).alias("device"),
     )
     return named.where(F.col("device") != "")
 

@@ -1,16 +1,17 @@
 """The two steps of a batch, as Spark's Python workers do them: over Arrow, file by file.
 
-`Receive` takes the packets of a part of the batch: it writes their bronze file, and those that are
-readings into files by bucket (a hash of group and device). `Settle` takes a bucket's readings, of
-all parts, beside the state that the batch before left, and makes of them silver, duplicates, clock
-and the new state. Only the names of files and counts go through Spark (RESULT).
+`Receive` takes the packets of a part of the batch: it writes their bronze file, decodes them, and
+writes readings into files by bucket (a hash of group and device), what is none into quarantine.
+`Settle` takes a bucket's readings, of all parts, beside the state that the batch before left, and
+makes of them silver, duplicates, clock and the new state. Only the names of files and counts go
+through Spark (RESULT).
 
 Files of tables and of the state are written where they stay; they count when the driver has
 decided the batch (ledger.py). What goes from one step to the next is below the folder of the batch
 in TABLES/_staging. No name is used twice: what a task wrote that failed is not looked at.
 
-Knows which rows go into which file. Must not know how a row is decoded (decode/, silver/) or what
-becomes of it (dedup.py).
+Knows which rows go into which file. Must not know how a row is decoded (decode/) or what becomes
+of it (dedup.py).
 """
 
 import uuid
@@ -21,6 +22,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from ..decode import firmware_packs
+from ..decode import rows as one_by_one
+from ..decode.own import NO_DECODERS
 from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE, arrow_schema
 from ..tables.storage import parquet
 from ..tables.store import FILES, by_day, dataset, file_batch, file_row, written
@@ -28,7 +31,6 @@ from . import dedup
 from .state import bucket_of, keep_part, read_part
 
 RESULT = f"kind string, bucket int, name string, {FILES}"
-REST = "rest"  #: kind of a file with bronze rows that decode/firmware_packs.py does not know
 READ = "readings"  #: kind of a file with the readings of a bucket
 OTHER = "other"  #: kind of a mere count: packets of topics that carry no readings
 KNOWN = "known"  #: kind of a mere count: packets that bronze has from an earlier batch
@@ -121,15 +123,15 @@ def chunks(batches):
 
 
 class Receive:
-    """Bronze rows -> files of bronze, of readings by bucket, and of the rest.
+    """Bronze rows -> files of bronze, of readings by bucket, and of quarantine.
 
-    places  {spool: offset} up to which bronze has packets already; None: the rows are those of the
-            quarantine, are in bronze, and are not written to it again
-    own     name of a bool column: rows for decoders of one's own, which are left to silver.decode
+    places    {spool: offset} up to which bronze has packets already; None: the rows are those of
+              the quarantine, are in bronze, and are not written to it again
+    decoders  of one's own: with any, every packet is decoded one by one; they are asked first
     """
 
-    def __init__(self, work, places, own=None):
-        self.work, self.places, self.own = work, places, own
+    def __init__(self, work, places, decoders=NO_DECODERS):
+        self.work, self.places, self.decoders = work, places, decoders
 
     def __call__(self, batches):
         folder = Folder(self.work)
@@ -143,20 +145,24 @@ class Receive:
             else:
                 folder.table("bronze", rows)
                 self._tell_places(folder, rows)
-            self._sort(folder, rows, None if self.own is None else chunk[self.own])
+            self._sort(folder, rows)
         yield folder.told()
 
-    def _sort(self, folder, rows, own):
-        """Readings and the rest, each to its files; own: bool column."""
-        apart = pc.is_null(rows["payload"])  # it was too large for a row
-        if own is not None:
-            apart = pc.or_(apart, own)
-        free = rows.filter(pc.invert(apart))
-        found, known = firmware_packs.readings(free)
-        folder.readings(found)
-        rest = pa.concat_tables([free.filter(pa.array(~known)), rows.filter(apart)])
-        if len(rest):
-            folder.stage(REST, parquet(rest), len(rest))
+    def _sort(self, folder, rows):
+        """Readings and what is none, each to its files."""
+        schema, wrong = arrow_schema(READINGS), arrow_schema(QUARANTINE)
+        found = schema.empty_table()
+        if not self.decoders:
+            there = pc.is_valid(rows["payload"])  # else it was too large for a row
+            free = rows.filter(there)
+            found, known = firmware_packs.readings(free)
+            rows = pa.concat_tables([free.filter(pa.array(~known)), rows.filter(pc.invert(there))])
+        rest = one_by_one.decode(rows, self.decoders)
+        bad = pc.is_valid(rest["reason"])
+        good = rest.filter(pc.invert(pc.or_(bad, rest["other"])))
+        folder.readings(pa.concat_tables([found, good.select(schema.names).cast(schema)]))
+        folder.table("quarantine", rest.filter(bad).select(wrong.names).cast(wrong))
+        folder.tell(OTHER, pc.sum(rest["other"], min_count=0).as_py())
 
     @staticmethod
     def _tell_places(folder, rows):
@@ -202,24 +208,6 @@ def _held(root, rows):
         there = (pc.field("spool") == name) & (at >= ends["min"]) & (at <= ends["max"])
         found.update(_packets(bronze.to_table(PACKET, filter=there)))
     return found
-
-
-class Sort:
-    """Rows of silver.decode -> files of readings by bucket and of quarantine."""
-
-    def __init__(self, work):
-        self.work = work
-
-    def __call__(self, batches):
-        folder = Folder(self.work)
-        for chunk in chunks(batches):
-            bad = pc.is_valid(chunk["reason"])
-            good = pc.invert(pc.or_(bad, chunk["other"]))
-            schema, wrong = arrow_schema(READINGS), arrow_schema(QUARANTINE)
-            folder.readings(chunk.filter(good).select(schema.names).cast(schema))
-            folder.table("quarantine", chunk.filter(bad).select(wrong.names).cast(wrong))
-            folder.tell(OTHER, pc.sum(chunk["other"]).as_py())
-        yield folder.told()
 
 
 class Settle:
@@ -320,15 +308,3 @@ class Correct:
             if made is not None:
                 folder.corrected(path, made)
         yield folder.told()
-
-
-class Load:
-    """Names of staged Parquet files -> their rows."""
-
-    def __init__(self, storage, columns):
-        self.storage, self.schema = storage, arrow_schema(columns)
-
-    def __call__(self, batches):
-        for name in [name for batch in batches for name in batch.column(0).to_pylist()]:
-            rows = self.storage.read_parquet(name).select(self.schema.names).cast(self.schema)
-            yield from rows.to_batches(max_chunksize=20_000)

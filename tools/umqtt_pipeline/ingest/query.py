@@ -1,7 +1,7 @@
 """The streaming query from a spool to bronze, silver, clock, duplicates and quarantine.
 
 Knows the order in which a batch is worked on, and what Spark is asked to do. Must not know how a
-row is decoded (decode/, silver/), what becomes of it (dedup.py) or how it is committed (ledger.py,
+row is decoded (decode/), what becomes of it (dedup.py) or how it is committed (ledger.py,
 tables/store.py).
 
 The work of a batch is a function of the spool between two offsets and of what the batch before it
@@ -25,13 +25,13 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from umqtt_runtime import failures, progress
 
-from .. import silver
+from ..decode.own import NO_DECODERS
 from ..source import data_source as source
 from ..spool import consumers
 from ..spool.files import SpoolError, tell_once
 from ..tables import compaction, quarantine
 from ..tables.lock import InUse, Lock
-from ..tables.schema import ALL, BATCHES, PARTITION, STATE, arrow_schema, ddl
+from ..tables.schema import ALL, BATCHES, PARTITION, STATE, arrow_schema
 from ..tables.schema import TABLES as COLUMNS
 from ..tables.store import Tables, file_of, written
 from . import batch_tasks, bronze, checkpoint, metrics, state
@@ -45,7 +45,6 @@ END_S = 600  #: how long a batch, with a compaction, may take to end when ingest
 END_KAFKA_S = 60  #: the same with Kafka, which does not know that its batch is to be the last
 FEW_ROWS = 25_000  #: readings for which one task, and one file of a table, will do
 MOST_REASONS = 3  #: of what a batch refused, that are told
-MANY_REST = 10_000  #: packets to be decoded the long way that are told of beforehand
 
 
 class Batch:
@@ -76,24 +75,10 @@ class Batch:
     def rows(self, kind):
         return sum(row["rows"] for row in self.of(kind))
 
-    def receive(self, rows, places):
+    def receive(self, rows, places, decoders):
         """Bronze rows to files of readings, quarantine and, unless places is None, bronze."""
-        own = None
-        if silver.registered():
-            own = "_own"
-            rows = rows.withColumn(own, silver.own(rows))
         self.watch.doing("receiving")
-        self.run(rows, batch_tasks.Receive(self.work, places, own))
-        rest = self.names(batch_tasks.REST)
-        if rest:
-            count = f"{self.rows(batch_tasks.REST)} of {self.rows('bronze')} messages"
-            self.watch.doing(f"decoding {count}")
-            if self.rows(batch_tasks.REST) >= MANY_REST:
-                log.info("%s: %s are JSON, or not as the firmware packs", self.watch.name, count)
-            named = self.spark.createDataFrame([(name,) for name in rest], "name string")
-            load = batch_tasks.Load(self.work.storage, COLUMNS["bronze"])
-            held = named.repartition(len(rest)).mapInArrow(load, ddl(COLUMNS["bronze"]))
-            self.run(silver.decode(held), batch_tasks.Sort(self.work))
+        self.run(rows, batch_tasks.Receive(self.work, places, decoders))
 
     def settle(self, held):
         """Readings to files of the tables behind bronze and of the state; held: that before."""
@@ -149,11 +134,11 @@ class Ingest:
     """What the streaming query does with each batch; `on_batch` gets a dict of its counts.
 
     compact_files: when a table's day has so many small files, they are joined after a batch (None:
-    never).
+    never). decoders: of one's own.
     """
 
-    def __init__(self, spark, root, on_batch=None, compact_files=None):
-        self.spark = spark
+    def __init__(self, spark, root, on_batch=None, compact_files=None, decoders=NO_DECODERS):
+        self.spark, self.decoders = spark, decoders
         self.tables = Tables(root, ALL)
         self.ledger = Ledger(self.tables)
         self.ledger.recover()
@@ -212,7 +197,7 @@ class Ingest:
             batch = Batch(self.spark, work, watch)
             refused = self.tables.files("quarantine") if kind == "replay" else []
             try:
-                batch.receive(rows, places)
+                batch.receive(rows, places, self.decoders)
                 batch.settle(self.ledger.last["state"])
                 watch.doing("committing")
                 batch.check()
@@ -279,16 +264,18 @@ class Runner:
     rows, size: most messages in a batch, and about the most bytes of them
     patience: failures in a row without a batch between them
     skip_damaged: leave out, and log, what of the spool is damaged or missing
+    decoders: of one's own
     """
 
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
                  consumer="ingest", on_batch=None, patience=4, compact_files=None,
-                 kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES):  # fmt: skip
+                 kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES,
+                 decoders=NO_DECODERS):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.consumer = kafka, consumer
         self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
-        self.ingest = Ingest(spark, root, self._batch, compact_files)
+        self.ingest = Ingest(spark, root, self._batch, compact_files, decoders)
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
                         "maxBytesPerBatch": str(size), "skipDamaged": str(skip_damaged),
                         "largeFolder": str(self.ingest.root / "_large")}  # fmt: skip

@@ -5,14 +5,16 @@ to silver, clock or duplicates like any other; what is still none stays, with th
 has now. Nothing is dropped and nothing comes twice, wherever it is killed.
 """
 
+from ..decode.own import NO_DECODERS
 from .query import Ingest
 
 
-def run(spark, root):
+def run(spark, root, decoders=NO_DECODERS):
     """Replay the quarantine of the tables below `root`; the caller holds the lock of ingest.
+    decoders: of one's own.
 
     Returns counts: rows, new, duplicate, quarantine (still there), other, clocks; None when there
     is nothing in quarantine.
     """
-    work = Ingest(spark, root)
+    work = Ingest(spark, root, decoders=decoders)
     return work.replay() if work.tables.files("quarantine") else None

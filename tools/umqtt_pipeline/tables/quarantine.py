@@ -4,17 +4,16 @@ Reads Parquet with pyarrow, needs no Spark. Must not know HTML or the command li
 """
 
 import json
-import re
 from collections import Counter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from paho.mqtt.client import topic_matches_sub
 
+from ..decode import topics
 from ..decode.payloads import identity
 from .store import dataset
 
-TOPIC = re.compile(r"fleet/([^/]+)/([^/]+)/telemetry")
 COLUMNS = ["topic", "payload", "reason", "received_at", "offset"]
 
 
@@ -113,18 +112,18 @@ def sequences(table):
     identity can be read: these numbers came."""
     found = {}
     for topic, payload in zip(table["topic"].to_pylist(), table["payload"].to_pylist()):
-        owner = TOPIC.fullmatch(topic or "")
+        owner = topics.owner(topic or "")
         known = owner and payload and identity(payload)
         if known:
-            found.setdefault((owner[1], owner[2], known[0].hex()), set()).add(known[1])
+            found.setdefault((*owner, known[0].hex()), set()).add(known[1])
     return found
 
 
 def heard(table):
     """{(group, device): time of receipt of the last packet} of what was refused."""
     newest_of = table.group_by("topic").aggregate([("received_at", "max")]).to_pylist()
-    owners = ((TOPIC.fullmatch(row["topic"] or ""), row["received_at_max"]) for row in newest_of)
-    return {(owner[1], owner[2]): at for owner, at in owners if owner}
+    owners = ((topics.owner(row["topic"] or ""), row["received_at_max"]) for row in newest_of)
+    return {owner: at for owner, at in owners if owner}
 
 
 def reasons(table):

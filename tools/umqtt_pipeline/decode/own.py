@@ -1,0 +1,116 @@
+"""Decoders of one's own: functions from a packet to a Reading.
+
+    def decoder(topic, payload):    # text, bytes
+        return Reading(...)         # what the packet says; None: it is not for this decoder
+
+It raises Malformed with the reason for the quarantine; any other exception is one, too. What it
+gives is checked like every reading.
+
+Knows what a decoder may do wrong. Must not know topics, tables or Spark.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib import import_module
+from numbers import Integral, Real
+from operator import index
+
+from umqtt_runtime import failures
+
+from . import reasons
+from .reading import Malformed, Reading, check_clock, epoch
+from .reasons import LIMIT
+
+NEEDED = ("device", "epoch", "sequence", "boot", "uptime_ms", "measurements")
+
+
+def load(name):
+    """The decoder that MODULE:NAME names. Raises ImportError, AttributeError, ValueError,
+    TypeError."""
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError("expected MODULE:NAME")
+    found = getattr(import_module(module), attribute)
+    if not callable(found):
+        raise TypeError(f"{found!r:.100} is no function of topic and payload")
+    return found
+
+
+@dataclass(frozen=True)
+class Decoders:
+    """Decoders of one's own, in the order in which they are asked."""
+
+    functions: tuple = ()
+
+    def __bool__(self):
+        return bool(self.functions)
+
+    def reading(self, topic, payload):
+        """The Reading that the first decoder gives that takes the packet, or None. Raises
+        Malformed: nothing that a function does wrong ends the program."""
+        for function in self.functions:
+            name = getattr(function, "__name__", type(function).__name__)
+            try:
+                given = function(topic, payload)
+                if given is not None:
+                    return _checked(name, given)
+            except Malformed as error:
+                raise Malformed(_plain(str(error)))
+            except Exception as error:  # the user's own code may raise anything
+                raise Malformed(_plain(f"the decoder {name}: {failures.raised_at(error)}"))
+        return None
+
+
+NO_DECODERS = Decoders()
+
+
+def _plain(text):
+    """Text that a table can hold: half of a surrogate pair is no UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _checked(name, given):
+    """What a decoder gave, as a Reading in which everything is as it has to be. Raises Malformed,
+    TypeError, ValueError."""
+    if not isinstance(given, Reading):
+        raise Malformed(f"the decoder {name} gave {given!r:.100}, which is no Reading")
+    if any(getattr(given, field) is None for field in NEEDED):
+        raise Malformed(f"the decoder {name} gave not all of {', '.join(NEEDED)}")
+    measurements = [_measurement(*each) for each in given.measurements]
+    if not measurements:
+        raise Malformed(reasons.NO_MEASUREMENT)
+    sequence = _within(given.sequence, 1, LIMIT - 1, "sq")
+    check_clock(measurements)
+    lowest = None if given.low is None else index(given.low)
+    return Reading(
+        _text(given.device), epoch({"ep": given.epoch}, reasons.OWN), sequence,
+        _within(given.boot, 0, reasons.BITS_31, "bo"),
+        _within(given.uptime_ms, 0, reasons.UPTIME_MS, "up"),
+        lowest if lowest is not None and 1 <= lowest <= sequence else None, measurements,
+    )  # fmt: skip
+
+
+def _within(value, least, most, field):
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+        raise Malformed(reasons.OWN[field])
+    return int(value)
+
+
+def _measurement(name, unit, value):
+    if not isinstance(name, str) or not name:
+        raise Malformed(reasons.NO_NAME)
+    number = not isinstance(value, bool) and isinstance(value, Real | Decimal)
+    try:
+        value = float(value) if number else float("nan")
+    except OverflowError:
+        value = float("inf")
+    if not abs(value) < float("inf"):
+        raise Malformed(reasons.NOT_FINITE)
+    return _text(name), None if unit is None else _text(unit), value
+
+
+def _text(value):
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is no text")
+    value.encode()  # half of a surrogate pair is no UTF-8
+    return str(value)

@@ -1,0 +1,93 @@
+"""Bronze rows to readings, one by one, in one pass: Arrow table in, Arrow table out.
+
+group and device are the topic's, and the name in the payload must be the same. Of what the
+firmware packs ingest takes the short way (firmware_packs.py); both say the same of the same
+packet. Knows the order in which a packet is judged. Must not know Spark, files or batches.
+"""
+
+import pyarrow as pa
+
+from ..tables.schema import READINGS, arrow_schema
+from . import payloads, reasons, topics
+from .own import NO_DECODERS
+from .reading import Malformed
+
+ROWS, ITEMS = 20_000, 200_000  #: rows, or measurements, that are made Arrow columns together
+NO_TOPIC = "the topic is not fleet/GROUP/DEVICE/telemetry"
+MADE = ("group", "device", "epoch", "sequence", "boot", "uptime_ms", "measurements")
+_LIST = arrow_schema(READINGS).field("measurements").type
+
+
+def reading(topic, payload, decoders):
+    """The Reading of a packet. Raises Malformed."""
+    if payload is None:
+        raise Malformed(reasons.LARGE)
+    owner = topics.owner(topic)
+    if owner is None:
+        raise Malformed(NO_TOPIC)
+    found = decoders.reading(topic, payload) if decoders else None
+    if found is None:
+        found = payloads.reading(payload)
+    if found.device != owner[1]:
+        raise Malformed(f"the payload is of device {found.device}, the topic is not")
+    return found
+
+
+def decode(rows, decoders=NO_DECODERS):
+    """Bronze rows -> the same rows with MADE, other (a topic that carries no reading) and reason
+    (why it is no reading). decoders: of one's own, asked first."""
+    parts, held = [], _Columns()
+    for topic, payload in zip(rows["topic"].to_pylist(), rows["payload"].to_pylist()):
+        if topics.is_other(topic, payload):
+            held.add(True)
+        else:
+            try:
+                held.add(False, topics.owner(topic), reading(topic, payload, decoders))
+            except Malformed as error:
+                held.add(False, reason=str(error))
+        if held.full():
+            parts.append(held.batch())
+            held = _Columns()
+    made = pa.Table.from_batches([*parts, held.batch()])
+    for name in made.column_names:
+        rows = rows.append_column(name, made[name])
+    return rows
+
+
+class _Columns:
+    """What some rows were decoded to, by column."""
+
+    def __init__(self):
+        self.rows, self.sizes = [], [0]
+        self.names, self.units, self.values = [], [], []
+
+    def add(self, other, owner=None, r=None, reason=None):
+        """Take in a row: of another topic, of a Reading, or of none for a reason."""
+        if r is None:
+            self.rows.append((None, None, None, None, None, None, other, reason))
+        else:
+            self.rows.append((*owner, r.epoch.hex(), r.sequence, r.boot, r.uptime_ms, other, None))
+            for name, unit, value in r.measurements:
+                self.names.append(name)
+                self.units.append(unit)
+                self.values.append(value)
+        self.sizes.append(len(self.names))
+
+    def full(self):
+        return len(self.rows) >= ROWS or len(self.names) >= ITEMS
+
+    def batch(self):
+        """An Arrow record batch of MADE, other and reason."""
+        schema = arrow_schema({n: READINGS[n] for n in MADE} | {"other": "boolean",
+                                                                "reason": "string"})  # fmt: skip
+        items = pa.StructArray.from_arrays(
+            [pa.array(self.names, pa.string()), pa.array(self.units, pa.string()),
+             pa.array(self.values, pa.float64())], fields=list(_LIST.value_type))  # fmt: skip
+        lists = pa.ListArray.from_arrays(pa.array(self.sizes, pa.int32()), items).cast(_LIST)
+        columns = list(zip(*self.rows)) if self.rows else [()] * 8
+        simple = [field for field in schema if field.name != "measurements"]
+        arrays = {field.name: pa.array(column, field.type)
+                  for field, column in zip(simple, columns)}  # fmt: skip
+        return pa.RecordBatch.from_arrays(
+            [lists if name == "measurements" else arrays[name] for name in schema.names],
+            schema=schema)  # fmt: skip
