@@ -55,6 +55,16 @@ def test_a_repeated_constant_has_the_value_of_the_one_it_names(origin):
     assert {m: d for m, d in wrong.items() if d} == {}
 
 
+def test_a_constant_of_the_stores_has_one_value():
+    """Their modules share the types and lengths of records, and the states in the index."""
+    seen = {}
+    for path in sorted((LIBRARY / "store").glob("*.py")):
+        for name, number in constants(f"store/{path.stem}").items():
+            seen.setdefault(name, {}).setdefault(number, []).append(path.stem)
+    assert len([n for n in seen.values() if len(list(n.values())[0]) > 1]) > 20
+    assert {n: v for n, v in seen.items() if len(v) > 1} == {}
+
+
 def test_packet_types_count_up():
     types = [n for n in constants("packets").values()][:14]
     assert [n & TYPE_BITS for n in types] == [t << 4 for t in range(1, 15)]

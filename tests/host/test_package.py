@@ -19,7 +19,8 @@ from device_plugin import ROOT, command
 from test_version import version
 
 LIBRARY = ROOT / "lib" / "umqtt_min"
-NO_BOARD = ("manifest.py", "host.py")  # makemanifest.py reads the one, CPython the other
+# makemanifest.py reads the first, CPython the second, people the third
+NO_BOARD = ("manifest.py", "host.py", "contract.py")
 FILES = sorted(
     p.relative_to(LIBRARY).as_posix() for folder in (LIBRARY, LIBRARY / "aio", LIBRARY / "store")
     for p in folder.glob("*.py") if p.name not in NO_BOARD

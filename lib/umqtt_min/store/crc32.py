@@ -1,6 +1,6 @@
 """Loops over bytes that the journal needs: CRC-32, copy and compare at offsets. Three forms of the
 same: in bytecode, below; in native code, compiled on the chip because a .mpy with native code fits
-one architecture; on CPython by binascii (crc32_host.py).
+one architecture; on CPython by binascii (host.py).
 
 Knows: how to have them without allocation.  Must not know: records or media.
 segment_log.py gives this module back, with its source text: import the loops from there.
@@ -98,7 +98,7 @@ def plain_same(a, at, b, off, n):
 
 
 if sys.implementation.name != "micropython":
-    from .crc32_host import copy, crc32, same
+    from .host import copy, crc32, same
 else:
     import micropython
 

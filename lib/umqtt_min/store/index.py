@@ -32,7 +32,7 @@ _SETTLED = const(13)  # offset of the carried record in a SETTLE record
 # In the index: LIVE | state << 3 | qos << 1 | retain. The states are named in __init__.py.
 _LIVE = const(0x80)
 _STATE = const(0x18)
-_HELD = const(0x10)
+_IS_HELD = const(0x10)
 _ASKED = const(0x20)  # held in flash; what happens to it since again() is in RAM only
 
 
@@ -113,9 +113,9 @@ class IndexedLog(SegmentLog):
         """Change the state of a live message, and what is counted of it."""
         old = self._states[seq % self._span]
         self._states[seq % self._span] = state
-        self.held += (state & _STATE == _HELD) - (old & _STATE == _HELD)
+        self.held += (state & _STATE == _IS_HELD) - (old & _STATE == _IS_HELD)
         if state:
-            if seq < self._first and state & _STATE != _HELD:
+            if seq < self._first and state & _STATE != _IS_HELD:
                 self._first = seq
             return
         self.live -= 1
@@ -274,7 +274,7 @@ class IndexedLog(SegmentLog):
     def _move(self, seq):
         kind = self._states[seq % self._span]
         # What was asked for again is held in flash.
-        kind = _PUT | (kind & 7 | _HELD if kind & _ASKED else kind & 0x1F)
+        kind = _PUT | (kind & 7 | _IS_HELD if kind & _ASKED else kind & 0x1F)
         seq %= self._span
         n = self._word(self._places[seq] + 1)
         while True:

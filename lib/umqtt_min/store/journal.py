@@ -33,9 +33,9 @@ _MAX_KEY = const(32)
 # In the index: see index.py
 _LIVE = const(0x80)
 _STATE = const(0x18)
-_RELEASED = const(0x08)
-_HELD = const(0x10)
-_AGAIN = const(0x18)
+_IS_RELEASED = const(0x08)
+_IS_HELD = const(0x10)
+_IS_AGAIN = const(0x18)
 _ASKED = const(0x20)
 
 
@@ -171,7 +171,7 @@ class Journal(IndexedLog):
         seq = self._first if first else seq + 1
         while seq < self.seq:
             state = self._states[seq % self._span]
-            if state and state & _STATE != _HELD:
+            if state and state & _STATE != _IS_HELD:
                 break
             seq += 1
         if first:
@@ -214,7 +214,7 @@ class Journal(IndexedLog):
         state = self._state(seq)
         if state:
             self._note(_REC, seq)
-            self._set(seq, _LIVE | _RELEASED | state & 7)
+            self._set(seq, _LIVE | _IS_RELEASED | state & 7)
 
     def done(self, seq):
         """Durable: its last acknowledgement was received. It is gone, or held."""
@@ -222,14 +222,15 @@ class Journal(IndexedLog):
         if state:
             if self.hold and seq > self.confirmed:
                 self._note(_HOLD, seq)
-                self._set(seq, _LIVE | _HELD | state & 7)
+                self._set(seq, _LIVE | _IS_HELD | state & 7)
             else:
                 self._note(_DONE, seq)
                 self._set(seq, 0)
 
     def drop(self, seq):
         """Durable: a message is given up; it is in `dropped`, too."""
-        self._drop(seq)
+        if self._state(seq):
+            self._drop(seq)
 
     def expire(self):
         """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
@@ -278,7 +279,7 @@ class Journal(IndexedLog):
         count = 0
         seq = self.low
         while seq <= self.confirmed:
-            if self._states[seq % self._span] & _HELD:  # asked for again or not
+            if self._states[seq % self._span] & _IS_HELD:  # asked for again or not
                 self._set(seq, 0)
                 count += 1
             seq += 1
@@ -292,8 +293,8 @@ class Journal(IndexedLog):
         last = min(last, self.seq - 1)
         while seq <= last:
             state = self._states[seq % self._span]
-            if state & _STATE == _HELD:
-                state |= _AGAIN
+            if state & _STATE == _IS_HELD:
+                state |= _IS_AGAIN
                 self._set(seq, state | _ASKED)
                 count += 1
             seq += 1
@@ -302,7 +303,7 @@ class Journal(IndexedLog):
     def sending(self, seq):
         """A message that was AGAIN goes out: from here on it is like any other. Not durable."""
         state = self._state(seq)
-        if state & _STATE == _AGAIN:
+        if state & _STATE == _IS_AGAIN:
             self._set(seq, state & ~_STATE)
 
     # The session.
@@ -330,7 +331,7 @@ class Journal(IndexedLog):
         seq = self.low
         while seq < self.seq:
             state = self._states[seq % self._span]
-            if state and state & _STATE != _HELD:
+            if state and state & _STATE != _IS_HELD:
                 self._set(seq, state & ~_STATE)
             seq += 1
 

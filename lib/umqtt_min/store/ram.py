@@ -24,9 +24,9 @@ _MOST = const(0x3FFFFFFF)  # bytes of room: what small ints hold on every port
 # The state byte of a message: LIVE | state << 3 | qos << 1 | retain.
 _LIVE = const(0x80)
 _STATE = const(0x18)
-_RELEASED = const(0x08)
-_HELD = const(0x10)
-_AGAIN = const(0x18)
+_IS_RELEASED = const(0x08)
+_IS_HELD = const(0x10)
+_IS_AGAIN = const(0x18)
 
 _CHUNK = const(32)  # bytes that are moved at once
 _chunk = bytearray(_CHUNK)
@@ -174,7 +174,7 @@ class RAMStore:
     def _due(self, i):
         while i < self._count:
             n = (self._head + i) % self._slots
-            if self._states[n] and self._states[n] & _STATE != _HELD:
+            if self._states[n] and self._states[n] & _STATE != _IS_HELD:
                 return self._seqs[n]
             i += 1
         return 0
@@ -212,7 +212,7 @@ class RAMStore:
         """Record that PUBREC for it was received."""
         i = self._slot(seq)
         if i >= 0:
-            self._set(i, self._states[i] & ~_STATE | _RELEASED)
+            self._set(i, self._states[i] & ~_STATE | _IS_RELEASED)
 
     def done(self, seq):
         """Record that its last acknowledgement was received. It is gone, or held."""
@@ -221,7 +221,7 @@ class RAMStore:
             i = self._slot(seq)
         if i >= 0:
             if self.hold and seq > self.confirmed:
-                self._set(i, self._states[i] & ~_STATE | _HELD)
+                self._set(i, self._states[i] & ~_STATE | _IS_HELD)
             else:
                 self._gone(i)
 
@@ -238,12 +238,14 @@ class RAMStore:
         while i:
             i -= 1
             n = (self._head + i) % self._slots
-            if self._states[n] and self._states[n] & _STATE != _HELD:
+            if self._states[n] and self._states[n] & _STATE != _IS_HELD:
                 self._set(n, self._states[n] & ~_STATE)
 
     def drop(self, seq):
         """Give up a message; it is in `dropped`, too."""
-        self._drop(self._slot(seq))
+        i = self._slot(seq)
+        if i >= 0:
+            self._drop(i)
 
     def expire(self):
         """Drop messages older than max_age, oldest first; they are in `dropped`, too."""
@@ -265,7 +267,7 @@ class RAMStore:
         while i:  # from the newest on: only when the oldest goes do the others move up
             i -= 1
             n = (self._head + i) % self._slots
-            if self._states[n] & (_LIVE | _HELD) == _LIVE | _HELD:
+            if self._states[n] & (_LIVE | _IS_HELD) == _LIVE | _IS_HELD:
                 self._gone(n)
         return seq - self.live
 
@@ -278,14 +280,14 @@ class RAMStore:
             n = (self._head + i) % self._slots
             if self._seqs[n] < first:
                 break
-            if self._states[n] & (_LIVE | _STATE) == _LIVE | _HELD:
-                self._set(n, self._states[n] | _AGAIN)
+            if self._states[n] & (_LIVE | _STATE) == _LIVE | _IS_HELD:
+                self._set(n, self._states[n] | _IS_AGAIN)
         return count - self.held
 
     def sending(self, seq):
         """A message that was AGAIN goes out: from here on it is like any other."""
         i = self._slot(seq)
-        if i >= 0 and self._states[i] & _STATE == _AGAIN:
+        if i >= 0 and self._states[i] & _STATE == _IS_AGAIN:
             self._set(i, self._states[i] & ~_STATE)
 
     # Incoming QoS 2.
@@ -333,13 +335,13 @@ class RAMStore:
 
     def _set(self, i, state):
         """Change the state of a live message, and what is counted of it."""
-        self.held += (state & _STATE == _HELD) - (self._states[i] & _STATE == _HELD)
+        self.held += (state & _STATE == _IS_HELD) - (self._states[i] & _STATE == _IS_HELD)
         self._states[i] = state
-        if state & _STATE != _HELD and self._seqs[i] < self._first:
+        if state & _STATE != _IS_HELD and self._seqs[i] < self._first:
             self._first = self._seqs[i]
 
     def _gone(self, i):
-        if self._states[i] & _STATE == _HELD:
+        if self._states[i] & _STATE == _IS_HELD:
             self.held -= 1
         self._states[i] = 0
         self.live -= 1

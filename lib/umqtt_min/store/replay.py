@@ -32,8 +32,8 @@ _SETTLED = const(13)  # offset of the carried record in a SETTLE record
 # In the index: see index.py
 _LIVE = const(0x80)
 _STATE = const(0x18)
-_RELEASED = const(0x08)
-_HELD = const(0x10)
+_IS_RELEASED = const(0x08)
+_IS_HELD = const(0x10)
 
 
 class Replay:
@@ -302,11 +302,11 @@ class Replay:
         if seq == j.seq - 1:
             i = place + 9 + j._word(place + 7)
             j.last_pid = j._word(i)
-        if kind & _STATE == _HELD and seq <= j.confirmed:
+        if kind & _STATE == _IS_HELD and seq <= j.confirmed:
             return
         j._states[seq % j._span] = _LIVE | kind
         j.live += 1
-        j.held += kind & _STATE == _HELD
+        j.held += kind & _STATE == _IS_HELD
         j._count_in(place, j._word(place + 1) + _LONG)
         j.low = min(j.low, seq)
         j._first = j.low
@@ -339,9 +339,9 @@ class Replay:
         if not state:
             return
         if kind == _REC:
-            j._set(seq, _LIVE | _RELEASED | state & 7)
+            j._set(seq, _LIVE | _IS_RELEASED | state & 7)
         elif kind == _HOLD and seq > j.confirmed:
-            j._set(seq, _LIVE | _HELD | state & 7)
+            j._set(seq, _LIVE | _IS_HELD | state & 7)
         else:
             j._set(seq, 0)
 

@@ -7,9 +7,7 @@ Knows: FileStore.  Must not know: the bytes of a record.
 import os
 import sys
 
-import journal_model as jm
 from harness import raises
-from nor import Random
 from store_kit import body
 from umqtt_min.store.files import FileStore, littlefs
 from umqtt_min.store.plain_files import PlainFiles
@@ -21,33 +19,6 @@ MICROPYTHON = sys.implementation.name == "micropython"
 def fresh(name):
     """A folder that is not there yet, in the folder of this run."""
     return os.getcwd() + "/" + name
-
-
-def life(folder, **options):
-    """Random operations with reboots between them, beside the model."""
-    model = jm.Model(hold=True)
-    scenario = jm.Scenario(Random(5), 200)
-    boot = 0
-    for _ in range(6):
-        store = FileStore(folder, hold=True, inbound=8, **options)
-        store.open()
-        boot += 1
-        assert store.boot == boot and store.skipped == 0
-        assert jm.snapshot(store, jm.PIDS) == model.snapshot()
-        for _ in range(40):
-            op = scenario.op(model)
-            if jm.perform(store, op):
-                model.apply(op)
-        assert jm.snapshot(store, jm.PIDS) == model.snapshot()
-        store.close()
-
-
-def test_plain_files_survive_reboots():
-    life(fresh("plain/a/b"), size=16384, small=False)
-
-
-def test_small_files_survive_reboots():
-    life(fresh("small"), size=16384, small=True)
 
 
 def test_the_layout_fits_the_file_system():
@@ -102,10 +73,6 @@ def test_plain_files_are_synced_one_by_one():
     finally:
         os.fsync = fsync
     assert umqtt_min.store.files.os is os
-
-
-def test_a_store_in_files_is_of_its_class():
-    assert isinstance(FileStore(fresh("class")), FileStore)
 
 
 def test_small_files_are_no_longer_than_240_bytes():

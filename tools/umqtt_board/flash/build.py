@@ -52,8 +52,9 @@ def build(library=LIBRARY, firmware=FIRMWARE, out=BUILD / "device"):
 
 
 def _sources(folder):
-    # What a board needs: not the library's examples, the list for freezing it, CPython's part.
-    left_out = {"__pycache__", "examples", "manifest.py", "host.py"}
+    # What a board needs: not the library's examples, the list for freezing it, CPython's part, the
+    # contract of a store.
+    left_out = {"__pycache__", "examples", "manifest.py", "host.py", "contract.py"}
     folder = Path(folder)
     return sorted(
         p for p in folder.rglob("*.py") if not left_out & set(p.relative_to(folder).parts)

@@ -1,4 +1,4 @@
-"""crc32.py on CPython: slices and binascii. Boards do not need this file.
+"""The loops of crc32.py on CPython: slices and binascii. Boards do not need this file.
 
 Knows: CPython.  Must not know: records or media.
 """
