@@ -18,7 +18,7 @@ import sensors
 import status
 import stores
 import watchdog
-from confirm import Confirm
+from confirm import Confirm, unsealer
 from console import log, log_rarely, stopped
 from link import Link, make_client, why
 from remote import Remote
@@ -77,7 +77,7 @@ class App:
         self.confirm = None
         if hold:
             self.confirm = Confirm(self.client, store, settings["stall_s"],
-                                   settings["retention"], log)
+                                   settings["retention"], log, unsealer(settings))
         log("%s boot %d after %s, epoch %s, next number %d, %d stored" % (
             settings["device"], store.boot, self.cause, self.epoch, store.seq, store.live))
 

@@ -24,6 +24,7 @@ MAX_BODY = 1024
 MAX_COUNT = (1 << 53) - 1
 _BLOCK = 64
 _CODE = 65  # bytes of "." and a code
+_SEAL = 75  # ... and of what seal() adds to an object, with its brace
 
 
 class Refused(ValueError):
@@ -64,6 +65,14 @@ def seal(key, topic, body):
     """Return a report with its code. All bytes; body is a JSON object that is not empty."""
     code = hexlify(hmac_sha256(key, topic + b"\n" + body))
     return body[:-1] + b',"code":"' + code + b'"}'
+
+
+def unseal(key, topic, message):
+    """Return the JSON object in a message that seal() has made, bytes; raise Refused."""
+    body = message[:-_SEAL] + b"}"
+    if len(message) <= _SEAL or not same(seal(key, topic, body), message):
+        raise Refused("wrong code")
+    return body
 
 
 class Commands:

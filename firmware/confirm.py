@@ -8,16 +8,40 @@ with its memory are published again: those the bridge names as missing at once, 
 held when the mark stands still. Each fruitless round doubles the wait, up to eight times, so that
 a pipeline that is down for a day does not find a hundred copies of each reading; a sign of life
 from it ends that.
+
+With marks = "signed" no mark is heeded but one with a code (commands.seal) of a key that the
+bridge has too: HMAC-SHA256(command_key, "umqtt marks"); who has that one can command nothing. The
+counter that keeps recorded marks out is `upto` itself: what the store has let go of is gone
+durably, and a mark that stands below it is not heeded.
 """
 
-from binascii import hexlify
+from binascii import hexlify, unhexlify
 from time import ticks_diff, ticks_ms
 
 from console import log_rarely
 from shape import parse, whole
 
+_PURPOSE = b"umqtt marks"
 _ROUNDS = 3
 _MAX_RANGES = 16
+
+
+def unsealer(settings):
+    """Return what checks the code of a mark: function(payload) that returns the mark and raises
+    ValueError; None where any mark is heeded.
+
+    settings  flat dict as settings.complete() gives it, with the device's name
+    Raises ValueError when there is no key to check with.
+    """
+    if settings["marks"] != "signed":
+        return None
+    if not settings["command_key"]:
+        raise ValueError('marks: "signed" needs a command_key; flash the board again')
+    from commands import hmac_sha256, unseal
+
+    key = hmac_sha256(unhexlify(settings["command_key"]), _PURPOSE)
+    topic = ("fleet/%s/%s/ack" % (settings["group"], settings["device"])).encode()
+    return lambda payload: unseal(key, topic, bytes(payload))
 
 
 class Confirm:
@@ -28,14 +52,16 @@ class Confirm:
     stall_s     seconds that the mark may stand still
     retention   most readings held; beyond it the oldest are given up, and counted
     log         function(text)
+    unseal      as unsealer() gives it
     """
 
-    def __init__(self, client, store, stall_s, retention, log):
+    def __init__(self, client, store, stall_s, retention, log, unseal=None):
         self._client = client
         self._store = store
         self._stall_ms = stall_s * 1000
         self._retention = retention
         self._log = log
+        self._unseal = unseal
         self._epoch = hexlify(store.epoch).decode()
         self._upto = 0
         self._missing = None
@@ -67,7 +93,7 @@ class Confirm:
 
     def _read(self, payload):
         # Return (upto, missing), or None for a mark of a journal that is no more.
-        ack = parse(payload)
+        ack = parse(self._unseal(payload) if self._unseal else payload)
         if not isinstance(ack, dict) or not isinstance(ack.get("epoch"), str):
             raise ValueError('no object with an "epoch"')
         if ack["epoch"] != self._epoch:
@@ -84,6 +110,8 @@ class Confirm:
                 raise ValueError('"missing" has what is no pair of numbers')
             if not whole(pair[0], 1, last) or not whole(pair[1], pair[0], last):
                 raise ValueError('"missing" has what is no range from 1 to %d' % last)
+        if self._unseal and upto < self._store.low - 1:
+            return None  # of an earlier time, whoever sends it now
         return upto, missing
 
     def connected(self):

@@ -18,7 +18,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps_cli
 from umqtt_board.flash.follow import TIMEOUT_S
 from umqtt_board.flash.steps import flash as run_flash
-from umqtt_board.ota import keys, ota_cli
+from umqtt_board.ota import keys, marks_cli, ota_cli
 from umqtt_board.paths import PROJECT
 from umqtt_board.port import find
 from umqtt_board.port.readable import Readable
@@ -177,7 +177,7 @@ def stop(folder):
 
 for _command in (
     ota_cli.command, ota_cli.ota, backup_cli.backup, backup_cli.restore, backup_cli.erase,
-    steps_cli.step, settings_cli.settings,
+    steps_cli.step, settings_cli.settings, marks_cli.command,
 ):  # fmt: skip
     cli.add_command(_command)
 

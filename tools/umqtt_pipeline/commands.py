@@ -77,6 +77,8 @@ def _with_decoders(command):
 @click.option("--mark-interval", type=Seconds(0.01, 3600), default=0.25,
               help="seconds between two marks for a device")  # fmt: skip
 @_with_decoders
+@click.option("--mark-keys", type=click.Path(dir_okay=False), metavar="FILE",
+              help="keys that marks are signed with, of `umqtt-board mark-keys`")
 @click.pass_obj
 def bridge(stop, broker, **options):
     """Receive telemetry, make it durable, acknowledge it; tell devices how far."""

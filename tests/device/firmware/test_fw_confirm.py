@@ -5,10 +5,11 @@ acknowledgement of what is published again can be put off to the moment that a t
 """
 
 import json
-from binascii import hexlify
+from binascii import hexlify, unhexlify
 
+import commands
 import confirm
-from confirm import Confirm
+from confirm import Confirm, unsealer
 from umqtt_min.store.ram import RAMStore
 
 
@@ -41,7 +42,7 @@ class Client:
 class Bench:
     """`held` readings that the broker has acknowledged; a clock that moves by hand."""
 
-    def __init__(self, held=10, stall_s=30, retention=1000):
+    def __init__(self, held=10, stall_s=30, retention=1000, unseal=None):
         self.store = RAMStore(16384, hold=True)
         self.store.open()
         self.store.session(b"12345678")
@@ -50,7 +51,8 @@ class Bench:
         self.now = (1 << 30) - 5000
         self._saved = confirm.ticks_ms
         confirm.ticks_ms = lambda: self.now
-        self.confirm = Confirm(self.client, self.store, stall_s, retention, self.lines.append)
+        self.confirm = Confirm(self.client, self.store, stall_s, retention, self.lines.append,
+                               unseal)
         for _ in range(held):
             self.read()
 
@@ -69,6 +71,11 @@ class Bench:
         epoch = epoch or hexlify(self.store.epoch).decode()
         message = {"epoch": epoch, "upto": upto, "missing": missing}
         self.confirm.received(json.dumps(message).encode())
+        self.confirm.step()
+
+    def say(self, payload):
+        """Publish bytes on the ack topic."""
+        self.confirm.received(payload)
         self.confirm.step()
 
     def wait(self, seconds):
@@ -128,7 +135,8 @@ def test_malformed_acks_are_counted_and_do_nothing():
         ):
             b.confirm.received(payload)
             b.confirm.step()
-        assert b.store.held == 10 and b.client.again == [] and b.confirm.acks == 0
+        assert b.store.held == 10, b.store.held
+        assert b.client.again == [] and b.confirm.acks == 0
 
 
 def test_missing_readings_are_published_again_at_once():
@@ -252,3 +260,86 @@ def test_bound_of_one():
             b.read()
             b.confirm.step()
         assert b.store.held == 1 and b.confirm.given_up == 4
+
+
+# Signed marks
+
+KEY = "000102030405060708090a0b0c0d0e0f"
+TOPIC = b"fleet/g/oven/ack"
+SIGNED = {"marks": "signed", "command_key": KEY, "group": "g", "device": "oven"}
+
+
+def mark(b, upto, missing=(), key=None, topic=TOPIC):
+    """A mark as the bridge signs it."""
+    text = {"epoch": hexlify(b.store.epoch).decode(), "upto": upto, "missing": missing}
+    key = key or commands.hmac_sha256(unhexlify(KEY), b"umqtt marks")
+    return commands.seal(key, topic, json.dumps(text).encode())
+
+
+def test_the_key_of_marks_is_the_one_that_the_host_gives_to_the_bridge():
+    key = commands.hmac_sha256(unhexlify(KEY), b"umqtt marks")
+    assert hexlify(key) == b"cf887686166c282a979986e5fad218510cbfae5f78f758727a6c1458c9dd43f1"
+
+
+def test_a_signed_mark_releases_and_fills_gaps():
+    with Bench(unseal=unsealer(SIGNED)) as b:
+        b.say(mark(b, 4))
+        assert b.store.held == 6 and b.confirm.malformed == 0
+        b.say(mark(b, 6, [[8, 9]]))
+        assert b.confirm.mark == 6 and b.client.again == [(8, 9, 2)]
+
+
+def test_no_other_mark_is_heeded_by_a_board_that_has_a_key():
+    with Bench(unseal=unsealer(SIGNED)) as b:
+        good = mark(b, 10, [[2, 3]])
+        command_key = unhexlify(KEY)
+        forged = [
+            good[:-76] + b"}",  # without its code
+            mark(b, 10, key=b"x" * 32), mark(b, 10, key=command_key),
+            mark(b, 10, topic=b"fleet/g/other/ack"), mark(b, 10, topic=b"fleet/g/oven/status"),
+            good.replace(b"10", b"09"), good + b" ", good[1:], b"", b"}", good.upper(),
+            good[:-1] + b',}', mark(b, 9)[:-75] + good[-75:], b'{"epoch":"","upto":10}',
+        ]  # fmt: skip
+        for at in range(len(good)):
+            forged.append(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+            forged.append(good[:at])
+        for payload in forged:
+            b.say(payload)
+        assert b.store.held == 10, b.store.held
+        assert b.client.again == [] and b.confirm.acks == 0
+        assert b.confirm.malformed == len(forged)
+        assert "mark refused: wrong code" in b.lines[0]
+        b.say(good)
+        assert b.store.held == 0
+
+
+def test_a_recorded_mark_asks_for_nothing_once_more():
+    with Bench(unseal=unsealer(SIGNED)) as b:
+        old, equal = mark(b, 2, [[4, 6]]), mark(b, 5, [[7, 8]])
+        b.say(old)
+        b.say(equal)
+        b.client.deliver()
+        before, acks = list(b.client.again), b.confirm.acks
+        b.say(old)
+        assert b.client.again == before and b.confirm.acks == acks and b.store.held == 5
+        # Nor after a restart, of which nothing but the store is left.
+        b.confirm = Confirm(b.client, b.store, 30, 1000, b.lines.append, unsealer(SIGNED))
+        b.say(old)
+        assert b.client.again == before and b.confirm.acks == 0 and b.confirm.mark == 0
+
+
+def test_a_nonsense_mark_with_a_right_code_is_refused_as_any():
+    with Bench(unseal=unsealer(SIGNED)) as b:
+        key = commands.hmac_sha256(unhexlify(KEY), b"umqtt marks")
+        for body in (b"{}", b"{x}", b'{"epoch":7}', b"[]"):
+            b.say(commands.seal(key, TOPIC, body))
+        assert b.confirm.malformed == 4 and b.store.held == 10
+
+
+def test_signed_marks_need_a_key_and_any_need_none():
+    assert unsealer({"marks": "any"}) is None
+    try:
+        unsealer({"marks": "signed", "command_key": ""})
+        raise AssertionError("accepted")
+    except ValueError as error:
+        assert "needs a command_key" in str(error)

@@ -93,6 +93,11 @@ def folder(group):
     return _path(group, "any").parent
 
 
+def groups():
+    """Names of the groups that this computer has keys for, sorted."""
+    return sorted(path.name for path in root().glob("*") if path.is_dir())
+
+
 def members(group, missing_ok=False):
     """Return the Records of all boards of a group, sorted by name; BoardError when it has none."""
     found = [_read(path) for path in sorted(folder(group).glob("*.json"))]

@@ -16,13 +16,17 @@ _KINDS = {"count": int, "have": int, "failed": dict, "state": str, "why": str, "
           "set": str}  # fmt: skip
 
 
+def hmac_sha256(key, message):
+    """HMAC-SHA256, hexadecimal text. key: hexadecimal, message: bytes."""
+    return hmac.new(bytes.fromhex(key), message, hashlib.sha256).hexdigest()
+
+
 def code(key, topic, body):
-    """HMAC-SHA256 of a body on a topic, hexadecimal bytes.
+    """The code of a body on a topic, hexadecimal bytes.
 
     key  hexadecimal, topic text, body bytes
     """
-    found = hmac.new(bytes.fromhex(key), topic.encode() + b"\n" + body, hashlib.sha256)
-    return found.hexdigest().encode()
+    return hmac_sha256(key, topic.encode() + b"\n" + body).encode()
 
 
 def read(key, topic, payload):

@@ -40,6 +40,7 @@ class Settings:
     max_packet: int = 64 << 20  #: a longer one is acknowledged, told and dropped
     mark_interval: float = 0.25
     decoders: Decoders = NO_DECODERS  #: of one's own
+    mark_keys: str | None = None  #: file with the keys that marks are signed with
     backoff_max: float = 15.0
     connect_timeout: float = 10.0
     wait: bool = False  #: go on trying also when the broker's name is not known

@@ -24,6 +24,7 @@ from . import answers
 from .connection import READ_SIZE, Link, Settings, certificates
 from .disk_reserve import Reserve
 from .faults import Faults, Refused
+from .mark_keys import MarkKeys
 from .marks import Marks
 from .peers import Peers
 
@@ -56,6 +57,10 @@ class Bridge:
                           "before 1970 cannot be written")  # fmt: skip
         if settings.secured:
             certificates(settings)  # before a broker is waited for, and before there is a spool
+        try:
+            self.mark_keys = MarkKeys(settings.mark_keys)
+        except ValueError as error:
+            raise Refused(f"--mark-keys: {error}")
         self.settings = settings
         self._sleep = sleep
         self._stopping = False
@@ -402,6 +407,7 @@ class Bridge:
             key = next(iter(self._round))
             del self._round[key]
             topic, payload = self.marks.ack(key)
+            payload = self.mark_keys.seal(topic, payload)
             self._packet_id = self._packet_id % 65_535 + 1
             while self._packet_id in self._told or self._packet_id == 1:  # 1: SUBSCRIBE's
                 self._packet_id = self._packet_id % 65_535 + 1
@@ -413,6 +419,7 @@ class Bridge:
 
     def _house(self):
         self.spool.check_place()  # also when no message comes
+        self.mark_keys.refresh()
         self._account()
         done = self.spool.done_with()
         behind = self.spool.position - self._snapshot_at + self.peers.unsaved
