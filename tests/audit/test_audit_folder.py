@@ -127,7 +127,8 @@ class TestOneAtATime:
 
 class TestWholeOrNot:
     STEPS = ("worker.sum_timeline", "report.page.over_time", "run.Audit._summarise",
-             "flows.joining.write_empty", "report.page.build", "report.page._lists")  # fmt: skip
+             "flows.joining.write_empty", "report.page.build",
+             "report.page._summaries")  # fmt: skip
 
     @pytest.mark.parametrize("step", STEPS)
     def test_what_fails_before_the_end_leaves_the_earlier_audit(

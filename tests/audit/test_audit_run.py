@@ -3,12 +3,15 @@
 Knows: the command and the tables. Must not know: how packets are found.
 """
 
+import base64
 import gzip
+import hashlib
 import os
 import random
 import socket
 import tempfile
 import uuid
+from html.parser import HTMLParser
 
 import audit_kit as kit
 import numpy as np
@@ -207,6 +210,53 @@ def test_the_report_escapes_what_came_from_the_wire(audited):
     text = (audited / "report.html").read_text()
     assert "&lt;b&gt;bad&lt;/b&gt;" in text and "<b>bad" not in text
     assert "MQTT-3.1.0-2" in text and text.count("data:image/png;base64,") == 2
+
+
+class _Page(HTMLParser):
+    """Scripts, handlers and the order of what a page has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.handlers, self.policy, self.order = [], [], "", []
+        self._open = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self._open = tag
+        attrs = dict(attrs)
+        self.handlers += [n for n in attrs if n.startswith("on")]
+        self.handlers += [v for v in attrs.values() if (v or "").startswith("javascript:")]
+        if attrs.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attrs["content"]
+        if tag == "img":
+            assert attrs["src"].startswith("data:image/png;base64,")
+            self.order.append(attrs["alt"])
+
+    def handle_data(self, data):
+        if self._open == "script" and data.strip():
+            self.scripts.append(data)
+        if self._open == "h2" and data.strip():
+            self.order.append(data.strip())
+
+
+def test_no_script_from_the_wire_runs_in_the_report(tmp_path):
+    """Client id, topic and will are written by whom one audits."""
+    from mqtt_audit import run
+
+    bad = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+    talks = [kit.Talk(("10.0.0.9", 40_000 + k), start=kit.START + k * 10**9).open()
+             .client(kit.connect(bad)).broker(kit.connack(5)) for k in range(12)]  # fmt: skip
+    talks[0].client(kit.publish(bad + "/#"))
+    frames = [f for talk in talks for f in talk.wrapped()]
+    run.build(None, [kit.pcap(tmp_path / f"{bad[8:20]}.pcap", frames)], tmp_path / "out")
+    page = _Page((tmp_path / "out" / "report.html").read_text())
+    (script,) = page.scripts
+    assert "owned" not in script and page.handlers == []
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page.policy and "default-src 'none'" in page.policy
+    order = page.order
+    assert order[:3] == ["Findings", "Time line", "packets over time"]
+    assert order.index("Connections") < order.index("Devices") < order.index("Files")
 
 
 def test_spark_reads_the_tables(spark, audited):

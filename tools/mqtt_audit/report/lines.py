@@ -12,6 +12,7 @@ EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
           "_pieces": "message", "violations": "violation", "problems": "problem",
           "findings": "finding"}  # fmt: skip
 TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without other wishes
+SORTED = 100_000  #: connections that are sorted by time for this
 SHOWN = 40  #: lines of connections after an audit; the table has all
 
 
@@ -100,9 +101,9 @@ def told(root, out):
     for row in ds.dataset(Path(root, "findings")).to_table().to_pylist():
         out.write(finding(row) + "\n")
     rows = ds.dataset(Path(root, "connections"))
-    for row in rows.head(SHOWN).to_pylist():
-        out.write(connection(row) + "\n")
     more = rows.count_rows() - SHOWN
+    for row in (rows.sort_by("first") if more < SORTED else rows).head(SHOWN).to_pylist():
+        out.write(connection(row) + "\n")
     if more > 0:
         out.write(f"... and {more:,} connections more\n")
 

@@ -10,55 +10,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import jinja2
+import markupsafe
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ..rules.findings import quantiles
+from . import template
 from .columns import MARK, TABLES
 from .tallies import BINS
 
-SHOWN = 50  #: rows of a list; the tables have all
-PAGE = """<!doctype html>
-<meta charset="utf-8"><title>Wire audit</title>
-<style>
- body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; color: #222 }
- table { border-collapse: collapse; width: 100%; margin-bottom: 1.5em; font-size: 14px }
- th, td { padding: .25em .6em; text-align: right; vertical-align: top }
- th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
- th:first-child, td:first-child, .l { text-align: left } .bad { color: #b00; font-weight: 600 }
- td { white-space: nowrap }
- td.l { white-space: normal; overflow-wrap: anywhere; min-width: 9em; unicode-bidi: isolate }
- th.k, td.k { text-align: left } img { max-width: 100% }
-</style>
-<h1>Wire audit</h1>
-<p>Files: {{ files|length }}. {{ "{:,}".format(frames) }} frames,
-{{ "{:,}".format(packets) }} MQTT packets, {{ "{:,}".format(connections) }} connections,
-{{ "{:,}".format(flows) }} messages of QoS 1 and 2.</p>
-{% if not packets %}<p class="bad">No MQTT was found. Brokers are those on port
-{{ ports|join(", ") }} and whoever is sent a CONNECT; others, of connections that began before the
-capture, are found by --port.{% if not frames %} The captures have no frames at all.{% endif %}</p>
-{% endif %}{% if over_time %}<img alt="packets over time"
- src="data:image/png;base64,{{ over_time }}">
-{% endif %}{% if latency %}<img alt="latency" src="data:image/png;base64,{{ latency }}">{% endif %}
-{% for title, head, rows in lists %}{% if rows %}<h2>{{ title }}</h2>
-<table><tr>{% for h, kind in head %}
-<th class="{{ kind }}">{{ h }}</th>{% endfor %}</tr>
-{% for row in rows %}<tr>{% for cell, kind in row %}
-<td class="{{ kind }}">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>{% endif %}{% endfor %}
-<h2>Files</h2><table><tr><th>file</th><th>frames</th><th>TCP segments</th><th>first (UTC)</th>
-<th>seconds</th>
-<th>MQTT packets</th><th>violations</th><th>problems</th></tr>
-{% for f in files %}<tr><td class="l">{{ f.file }}</td><td>{{ "{:,}".format(f.frames) }}</td>
-<td>{{ "{:,}".format(f.segments) }}</td><td>{{ f.start }}</td><td>{{ f.seconds }}</td>
-<td>{{ "{:,}".format(f.packets) }}</td>
-<td{% if f.violations %} class="bad"{% endif %}>{{ "{:,}".format(f.violations) }}</td>
-<td>{{ "{:,}".format(f.problems) }}</td></tr>
-{% endfor %}</table>
-"""
+SHOWN = 200  #: rows of a list; the tables have all
 _NAMES = ("client_id", "file")
-_TEXTS = (*_NAMES, "what", "what_min")  #: lines of them are broken anywhere
+_TEXTS = (*_NAMES, "what", "what_min", "why")  #: lines of them are broken anywhere
 LONG = 80  #: characters of a name that are shown
 _BAD = ("unacknowledged", "reused", "violations", "lost", "refused")
 
@@ -234,17 +200,11 @@ _SUMMARY = {
 }  # fmt: skip
 
 
-def _lists(root):
+def _broken(root):
+    """What is wrong with what was said."""
     violations = _read(root, "violations", ["statement", "what", "sender", "client_id", "file",
                                             "frame", "time"])  # fmt: skip
-    refused = _read(root, "connections", ["client_id", "client", "broker", "first", "return_code"])
-    refused = refused.filter(pc.greater(refused["return_code"], 0))
-    problems = _read(root, "problems", ["problem", "file", "frame", "client_id", "what"])
-    devices, brokers = (_with_lost(_read(root, name)) for name in ("devices", "brokers"))
-    worst = ["protocol_violations", "keep_alive_violations", "client_unacknowledged",
-             "client_packets"]  # fmt: skip
     return [
-        _list("Brokers", brokers, {"broker": "broker", "clients": "clients", **_SUMMARY}, worst),
         _list("Violations", _counted(violations, "statement", "sender"),
               {"statement": "statement", "sender": "by", "what_min": "for instance",
                "count_all": "times"}, ["count_all"]),
@@ -254,6 +214,57 @@ def _lists(root):
         _list("Where rules were broken", violations.sort_by("time"),
               {"file": "file", "frame": "frame", "time": "time (UTC)", "client_id": "client id",
                "sender": "by", "statement": "statement", "what": "what"}, []),
+    ]  # fmt: skip
+
+
+def _connections(root):
+    """Who, version, keep alive, duration, messages each way, why it ended: a line each."""
+    names = [f"{side}_publish_{qos}" for side in ("client", "broker") for qos in (0, 1, 2)]
+    found = _read(root, "connections", [
+        "client_id", "client", "broker", "protocol", "keep_alive", "first", "last", "why",
+        "client_resent", "broker_resent", "client_dup", *names])  # fmt: skip
+    took = pc.subtract(found["last"].cast(pa.int64()), found["first"].cast(pa.int64()))
+    found = found.append_column("seconds", pc.divide(took.cast(pa.float64()), 1e6))
+    for side, at in (("sent", 0), ("received", 3)):
+        total = pc.add(pc.add(found[names[at]], found[names[at + 1]]), found[names[at + 2]])
+        found = found.append_column(side, total)
+    found = found.append_column("resent", pc.add(found["client_resent"], found["broker_resent"]))
+    return _list("Connections", found.sort_by("first"), {
+        "client_id": "client id", "why": "why it ended", "first": "began (UTC)",
+        "seconds": "seconds", "sent": "messages sent", "received": "received",
+        "protocol": "MQTT", "keep_alive": "keep alive", "client": "client", "broker": "broker",
+        "resent": "TCP sent again", "client_dup": "with DUP"}, [])  # fmt: skip
+
+
+def _quantiles(root):
+    """Latency of QoS 1 and 2 by quantile."""
+    rows = list(quantiles(_read(root, "latencies"), "broker"))
+    schema = pa.schema([("broker", pa.string()), ("sender", pa.string()), ("qos", pa.int64()),
+                        ("messages", pa.int64()), *((n, pa.float64()) for n in (
+                            "p50", "p90", "p99", "longest_ms"))])  # fmt: skip
+    return _list("Latency of QoS 1 and 2, from PUBLISH to its last acknowledgement",
+                 pa.Table.from_pylist(rows, schema),
+                 {"broker": "broker", "sender": "sender", "qos": "QoS", "messages": "messages",
+                  "p50": "half within ms", "p90": "90 % within", "p99": "99 % within",
+                  "longest_ms": "longest"}, ["messages"])  # fmt: skip
+
+
+def _summaries(root):
+    devices, brokers = (_with_lost(_read(root, name)) for name in ("devices", "brokers"))
+    worst = ["protocol_violations", "keep_alive_violations", "client_unacknowledged",
+             "client_packets"]  # fmt: skip
+    return [
+        _list("Brokers", brokers, {"broker": "broker", "clients": "clients", **_SUMMARY}, worst),
+        _list("Devices", devices, {"client_id": "client id", "broker": "broker", **_SUMMARY},
+              worst),
+    ]  # fmt: skip
+
+
+def _problems(root):
+    refused = _read(root, "connections", ["client_id", "client", "broker", "first", "return_code"])
+    refused = refused.filter(pc.greater(refused["return_code"], 0))
+    problems = _read(root, "problems", ["problem", "file", "frame", "client_id", "what"])
+    return [
         _list("Refused connections", refused.sort_by("first"),
               {"client_id": "client id", "client": "client", "broker": "broker",
                "first": "time (UTC)", "return_code": "return code"}, []),
@@ -262,9 +273,18 @@ def _lists(root):
               ["count_all"]),
         _list("Where the capture has problems", problems,
               {"file": "file", "frame": "frame", "client_id": "client id", "what": "what"}, []),
-        _list("Devices", devices, {"client_id": "client id", "broker": "broker", **_SUMMARY},
-              worst),
     ]  # fmt: skip
+
+
+def _findings(root):
+    """What of the findings is shown."""
+    for row in _read(root, "findings").slice(0, SHOWN).to_pylist():
+        several = len({e["file"] for e in row["evidence"]}) > 1
+        at = [(f"{_short(Path(e['file']).name)}: " if several else "") + str(e["frame"])
+              for e in row["evidence"]]  # fmt: skip
+        here = "" if several else f" of {_short(Path(row['evidence'][0]['file']).name)}"
+        yield {**row, "first": _cell(row["first"]), "last": _cell(row["last"]),
+               "who": _short(row["who"]), "frames": ", ".join(at) + here}  # fmt: skip
 
 
 def _per_file(root, name):
@@ -275,15 +295,21 @@ def _per_file(root, name):
 
 def _files(root, facts):
     counts = {name: _per_file(root, name) for name in ("packets", "violations", "problems")}
+    rows = []
     for f in facts["files"]:
-        f.update({name: found.get(f["file"], 0) for name, found in counts.items()})
-        f["file"] = _short(Path(f["file"]).name)
-        if f["first"] is None:
-            f["start"], f["seconds"] = "", ""
-            continue
-        f["start"] = datetime.fromtimestamp(f["first"] / 1e9, timezone.utc).strftime("%F %T")
-        f["seconds"] = f"{(f['last'] - f['first']) / 1e9:,.1f}"
-    return facts["files"]
+        known = f["first"] is not None
+        rows.append({
+            **{name: found.get(f["file"], 0) for name, found in counts.items()},
+            "file": Path(f["file"]).name, "frames": f["frames"], "segments": f["segments"],
+            "first": datetime.fromtimestamp(f["first"] / 1e9, timezone.utc) if known else None,
+            "seconds": (f["last"] - f["first"]) / 1e9 if known else None})  # fmt: skip
+    numbers = [(n, pa.int64()) for n in ("frames", "segments", *counts)]
+    schema = pa.schema([("file", pa.string()), ("first", pa.timestamp("us", "UTC")),
+                        ("seconds", pa.float64()), *numbers])  # fmt: skip
+    return _list("Files", pa.Table.from_pylist(rows, schema), {
+        "file": "file", "frames": "frames", "segments": "TCP segments", "first": "first (UTC)",
+        "seconds": "seconds", "packets": "MQTT packets", "violations": "violations",
+        "problems": "problems"}, [])  # fmt: skip
 
 
 def _rows(root, name):
@@ -299,11 +325,16 @@ def build(root, out, drawn=None):
     if they are made already."""
     facts = json.loads(Path(root, MARK).read_text())
     drawn = drawn or {name: draw(root) for name, draw in FIGURES.items()}
-    page = jinja2.Environment(autoescape=True).from_string(PAGE)
+    page = jinja2.Environment(autoescape=True).from_string(template.TABLE + template.PAGE)
     text = page.render(
-        files=_files(root, facts), ports=facts["ports"],
+        files=facts["files"], ports=facts["ports"], policy=template.POLICY,
+        script=markupsafe.Markup(template.SCRIPT),
         frames=sum(f["frames"] for f in facts["files"]),
         packets=_rows(root, "packets"), connections=_rows(root, "connections"),
-        flows=_rows(root, "flows"), lists=_lists(root), **drawn,
+        flows=_rows(root, "flows"), findings=list(_findings(root)),
+        hidden=max(0, _rows(root, "findings") - SHOWN), broken=_broken(root),
+        violations=_rows(root, "violations"),
+        lists=[_connections(root), _quantiles(root)],
+        rest=[*_summaries(root), *_problems(root), _files(root, facts)], **drawn,
     )  # fmt: skip
     Path(out).write_text(text)
