@@ -112,7 +112,13 @@ class Confirm:
                 raise ValueError('"missing" has what is no range from 1 to %d' % last)
         if self._unseal and upto < self._store.low - 1:
             return None  # of an earlier time, whoever sends it now
-        return upto, missing
+        return self._sent(upto), missing
+
+    def _sent(self, upto):
+        # Nobody has on disk what was never sent: a mark that covers it follows from somebody's
+        # forgery, be it of a reading that the bridge has believed.
+        unsent = self._store.next(self._store.sent)
+        return min(upto, unsent - 1) if unsent else upto
 
     def connected(self):
         """A new connection stands: the mark gets its whole time anew."""

@@ -175,3 +175,11 @@ def test_a_copy_of_another_board_and_a_folder_that_is_there(used, tmp_path):
         _backup(used, tmp_path / "copy")
     status, said = _cli("restore", "--from", str(tmp_path / "none"))
     assert status == 2 and "is no copy of a board" in said
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_none(board, mpremote, tmp_path):
+    """A copy without it would bring the board back without its counter of commands."""
+    mpremote(board, "fs", "mkdir", ":state.json")
+    with pytest.raises(BoardError, match="failed while reading /state.json: OSError"):
+        _backup(board, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

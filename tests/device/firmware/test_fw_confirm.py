@@ -65,6 +65,7 @@ class Bench:
     def read(self):
         seq = self.store.seq
         self.store.put(seq, 2, b"t", b"reading")
+        self.store.mark(seq)
         self.store.done(seq)
 
     def ack(self, upto, missing=(), epoch=None):
@@ -260,6 +261,35 @@ def test_bound_of_one():
             b.read()
             b.confirm.step()
         assert b.store.held == 1 and b.confirm.given_up == 4
+
+
+def test_no_mark_releases_what_was_never_sent():
+    """Of 10 readings the broker has 10, of the next 100 the client has sent 3: a forged reading
+    with a high `lo` makes the bridge say, in good faith, that it has all of them."""
+    with Bench() as b:
+        for _ in range(100):
+            b.store.put(b.store.seq, 2, b"t", b"reading")
+        b.store.mark(13)
+        b.ack(110)
+        assert b.confirm.mark == 13
+        # Those under way are gone with the broker's acknowledgement.
+        assert b.store.next(b.store.sent) == 14 and b.store.live == 100 and b.store.held == 0
+        for seq in (11, 12, 13):
+            b.store.done(seq)
+        assert b.store.live == 97
+        b.client.deliver()
+        b.store.mark(110)
+        b.ack(110)
+        assert b.store.live == 0 and b.confirm.mark == 110
+
+
+def test_after_a_lost_session_marks_cover_what_the_broker_has_acknowledged():
+    with Bench() as b:
+        b.store.put(b.store.seq, 2, b"t", b"reading")
+        b.store.session(b"another")
+        assert b.store.sent == 0
+        b.ack(11)
+        assert b.confirm.mark == 10 and b.store.next(0) == 11
 
 
 # Signed marks

@@ -141,6 +141,10 @@ def _copy_files(device, aside, progress, transfer):
         progress("backup", f"not copied: {path!a:.80} is no file of the firmware's")
     paths = [*known.OWN, *paths]
     there = {path: sum_ for path, sum_ in install.hashes(device, paths).items() if sum_}
+    for path in known.OWN:
+        device.doing = f"reading {path}"
+        if path not in there and device.read_file(path) is not None:
+            raise BoardError(_UNLIKE.format(what=path, port=device.port))
     for path, wanted in there.items():
         device.doing = f"reading {path}"
         data = device.read_file(path)
