@@ -37,12 +37,13 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
 #: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
+#: web: the client asked for a WebSocket.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
-    "connected:u1 acked:u1 disconnected:u1 dismissed:u1 code:u1 present:u1 login:u1 late:u1 "
-    "keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
+    "late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
@@ -60,7 +61,9 @@ STREAM = _rows(
     "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 strange:i8 origin:i8 "
     "segments:i8 bytes:i8 resent:i8 disordered:i8 packets:i8 payload:i8 "
     "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
-    "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8"
+    "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
+    "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
+    "web_mask:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -70,6 +73,9 @@ STREAM = _rows(
 #: second, second_frame, in_second: the latest second in which it had a PUBLISH, the frame of the
 #: first of them, and how many; peak, peak_frame:
 #: the most of them in one second, and the frame of the first of those.
+#: web...: where a WebSocket is (mqtt/websocket.py): what comes next, whether any byte came, the
+#: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
+#: payload left and taken, the mask.
 #: blind: bytes of it were skipped in a search, in which there may have been packets.
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
@@ -151,7 +157,7 @@ KINDS = {
     11: ("began before", "began before the capture; a packet was found after {} bytes"),
     12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
     13: ("TLS", "encrypted: nothing but the connection can be told"),
-    14: ("HTTP", "HTTP, or MQTT over WebSocket, which is not decoded"),
+    14: ("HTTP", "HTTP, which is not decoded"),
     15: ("MQTT 5", "a topic alias ({}) whose topic is not in the capture"),
     16: ("unfinished", "the capture ends inside a packet; {} bytes of it are there"),
     17: ("too large", "a packet of {} bytes is kept only in part; its fields are not decoded"),
@@ -162,7 +168,9 @@ KINDS = {
     22: ("closed inside", "the connection was closed inside a packet; {} bytes of it came"),
     23: ("other content", "{} bytes were sent again with another content; the first are read"),
     24: ("PROXY", "a header of the PROXY protocol ({} bytes) stands before the first packet"),
+    25: ("WebSocket", "its frames cannot be followed any more, {} bytes are the reason: they are "
+         "missing, or packed by an extension"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
- P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY) = range(1, 25)  # fmt: skip
+ P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB) = range(1, 26)  # fmt: skip

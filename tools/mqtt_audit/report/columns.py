@@ -48,6 +48,7 @@ CONNECTIONS = _schema(
     "connection:i8 file:s frame:i8 client:s broker:s first:t last:t begun:b protocol:s "
     "client_id:s "
     "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
+    "websocket:b "
     "handshake_ms:f connack_ms:f pings:i4 longest_silence_s:f "
     "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
@@ -366,6 +367,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, files):
         "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
         "ended": words(conns["end"], ENDS),
         "disconnect": pa.array(conns["disconnected"] > 0),
+        "websocket": pa.array((conns["web"] > 0) & (conns["opaque"] == 0)),
         "why": pa.array([why(c, reasons.get(k)) for k, c in enumerate(conns)], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),

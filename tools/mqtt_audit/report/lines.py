@@ -81,7 +81,7 @@ def connection(row):
     seconds = (row["last"] - row["first"]).total_seconds()
     return _joined(
         row["client_id"] or "(no client id)", f"{row['client']} to {row['broker']}",
-        row["protocol"] and f"MQTT {row['protocol']}",
+        row["protocol"] and f"MQTT {row['protocol']}", row["websocket"] and "over WebSocket",
         row["keep_alive"] is not None and f"keep alive {row['keep_alive']} s",
         f"{seconds:.3f} s", f"{messages('client')} messages sent, {messages('broker')} received;",
         row["why"],

@@ -20,6 +20,7 @@ TLS_PORT = 8883  #: of MQTT over TLS (IANA: secure-mqtt)
 ALPN = np.frombuffer(b"\x04mqtt", np.uint8)
 WORD = ALPN[1:]
 PROTOCOL = np.frombuffer(b"sec-websocket-protocol:", np.uint8)
+WEBSOCKET = np.frombuffer(b"websocket", np.uint8)  #: of the header Upgrade
 
 
 @kernel
@@ -224,7 +225,7 @@ def proxy_header(d, p, end):
 
 
 @kernel
-def _has(d, p, end, word):
+def has(d, p, end, word):
     """Whether a word, which is given in small letters, occurs; letters of either size."""
     for q in range(p, end - len(word) + 1):
         k = 0
@@ -247,9 +248,9 @@ def _asks(d, p, end, port, swap):
     if _is_connect(d, p, end - p):
         return mine
     if d[p] == 0x16 and d[p + 1] == 3 and d[p + 5] == 1:
-        return mine + 2 if port == TLS_PORT or _has(d, p, end, ALPN) else 0
+        return mine + 2 if port == TLS_PORT or has(d, p, end, ALPN) else 0
     if d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84:  # GET
-        return mine + 2 if _has(d, p, end, PROTOCOL) and _has(d, p, end, WORD) else 0
+        return mine + 2 if has(d, p, end, PROTOCOL) and has(d, p, end, WORD) else 0
     return 0
 
 

@@ -37,8 +37,8 @@ from ..compiled.layout import (
     SYN,
     WANT_CONNS,
 )  # fmt: skip
-from ..mqtt.cutting import feed, lose
 from ..mqtt.packets import SECOND
+from ..mqtt.websocket import feed, lose
 
 PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
 LONG_PATIENCE = 60 * SECOND  #: after which any is

@@ -1,0 +1,178 @@
+"""MQTT over WebSocket: the same packets as without, whatever the frames are.
+
+Knows: audit_kit, RFC 6455, a real broker's WebSocket. Must not know: how frames are found.
+"""
+
+import random
+import shutil
+import struct
+import subprocess
+import threading
+from collections import Counter
+
+import audit_kit as kit
+import paho.mqtt.client as mqtt
+import pytest
+from brokers import free_port, wait_port
+from pipeline_kit import wait_for
+
+ASKED = (b"GET /mqtt HTTP/1.1\r\nHost: b\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+         b"Sec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n"
+         b"Sec-WebSocket-Protocol: mqtt\r\n\r\n")  # fmt: skip
+AGREED = (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n"
+          b"Sec-WebSocket-Protocol: mqtt\r\n\r\n")  # fmt: skip
+
+
+def frame(payload, kind=2, last=True, mask=None):
+    """A frame of RFC 6455; mask: four bytes, of a client's."""
+    n = len(payload)
+    size = bytes([n]) if n < 126 else b"\x7e" + struct.pack(">H", n) if n < 65_536 else (
+        b"\x7f" + struct.pack(">Q", n))  # fmt: skip
+    head = bytes([kind | (128 if last else 0)])
+    if mask is None:
+        return head + size + payload
+    hidden = bytes(b ^ mask[k % 4] for k, b in enumerate(payload))
+    return head + bytes([size[0] | 128]) + size[1:] + mask + hidden
+
+
+def _said(choice):
+    """[(sender, bytes of MQTT)]: packets of all sizes, cut anywhere."""
+    talk = [(0, kit.connect("web")), (1, kit.connack()), (0, kit.subscribe(1, ("a/#", 2))),
+            (1, kit.suback(1, 2))]  # fmt: skip
+    for ident, size in enumerate((3, 100, 130, 5000, 70_000, 200), 5):
+        talk += [(0, kit.publish("a/b", choice.randbytes(size), 2, ident)), (1, kit.ack(5, ident)),
+                 (0, kit.ack(6, ident)), (1, kit.ack(7, ident))]  # fmt: skip
+        talk += [(1, kit.publish("a/c", choice.randbytes(size), 1, ident)), (0, kit.ack(4, ident))]
+    return [*talk, (0, kit.PINGREQ), (1, kit.PINGRESP), (0, kit.DISCONNECT)]
+
+
+def _framed(sender, raw, choice):
+    """The bytes in frames: whole, in fragments, with frames of the WebSocket between them."""
+    mask = None if sender else choice.randbytes(4)
+    if choice.random() < 0.3:
+        return frame(raw, mask=mask)
+    cut = sorted(choice.sample(range(len(raw) + 1), min(2, len(raw))))
+    parts = [raw[a:b] for a, b in zip([0, *cut], [*cut, len(raw)])]
+    if choice.random() < 0.5:  # each by itself; an empty one is a frame, too
+        return b"".join(frame(p, mask=mask) for p in parts)
+    ping = frame(b"still there?", kind=9, mask=mask)
+    made = [frame(p, 2 if k == 0 else 0, k == len(parts) - 1, mask) for k, p in enumerate(parts)]
+    return ping.join(made)
+
+
+def _segments(talk, sender, raw, choice):
+    while raw:
+        n = choice.choice((1, 3, 40, 1400, 1400, 1400))
+        talk.segment(sender, raw[:n])
+        raw = raw[n:]
+
+
+def _columns(tables, name):
+    without = {"frame", "time", "connection", "first", "last", "done", "received", "released",
+               "latency_ms"}  # fmt: skip
+    return [{k: v for k, v in row.items() if k not in without} for row in tables[name]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_packets_are_those_without_a_websocket(seed, tmp_path):
+    choice = random.Random(seed)
+    web, plain = kit.Talk(broker=("10.0.0.1", 9001)).open(), kit.Talk(broker=("10.0.0.1", 9001))
+    plain.open()
+    _segments(web, 0, ASKED, random.Random(9 if seed else 2)) if seed == 3 else web.client(ASKED)
+    web.broker(AGREED[:50]).broker(AGREED[50:])
+    for sender, raw in _said(choice):
+        _segments(plain, sender, raw, random.Random(1))
+        _segments(web, sender, _framed(sender, raw, choice), choice)
+    if seed == 2:  # some segments out of order
+        for k in range(8, len(web.frames) - 2, 5):
+            (t, a), (u, b) = web.frames[k : k + 2]
+            if a[12:16] == b[12:16]:
+                web.frames[k : k + 2] = (t, b), (u, a)
+    path = tmp_path / "t.pcap"
+    web, plain = (kit.read([kit.pcap(path, made.close().wrapped())], tmp_path, ports=(9001,))
+                  for made in (web, plain))  # fmt: skip
+    assert web["violations"] == [] and web["problems"] == []
+    assert len(web["packets"]) == 4 + 6 * 6 + 3
+    for name in ("packets", "flows"):
+        assert _columns(web, name) == _columns(plain, name)
+    assert [c["websocket"] for c in web["connections"]] == [True]
+    assert [c["client_publish_2"] for c in web["connections"]] == [6]
+
+
+def test_it_is_found_on_any_port_by_what_it_asks_for(tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", 8080)).open().client(ASKED).broker(AGREED)
+    made.client(frame(kit.connect("web"), mask=b"abcd")).broker(frame(kit.connack()))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert [p["type"] for p in found["packets"]] == ["CONNECT", "CONNACK"]
+    assert [c["client_id"] for c in found["connections"]] == ["web"]
+
+
+@pytest.mark.parametrize("answer, told", [
+    (b"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP"),
+    (AGREED + frame(b"\x20\2\0\0", kind=0x42), "WebSocket")], ids=["404", "packed"])  # fmt: skip
+def test_what_is_no_websocket_after_all_is_said(answer, told, tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", 9001)).open().client(ASKED).broker(answer)
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.close().wrapped())], tmp_path)
+    assert [p["problem"] for p in found["problems"]] == [told]
+    assert found["packets"] == [] and found["violations"] == []
+
+
+def test_frames_that_are_missing_accuse_nobody(tmp_path):
+    """Bytes inside a payload are lost as they are without; elsewhere the connection is left."""
+    choice = random.Random(5)
+    made = kit.Talk(broker=("10.0.0.1", 9001)).open().client(ASKED).broker(AGREED)
+    for sender, raw in _said(choice):
+        _segments(made, sender, _framed(sender, raw, choice), choice)
+    frames = made.close().wrapped()
+    problems = set()
+    for _ in range(25):
+        kept = [f for f in frames if choice.random() > 0.02]
+        found = kit.read([kit.pcap(tmp_path / "t.pcap", kept)], tmp_path, ports=(9001,))
+        assert found["violations"] == []
+        problems |= {p["problem"] for p in found["problems"]}
+    assert {"loss", "WebSocket"} <= problems
+
+
+@pytest.mark.parametrize("version", [mqtt.MQTTv311, mqtt.MQTTv5])
+def test_paho_and_mosquitto(version, tmp_path):
+    if not shutil.which("mosquitto"):
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    port, settings = free_port(), tmp_path / "mosquitto.conf"
+    settings.write_text(  # mosquitto 2.0.11 does not start without a listener of TCP
+        f"listener {free_port()} 127.0.0.1\nlistener {port} 127.0.0.1\nprotocol websockets\n"
+        "allow_anonymous true\n")  # fmt: skip
+    with subprocess.Popen(["mosquitto", "-c", str(settings)], stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_port(port, server)
+            tap = kit.Tap(port)
+            _talk(tap.port, version)
+            wait_for(tap.idle, what="the end of all connections")
+            tap.stop()
+        finally:
+            server.terminate()
+    path = kit.pcap(tmp_path / "t.pcap", tap.frames())
+    found = kit.read([path], tmp_path)
+    assert found["violations"] == [] and found["problems"] == []
+    kinds = Counter(p["type"] for p in found["packets"])
+    assert kinds == {"CONNECT": 1, "CONNACK": 1, "SUBSCRIBE": 1, "SUBACK": 1, "PUBLISH": 8,
+                     "PUBACK": 4, "PUBREC": 4, "PUBREL": 4, "PUBCOMP": 4, "DISCONNECT": 1}
+    lengths = [p["payload_length"] for p in found["packets"] if p["type"] == "PUBLISH"]
+    assert sorted(lengths) == [1, 1, 200, 200, 3000, 3000, 70_000, 70_000]
+    assert {f["outcome"] for f in found["flows"]} == {"acknowledged"} and len(found["flows"]) == 8
+
+
+def _talk(port, version):
+    up, got = threading.Event(), []
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "web", protocol=version,
+                         transport="websockets")  # fmt: skip
+    client.on_connect = lambda *_: up.set()
+    client.on_message = lambda _c, _u, m: got.append(m.payload)
+    client.connect("127.0.0.1", port, 30)
+    client.loop_start()
+    assert up.wait(30)
+    client.subscribe("a/#", 2)
+    for size in (1, 200, 3000, 70_000):
+        client.publish("a/b", bytes(size), 1 + (size > 200)).wait_for_publish(30)
+    wait_for(lambda: len(got) == 4, what="all messages")
+    client.disconnect()
+    client.loop_stop()

@@ -1,0 +1,153 @@
+"""MQTT taken out of a WebSocket: the upgrade, frames, their masks, compiled.
+
+Knows: RFC 6455; MQTT in binary frames (MQTT 5, 6; MQTT 3.1.1, 6). Must not know: sequence numbers,
+what is in a packet.
+
+A frame's payload is the next piece of the stream of MQTT; where frames begin and end says nothing
+about packets. Bytes that are missing inside a payload are a loss there; elsewhere nobody knows
+where the next frame begins, and the connection is left.
+"""
+
+import numpy as np
+
+from ..compiled.arena import copy, problem, room, take
+from ..compiled.jit import kernel
+from ..compiled.layout import IN_STEP, P_HTTP, P_WEB
+from ..tcp.headers import WEBSOCKET, has
+from . import cutting
+
+UPGRADE, HEAD, PAYLOAD = 0, 1, 2  #: what comes next: of HTTP, a frame's header, its payload
+CONTROL = 8  #: and above: opcodes of frames that carry nothing of MQTT
+DEFLATED = 0x40  #: in the first byte of a frame: an extension has packed the payload
+
+
+@kernel
+def _asks(d, p, end):
+    """Whether a client asks for a WebSocket here."""
+    return d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84 and has(d, p, end, WEBSOCKET)  # GET
+
+
+@kernel
+def _begins(st, d, p, end, s, conn, sender):
+    """Whether these are the first bytes of a client that asks for a WebSocket."""
+    fresh = not (s["first"] or s["stage"]) and s["whole"] and s["sync"] == IN_STEP
+    return not sender and fresh and end - p > 16 and _asks(d, p, end)
+
+
+@kernel
+def _agreed(d, p, end):
+    """Whether a server's answer that begins here is 101, Switching Protocols."""
+    return end - p >= 12 and d[p] == 72 and d[p + 9] == 49 and d[p + 10] == 48 and d[p + 11] == 49
+
+
+@kernel
+def _leave(st, conn, sender, time, frame, kind, n):
+    """The connection is not read any further."""
+    problem(st, kind, conn, sender, time, frame, -1, n)
+    st.conns[conn]["opaque"] = kind
+
+
+@kernel
+def _header(s, d, p, end):
+    """The place behind the header of HTTP, or `end`."""
+    while p < end:
+        wanted = 10 if s["web_n"] & 1 else 13
+        s["web_n"] = s["web_n"] + 1 if d[p] == wanted else 1 if d[p] == 13 else 0
+        p += 1
+        if s["web_n"] == 4:
+            s["web"], s["web_n"] = HEAD, 0
+            break
+    return p
+
+
+@kernel
+def _frame_byte(s, b):
+    """One byte of the header of a frame. Whether the header is whole with it."""
+    n = s["web_n"]
+    if n == 0:
+        s["web_kind"], s["web_mask"] = b, 0
+    elif n == 1:
+        size = b & 127
+        s["web_more"] = 2 if size == 126 else 8 if size == 127 else 0
+        s["web_left"] = 0 if s["web_more"] else size
+        s["web_masked"] = 4 if b & 128 else 0
+    elif n < 2 + s["web_more"]:
+        s["web_left"] = s["web_left"] << 8 | b
+    else:
+        s["web_mask"] = s["web_mask"] << 8 | b
+    s["web_n"] = n + 1
+    return n > 0 and s["web_n"] == 2 + s["web_more"] + s["web_masked"]
+
+
+@kernel
+def _payload(st, d, p, n, s, conn, sender, time, frame):
+    """n bytes of a payload; returns how many of them were taken."""
+    if s["web_kind"] & 15 >= CONTROL:  # of the WebSocket itself
+        return n
+    if not room(st):
+        return 0
+    at = take(st, n)
+    copy(d, p, n, st.arena, at)
+    if s["web_masked"]:
+        for k in range(n):
+            st.arena[at + k] ^= s["web_mask"] >> 8 * (3 - (s["web_at"] + k & 3)) & 255
+    return cutting.feed(st, st.arena, at, n, s, conn, sender, time, frame, True)
+
+
+@kernel
+def _frames(st, d, p, end, s, conn, sender, time, frame):
+    """Bytes of frames; returns the place up to which they were taken."""
+    c = st.conns[conn]
+    while p < end and not c["opaque"]:
+        if s["web"] == HEAD:
+            whole = _frame_byte(s, np.int64(d[p]))
+            p += 1
+            if whole and s["web_left"] < 0 or s["web_kind"] & DEFLATED:
+                _leave(st, conn, sender, time, frame, P_WEB, end - p)
+            elif whole:
+                s["web"], s["web_n"], s["web_at"] = PAYLOAD, 0, 0
+        if s["web"] == PAYLOAD:
+            n = min(end - p, s["web_left"])
+            done = _payload(st, d, p, n, s, conn, sender, time, frame) if n else 0
+            p += done
+            s["web_left"] -= done
+            s["web_at"] += done
+            if not s["web_left"]:
+                s["web"] = HEAD
+            elif done < n:
+                return p
+    return p
+
+
+@kernel
+def feed(st, d, off, n, s, conn, sender, time, frame, kept):
+    """As cutting.feed(), of a stream that may be a WebSocket."""
+    c, p, end = st.conns[conn], off, off + n
+    if not c["web"]:
+        if not (n and d[off] == 71 and _begins(st, d, p, end, s, conn, sender)):
+            return cutting.feed(st, d, off, n, s, conn, sender, time, frame, kept)
+        c["web"] = 1
+    if c["opaque"]:
+        return n
+    if s["web"] == UPGRADE:
+        if sender and not s["web_seen"] and not _agreed(d, p, end):
+            _leave(st, conn, sender, time, frame, P_HTTP, n)
+            return n
+        s["web_seen"] = 1
+        p = _header(s, d, p, end)
+    if s["web"] != UPGRADE:
+        p = _frames(st, d, p, end, s, conn, sender, time, frame)
+    return n if c["opaque"] else p - off
+
+
+@kernel
+def lose(st, s, n, conn, sender, time, frame, kind):
+    """As cutting.lose(), of a stream that may be a WebSocket."""
+    cutting.lose(st, s, n, conn, sender, time, frame, kind)
+    if not st.conns[conn]["web"] or st.conns[conn]["opaque"]:
+        return
+    if s["web"] == PAYLOAD and n < s["web_left"]:
+        s["web_left"] -= n
+        s["web_at"] += n
+    else:
+        _leave(st, conn, sender, time, frame, P_WEB, n)
