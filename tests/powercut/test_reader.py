@@ -1,4 +1,4 @@
-"""The host's reader of journal images, written from STORE.md, agrees with the device's replay.
+"""The host's reader of journal images, written from JOURNAL.md, agrees with the device's replay.
 
 Knows: both readers, the campaign's checks.  Must not know: records, segments.
 """

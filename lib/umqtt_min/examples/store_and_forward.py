@@ -2,7 +2,7 @@
 
 Run it, pull the plug of the access point, or the board's own: when both are back, every
 reading arrives, in order. On a board with a raw flash region use FlashStore instead of
-FileStore: it wears the flash far less (STORE.md).
+FileStore: it wears the flash far less (JOURNAL.md).
 """
 
 import time

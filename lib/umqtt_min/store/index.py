@@ -23,7 +23,7 @@ _TIDYING = const(-1)
 _FULL_HEADER = const(80)  # with the longest key, check value included, without identifiers
 _LEAST = const(33)  # a PUT of one byte in a SETTLE
 
-# Record types: STORE.md.
+# Record types: JOURNAL.md.
 _DONE = const(2)
 _TAIL = const(8)
 _PUT = const(0x40)  # | state << 3 | qos << 1 | retain

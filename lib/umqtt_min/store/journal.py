@@ -17,7 +17,7 @@ from .segment_log import copy
 
 _LATEST = const(2)  # as in __init__.py
 
-# Record types and lengths: STORE.md.
+# Record types and lengths: JOURNAL.md.
 _REC = const(1)
 _DONE = const(2)
 _HOLD = const(3)

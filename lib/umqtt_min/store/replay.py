@@ -14,7 +14,7 @@ _NOWHERE = const(0x3FFFFFFF)  # as in segment_log.py
 _HEADER = const(44)
 _MAX_KEY = const(32)
 _MOST_IDS = const(128)  # bytes of identifiers in a header: inbound= is at most 64
-# Record types and lengths: STORE.md.
+# Record types and lengths: JOURNAL.md.
 _REC = const(1)
 _HOLD = const(3)
 _SENT = const(4)

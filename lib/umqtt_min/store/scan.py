@@ -13,7 +13,7 @@ _WINDOW = const(256)  # as in segment_log.py
 _NOWHERE = const(0x3FFFFFFF)
 _HEADER = const(44)
 _MAX_KEY = const(32)
-# Record types and lengths: STORE.md.
+# Record types and lengths: JOURNAL.md.
 _TAIL = const(8)  # the last of the short ones
 _SESSION = const(0x20)
 _SETTLE = const(0x21)

@@ -3,7 +3,7 @@
 Knows: staging records into programs, reading back, the headers of segments, which is next.
 Must not know: what a record means (journal.py), how a cut is recovered from (recovery.py).
 
-The bytes are specified in STORE.md. The functions are small because MicroPython takes the
+The bytes are specified in JOURNAL.md. The functions are small because MicroPython takes the
 frame of a function with more than eleven words of state from the heap. A place is a number:
 segment * segment size + offset.
 """

@@ -5,7 +5,7 @@ Must not know: what messages are for.
 
 A torn program may read either way on every later boot. So a SETTLE record says from where on the
 old log does not count, and carries the last accepted record, whose bits nothing proves to be
-whole. STORE.md says why that is enough.
+whole. JOURNAL.md says why that is enough.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The simplest store there is: a list in RAM, with a "disk" that outlives a reboot.
 
-Knows: the interface between client and store (umqtt_min/STORE.md), nothing of flash.
+Knows: the interface between client and store (umqtt_min/store/contract.py), nothing of flash.
 Must not know: packets, the client.  It is what the real stores are compared with, and it lets the
 client be tested apart from them.
 

@@ -1,6 +1,6 @@
 """Reads a journal image dumped from a board: `python -m umqtt_board.backup.journal IMAGE`.
 
-Knows: lib/umqtt_min/STORE.md, second half; written from it and nothing else, so that the
+Knows: lib/umqtt_min/JOURNAL.md, second half; written from it and nothing else, so that the
 specification and the device code check each other.
 Must not know: the device library; how an image gets off a board.
 
@@ -174,7 +174,7 @@ def small_files(path):
 
 
 class Journal:
-    """What an image holds, by the rules of STORE.md."""
+    """What an image holds, by the rules of JOURNAL.md."""
 
     def __init__(self, image):
         self.records = []
