@@ -81,7 +81,7 @@ NAMES = {
     "options": parameters(init(found("store/ram", "RAMStore")))
     | parameters(init(found("store/files", "FileStore")))
     | parameters(init(found("store/flash", "FlashStore")))
-    | parameters(found("store/setup", "prepare")) - {"j", "medium"},
+    | parameters(init(found("store/journal", "Journal"))) - {"medium"},
     "counters": attributes(found("counters", "Counters")),
     "protocols": constants("packets"),
 }  # fmt: skip

@@ -7,7 +7,9 @@ A sample of what `make powercut` does in full; each function prints how many cut
 # heap: 8M
 
 import cuts
-from nor import INVISIBLE, PowerCut
+from nor import INVISIBLE, LOOKS_DONE, NOR, SUBSET, PowerCut
+from umqtt_min.store.flash import FlashMedium
+from umqtt_min.store.journal import Journal
 
 
 def sample(index, seed, steps):
@@ -123,3 +125,31 @@ def test_a_message_that_was_not_there_after_a_cut_does_not_come_back():
     store = geometry.store(flash)
     store.open()
     assert store.seq == seq and not store.find(seq), "it came back"
+
+
+def opened(flash):
+    store = Journal(FlashMedium(flash), chunk=64, inbound=8)
+    store.open()
+    return store
+
+
+def test_a_settle_record_that_shows_late_hides_no_message():
+    """A mount is cut in the last byte of its SETTLE record. The next one does not see that record
+    and settles in a new segment; a later one sees it."""
+    for seed in range(1, 40):
+        flash = NOR(5, 512, 1, seed=seed)
+        store = opened(flash)
+        while store._off < 275:
+            store.put(1, 2, b"t", b"x")
+        last = store.put(2, 2, b"t", bytes(35))
+        for operation in (3, 1):
+            flash.boot()
+            flash.cut_after(operation, 0, (SUBSET, LOOKS_DONE)[seed & 1])
+            try:
+                opened(flash)
+            except PowerCut:
+                pass
+        for _ in range(5):
+            flash.boot()
+            store = opened(flash)
+            assert store.find(last) and store.live == last, (seed, store.live)
