@@ -192,3 +192,22 @@ def test_connections_over_several_files(buckets, tmp_path):
             got.setdefault(who[r["connection"]], []).append(row)
     assert got == oracle and len(found["connections"]) == 12
     assert {p["problem"] for p in found["problems"]} == set()
+
+
+FIRSTS = {
+    "PUBLISH": (0, kit.publish("a/topic", b"payload of it", 1, 5)),
+    "CONNACK": (1, kit.packet(0x20, b"\0\0\x2f" + b"\x12\0\x2c" + b"i" * 44)),
+    "SUBSCRIBE": (0, kit.subscribe(3, ("some/filter/#", 1))),
+}
+
+
+@pytest.mark.parametrize("name", FIRSTS)
+def test_a_first_packet_over_two_segments_is_read_without_its_syn(name, tmp_path):
+    """Wherever it is cut; nothing of the connection came before it."""
+    sender, raw = FIRSTS[name]
+    for at in range(1, len(raw)):
+        made = kit.Talk().segment(sender, raw[:at]).segment(sender, raw[at:])
+        made.segment(sender, kit.publish("b", b"1")).segment(1 - sender, kit.publish("c", b"1"))
+        found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+        assert [p["type"] for p in found["packets"]] == [name, "PUBLISH", "PUBLISH"], at
+        assert found["violations"] == []

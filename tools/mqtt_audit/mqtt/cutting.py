@@ -32,7 +32,10 @@ from ..compiled.layout import (
     SEARCHING,
 )  # fmt: skip
 from ..tcp.headers import proxy_header
-from .framing import ENOUGH, NEVER, boundary, length_at, packet_at
+from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at
+
+KEPT = 64  #: bytes of a search that are kept, in case a packet begins in them
+JOINED = 1 << 14  #: bytes behind them that are looked at
 
 
 @kernel
@@ -164,19 +167,56 @@ def _piece(st, s, d, p, end, conn, sender, time, frame):
 
 
 @kernel
+def _rejoin(st, s, d, p, end, sender):
+    """Where a packet begins in the last bytes of the segments before, which goes on at p, counted
+    from the first of them; -1: nowhere. Then the last bytes up to `end` are kept for next time."""
+    old = s["buf_len"] if s["buf_cap"] else 0
+    n = old + min(end - p, JOINED)
+    at = take(st, n)
+    if at < 0:
+        s["buf_len"] = s["buf_cap"] = 0
+        return -1
+    copy(st.arena, s["buf"], old, st.arena, at)
+    copy(d, p, n - old, st.arena, at + old)
+    for k in range(old):
+        whole = packet_at(st.arena, at + k, at + n, sender)
+        if k + whole > old and chain(st.arena, at + k, at + n, sender, False):
+            return k
+    kept = min(KEPT, old + end - p)
+    if end - p >= kept:
+        copy(d, end - kept, kept, st.arena, at)
+        s["buf"] = at
+    else:
+        s["buf"] = at + n - kept
+    s["buf_len"] = s["buf_cap"] = kept
+    return -1
+
+
+@kernel
 def _search(st, s, d, p, end, conn, sender, time, frame):
     """Look for the beginning of a packet; returns its place, or `end`."""
     q = boundary(d, p, end, sender)
     if q < 0:
+        behind = _rejoin(st, s, d, p, end, sender)
         s["skipped"] += end - p
-        return end
-    s["skipped"] += q - p
+        if behind < 0:
+            return end
+        s["skipped"] -= end - p + s["buf_len"] - behind
+    else:
+        s["skipped"] += q - p
     s["blind"] |= s["skipped"] > 0
     kind = P_RESYNC if s["ever"] else P_BEFORE
     problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
     s["skipped"] = 0
     s["sync"] = s["ever"] = IN_STEP
     s["unsure"] = ENOUGH
+    at, n = s["buf"], s["buf_len"]
+    s["buf_len"] = s["buf_cap"] = 0
+    if q < 0:  # it begins in what was kept, as the beginning of a packet in pieces
+        k = at + behind
+        while k < at + n:
+            k = _piece(st, s, st.arena, k, at + n, conn, sender, time, frame)
+        return p
     return q
 
 
@@ -313,5 +353,6 @@ def lose(st, s, n, conn, sender, time, frame, kind):
             s["next"] = s["next"] + n & MASK
             return
         _lose_step(s)
+    s["buf_cap"] = s["buf_len"] = 0  # what is kept of a search does not go on any more
     s["whole"] = 0
     s["next"] = s["next"] + n & MASK

@@ -183,7 +183,7 @@ def _has_topic(d, p, end):
 
 
 @kernel
-def _chain(d, p, end, from_server, at_start):
+def chain(d, p, end, from_server, at_start):
     """Whether packets follow one another from p on."""
     good, q = 0, p
     while True:
@@ -207,9 +207,9 @@ def _chain(d, p, end, from_server, at_start):
 def boundary(d, p, end, from_server):
     """The first place from p on where packets seem to begin, or -1. p begins a segment, which
     is where most packets begin, so less is asked for there."""
-    if _chain(d, p, end, from_server, True):
+    if chain(d, p, end, from_server, True):
         return p
     for q in range(p + 1, end - 1):
-        if _chain(d, q, end, from_server, False):
+        if chain(d, q, end, from_server, False):
             return q
     return -1
