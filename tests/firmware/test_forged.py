@@ -101,6 +101,14 @@ def test_a_board_that_says_nonsense_with_its_key_ends_nothing(session, body):
     assert dataclasses.asdict(oven) | {"heard": 0, "status": {}} == before
 
 
+def test_a_topic_that_is_no_text_ends_no_session(session):
+    session, oven = session
+    message = paho.MQTTMessage(topic=b"fleet/g/\xff/status")
+    message.payload = said("status", DONE)[1]
+    session._on_message(None, None, message)
+    assert oven.state == "receiving"
+
+
 def test_what_a_board_says_it_has_is_within_the_set(session):
     session, oven = session
     for have in (-5, 10**12):

@@ -69,7 +69,10 @@ def test_files_are_for_their_owner_only_and_without_the_password():
         keys.load("g", "oven")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"key":"zz"}', '{"key":"00"}'])
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", '{"key":"zz"}', '{"key":"00"}', '{"group":"g","device":"oven","key":""}',
+    '{"group":"g","device":"oven","key":"00112233445566778899aabbccddee"}',
+])  # fmt: skip
 def test_a_damaged_file_is_named(text):
     keys.give(FLAT, "oven")
     path = keys.root() / "g" / "oven.json"
@@ -112,6 +115,27 @@ def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards):
     on_board(board, "import os; os.mkdir('/sets'); open('/sets/boot.json', 'w').write('{}')")
     third = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
     assert third.removed == ["/sets/boot.json"]
+
+
+def test_a_key_that_a_board_says_is_not_taken_for_another_ones(boards):
+    """Whoever made that key would be asked in place of the board whose name this one says."""
+    keys.give({"device": "b1", "group": "test", "broker.host": "h"}, "b1")
+    known, evil = keys.load("test", "b1").key, "ee" * 32
+    board = boards.make(1, "b1", command_key=evil)
+    board.power_on()
+    said = []
+    report = flash("unix", port=board.port, environment={"UMQTT_WINDOW": "3"},
+                   keys=keys.for_board, progress=lambda *what: said.append(what))  # fmt: skip
+    now = keys.load("test", "b1").key
+    assert now not in (evil, known) and report.settings == "written"
+    told = [text for step, text in said if step == "commands"]
+    assert len(told) == 1 and "did not show the key of b1: it was erased, or is another" in told[0]
+    assert now in on_board(board, "print(open('/settings.json').read())")
+    # From now on it shows its key, and keeps it.
+    flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, keys=keys.for_board,
+          progress=lambda *what: said.append(what))  # fmt: skip
+    assert keys.load("test", "b1").key == now
+    assert len([text for step, text in said if step == "commands"]) == 1
 
 
 FILL = """

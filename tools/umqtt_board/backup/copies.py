@@ -230,7 +230,7 @@ def restore(device, board, folder, confirm, progress, transfer, keys=None):
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
-    files = _files_to_put(device, folder, manifest, keys)
+    files = _files_to_put(device, folder, manifest, keys, progress)
     install.silence(device)
     _put_files(device, files, transfer)
     if opening and now != manifest["region"]["sha256"]:
@@ -267,7 +267,7 @@ def _is_blank(device, opening):
     return device.value(opening + _READ.format(piece=PIECE) + code)
 
 
-def _files_to_put(device, folder, manifest, keys):
+def _files_to_put(device, folder, manifest, keys, progress):
     """{path: content}: the copy's, but for the key and the counter of commands."""
     files = {path: _file(folder, path) for path in manifest["files"]}
     least = 0
@@ -276,7 +276,8 @@ def _files_to_put(device, folder, manifest, keys):
         least = counters.now()
         if keys:
             there = settings_file.from_board(device.read_file(settings_file.PATH))
-            settings, count = keys(device, settings, there)
+            settings, count = keys(device, settings, there,
+                                   tell=lambda text: progress("commands", text))  # fmt: skip
             least = max(least, count)
             files[settings_file.PATH] = settings_file.as_item(settings).data
     if counters.STATE in files:

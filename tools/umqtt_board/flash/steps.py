@@ -56,9 +56,8 @@ def flash(
     environment variables that override settings; None: none (the command line gives its own)
     ask         function(key, help, secret): a text for a setting that must be given and is not;
                 None: nobody is there to be asked
-    keys        function(device.Device, settings, the board's own) that returns the settings with
-                the board's key of commands in them and its counter (keys.for_board); None: as
-                they are
+    keys        function that returns the settings with the board's key of commands in them and
+                its counter (keys.for_board); None: as they are
 
     Returns a Report. Raises BoardError with a sentence that says what to do. It may be
     called again after any failure and goes on where it stopped.
@@ -80,7 +79,7 @@ def flash(
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
-        flat, least = keys(device, flat, there) if keys else (flat, 0)
+        flat, least = with_key(device, keys, flat, there, file, environment, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
         items += counter_items(device, flat or there, least, progress)
@@ -88,6 +87,14 @@ def flash(
         verify_items(device, description, items, report, progress)
         start(device, flat, report, progress, follow_log, follow_timeout)
     return report
+
+
+def with_key(device, keys, flat, there, file, environment, progress):
+    """(settings, counter) as `keys` makes them of the settings `flat`; see flash()."""
+    if not keys:
+        return flat, 0
+    own = file is None and "command_key" not in settings_file.from_environment(environment)
+    return keys(device, flat, there, own, lambda text: progress("commands", text))
 
 
 def settings_there(device):

@@ -102,7 +102,7 @@ def settings(board, port, folder, settings):
         flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
-        flat, least = keys.for_board(device, flat, there)
+        flat, least = steps.with_key(device, keys.for_board, flat, there, file, os.environ, say)
         for item in steps.counter_items(device, flat, least, say):
             install.replace(device, item)
         item = settings_file.as_item(flat)

@@ -19,6 +19,7 @@ from umqtt_board.ota import counters
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
+LEAST_BYTES = 16  # firmware/settings.py
 
 
 @dataclass
@@ -78,7 +79,8 @@ def _read(path):
         raise BoardError(f"{path} holds a key and others may read it: `chmod 600 {path}`.")
     try:
         data = json.loads(path.read_text())
-        bytes.fromhex(data["key"])
+        if len(bytes.fromhex(data["key"])) < LEAST_BYTES:
+            raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
         record = Record(**data)
     except (ValueError, TypeError, KeyError) as error:
         raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
@@ -142,7 +144,7 @@ def next_count(records):
     return count
 
 
-def give(flat, device, held=None):
+def give(flat, device, held=None, tell=lambda text: None):
     """Return (settings, count): the settings with the board's key in them, and the counter that
     its commands have to exceed.
 
@@ -150,6 +152,7 @@ def give(flat, device, held=None):
             the board shall obey no commands, one that is not empty is kept as this board's
     device  name of the board
     held    the key that the board has shown, and has a counter for; None: it has shown none
+    tell    function(text), called when the key that this computer had is void now
 
     A board that does not show its key gets a new one. It has been erased, or is another one that
     says this name: whoever has recorded commands could have it obey them once more.
@@ -162,6 +165,9 @@ def give(flat, device, held=None):
         if "command_key" in flat:
             record.key = flat["command_key"]
         elif not record.key or held != record.key:
+            if record.key:
+                tell(f"the board did not show the key of {device}: it was erased, or is another "
+                     "one of that name. It gets a new key, the one before is void")  # fmt: skip
             record.key = secrets.token_hex(KEY_BYTES)
         if held != record.key:
             record.count = max(record.count, counters.now())
@@ -187,16 +193,20 @@ def _complete(flat):
         raise BoardError(f"The settings are not right:\n{error}")
 
 
-def for_board(device, flat, there):
+def for_board(device, flat, there, own=False, tell=lambda text: None):
     """As give(), for the board on the other end of a device.Device.
 
     flat   the settings that it shall have; None: it keeps those that it has
     there  the settings that it has, None for none
+    own    the key in `flat` is what the board itself says: that is not taken for this computer's
+           word, or a board that says another one's name would say what that one's key is
     """
+    if own and flat and flat.get("command_key"):
+        flat = {key: value for key, value in flat.items() if key != "command_key"}
     held = (there or {}).get("command_key") if counters.read(device) is not None else None
     if flat is None:
         return None, _known(device, there)
-    return give(flat, _name(device, flat), held)
+    return give(flat, _name(device, flat), held, tell)
 
 
 def _known(device, there):
@@ -211,6 +221,5 @@ def _name(device, flat):
     if flat.get("device"):
         return flat["device"]
     device.doing = "asking for its name"
-    return "umqtt-" + device.value(
-        "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
-    )
+    code = "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
+    return f"umqtt-{device.value(code)}"

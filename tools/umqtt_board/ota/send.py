@@ -148,9 +148,13 @@ class Session:
             self.changed.notify_all()
 
     def _on_message(self, _client, _userdata, message):
-        device, _, level = message.topic.removeprefix(f"fleet/{self.group}/").partition("/")
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            return  # a broker that sends this may send anything
+        device, _, level = topic.removeprefix(f"fleet/{self.group}/").partition("/")
         member = self.members.get(device)
-        said = member and reports.read(member.record.key, message.topic, message.payload)
+        said = member and reports.read(member.record.key, topic, message.payload)
         if not said:
             return
         with self.changed:
