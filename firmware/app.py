@@ -333,8 +333,13 @@ class App:
         import settings
 
         ms = body.get("interval_ms")
-        if settings.validate({"broker.host": "-", "interval_ms": ms}):
-            log("command interval: interval_ms: expected %s" % settings.expected("interval_ms"))
+        wrong = settings.validate({"broker.host": "-", "interval_ms": ms})
+        expected = settings.expected("interval_ms")
+        # Its words would take the room that an update needs.
+        del sys.modules["settings"], settings
+        gc.collect()
+        if wrong:
+            log("command interval: interval_ms: expected %s" % expected)
             return
         try:
             self.remote.keep_interval(ms)
