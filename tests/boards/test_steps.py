@@ -25,7 +25,7 @@ def test_one_step_after_the_other(step, board, tmp_path, iotcore, mpremote):
     assert f"port         {board.port} (given)" in step("port")
     assert "MicroPython 1." in step("interpreter")
     assert str(BUILD / "device") in step("build") and (BUILD / "device" / "app.mpy").exists()
-    with pytest.raises(BoardError, match=r"/lib/umqtt_min/aio.mpy, .* is not what was installed"):
+    with pytest.raises(BoardError, match=r"/aio/core.mpy, .* is not what was installed"):
         step("verify")
     assert "install      done\n  settings     none" in step("install")
     assert "settings     written" in step("settings", "--settings", settings)
