@@ -47,6 +47,12 @@ class DictMedium(Medium):
         self.memory.pop(segment, None)
 
 
+class LargerDict(DictMedium):
+    """Where each record takes a page of its own."""
+
+    count = 2 * COUNT
+
+
 def in_dict(page=1, once=False, kind=DictMedium):
     def new():
         memory = {}
@@ -131,5 +137,5 @@ STORES = (
     ("FileStore, plain files", files(False)),
     ("FileStore, small files", files(True)),
     ("a journal in a dict", journal_on(in_dict())),
-    ("a journal in a dict of pages, each once", journal_on(in_dict(256, True))),
+    ("a journal in a dict of pages, each once", journal_on(in_dict(256, True, LargerDict))),
 )

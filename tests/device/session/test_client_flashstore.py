@@ -1,4 +1,5 @@
-"""The client with FlashStore on a NOR flash that loses its power at every operation.
+"""The client with FlashStore on a NOR flash that loses its power at every operation. What every
+store does with the client is in test_client_stores.py.
 
 Knows: the scenarios every store has to pass, the flash emulator.
 Must not know: the journal's format.
@@ -27,42 +28,6 @@ def open_store():
     """The store as it is after a reboot."""
     flash[0].boot()
     return FlashStore(flash[0])
-
-
-def test_everything_once():
-    for page in PAGES:
-        fresh(page)
-        scenarios.everything_once(open_store)
-
-
-def test_many():
-    for page in PAGES:
-        fresh(page)
-        scenarios.many(open_store)
-
-
-def test_offline_then_reboot():
-    for page in PAGES:
-        fresh(page)
-        scenarios.offline_then_reboot(open_store)
-
-
-def test_link_cuts():
-    scenarios.cuts(open_store, fresh, False, step=5)
-
-
-def test_link_cuts_and_reboots():
-    scenarios.cuts(open_store, fresh, True, step=3)
-
-
-def test_incoming_once():
-    fresh()
-    scenarios.incoming_once(open_store)
-
-
-def test_dup_only_on_what_may_have_been_sent():
-    fresh()
-    scenarios.dup_only_on_what_may_have_been_sent(open_store)
 
 
 def with_power_cut(page, operation, at, mode):
