@@ -161,6 +161,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
     from .source.data_source import Options
     from .spool import consumers
     from .spool.reader import SpoolError
+    from .tables.storage import are_there, is_object_store, place
 
     if not consumers.NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
@@ -168,6 +169,9 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
         raise Problem("--spool and --kafka: an ingest has one source; leave out one of them")
     if not spool and not kafka:
         raise Problem("one of --spool and --kafka is needed")
+    if kafka and is_object_store(tables):
+        raise Problem("--kafka: with tables in an object store there is no folder for Spark's "
+                      "checkpoint; name a folder of tables")  # fmt: skip
     if spool:
         try:
             Options({"path": spool})
@@ -176,9 +180,10 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
         _wait_for_spool(spool, once)
     try:
         lock = Lock(tables)
+        are_there(tables)
         ready(tables)
         for folder in spool.split(",") if spool else ():
-            consumers.claim(folder.strip(), consumer, tables)
+            consumers.claim(folder.strip(), consumer, place(tables), are_there)
     except (InUse, SpoolError) as error:
         raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
@@ -205,8 +210,10 @@ def _failed(error, version):
 
 
 def _there(tables):
-    """Raises Problem unless ingest has made these tables."""
-    if not Path(tables, "_state").is_dir():
+    """Raises Problem unless ingest has made these tables, and OSError."""
+    from .tables.storage import are_there
+
+    if not are_there(tables):
         raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
 
 
@@ -228,12 +235,24 @@ def _locked(tables):
 
 
 @contextmanager
+def _sentence_if_in_use():
+    """In an object store another machine may win the number of a batch."""
+    from .tables.lock import InUse
+
+    try:
+        yield
+    except InUse as error:
+        raise click.ClickException(f"{error}; nothing was changed")
+
+
+@contextmanager
 def _alone(stop, tables, memory, conf):
     """A SparkSession for work on tables that no ingest may write meanwhile."""
     lock = _locked(tables)
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
-        yield spark
+        with _sentence_if_in_use():
+            yield spark
 
 
 @main.command()
@@ -354,11 +373,16 @@ def clean(tables, keep, unused_days):
     from .ingest.ledger import Ledger
     from .tables import maintenance
     from .tables.schema import ALL
+    from .tables.storage import is_object_store
     from .tables.store import Tables
 
+    if is_object_store(tables) and not unused_days:
+        raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
+                      "may be writing files that no table has yet")  # fmt: skip
     lock = _locked(tables)
     held = Tables(tables, ALL)
-    maintenance.expire(held, Ledger(held), keep)
+    with _sentence_if_in_use():
+        maintenance.expire(held, Ledger(held), keep)
     count = maintenance.vacuum(held, unused_days)
     logging.getLogger("umqtt.tables").info("%d files removed", count)
     del lock

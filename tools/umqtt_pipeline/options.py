@@ -59,15 +59,30 @@ def delta_can_name(path):
 
 
 class TablesHere(click.Path):
-    """A folder of tables that exists."""
+    """A folder of tables that exists, or s3://BUCKET/PREFIX."""
 
     def __init__(self):
         super().__init__(exists=True, file_okay=False)
 
     def convert(self, value, param, ctx):
+        if "://" in value:
+            return _object_store(self, value, param, ctx)
         _has_text_name(self, value, param, ctx)
         _has_name_for_delta(self, value, param, ctx)
         return super().convert(value, param, ctx)
+
+
+def _object_store(of, value, param, ctx):
+    """A place in an object store, of which the environment says where it is."""
+    from .tables.objects import PLACE
+
+    if not value.startswith("s3://"):
+        of.fail(f"{value}: only s3:// is spoken here; write a folder or s3://BUCKET/PREFIX",
+                param, ctx)  # fmt: skip
+    if not PLACE.fullmatch(value):
+        of.fail(f"{value}: write s3://BUCKET/PREFIX, with letters, digits and . _ = - in PREFIX",
+                param, ctx)  # fmt: skip
+    return value.rstrip("/")
 
 
 def _has_name_for_delta(of, value, param, ctx):
@@ -101,12 +116,14 @@ class Folder(click.Path):
 
 
 class TablesFolder(Folder):
-    """The folder of tables, to be made if need be."""
+    """The folder of tables, to be made if need be, or s3://BUCKET/PREFIX."""
 
     def __init__(self):
         super().__init__("spool.json", "a spool")
 
     def convert(self, value, param, ctx):
+        if "://" in value:
+            return _object_store(self, value, param, ctx)
         _has_name_for_delta(self, value, param, ctx)
         return super().convert(value, param, ctx)
 

@@ -10,6 +10,7 @@ from umqtt_pipeline.ingest.query import Runner
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.reader import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
+from umqtt_pipeline.tables.storage import are_there, place
 
 OWN = "00112233445566aa"
 
@@ -72,14 +73,18 @@ def test_a_reader_works_for_one_set_of_tables(tmp_path):
     folder = tmp_path / "spool"
     SpoolWriter(folder).close()
     (tmp_path / "one" / "_state").mkdir(parents=True)
-    consumers.claim(folder, "ingest", tmp_path / "one")
+
+    def claim(name, tables):
+        consumers.claim(folder, name, place(tmp_path / tables), are_there)
+
+    claim("ingest", "one")
     consumers.register(folder, "ingest", 77, committed={"x": [1, 0]})
-    consumers.claim(folder, "ingest", tmp_path / "one")
+    claim("ingest", "one")
     with pytest.raises(SpoolError, match=f"works for the tables in {tmp_path}/one.*--consumer"):
-        consumers.claim(folder, "ingest", tmp_path / "two")
-    consumers.claim(folder, "mine", tmp_path / "two")
+        claim("ingest", "two")
+    claim("mine", "two")
     (tmp_path / "one").rename(tmp_path / "moved")
-    consumers.claim(folder, "ingest", tmp_path / "moved")
+    claim("ingest", "moved")
     assert consumers.positions(folder) == {"ingest": 77, "mine": 0}
     done = run("ingest", "--once", "--spool", folder, "--tables", tmp_path / "three")
     assert done.returncode == 2 and f"tables in {tmp_path}/moved" in done.stderr, done.stderr
@@ -93,7 +98,7 @@ def test_a_damaged_file_of_a_reader_keeps_everything(tmp_path, text):
     consumers.register(tmp_path, "a", writer.position)
     (tmp_path / "consumers" / "b.json").write_text(text)
     assert writer.done_with() == 0
-    consumers.claim(tmp_path, "b", tmp_path)
+    consumers.claim(tmp_path, "b", str(tmp_path), are_there)
     consumers.advance(tmp_path, "b", reader.spool_id(tmp_path), {writer.id: [200, 0]})
     assert consumers.positions(tmp_path)["b"] == 0
     writer.close()

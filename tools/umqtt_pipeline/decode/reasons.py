@@ -9,7 +9,7 @@ UPTIME_MS = BITS_31 * 1000 + 999
 CLOCK = "clock"  #: name of the measurement that sets a boot's time
 CLOCK_FROM, CLOCK_TO = 1_577_836_800, 4_102_444_800  #: believed: from 2020 until 2100
 
-LARGE = "too large for a row: it is a file in _large below the tables, SPOOL-OFFSET.bin"
+LARGE = "too large for a row: it is the file SPOOL-OFFSET.bin in the folder _large"
 NO_PACK = "not an array of SenML records"
 TWICE = "a field comes twice"
 SEVERAL = "more than one reading in a pack"

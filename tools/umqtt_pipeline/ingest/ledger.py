@@ -47,9 +47,10 @@ class Ledger:
         if mend:
             self.storage.drop_torn(f"{NAME}/_delta_log")
         try:
-            self._log = DeltaTable(self.storage.uri(NAME))
+            self._log = DeltaTable(self.storage.uri(NAME), storage_options=self.storage.options)
         except TableNotFoundError:
-            self._log = DeltaTable.create(self.storage.uri(NAME), COLUMN, mode="ignore")
+            self._log = DeltaTable.create(self.storage.uri(NAME), COLUMN, mode="ignore",
+                                          storage_options=self.storage.options)  # fmt: skip
             self._sync()
         except DeltaError as error:
             raise self._damaged(error)
@@ -84,18 +85,23 @@ class Ledger:
     def recover(self):
         """Make the commits that a killed batch has left undone, and remove the files of one that
         was not decided. Raises SpoolError if tables and intents do not belong together."""
+        if self.storage.shared:  # somebody else may have decided a batch
+            self._log.update_incremental()
+            self._unfinished, self.last = True, self._newest()
         self._check()
         self.finish()
         self.forget_undecided()
         needed = {name for names in self.last["state"].values() for name in names}
+        age = self.storage.patience
         for part in STATE:
-            for name in set(self.storage.children(f"_state/{part}")) - needed:
+            for name in set(self.storage.children(f"_state/{part}", age)) - needed:
                 self.storage.remove(name)
 
     def forget_undecided(self):
         """Remove the tables' files of a batch that was not decided."""
         for name in ALL:
-            self.storage.remove_matching(name, f"{self.next():012d}-*.parquet")
+            self.storage.remove_matching(name, f"{self.next():012d}-*.parquet",
+                                         self.storage.patience)  # fmt: skip
 
     def _check(self):
         """Raises SpoolError if a table is newer or older than the intents say."""

@@ -33,6 +33,7 @@ from ..tables import compaction, quarantine
 from ..tables.lock import InUse, Lock
 from ..tables.schema import ALL, BATCHES, PARTITION, STATE, arrow_schema
 from ..tables.schema import TABLES as COLUMNS
+from ..tables.storage import is_object_store
 from ..tables.store import Tables, file_of, written
 from . import batch_tasks, bronze, checkpoint, metrics, state
 from .ledger import Ledger, ready
@@ -134,16 +135,18 @@ class Ingest:
     """What the streaming query does with each batch; `on_batch` gets a dict of its counts.
 
     compact_files: when a table's day has so many small files, they are joined after a batch (None:
-    never). decoders: of one's own.
+    never). decoders: of one's own. local: a folder of this machine for what only it needs, Spark's
+    checkpoint among it; by default that of the tables.
     """
 
-    def __init__(self, spark, root, on_batch=None, compact_files=None, decoders=NO_DECODERS):
+    def __init__(self, spark, root, on_batch=None, compact_files=None, decoders=NO_DECODERS,
+                 local=None):  # fmt: skip
         self.spark, self.decoders = spark, decoders
         self.tables = Tables(root, ALL)
         self.ledger = Ledger(self.tables)
         self.ledger.recover()
-        self.root = Path(self.tables.storage.root)
-        self.checkpoint = self.root / "_checkpoint"
+        self.local = Path(local or self.tables.storage.root)
+        self.checkpoint = self.local / "_checkpoint"
         self.on_batch = on_batch or (lambda counts: None)
         self.compact_files = compact_files
         self.begun = threading.Event()  # a batch
@@ -265,6 +268,9 @@ class Runner:
     patience: failures in a row without a batch between them
     skip_damaged: leave out, and log, what of the spool is damaged or missing
     decoders: of one's own
+
+    With tables in an object store Spark's checkpoint, metrics and large payloads lie in a folder
+    beside the first spool. It may be lost: the tables say how far ingest is.
     """
 
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
@@ -275,12 +281,14 @@ class Runner:
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.consumer = kafka, consumer
         self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
-        self.ingest = Ingest(spark, root, self._batch, compact_files, decoders)
+        local = f"{self.folders[0]}.{consumer}" if is_object_store(root) else None
+        self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local)
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
                         "maxBytesPerBatch": str(size), "skipDamaged": str(skip_damaged),
-                        "largeFolder": str(self.ingest.root / "_large")}  # fmt: skip
+                        "largeFolder": str(self.ingest.local / "_large")}  # fmt: skip
         self.ingest.tables.clean()
-        self._last = self.ingest.root / "_state" / "stop"
+        self._last = self.ingest.local / "_state" / "stop"
+        self._last.parent.mkdir(parents=True, exist_ok=True)
         self._last.unlink(missing_ok=True)  # of one that was killed when it had been told to end
         self.options["stopFile"] = str(self._last)
         self._told, self._left, self.patience = on_batch, patience, patience
@@ -324,7 +332,7 @@ class Runner:
 
     def run(self):
         """Raises StreamingQueryException when it keeps failing."""
-        listener = metrics.Progress(self.ingest.root, "ingest")
+        listener = metrics.Progress(self.ingest.local, "ingest")
         self.spark.streams.addListener(listener)
         try:
             self._run()

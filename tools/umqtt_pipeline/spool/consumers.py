@@ -159,18 +159,20 @@ def _sync(file):
     sync_folder(file.parent)
 
 
-def claim(folder, name, tables):
-    """Reader `name` of the spool in `folder` works for these tables (a folder).
+def claim(folder, name, tables, there):
+    """Reader `name` of the spool in `folder` works for these tables.
+
+    tables  their place, in one form only;   there: function of a place: whether tables are there
 
     Raises SpoolError if it works for others that are still there: what one of the two is done with
     would be deleted before the other has read it.
     """
     path = _path(folder, name)
-    held, mine = _held(path), str(Path(tables).resolve())
-    other = held.get("tables", mine)
-    if other != mine and Path(other, "_state").is_dir():
+    held = _held(path)
+    other = held.get("tables", tables)
+    if other != tables and there(other):
         raise SpoolError(f"{folder}: the reader {name!r} works for the tables in {other}: choose "
                          "another name with --consumer")  # fmt: skip
-    if other != mine or "tables" not in held:
+    if other != tables or "tables" not in held:
         known = {"committed": held["committed"]} if "committed" in held else {}
-        register(folder, name, held.get("position", 0), **known, tables=mine)
+        register(folder, name, held.get("position", 0), **known, tables=tables)

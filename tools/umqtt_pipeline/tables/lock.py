@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from ..spool.files import make_folder
+from .storage import is_object_store
 
 
 class InUse(Exception):
@@ -13,9 +14,15 @@ class InUse(Exception):
 
 class Lock:
     """Keeps a second ingest, compact or replay off the same tables. A killed one's JVM may live on
-    for a moment and still write; the next one waits for its end."""
+    for a moment and still write; the next one waits for its end.
+
+    In an object store there is no such lock: of two writers one gets the number of a batch
+    (ingest/ledger.py), and the other one fails."""
 
     def __init__(self, tables_root, patience=60):
+        self._file = None
+        if is_object_store(tables_root):
+            return
         folder = Path(tables_root, "_state")
         make_folder(folder)
         self._file = open(folder / "lock", "a+")
@@ -39,6 +46,8 @@ class Lock:
 
     def holds(self, spark):
         """Write down which JVM works under this lock."""
+        if self._file is None:
+            return
         handle = spark.sparkContext._jvm.java.lang.ProcessHandle.current()
         self._file.truncate(0)
         self._file.write(str(handle.pid()))

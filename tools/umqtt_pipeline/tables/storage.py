@@ -1,7 +1,8 @@
 """Where the files of the tables lie, and how one is written so that it stays.
 
-Knows folders, files and bytes. Must not know tables, rows or Delta Lake. An object of Storage goes
-to Spark's workers with the tasks, which write and read by it.
+Knows folders, files and bytes; objects.py has the same for an object store. Must not know tables,
+rows or Delta Lake. What `storage_of` gives goes to Spark's workers with the tasks, which write and
+read by it.
 """
 
 import json
@@ -16,13 +17,40 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ..spool.files import make_folder, sync_folder
+from .objects import Objects
 
 log = logging.getLogger("umqtt.tables")
+
+
+def is_object_store(root):
+    """Whether the tables below `root` are in an object store."""
+    return str(root).startswith("s3://")
+
+
+def storage_of(root):
+    """The Storage, or the Objects, below `root`: a folder or s3://BUCKET/PREFIX."""
+    return Objects(root) if is_object_store(root) else Storage(root)
+
+
+def place(root):
+    """Where the tables below `root` lie, in one form only."""
+    return str(root).rstrip("/") if is_object_store(root) else str(Path(root).resolve())
+
+
+def are_there(root):
+    """Whether ingest has made tables below `root`. Raises OSError if that cannot be known."""
+    held = storage_of(root)
+    held.check()
+    return held.exists("_state")
 
 
 class Storage:
     """Files below one folder. root: its path; what a method is given lies below it, in words
     separated by slashes."""
+
+    shared = False  #: with other machines
+    patience = 0  #: seconds until a file that nobody needs is surely nobody's: there is a lock
+    options = None  #: that Delta Lake is told
 
     def __init__(self, root):
         self.root = str(Path(root).absolute())
@@ -31,12 +59,16 @@ class Storage:
         """What Delta Lake takes for the place `name`."""
         return os.path.join(self.root, name) if name else self.root
 
-    path = uri  #: the same for `files`
+    path = uri  #: the same for people
+    key = uri  #: what `files` calls it
 
     @property
     def files(self):
-        """The pyarrow file system that knows `path`."""
+        """The pyarrow file system that knows `key`."""
         return fs.LocalFileSystem()
+
+    def check(self):
+        """A folder can be used, or says why not when it is."""
 
     def keep(self, name, data):
         """Write bytes so that a power cut leaves them, and the name; nobody may look at a file
@@ -101,11 +133,13 @@ class Storage:
         return [f"{name}/{child.name}".removeprefix("/") for child in folder.iterdir()
                 if time.time() - child.stat().st_mtime >= older_than]  # fmt: skip
 
-    def remove_matching(self, name, pattern):
+    def remove_matching(self, name, pattern, older_than=0):
         """Remove the files of a table's folder, and of its days, whose names fit a pattern."""
+        until = time.time() - older_than
         for depth in ("", "*/"):
             for path in Path(self.root, name).glob(depth + pattern):
-                path.unlink(missing_ok=True)
+                if not older_than or path.stat().st_mtime <= until:
+                    path.unlink(missing_ok=True)
 
     def drop_torn(self, name):
         """Remove from the log `name` a last commit that a power cut has torn: it is made again.

@@ -27,7 +27,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from umqtt_runtime.files import reader
 
 from .schema import PARTITION, arrow_schema, ddl
-from .storage import Storage, parquet
+from .storage import parquet, storage_of
 
 APPLICATION = "umqtt-ingest"  #: in whose name a commit counts the numbers of batches
 TRIES = 20  #: commits that may come between: of a vacuum, or of somebody else
@@ -114,7 +114,7 @@ class Tables:
     owner: whose files in the staging folder these are."""
 
     def __init__(self, root, columns, owner="ingest"):
-        self.storage = Storage(root)
+        self.storage = storage_of(root)
         self.owner = owner
         self.columns = columns
         for name, kinds in columns.items():
@@ -128,7 +128,7 @@ class Tables:
             held = DeltaTable.create(
                 self.storage.uri(name), arrow_schema(kinds), mode="ignore",
                 partition_by=[PARTITION] if PARTITION in kinds else None,
-                configuration=CONFIGURATION)  # fmt: skip
+                configuration=CONFIGURATION, storage_options=self.storage.options)  # fmt: skip
             self._sync(name, held)
         there = {each.name for each in held.schema().fields}
         wanted = Schema.from_arrow(arrow_schema(kinds)).fields
@@ -140,7 +140,8 @@ class Tables:
     def find(self, name, version=None):
         """The DeltaTable of that name, as it is now or was at a version; None if there is none."""
         try:
-            return DeltaTable(self.storage.uri(name), version=version)
+            return DeltaTable(self.storage.uri(name), version,
+                              storage_options=self.storage.options)  # fmt: skip
         except TableNotFoundError:
             return None
 
@@ -199,9 +200,18 @@ class Tables:
         paths = self.files(name, version) if files is None else files
         if not paths:
             return spark.createDataFrame([], kinds)
+        if self.storage.shared:
+            return self._loaded(spark, name, paths)
         base = self.storage.path(name)
         within = reader(spark, kinds).option("basePath", base)
         return within.parquet(*(f"{base}/{each.path}" for each in paths))
+
+    def _loaded(self, spark, name, files):
+        """The same without Spark's own reader, which knows no object store."""
+        days = [(f"{name}/{each.path}", each.day) for each in files]
+        parts = min(len(days), 4 * spark.sparkContext.defaultParallelism)
+        held = spark.createDataFrame(days, "name string, day string").repartition(parts)
+        return held.mapInArrow(_Load(self.storage, self.columns[name]), ddl(self.columns[name]))
 
     def store(self, df, name, number=0):
         """Write a DataFrame as Files of a table, by Spark's tasks; returns the Files, which do not
@@ -215,7 +225,8 @@ class Tables:
 
     def clean(self, older_than=0):
         """Remove what killed runs of this owner left staged, if older than so many seconds."""
-        for name in self.storage.children("_staging", older_than):
+        age = max(older_than, self.storage.patience)
+        for name in self.storage.children("_staging", age):
             if name.startswith(f"_staging/{self.owner}-"):
                 self.storage.remove(name)
 
@@ -240,6 +251,24 @@ def file_batch(rows):
     names = [column.split()[0] for column in FILES.split(", ")]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, kinds)], names)  # fmt: skip
+
+
+class _Load:
+    """Names and days of files -> their rows, with the columns of the table."""
+
+    def __init__(self, storage, columns):
+        self.storage, self.columns = storage, columns
+
+    def __call__(self, batches):
+        schema = arrow_schema(self.columns)
+        for row in [row for batch in batches for row in batch.to_pylist()]:
+            held = self.storage.read_parquet(row["name"])
+            known = {PARTITION: pa.repeat(row["day"] or "", len(held)), **dict(
+                zip(held.column_names, held.columns))}  # fmt: skip
+            arrays = [known[at.name].cast(at.type) if at.name in known
+                      else pa.nulls(len(held), at.type) for at in schema]  # fmt: skip
+            table = pa.Table.from_arrays(arrays, schema=schema)
+            yield from table.to_batches(max_chunksize=20_000)
 
 
 class _Store:
@@ -279,7 +308,7 @@ def files_of(held):
 
 def existing(root):
     """The Tables that there are below `root`, whoever has made them."""
-    storage = Storage(root)
+    storage = storage_of(root)
     names = sorted(name.rpartition("/")[2] for name in storage.children(""))
     held = {name: {} for name in names if storage.exists(f"{name}/_delta_log")}
     found = Tables(root, {})
@@ -290,15 +319,15 @@ def existing(root):
 def dataset(root, name, version=None, last=None):
     """A table as a pyarrow dataset, for readers without Spark; None if there is no such table.
     Page checksums are verified. last: only so many of the newest days."""
-    storage = Storage(root)
+    storage = storage_of(root)
     try:
-        held = DeltaTable(storage.uri(name), version=version)
+        held = DeltaTable(storage.uri(name), version, storage_options=storage.options)
     except TableNotFoundError:
         return None
     schema = pa.schema(held.schema().to_arrow())
     files = files_of(held)
     since = sorted({each.day for each in files})[-last:][0] if last and files else None
-    paths = [f"{storage.path(name)}/{each.path}" for each in files
+    paths = [f"{storage.key(name)}/{each.path}" for each in files
              if since is None or each.day >= since]  # fmt: skip
     if not paths:
         return ds.dataset(schema.empty_table())
@@ -307,4 +336,4 @@ def dataset(root, name, version=None, last=None):
     if held.metadata().partition_columns:
         days = ds.partitioning(pa.schema([(PARTITION, pa.date32())]), flavor="hive")
     return ds.dataset(paths, schema, ds.ParquetFileFormat(default_fragment_scan_options=checked),
-                      storage.files, days, storage.path(name))  # fmt: skip
+                      storage.files, days, storage.key(name))  # fmt: skip

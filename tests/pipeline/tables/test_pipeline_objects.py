@@ -1,0 +1,157 @@
+"""Tables in an object store: the same as in a folder, to the row, over kills and a lost disk."""
+
+import os
+import shutil
+import signal
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from object_store import BUCKET, ObjectStore
+from pipeline_kit import QUICK, family, fill, flat, publish, run, senml, spawn, wait_for
+from umqtt_pipeline.ingest.ledger import Ledger
+from umqtt_pipeline.tables.lock import InUse
+from umqtt_pipeline.tables.schema import ALL, BATCHES, arrow_schema
+from umqtt_pipeline.tables.storage import are_there, parquet, storage_of
+from umqtt_pipeline.tables.store import Tables, dataset, files_of, written
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = ObjectStore(tmp_path_factory.mktemp("objects"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def place(server, tmp_path, monkeypatch):
+    """Where a test's tables may lie; its process and those it starts can get at it."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_a_folder_and_an_object_store_do_the_same(kind, place, tmp_path):
+    held = storage_of(place if kind == "store" else tmp_path / "here")
+    held.check()
+    assert not held.exists("a") and held.listed("a") == [] and held.children("a") == []
+    for name in ("a/one-1", "a/date=x/one-2", "a/date=x/two-1", "a/b/c/one-3", "ab"):
+        held.keep(name, name.encode())
+    held.put("a/date=x/two-1", b"another")
+    held.sync("a/one-1")
+    assert held.read("a/date=x/two-1") == b"another" and held.exists("a") and held.exists("ab")
+    assert not held.exists("a/one")
+    assert held.listed("a") == ["a/b/c/one-3", "a/date=x/one-2", "a/date=x/two-1", "a/one-1"]
+    assert sorted(held.children("a")) == ["a/b", "a/date=x", "a/one-1"]
+    assert held.children("a", older_than=3600) == []
+    assert sorted(held.children("")) == ["a", "ab"]
+    held.remove_matching("a", "one-*", older_than=3600)
+    assert len(held.listed("a")) == 4
+    held.remove_matching("a", "one-*")
+    assert held.listed("a") == ["a/b/c/one-3", "a/date=x/two-1"]
+    held.remove("a/b")
+    held.remove("a/gone")
+    assert held.listed("a") == ["a/date=x/two-1"]
+    with pytest.raises(FileNotFoundError):
+        held.read("a/gone")
+    rows = pa.table({"x": [1, 2]})
+    held.keep("p.parquet", parquet(rows))
+    assert held.read_parquet("p.parquet").equals(rows)
+    with held.files.open_input_file(held.key("p.parquet")) as file:
+        assert file.read() == held.read("p.parquet")
+
+
+def test_of_two_writers_one_gets_the_number(place):
+    """No lock keeps two machines apart; a batch of the one that loses changes nothing."""
+    first, second = (Ledger(Tables(place, ALL)) for _ in range(2))
+    batch = {"batch": [0], "rows": [1], "readings": [1], "committed_at": [None]}
+    schema = arrow_schema({name: kind for name, kind in BATCHES.items() if name != "date"})
+    file, other = (written(each.storage, "batches", 0, "2026-01-01", pa.table(batch, schema))
+                   for each in (first, second))  # fmt: skip
+    first.decide("batch", {"batches": ([file], [])})
+    with pytest.raises(InUse):
+        second.decide("batch", {"batches": ([other], [])})
+    second.forget_undecided()
+    first.finish()
+    second.recover()
+    assert second.last["number"] == 0 and second.next() == 1
+    held = Tables(place, ALL)
+    assert [each.path for each in held.files("batches")] == [file.path]
+    assert held.storage.exists(f"batches/{other.path}"), "it may be one that is just written"
+
+
+@pytest.mark.parametrize("url,words", [
+    ("s3://UPPER/x", "write s3://BUCKET/PREFIX"), ("s3://bucket/a b", "write s3://BUCKET/PREFIX"),
+    ("gs://bucket/x", "only s3:// is spoken here"), ("http://host/x", "only s3://"),
+    (f"s3://{BUCKET}/nothing-yet", "has no tables: run `umqtt-pipeline ingest` first"),
+    ("s3://no-such-bucket/x", "the object store cannot be used"),
+])  # fmt: skip
+def test_what_cannot_be_is_a_sentence(place, url, words):
+    done = run("verify", "--tables", url)
+    assert done.returncode == 2 and words in " ".join(done.stderr.split()), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_refused_in_an_object_store_is_a_sentence(place, tmp_path):
+    fill(tmp_path / "spool", [publish(senml(1))])
+    given = ("--tables", place, "--once")
+    done = run("ingest", "--spool", tmp_path / "spool", *given, AWS_SECRET_ACCESS_KEY="wrong")
+    assert done.returncode == 2 and "the object store cannot be used" in done.stderr, done.stderr
+    kafka = ("ingest", "--once", "--kafka", "subscribe=x")
+    for words, said in ((kafka, "name a folder of tables"),
+                        (("clean", "--unused-days", 0), "another machine may be writing")):
+        done = run(*words, "--tables", place)
+        assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
+
+
+def killed(process):
+    """Kill a command and all that it has begun, as a machine that is gone."""
+    for pid, _ in [(process.pid, b""), *family(process.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait(60)
+
+
+def arrow(root, name):
+    return dataset(root, name).to_table()
+
+
+def counted(root):
+    """How often each number of the two devices is in silver."""
+    rows = arrow(root, "silver").to_pylist()
+    return Counter((row["device"], row["sequence"]) for row in rows)
+
+
+def test_ingest_killed_and_its_disk_lost_then_gold_compact_and_verify(place, tmp_path):
+    """The tables alone say how far ingest is: another machine goes on from the spool."""
+    spool, log = tmp_path / "spool", tmp_path / "log"
+    packets = [publish(senml(n)) for n in range(1, 121)]
+    packets += [publish(flat(n, device="dev2", x=n), "dev2") for n in range(1, 121)]
+    fill(spool, [*packets, *packets[60:180], publish(b"x")], per_block=20)
+    whole = Counter((device, n) for device in ("dev1", "dev2") for n in range(1, 121))
+    command = ("ingest", "--spool", spool, "--tables", place, "--max-rows", 100, *QUICK)
+    process = spawn(*command, "--interval", 0.2, log=log)
+    wait_for(lambda: "batch 0: 100 messages: 100 new" in log.read_text(), 300, "a batch")
+    killed(process)
+    assert are_there(place) and 100 <= sum(counted(place).values()) <= 240
+    shutil.rmtree(tmp_path / "spool.ingest")
+    done = run(*command, "--once")
+    assert done.returncode == 0, done.stderr
+    assert counted(place) == whole
+    assert arrow(place, "bronze").num_rows == 361
+    assert arrow(place, "duplicates").num_rows == 120
+    for words in (("compact", "--files", 2), ("gold",), ("verify",)):
+        done = run(*words, "--tables", place)
+        assert done.returncode == 0, done.stderr
+    assert "nothing damaged" in done.stdout
+    held = Tables(place, ALL)
+    assert [len(files_of(held.find(name))) for name in ("bronze", "silver")] == [1, 1]
+    assert counted(place) == whole
+    devices = arrow(place, "gold_device").to_pylist()
+    assert {row["device"]: (row["readings"], row["duplicates"], row["missing"])
+            for row in devices} == {"dev1": (120, 60, 0), "dev2": (120, 60, 0)}  # fmt: skip
+    done = run("quarantine", "--tables", place)
+    assert "1 message is in the quarantine" in done.stdout and "unknown encoding" in done.stdout
