@@ -177,7 +177,7 @@ bench-pipeline: $(VENV)/.ready ## memory from broker to silver over 10 million m
 
 report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLES= REPORT=
 	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"
-	@mkdir -p "$(dir $(REPORT))"
+	@mkdir -p "$$(dirname "$(REPORT)")"
 	@$(BIN)/umqtt-pipeline report --tables "$(TABLES)" --out "$(REPORT)"
 
 chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED= STARTS=

@@ -78,6 +78,10 @@ class App:
         if hold:
             self.confirm = Confirm(self.client, store, settings["stall_s"],
                                    settings["retention"], log, unsealer(settings))
+        elif store.held:
+            # No mark will come for them: they would be in the way for ever.
+            log("%d readings were held for a mark: published again, for the broker alone"
+                % self.client.republish(store.low, store.seq - 1))  # fmt: skip
         log("%s boot %d after %s, epoch %s, next number %d, %d stored" % (
             settings["device"], store.boot, self.cause, self.epoch, store.seq, store.live))
 

@@ -97,6 +97,25 @@ def test_an_answer_that_is_wrong_is_an_error_like_any_other():
         settings_file.changed(None, {}, wifi=True, ask=lambda key, text, secret: "short")
 
 
+def test_a_mistyped_key_is_told_before_anything_is_asked():
+    def ask(key, text, secret):
+        raise AssertionError(key)
+
+    with pytest.raises(BoardError, match="broker.hots: unknown key; did you mean broker.host"):
+        settings_file.gather({"broker": {"hots": "b"}}, {}, wifi=True, ask=ask)
+
+
+@pytest.mark.parametrize("host", ["localhost:1883", "mqtt://b", "b/x", "two words"])
+def test_an_address_with_more_than_a_name_is_refused(host):
+    with pytest.raises(BoardError, match="broker.host: expected a name or an address alone"):
+        settings_file.gather({"broker": {"host": host}}, {})
+
+
+@pytest.mark.parametrize("host", ["b", "10.0.0.2", "fe80::1", "a.b-c.local"])
+def test_a_name_or_an_address_is_taken(host):
+    assert settings_file.gather({"broker": {"host": host}}, {})["broker.host"] == host
+
+
 def test_what_the_environment_says_comes_on_top_of_what_the_board_has():
     there = settings_file.from_board(b'{"broker":{"host":"h"},"wifi.ssid":"s","window":4}')
     assert there == {"broker.host": "h", "wifi.ssid": "s", "window": 4}

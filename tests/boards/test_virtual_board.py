@@ -226,6 +226,13 @@ def test_name_seed_and_heap(make_board, mpremote):
     assert len(seen) == 2
 
 
+def test_a_board_has_a_number_of_its_own_that_stays(tmp_path):
+    """Two folders of one name: with one number they would push each other out of the broker."""
+    one, two = (VirtualBoard(tmp_path / n / "unix") for n in "ab")
+    assert one.config["uid"] != two.config["uid"]
+    assert VirtualBoard(tmp_path / "a" / "unix").config["uid"] == one.config["uid"]
+
+
 def test_unread_output_does_not_stop_the_board(board, put):
     put(board, "main.py", "for n in range(4000):\n    print(n, 'x' * 60)\nprint('all said')\n")
     with open(board.port, "r+b", buffering=0):  # somebody who never reads

@@ -35,6 +35,11 @@ def test_a_target_takes_what_it_uses_and_no_more(target):
     assert used == uses(target)
 
 
+def test_a_folder_of_the_report_may_have_spaces():
+    done = make("report", "REPORT=build/a b/r.html")
+    assert 'mkdir -p "$(dirname "build/a b/r.html")"' in done.stdout
+
+
 @pytest.mark.parametrize("arguments, words", [
     (["flash", "BOARDS=unix"], "make flash does not use BOARDS. It takes: BOARD PORT"),
     (["demo", "BOARD=esp32"], "make demo does not use BOARD. It takes: BOARDS"),

@@ -153,6 +153,11 @@ def repl(board, port, folder):
     """Talk to the Python prompt of a board (mpremote; Ctrl-] ends it)."""
     found, how = find.find(board_files.load(board), port, folder)
     backup_cli.say("port", f"{found} ({how})")
+    if not sys.stdin.isatty():
+        raise BoardError("repl needs a terminal; for one line: "
+                         f"mpremote connect {found} resume exec 'print(1)'")
+    backup_cli.say("prompt", "Ctrl-C stops the program and shows it; Ctrl-] ends the talk")
+    backup_cli.say("", "a program that was stopped starts again with Ctrl-D at the prompt")
     command = [sys.executable, "-m", "mpremote", "connect", found, "resume", "repl"]
     sys.exit(subprocess.call(command))
 
@@ -171,8 +176,9 @@ def start(folder):
 def stop(folder):
     """Take the power of a virtual board away."""
     board = find.virtual_board(folder)
+    ran = board.running
     board.power_off()
-    backup_cli.say("stopped", str(board.folder))
+    backup_cli.say("stopped" if ran else "was off", str(board.folder))
 
 
 for _command in (

@@ -17,6 +17,7 @@ from .site import Site
 from .timeline import Timeline
 
 TURN_S = 0.15
+WORD_S = 5.0  # a wait that lasts so long is told of, and each time that it lasts so long again
 BRIDGE_START_S = 30.0
 SPARK_START_S = 120.0
 FIRST_S = 30.0
@@ -96,13 +97,24 @@ class Demo:
         for child, ready, seconds in (
                 (site.bridge, lambda: site.bridge_connected(since), BRIDGE_START_S),
                 (site.spark, site.spark_started, SPARK_START_S)):
-            wait_until(lambda c=child, r=ready: r() or not c.running, seconds, 0.1)
+            self._await(lambda c=child, r=ready: r() or not c.running, seconds,
+                        "still starting: " + child.log.stem)
             if not child.running:
                 raise Failed("%s ended with status %s; the end of %s:\n%s"
                              % (child.log.stem, child.status, child.log, child.tail()))
             if not ready():
                 raise Failed("%s did not start within %d s; the end of %s:\n%s"
                              % (child.log.stem, seconds, child.log, child.tail()))
+
+    def _await(self, condition, seconds, words):
+        """Wait so long for the condition, telling `words` now and then; whether it came."""
+        began = time.monotonic()
+        while not wait_until(condition, min(WORD_S, seconds), 0.1):
+            gone = time.monotonic() - began
+            if gone >= seconds:
+                return False
+            self.timeline.tell("%s, %d s" % (words, gone))
+        return True
 
     # -- the run -----------------------------------------------------------------------------
 
@@ -185,7 +197,9 @@ class Demo:
         site.spark.stop(60)
         self.watch.look()
         self.timeline.tell("boards, bridge and ingest stopped; Spark counts (gold)")
-        if site.gold.start().wait(GOLD_S) != 0:
+        gold = site.gold.start()
+        self._await(lambda: not gold.running, GOLD_S, "Spark still counts")
+        if gold.status != 0:
             self.problems.append("umqtt-pipeline gold failed: " + site.gold.tail(2))
 
     def _conclude(self):

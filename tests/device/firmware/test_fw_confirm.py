@@ -10,6 +10,7 @@ from binascii import hexlify, unhexlify
 import commands
 import confirm
 from confirm import Confirm, unsealer
+from fw_board import Board
 from umqtt_min.store.ram import RAMStore
 
 
@@ -373,3 +374,19 @@ def test_signed_marks_need_a_key_and_any_need_none():
         raise AssertionError("accepted")
     except ValueError as error:
         assert "needs a command_key" in str(error)
+
+
+def test_what_was_held_for_a_mark_is_published_once_more_when_the_broker_shall_do():
+    store = RAMStore(4096, hold=True)
+    with Board(store, confirm="pipeline", readings=0) as board:
+        board.run(lambda: board.app.full)
+        held = store.held
+        assert held and store.live == held, "full, all of it acknowledged"
+        board.app.client.disconnect()
+    store.hold = False
+    with Board(store, confirm="broker", readings=0) as board:
+        last = store.seq
+        board.run(lambda: store.seq > last + 5 and not store.held)
+        assert "%d readings were held for a mark" % held in "\n".join(board.lines)
+        assert store.low >= last, "and their room is free"
+        assert board.app.client.counters.acked >= held, "by being acknowledged once more"

@@ -35,8 +35,8 @@ def settings(file, broker, wifi, device, group, confirm, force):
     At a terminal it asks for what a board cannot do without.
     """
     if file.exists() and not force:
-        raise BoardError(f"{file}: is there already. Edit it, name another file, or --force "
-                         "replaces it.")
+        raise BoardError(f"{file}: is there already. Edit it, name another file, or replace it "
+                         f"with `umqtt-board settings {file} --force`.")
     if sys.stdin.isatty():
         broker, wifi, confirm = _ask(broker, wifi, confirm)
     given = {"device": device, "group": group, "confirm": confirm or "pipeline",

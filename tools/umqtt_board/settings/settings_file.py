@@ -11,6 +11,7 @@ import difflib
 import importlib.util
 import json
 import os
+import re
 import tomllib
 from pathlib import Path
 
@@ -116,18 +117,30 @@ def _checked(rules, data, given, where, wifi, ask, folder):
     faults = _shape(rules, data)
     if not faults:
         flat = rules.flatten(data) | given
-        if ask:
+        # Nobody is asked for what the file says under a key that is written wrong.
+        faults = [fault for fault in rules.validate(flat) if UNKNOWN in fault]
+        if ask and not faults:
             flat |= _asked(rules, flat, wifi, ask)
         folder = "." if ca_file.KEY in given else folder
         if folder is not None:
             flat, faults = ca_file.resolve(flat, folder)
         faults += [_with_suggestion(rules, fault) for fault in rules.validate(flat)]
+        faults += _address(flat)
         if wifi and not flat.get("wifi.ssid"):
             faults.append("wifi.ssid: expected the network to join (this board has no other way "
                           "to the broker), got nothing")  # fmt: skip
     if faults:
         raise BoardError(f"Wrong settings in {where}:\n  " + "\n  ".join(faults))
     return flat
+
+
+def _address(flat):
+    """What is wrong with an address that no look-up of names can find."""
+    host = flat.get("broker.host")
+    if not isinstance(host, str) or not re.search(r"://|/|\s|^[^:]*:\d+$", host):
+        return []
+    return ["broker.host: expected a name or an address alone; a port stands in broker.port, "
+            "TLS in broker.tls"]  # fmt: skip
 
 
 def _asked(rules, flat, wifi, ask):

@@ -15,6 +15,7 @@ control socket. It must not know what is installed on the board.
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -95,7 +96,8 @@ class VirtualBoard:
         path = self.folder / "board.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         given = options | ({"name": name} if name else {})
-        config = DEFAULTS | {"name": self.folder.name} | known | given
+        # Two boards that took the same number would take each other's name at the broker.
+        config = DEFAULTS | {"name": self.folder.name, "uid": secrets.token_hex(6)} | known | given
         _check(config, self.folder)
         if config != known:
             path.write_text(json.dumps(config, indent=2) + "\n")
@@ -268,6 +270,8 @@ def _check(config, folder):
         )
     if not re.fullmatch(r"[0-9]+[KkMm]?", str(config["heap"])):
         raise BoardError(f"heap {config['heap']!r} {where}: give bytes, as 256K or 1M.")
+    if not re.fullmatch(r"[0-9a-f]{12}", str(config["uid"])):
+        raise BoardError(f"uid {config['uid']!r} {where}: give 12 digits, 0 to 9 and a to f.")
     if config["watchdog"] not in ("kind", "chip"):
         raise BoardError(f'watchdog {config["watchdog"]!r} {where}: give "kind" or "chip".')
     for key in ("filesystem", "journal"):

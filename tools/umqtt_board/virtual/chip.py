@@ -5,7 +5,6 @@ is which. Must not know power, resets nor the serial line: supervisor.py.
 """
 
 import ctypes
-import hashlib
 import os
 import signal
 import socket
@@ -80,8 +79,7 @@ def _environment(folder, config, cause, main, control):
     from_config = {
         "VBOARD_NAME": config["name"],
         "VBOARD_SEED": str(config["seed"]),
-        "VBOARD_UID": hashlib.sha256(
-            f"{config['name']}/{config['seed']}".encode()).hexdigest()[:12],
+        "VBOARD_UID": config["uid"],
         "VBOARD_FS_SECTORS": str(config["filesystem"] // 4096),
         "VBOARD_JOURNAL_SECTORS": str(config["journal"] // 4096),
     }  # fmt: skip
