@@ -29,7 +29,7 @@ START_S = 20  # deadline for a supervisor or an interpreter to come up
 ANSWER_S = 5  # deadline for an answer of the supervisor
 SECTOR = 4096
 DEFAULTS = {
-    "seed": 0, "heap": "256K", "filesystem": 0x100000, "journal": 0x10000, "watchdog": "kind",
+    "seed": 0, "heap": "288K", "filesystem": 0x100000, "journal": 0x10000, "watchdog": "kind",
 }  # fmt: skip
 
 
