@@ -1,16 +1,18 @@
 """Loader: which set of files this board runs, and whether a new set is kept or taken back.
 
-Knows the pointer file and the folders of the sets. Must not know how a set comes onto the board
+Knows the pointer file and where the sets lie. Must not know how a set comes onto the board
 (ota.py) nor what it does. Slot 0 is what the cable put: `/` and `/lib`; it is never changed over
-the air and is what runs when anything about the pointer is wrong. Slots 1 and 2 are the folders
-/sets/1 and /sets/2. Renaming the pointer file into place is the one step that decides.
+the air and is what runs when anything about the pointer is wrong. Slots 1 and 2 are the files
+/sets/1 and /sets/2; the one that runs is mounted as a file system (setfs.py). Renaming the pointer
+file into place is the one step that decides.
 
 A new set is on trial: each start of the program takes one of its tries, durably, before any of it
 is loaded, and the watchdog is fed for so many seconds only. When the set says that it is healthy
 the trial is over; when the tries are used up the set before it comes back.
 
-boot.py, main.py, loader.py, resets.py, state.py and watchdog.py are the same for every set: they
-decide whether a set is any good, so they cannot be part of one. Only the cable changes them.
+boot.py, main.py, loader.py, resets.py, setfs.py, state.py and watchdog.py are the same for every
+set: they decide whether a set is any good, so they cannot be part of one. Only the cable changes
+them.
 """
 
 import os
@@ -21,32 +23,35 @@ import state
 import watchdog
 
 # What a set may ask of the files above; a set that needs more is refused.
-VERSION = 1
-FIXED = ("loader", "resets", "state", "watchdog")
-# Not "/ota": a folder hides a module of its name.
+VERSION = 2
+FIXED = ("loader", "resets", "setfs", "state", "watchdog")
+# Neither is "/ota": a folder hides a module of its name.
 ROOT = "/sets"
+MOUNT = "/set"
 # Pauses before a program that crashed is started again: 1, 2, 4 ... seconds, and at most
 _PAUSE_S = 60
 
 
-def folder(slot):
-    """Return the folder of slot 1 or 2."""
+def place(slot):
+    """Return the path of the file of slot 1 or 2."""
     return "%s/%d" % (ROOT, slot)
 
 
 def pointer():
     """Return what the pointer file says: a dict with "slot" 0, 1 or 2.
 
-    With a set from over the air "id", "version" and "need" (bytes of flash); on trial also
-    "before" (what the pointer said until then), "left" (tries) and "seconds"; "failed" {"id",
-    "why"} after one was taken back.
+    With a set from over the air "id", "version", "index" (length, bytes) and "need" (bytes of
+    flash); on trial also "before" (what the pointer said until then), "left" (tries) and
+    "seconds"; "failed" {"id", "why"} after one was taken back.
     """
     try:
         found = state.load(ROOT + "/boot.json")
     except state.StateError:
         found = {}
     slot = found.get("slot")
-    if slot not in (0, 1, 2) or isinstance(slot, bool) or (slot and not exists(folder(slot))):
+    if slot not in (0, 1, 2) or isinstance(slot, bool):
+        return {"slot": 0}
+    if slot and not (isinstance(found.get("index"), int) and exists(place(slot))):
         return {"slot": 0}
     return found
 
@@ -63,10 +68,35 @@ def on_trial(found):
 
 def choose(found=None):
     """Put the set that is in force first on sys.path, and no other."""
-    slot = (found or pointer())["slot"]
-    sys.path[:] = [path for path in sys.path if not path.startswith(ROOT + "/")]
-    if slot:
-        sys.path[:0] = [folder(slot), folder(slot) + "/lib"]
+    found = found or pointer()
+    if MOUNT in sys.path:
+        import vfs
+
+        sys.path.remove(MOUNT)
+        vfs.umount(MOUNT)
+    if found["slot"]:
+        try:
+            _mount(place(found["slot"]), found["index"])
+        except OSError as error:
+            _take_back(found, found.get("before") or {"slot": 0}, "cannot be read: %s" % error)
+
+
+def _mount(path, index):
+    import vfs
+    from setfs import SetFS
+
+    vfs.mount(SetFS(path, index), MOUNT)
+    sys.path.insert(0, MOUNT)
+
+
+def _take_back(found, before, why):
+    # Put the set before this one in force, and say so from now on.
+    before["failed"] = {"id": found.get("id"), "why": why}
+    _pointed(before)
+    choose(before)
+    resets.lasted()  # the crashes were the other set's
+    print("umqtt: update %s taken back: %s" % (found.get("id"), why))
+    return before
 
 
 def try_once():
@@ -84,14 +114,7 @@ def try_once():
         if _pointed(found):
             watchdog.trial(found["seconds"])
             return found
-    failed = {"id": found["id"], "why": "not healthy within its starts"}
-    found = found["before"]
-    found["failed"] = failed
-    _pointed(found)
-    choose(found)
-    resets.lasted()  # the crashes were the other set's
-    print("umqtt: update %s taken back: %s" % (failed["id"], failed["why"]))
-    return found
+    return _take_back(found, found["before"], "not healthy within its starts")
 
 
 def _pointed(what):

@@ -1,20 +1,18 @@
 """Updates over MQTT: takes a new set of files piece by piece and hands it to the loader.
 
-Knows the form of a set, how far it has come, and the flash that it needs. Must not know topics,
-keys, nor which set runs (loader.py). Imported with the first update, not before.
+Knows how far a set has come, and the flash that it needs. Must not know topics, keys, nor which
+set runs (loader.py). Imported with the first update, not before.
 
-A set is one run of bytes: an index, then the files in its order. A line of the index is
-    SIZE SHA256 PATH
-with SIZE in bytes, SHA256 in hexadecimal and PATH from the folder of the set. The signed command
-gives the SHA-256 of all of it and the length of the index.
+A set is one run of bytes, and one file in flash (setfs.py). The signed command gives its SHA-256
+and the length of its index.
 
 It comes in pieces: ID (4 bytes, the first of that SHA-256), OFFSET (4 bytes, big-endian), then so
 many bytes of the set, then the first 16 bytes of the next piece's SHA-256 (zeros in the last). The
 signed command holds those of the first piece, so each piece is checked before any of it is
 written, though no piece is signed: what somebody else sends in between changes nothing.
 
-Pieces go straight into files in the folder of the slot that is not in use. After each 4 KiB or so
-the files are synced and /sets/get.json says how far it is: from there it goes on after a reset.
+Pieces go straight into the file of the slot that is not in use. After each 4 KiB or so it is
+synced and /sets/get.json says how far it is: from there it goes on after a reset.
 """
 
 import hashlib
@@ -24,13 +22,14 @@ from time import ticks_diff, ticks_ms
 
 import loader
 import state
-from fileset import Files, Refused, free, make_folders, remove
+from fileset import Refused, SetFile, free, make_folder, remove
+from setfs import SetFS
 
 HEAD = 8  # ID and OFFSET
 CHAIN = 16
 SYNC = 4096
-# What littlefs needs to turn around in, above the files.
-SPARE = 4 * 4096
+# What littlefs needs besides the set: to turn around in, and for the small files beside it.
+SPARE = 6 * 4096
 # The longest piece: it fits the client's buffer beside the longest topic.
 PIECE = 384
 # A report for every so many pieces taken, and not more often than this for pieces out of turn.
@@ -90,7 +89,7 @@ class Update:
         self._log = log
         self._path = loader.ROOT + "/get.json"
         self._get = {}
-        self._files = None
+        self._file = None
         self._have = self._synced = self._pieces = 0
         self._told = self._moved = ticks_ms()
         self.forged = 0
@@ -117,18 +116,18 @@ class Update:
 
     def _open(self):
         get = self._get
-        self._files = Files(loader.folder(get["slot"]), get["index"])
         self._moved = ticks_ms()
         self._have = self._synced = get["have"]
+        if not 0 <= self._have <= get["size"]:
+            raise ValueError("damaged")
         self._chain = unhexlify(get["next"])
         self._id = unhexlify(get["sha"][:8])
-        if self._have < get["size"]:
-            self._files.seek(self._have)
+        self._file = SetFile(loader.place(get["slot"]), self._have)
 
     def _drop(self):
-        if self._files:
-            self._files.close()
-            self._files = None
+        if self._file:
+            self._file.close()
+            self._file = None
         self._get = {}
         remove(self._path)
 
@@ -160,12 +159,12 @@ class Update:
             loader.point(found)  # whatever is said of this set from now on is about this time
         for unused in (1, 2):
             if unused != found["slot"]:
-                remove(loader.folder(unused))
+                remove(loader.place(unused))
         if not self._has_room(body, found):
             return
         get = {key: body[key] for key, _, _, _ in _FIELDS}
         get["slot"], get["have"], get["next"] = slot, 0, body["chain"]
-        make_folders(loader.folder(slot) + "/")
+        make_folder(loader.ROOT)
         state.save(get, self._path)
         self._get = get
         self._open()
@@ -208,19 +207,18 @@ class Update:
     def _take(self, data):
         if self._have + len(data) > self._get["size"]:
             raise Refused("longer than its command says")
-        self._files.write(data)
+        self._file.write(data)
         self._have += len(data)
         self._pieces += 1
         self._moved = ticks_ms()
 
     def _keep(self):
-        # Files first: what get.json says is there must be there.
+        # The file first: what get.json says is there must be there.
         if self._have - self._synced < SYNC and self._have < self._get["size"]:
             return
         if self._have == self._get["size"]:
-            self._files.close()
             self._pieces = _EVERY
-        self._files.sync()
+        self._file.sync()
         self._get["have"] = self._synced = self._have
         self._get["next"] = hexlify(self._chain).decode()
         state.save(self._get, self._path)
@@ -228,7 +226,7 @@ class Update:
     # What is done about it
 
     def step(self):
-        """Check one more file, tell how far it is; return True when another set is in force.
+        """Check some more of the set, tell how far it is; return True when another is in force.
 
         The board must be started anew then. Raises what telling raises.
         """
@@ -245,11 +243,17 @@ class Update:
             return False
 
     def _finish(self):
-        digest = self._files.check()
+        digest = self._file.check()
         if digest is None:
             return False
         if hexlify(digest).decode() != self._get["sha"]:
             raise Refused("the SHA-256 of the whole is wrong")
+        get = self._get
+        try:
+            SetFS(loader.place(get["slot"]), get["index"]).stat("app.mpy")
+        except OSError:
+            # The one that the cable put would run in its name.
+            raise Refused("there is no app.mpy in it")
         self._swap()
         return True
 
@@ -257,8 +261,8 @@ class Update:
         get = self._get
         before = loader.pointer()
         new = {"slot": get["slot"], "id": get["sha"][:8], "version": get["version"],
-               "need": get["need"], "before": before, "left": get["boots"],
-               "seconds": get["seconds"]}
+               "need": get["need"], "index": get["index"], "before": before,
+               "left": get["boots"], "seconds": get["seconds"]}
         loader.point(new)  # from here on the board boots the new set
         self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))
         self._drop()

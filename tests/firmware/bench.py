@@ -30,9 +30,9 @@ MPREMOTE = [sys.executable, "-m", "mpremote", "connect"]
 Reading = namedtuple("Reading", "epoch seq boot low ordinal celsius dup")
 
 
-def make_image(folder):
+def make_image(folder, **options):
     """Return a flash image with the firmware and no settings on it; made once, copied after."""
-    with PatientBoard(folder / "template", name="template") as board:
+    with PatientBoard(folder / "template", name="template", **options) as board:
         board.power_on()
         flash("unix", port=board.port)
     return board.flash_image

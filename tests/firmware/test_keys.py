@@ -1,6 +1,7 @@
 """The keys of the boards on this computer, and the set of files that an update sends."""
 
 import json
+import random
 import ssl
 import stat
 import subprocess
@@ -187,8 +188,9 @@ def test_the_code_is_the_firmwares():
 
 
 def test_the_set_has_the_form_that_the_firmware_is_tested_with():
-    files = {"app.mpy": b"a" * 1000, "lib/x.mpy": b"b" * 5000, "lib/umqtt_min/y.mpy": b"c"}
-    made, other = fileset.Set(files, "9.9"), ota_kit.Set(files, piece=fileset.PIECE)
+    files = {"app.mpy": b"a" * 1000, "umqtt_min/x.mpy": bytes(range(256)) * 9, "z.mpy": b"c"}
+    packed = {path: fileset.deflated(data) for path, data in files.items()}
+    made, other = fileset.Set(files, "9.9"), ota_kit.Set(packed, piece=fileset.PIECE)
     assert made.run == other.run and list(made.pieces.values())[::-1] == other.pieces
     body = made.command(3, 600)
     assert {key: body[key] for key in ("sha", "chain", "size", "index", "piece", "mpy")} == {
@@ -197,8 +199,8 @@ def test_the_set_has_the_form_that_the_firmware_is_tested_with():
 
 def test_the_projects_set_is_what_a_board_may_take():
     made = fileset.of_project()
-    assert "app.mpy" in made.files and "lib/umqtt_min/client.mpy" in made.files
-    assert not {"boot.py", "main.py", "loader.mpy", "watchdog.mpy"} & set(made.files)
+    assert "app.mpy" in made.files and "umqtt_min/client.mpy" in made.files
+    assert not {"boot.py", "main.py", "loader.mpy", "setfs.mpy", "watchdog.mpy"} & set(made.files)
     assert fileset.PIECE == fileset.constant(FIRMWARE / "ota.py", "PIECE")
     # A piece fits the client's buffer: fixed header, the longest topic, packet identifier.
     topic = f"fleet/{'g' * 32}/{'d' * 32}/cmd/piece"
@@ -241,7 +243,7 @@ def session():
     """A session that never connects, with an update of one board that it has sent the command."""
     made = send.Session("g", [keys.Record("g", "oven", "00" * 16)], {"host": "h", "port": 1},
                             lambda records: 1)  # fmt: skip
-    made._set = fileset.Set({"app.mpy": b"a" * 100000}, "9.9")
+    made._set = fileset.Set({"app.mpy": random.Random(1).randbytes(100000)}, "9.9")
     made.members["oven"].state, made.members["oven"].count = "sent", 1
     return made, made.members["oven"]
 

@@ -14,14 +14,14 @@ from umqtt_board.paths import FIRMWARE, LIBRARY
 NEW = "9.9.9"
 
 
-def changed(folder, **files):
+def changed(folder, version=NEW, **files):
     """The project's set with another version, and with these files of the firmware replaced."""
     library, firmware = folder / "lib", folder / "firmware"
     shutil.copytree(LIBRARY, library)
     shutil.copytree(FIRMWARE, firmware)
     face = library / "__init__.py"
-    version = fileset.constant(face, "__version__")
-    face.write_text(face.read_text().replace(f'"{version}"', f'"{NEW}"'))
+    ours = fileset.constant(face, "__version__")
+    face.write_text(face.read_text().replace(f'"{ours}"', f'"{version}"'))
     for name, text in files.items():
         (firmware / f"{name}.py").write_text(text)
     return fileset.of_project(library, firmware)

@@ -1,7 +1,7 @@
 """Makes CPython look like MicroPython to the device library and its tests: `import mpshim` first.
 
 Knows: what MicroPython's time, socket, ssl and select do where CPython differs.  The modules
-`machine`, `micropython` and `vfs` lie beside this file.
+`deflate`, `machine`, `micropython` and `vfs` lie beside this file.
 Must not know: the library under test, pytest.
 Patches the process it is imported in, so the tests give it one of its own.
 """

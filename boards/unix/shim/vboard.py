@@ -10,6 +10,7 @@ on the board.
                     own count of what it measured, which no power cut can touch
 `journal`           block device of the journal region, as `esp32.Partition`
 `flash`             block device of the filesystem region
+`program_size`      bytes that the filesystem programs at a time
 `reset_cause`       one of the constants below
 `unique_id`         6 bytes
 """
@@ -33,6 +34,7 @@ _control = open(int(os.getenv("VBOARD_CONTROL")), "wb")
 _image = open(os.getenv("VBOARD_FLASH"), "r+b")
 sensor_log = open(os.getenv("VBOARD_SENSOR_LOG"), "a+b")
 
+program_size = int(os.getenv("VBOARD_PROGRAM_SIZE"))
 _fs_sectors = int(os.getenv("VBOARD_FS_SECTORS"))
 flash = Region(_image, 0, _fs_sectors)
 _journal_sectors = int(os.getenv("VBOARD_JOURNAL_SECTORS"))

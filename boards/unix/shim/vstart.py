@@ -35,8 +35,8 @@ def _is_blank():
 
 
 def _mount_flash():
-    # Sizes as on esp32 (extmod/vfs_lfs.c).
-    options = {"readsize": 32, "progsize": 32, "lookahead": 32}
+    # Sizes as on esp32 and rp2 (extmod/vfs_lfs.c).
+    options = {"readsize": 32, "progsize": vboard.program_size, "lookahead": 32}
     if _is_blank():
         vfs.VfsLfs2.mkfs(vboard.flash, **options)
     try:

@@ -16,7 +16,8 @@ import loader
 import ota
 import state
 import vfs
-from ota_kit import Set, files
+from ota_kit import Set, files, plain
+from setfs import SetFS
 
 BLOCK = 4096
 BLOCKS = 28
@@ -65,20 +66,20 @@ class Flash:
         return 0
 
 
-def mounted(flash):
+def mounted(flash, program=PROGRAM):
     """Mount a littlefs on the flash, in the place of the one before."""
     try:
         vfs.umount(MOUNT)
     except OSError:
         pass  # the first one
-    vfs.mount(vfs.VfsLfs2(flash, readsize=32, progsize=PROGRAM, lookahead=32), MOUNT)
+    vfs.mount(vfs.VfsLfs2(flash, readsize=32, progsize=program, lookahead=32), MOUNT)
     loader.ROOT = MOUNT + "/sets"
 
 
-def formatted():
+def formatted(program=PROGRAM):
     flash = Flash()
-    vfs.VfsLfs2.mkfs(flash, readsize=32, progsize=PROGRAM, lookahead=32)
-    mounted(flash)
+    vfs.VfsLfs2.mkfs(flash, readsize=32, progsize=program, lookahead=32)
+    mounted(flash, program)
     return flash
 
 
@@ -134,7 +135,11 @@ def boots(sets):
     found = loader.pointer()
     for made in sets:
         if found.get("id") == made.id:
-            assert made.lies_in(loader.folder(found["slot"])), found
+            assert made.lies_in(loader.place(found["slot"])), found
+            fs = SetFS(loader.place(found["slot"]), found["index"])
+            for path, data in made.files.items():
+                with fs.open(path, "rb") as file:
+                    assert file.read() == plain(data), (path, found)
             return made
     assert found["slot"] == 0, found
     return None
@@ -145,7 +150,7 @@ def test_flash_that_is_full_in_the_middle_ends_the_update_and_nothing_else():
     one = small(1)
     install(one)
     loader.healthy()
-    big = Set(files(2, (20000, 20000, 20000, 20000)), piece=384)  # "need": 0 is not true
+    big = Set(files(2, (24000, 24000, 24000, 24000)), piece=384)  # "need": 0 is not true
     update, reports = updater()
     update.begin(big.body)
     for piece in big.pieces:
@@ -155,6 +160,27 @@ def test_flash_that_is_full_in_the_middle_ends_the_update_and_nothing_else():
     # What it had taken goes with the next one.
     install(small(3))
     assert boots((one, small(3))).id == small(3).id
+
+
+def test_a_set_fits_when_the_board_says_so_and_is_refused_with_a_block_less():
+    for program in (32, PROGRAM):
+        for more in (0, -1):
+            formatted(program)
+            made = Set(files(2, (12000, 9000)), piece=384)
+            made.body["need"] = -(-len(made.run) // 4088) * BLOCK  # pointers take 8 bytes of each
+            with open(MOUNT + "/others", "wb") as file:
+                while ota.free() > made.body["need"] + ota.SPARE + more * BLOCK:
+                    file.write(bytes(512))
+                    file.flush()
+            if more == 0:
+                install(made)
+                for _ in range(3):
+                    loader.try_once()
+                assert loader.healthy() and boots((made,)) is made, program
+            else:
+                update, reports = updater()
+                update.begin(made.body)
+                assert reports[-1]["why"].startswith("needs "), reports
 
 
 def small(seed):

@@ -7,7 +7,7 @@ import loader
 import ota
 import resets
 import state
-from ota_kit import Set, files
+from ota_kit import Set, files, remove_all
 
 ROOT = "fw_ota_test"
 SIZES = (700, 3000, 9000, 1, 512)
@@ -20,7 +20,7 @@ class Board:
     def __init__(self, clean=True):
         loader.ROOT = HERE + "/" + ROOT
         if clean:
-            ota.remove(loader.ROOT)
+            remove_all(loader.ROOT)
         self.reports = []
         self.lines = []
         self.start()
@@ -33,7 +33,7 @@ class Board:
         return self
 
     def __exit__(self, *args):
-        ota.remove(loader.ROOT)
+        remove_all(loader.ROOT)
 
     @property
     def last(self):
@@ -75,7 +75,7 @@ def test_a_set_comes_piece_by_piece_and_is_put_in_force():
         assert board.finish() and board.last["state"] == "restarting"
         found = loader.pointer()
         assert (found["slot"], found["id"], found["left"]) == (1, made.id, 3)
-        assert made.lies_in(loader.folder(1)) and not board.update.busy
+        assert made.lies_in(loader.place(1)) and not board.update.busy
 
 
 def test_the_next_set_goes_into_the_other_slot_and_keeps_the_one_that_runs():
@@ -84,8 +84,8 @@ def test_the_next_set_goes_into_the_other_slot_and_keeps_the_one_that_runs():
         for made, slot in ((one, 1), (two, 2), (three, 1)):
             board.install(made)
             loader.healthy()
-            assert loader.pointer()["slot"] == slot and made.lies_in(loader.folder(slot))
-        assert two.lies_in(loader.folder(2))
+            assert loader.pointer()["slot"] == slot and made.lies_in(loader.place(slot))
+        assert two.lies_in(loader.place(2))
 
 
 def test_it_goes_on_after_a_reset_where_it_was_synced():
@@ -99,7 +99,7 @@ def test_it_goes_on_after_a_reset_where_it_was_synced():
         step = 120 - 24
         assert ota.SYNC <= have <= half * step and have % step == 0
         board.give(made, have // step)
-        assert board.finish() and made.lies_in(loader.folder(1))
+        assert board.finish() and made.lies_in(loader.place(1))
 
 
 def test_the_same_command_again_does_not_begin_anew():
@@ -119,7 +119,7 @@ def test_another_set_takes_the_place_of_one_that_is_on_its_way():
         board.update.begin(one.body)
         board.give(one, 0, 50)
         board.install(two)
-        assert loader.pointer()["id"] == two.id and two.lies_in(loader.folder(1))
+        assert loader.pointer()["id"] == two.id and two.lies_in(loader.place(1))
 
 
 def test_forged_swapped_and_foreign_pieces_change_nothing():
@@ -138,7 +138,7 @@ def test_forged_swapped_and_foreign_pieces_change_nothing():
         board.update.piece(b"")
         assert board.have() == 5 * 96 and board.update.forged > 100
         board.give(made, 5)
-        assert board.finish() and made.lies_in(loader.folder(1))
+        assert board.finish() and made.lies_in(loader.place(1))
 
 
 def test_a_piece_out_of_turn_makes_the_board_say_what_it_has():
@@ -166,7 +166,7 @@ def test_a_command_that_cannot_be_obeyed_is_refused_with_the_reason():
             ('"sha" is', {"sha": "ab"}), ('"chain" is missing', {"chain": 5}),
             ('"size" is 0', {"size": 0}), ('"piece" is 385', {"piece": 385}),
             ('"boots" is missing', {"boots": True}), ('"need" is missing', {"need": None}),
-            ("needs loader 2, this board has 1", {"loader": 2}),
+            ("needs loader 3, this board has 2", {"loader": 3}),
         ):
             assert why in refusal(board, small(**change)), why
         made = small()
@@ -188,8 +188,8 @@ def test_too_little_flash_is_refused_in_numbers():
         saved, ota.free = ota.free, lambda: 100000
         try:
             assert refusal(board, small(need=90000)) == (
-                "needs 106384 bytes of flash, 100000 are free")
-            board.update.begin(small(need=80000).body)
+                "needs 114576 bytes of flash, 100000 are free")
+            board.update.begin(small(need=60000).body)
             assert board.last["state"] == "receiving"
         finally:
             ota.free = saved
@@ -204,27 +204,27 @@ def test_where_two_updates_do_not_fit_the_cables_set_takes_the_next():
         try:
             ota.free = lambda: 20000
             board.update.begin(two.body)
-            assert board.last["why"] == "needs 76384 bytes of flash, 20000 are free"
+            assert board.last["why"] == "needs 84576 bytes of flash, 20000 are free"
             assert loader.pointer()["slot"] == 1 and not board.update.step()
-            ota.free = lambda: 30000
+            ota.free = lambda: 40000
             board.update.begin(two.body)
             assert board.last["state"] == "making room" and board.update.step()
             assert loader.pointer() == {"slot": 0}
             # The board has started again, and is asked again.
             board.start()
-            ota.free = lambda: 30000 if loader.exists(loader.folder(1)) else 80000
+            ota.free = lambda: 40000 if loader.exists(loader.place(1)) else 90000
             board.install(two)
         finally:
             ota.free = saved
-        assert loader.pointer()["before"] == {"slot": 0} and two.lies_in(loader.folder(1))
+        assert loader.pointer()["before"] == {"slot": 0} and two.lies_in(loader.place(1))
 
 
 def test_a_set_that_is_not_what_was_signed_never_boots():
-    # The holder of the key made it wrong: chain right, index or whole wrong.
+    # The holder of the key made it wrong: chain right, whole or index wrong.
     with Board() as board:
         for change, why in (
             ({"sha": "..."}, "SHA-256 of the whole"),
-            ({"index": 200}, "index is damaged"),
+            ({"index": 5}, "no app.mpy"),
         ):
             made = small()
             made.body.update(change)
@@ -238,25 +238,24 @@ def test_a_set_that_is_not_what_was_signed_never_boots():
             assert loader.pointer() == {"slot": 0}
 
 
-def test_names_outside_the_folder_are_refused():
+def test_a_set_that_is_not_the_application_is_refused():
     with Board() as board:
-        for name in ("../boot.py", "/main.py", "a/../../state.json", "a\\b"):
-            made = Set({name: b"x" * 50})
-            board.update.begin(made.body)
-            board.give(made)
-            board.finish()
-            assert "no name for a file" in board.last["why"], (name, board.last)
+        made = Set({"other.mpy": b"x" * 50, "sensors/app.mpy": b"y" * 50})
+        board.update.begin(made.body)
+        board.give(made)
+        assert not board.finish() and "no app.mpy" in board.last["why"], board.last
+        assert loader.pointer() == {"slot": 0}
 
 
-def test_a_file_that_rots_in_flash_is_found_before_the_swap():
+def test_a_set_that_rots_in_flash_is_found_before_the_swap():
     with Board() as board:
         made = small()
         board.update.begin(made.body)
         board.give(made)
-        name = loader.folder(1) + "/" + sorted(made.files)[1]
-        with open(name, "r+b") as file:
+        with open(loader.place(1), "r+b") as file:
+            file.seek(4000)
             file.write(b"\xff")
-        assert not board.finish() and "is not what the index says" in board.last["why"]
+        assert not board.finish() and "SHA-256 of the whole" in board.last["why"]
         assert loader.pointer() == {"slot": 0}
 
 
@@ -301,7 +300,8 @@ def test_a_healthy_set_stays():
         board.install(made)
         assert loader.try_once()["left"] == 2 and loader.healthy()
         for _ in range(5):
-            assert loader.try_once() == {"slot": 1, "id": made.id, "version": "9.9", "need": 0}
+            assert loader.try_once() == {"slot": 1, "id": made.id, "version": "9.9", "need": 0,
+                                          "index": made.body["index"]}
         assert not loader.healthy()
 
 
@@ -314,7 +314,7 @@ def test_a_set_that_never_gets_healthy_is_taken_back():
         for left in (2, 1, 0):
             assert loader.try_once()["left"] == left and loader.pointer()["slot"] == 2
         found = loader.try_once()
-        assert found["slot"] == 1 and found["id"] == one.id and one.lies_in(loader.folder(1))
+        assert found["slot"] == 1 and found["id"] == one.id and one.lies_in(loader.place(1))
         assert found["failed"] == {"id": two.id, "why": "not healthy within its starts"}
         assert loader.try_once() == found
         board.install(small(3))
@@ -325,7 +325,7 @@ def test_a_pointer_that_is_no_good_means_what_the_cable_put():
     with Board() as board:
         board.install(small())
         for text in ("", "{", "[]", '{"slot": 3}', '{"slot": "1"}', '{"slot": true}', "{}",
-                     '{"slot": 2}'):
+                     '{"slot": 2, "index": 9}', '{"slot": 1}', '{"slot": 1, "index": "9"}'):
             with open(loader.ROOT + "/boot.json", "w") as file:
                 file.write(text)
             assert loader.pointer() == {"slot": 0}, text
@@ -341,11 +341,31 @@ def test_the_search_path_has_the_set_in_force_first_and_no_other():
             assert sys.path == saved
             board.install(small(1))
             loader.choose()
-            assert sys.path == [loader.folder(1), loader.folder(1) + "/lib"] + saved
-            loader.choose({"slot": 2})
-            assert sys.path == [loader.folder(2), loader.folder(2) + "/lib"] + saved
+            assert sys.path == [loader.MOUNT] + saved
+            loader.choose()
+            assert sys.path == [loader.MOUNT] + saved
+            loader.choose({"slot": 0})
+            assert sys.path == saved
         finally:
-            sys.path[:] = saved
+            loader.choose({"slot": 0})
+
+
+def test_a_set_that_cannot_be_read_is_taken_back_at_once():
+    with Board() as board:
+        one, two = small(1), small(2)
+        board.install(one)
+        loader.healthy()
+        board.install(two)
+        for slot, id in ((2, two.id), (1, one.id)):
+            os.remove(loader.place(slot))
+            os.mkdir(loader.place(slot))  # what opens, but not as a file
+            try:
+                loader.choose()
+                assert loader.pointer()["failed"]["id"] == id
+                assert loader.pointer()["failed"]["why"].startswith("cannot be read")
+            finally:
+                os.rmdir(loader.place(slot))
+        assert loader.pointer()["slot"] == 0
 
 
 def test_a_full_filesystem_does_not_keep_the_board_from_starting():

@@ -270,3 +270,5 @@ def _put_in_force(device, todo):
         device.run(f"import os\nfor _p in {part!r}:\n os.rename(_p+'.new', _p)")
     if todo.remove:
         device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remove!r}:\n _remove(_p)")
+    if any(path.startswith(UPDATES + "/") for path in todo.remove):
+        device.hard_reset()  # the set that was in force is still on its search path

@@ -1,11 +1,11 @@
-"""A set of files as an update sends it; the form is described in firmware/ota.py.
+"""A set as an update sends it; its form is in firmware/setfs.py, that of the pieces in ota.py.
 
 Knows index, pieces and the numbers of the signed command. It must not know boards, keys or MQTT.
 """
 
 import ast
 import hashlib
-import posixpath
+import zlib
 
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.build import build, mpy_version
@@ -26,10 +26,16 @@ def constant(path, name):
     raise BoardError(f"{path} has no {name}: the project is incomplete.")
 
 
+def deflated(data):
+    """Return a file as it lies in a set: compressed, with the window that the board takes."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -constant(FIRMWARE / "setfs.py", "WBITS"))
+    return packer.compress(data) + packer.flush()
+
+
 class Set:
     """One set: `files` (path in the set -> bytes), `id`, `run` (all its bytes), `pieces`.
 
-    files    dict
+    files    dict, not yet compressed
     version  text shown in the status of a board
     """
 
@@ -38,11 +44,12 @@ class Set:
             raise BoardError("A set of files to send has none, or an empty one in it.")
         self.files = dict(sorted(files.items()))
         self.version = version
-        rows = [f"{len(data)} {hashlib.sha256(data).hexdigest()} {path}\n"
-                for path, data in self.files.items()]  # fmt: skip
-        index = "".join(rows).encode()
+        index = data = b""
+        for path, content in self.files.items():
+            index += f"{path} {len(data)}\n".encode()
+            data += deflated(content)
         self.index = len(index)
-        self.run = index + b"".join(self.files.values())
+        self.run = index + data
         self.sha = hashlib.sha256(self.run).hexdigest()
         self.id = self.sha[:8]
         self.step = PIECE - HEAD - CHAIN
@@ -61,11 +68,14 @@ class Set:
 
     @property
     def need(self):
-        """Bytes of flash that it takes: whole blocks, and two for each folder."""
-        blocks = sum(-(-len(data) // BLOCK) for data in self.files.values())
-        folders = {posixpath.dirname(path) for path in self.files} | {""}
-        parents = {posixpath.dirname(folder) for folder in folders}
-        return BLOCK * (blocks + -(-self.index // BLOCK) + 2 * len(folders | parents))
+        """Bytes of flash that it takes: whole blocks of littlefs."""
+        blocks, room = 0, 0
+        while room < len(self.run):
+            # SPEC.md of littlefs: block n of a file begins with one pointer more than the times
+            # that 2 divides n; the first has none.
+            room += BLOCK - 4 * ((blocks & -blocks).bit_length())
+            blocks += 1
+        return BLOCK * blocks
 
     def command(self, boots, seconds):
         """The body of the signed command, but for its counter.
@@ -84,22 +94,19 @@ class Set:
 def of_project(library=LIBRARY, firmware=FIRMWARE):
     """The set of the project's firmware and what it imports of the library.
 
-    Without what decides over sets, and without what only other programs use, such as
-    umqtt_min.aio: flash has room for two sets, not for what nobody imports.
+    The library's modules lie beside the firmware's in it: `import` looks into one folder less.
+    Left out are what decides over sets, and what only other programs use, such as umqtt_min.aio.
     """
     fixed = set(constant(firmware / "loader.py", "FIXED")) | {"boot", "main"}
     library_files = modules(library, "umqtt_min.")
     sources = Sources(modules(firmware) | library_files)
     roots = [name for name in sources.files if name not in library_files]
-    kept = {_on_board(name, sources.files[name], library_files)
-            for name in sources.needed(roots) - fixed}  # fmt: skip
-    files = {item.path[1:]: item.data for item in build(library, firmware)
-             if item.path[1:] in kept}  # fmt: skip
-    return Set(files, constant(library / "__init__.py", "__version__"))
+    kept = {_path(name, sources.files[name]) for name in sources.needed(roots) - fixed}
+    files = {item.path[1:].removeprefix("lib/"): item.data for item in build(library, firmware)}
+    return Set({path: data for path, data in files.items() if path in kept},
+               constant(library / "__init__.py", "__version__"))  # fmt: skip
 
 
-def _on_board(name, source, library_files):
+def _path(name, source):
     # The path in a set of the module with that dotted name.
-    folder = "lib/" if name in library_files else ""
-    face = "/__init__" if source.name == "__init__.py" else ""
-    return f"{folder}{name.replace('.', '/')}{face}.mpy"
+    return name.replace(".", "/") + ("/__init__" if source.name == "__init__.py" else "") + ".mpy"

@@ -29,7 +29,8 @@ START_S = 20  # deadline for a supervisor or an interpreter to come up
 ANSWER_S = 5  # deadline for an answer of the supervisor
 SECTOR = 4096
 DEFAULTS = {
-    "seed": 0, "heap": "288K", "filesystem": 0x100000, "journal": 0x10000, "watchdog": "kind",
+    "seed": 0, "heap": "256K", "filesystem": 0x100000, "journal": 0x10000, "program_size": 32,
+    "watchdog": "kind",
 }  # fmt: skip
 
 
@@ -42,6 +43,8 @@ class VirtualBoard:
     heap        heap of the interpreter, as `-X heapsize=` takes it: "256K", "1M"
     filesystem  bytes of flash for littlefs, journal: bytes for the journal region, 0: none;
                 multiples of 4096, fixed once flash.img exists
+    program_size  bytes that littlefs programs at a time: 32 as on esp32, 256 as on rp2, where
+                  files of up to 512 bytes take no block of their own; fixed as those are
     watchdog    "kind": rests at the prompt and ends with a soft reset; "chip": does neither
     tied        True: the board loses its power when this program ends, however it ends
 
@@ -274,6 +277,8 @@ def _check(config, folder):
         raise BoardError(f"uid {config['uid']!r} {where}: give 12 digits, 0 to 9 and a to f.")
     if config["watchdog"] not in ("kind", "chip"):
         raise BoardError(f'watchdog {config["watchdog"]!r} {where}: give "kind" or "chip".')
+    if config["program_size"] not in (32, 256):
+        raise BoardError(f"program_size {config['program_size']!r} {where}: give 32 or 256.")
     for key in ("filesystem", "journal"):
         size = config[key]
         if key == "journal" and size == 0:

@@ -81,6 +81,7 @@ def _environment(folder, config, cause, main, control):
         "VBOARD_SEED": str(config["seed"]),
         "VBOARD_UID": config["uid"],
         "VBOARD_FS_SECTORS": str(config["filesystem"] // 4096),
+        "VBOARD_PROGRAM_SIZE": str(config["program_size"]),
         "VBOARD_JOURNAL_SECTORS": str(config["journal"] // 4096),
     }  # fmt: skip
     # No HOME: the unix port would keep a history file there.
