@@ -5,8 +5,14 @@ through a soft reset; here it gets time enough for whatever is done at the conso
 files that is in force comes first on the search path.
 """
 
-import loader
-import watchdog
+import gc
+
+# Collect often: else what stays of each import lies between what has gone of it, all over the
+# heap, and no room is left in one piece. More seldom where the heap is large, for it takes longer.
+gc.threshold(max(4096, gc.mem_free() // 32))
+
+import loader  # noqa: E402
+import watchdog  # noqa: E402
 
 watchdog.hold()
 loader.choose()
