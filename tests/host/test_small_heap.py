@@ -41,7 +41,7 @@ c.publish("t", "reading")
 c.disconnect()
 """
 
-# The same with a FlashStore on 64 KiB, the login and a subscription, as the sensor firmware has it:
+# The same with a FlashStore on 64 KiB, login and subscription, as the sensor firmware has it:
 # 93.6 KB were seen.
 MOST_STORED = 95_000
 MEASURE_STORED = """
