@@ -49,7 +49,7 @@ KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTIN
   DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS \
   STARTS
 # What the programs below take from the environment may be given, too.
-PASSED := BROKER_USER BROKER_PASSWORD UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
+PASSED := UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 ifneq ($(filter-out $(KNOWN) $(PASSED),$(GIVEN)),)
 $(error umqtt_min: there is no $(filter-out $(KNOWN) $(PASSED),$(GIVEN)). What may be given: $(KNOWN))
@@ -91,6 +91,10 @@ help: ## this list
 	@echo
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | \
 	  awk -F'|' '{ printf "  %-16s %s\n", $$1, $$2 }'
+	@echo
+	@echo "What they take, with its default (none: asked for, drawn or found when it is needed):"
+	@echo
+	@$(foreach t,$(sort $(patsubst USES_%,%,$(filter USES_%,$(.VARIABLES)))),printf "  %-16s %s\n" "$(t)" "$(foreach v,$(USES_$(t)),$(v)=$($(v)))";)
 
 venv: $(VENV)/.ready ## make the virtual environment (done by the other targets when needed)
 

@@ -153,7 +153,7 @@ def test_a_mistyped_variable_is_an_error_with_the_right_name(name, said):
 
 
 def test_a_variable_that_is_nothing_like_a_setting_is_told_and_the_pipelines_are_not():
-    environment = {"UMQTT_BANANA": "1", "UMQTT_JDK": "pypi", "UMQTT_PASSWORD": "x", "HOME": "/"}
+    environment = {"UMQTT_BANANA": "1", "UMQTT_JDK": "pypi", "HOME": "/"}
     assert settings_file.gather(GOOD, environment) == {"broker.host": "h"}
     assert settings_file.unused(environment) == ["UMQTT_BANANA"]
 

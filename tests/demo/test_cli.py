@@ -70,7 +70,7 @@ def test_a_broker_that_closes_on_a_wrong_login(tmp_path):
     with EmbeddedBroker(users={"demo": "right"}) as broker:
         check_login("127.0.0.1", broker.port, "demo", "right")
         done = demo("--broker", broker.address, out=tmp_path / "out",
-                    env={"BROKER_USER": "demo", "BROKER_PASSWORD": "wrong"})
+                    env={"UMQTT_BROKER_USER": "demo", "UMQTT_BROKER_PASSWORD": "wrong"})
     assert done.returncode == 2
     assert "refuses this login" in done.stderr and "wrong" not in done.stderr
 

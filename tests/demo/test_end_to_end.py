@@ -96,7 +96,7 @@ def test_somebody_elses_broker_is_cut_off_and_left_as_it_was(tmp_path):
         process = start(out, "--boards", "1", "--readings", "15", "--interval-ms", "300",
                         "--seed", "2", "--fault", "broker", "--fault", "bridge",
                         "--broker", "127.0.0.1:%d" % port,
-                        env={"BROKER_USER": "demo", "BROKER_PASSWORD": "secret"})
+                        env={"UMQTT_BROKER_USER": "demo", "UMQTT_BROKER_PASSWORD": "secret"})
         text = finish(process, out)
         assert process.returncode == 0, text
         assert "not ours to kill" in text and broker.running

@@ -189,12 +189,13 @@ def _judge_login(heard, address, user):
     if "connack" in heard:
         if not heard["connack"].is_failure:
             return
-        raise BrokerError("the broker at %s refused %s: %s. Set BROKER_USER and BROKER_PASSWORD "
-                          "in the environment" % (address, who, heard["connack"]))
+        raise BrokerError("the broker at %s refused %s: %s. Set UMQTT_BROKER_USER and "
+                          "UMQTT_BROKER_PASSWORD in the environment"
+                          % (address, who, heard["connack"]))
     if "closed" in heard:
         raise BrokerError("the broker at %s closed the connection of %s without CONNACK: it "
-                          "refuses this login (set BROKER_USER and BROKER_PASSWORD in the "
-                          "environment) or does not speak MQTT 3.1.1" % (address, who))
+                          "refuses this login (set UMQTT_BROKER_USER and UMQTT_BROKER_PASSWORD "
+                          "in the environment) or does not speak MQTT 3.1.1" % (address, who))
     raise BrokerError("%s accepts connections but sends no CONNACK: is it an MQTT broker?"
                       % address)
 

@@ -98,7 +98,7 @@ def _interrupt(*_):
 @click.option("--seed", type=Whole(0, 2**63 - 1, "SEED"), default=None,
               help="the faults are drawn from it; one is chosen and printed if left out")
 @click.option("--broker", default="embedded", metavar="HOST:PORT",
-              help="another broker (BROKER_USER, BROKER_PASSWORD in the environment); "
+              help="another broker (UMQTT_BROKER_USER, UMQTT_BROKER_PASSWORD in the environment); "
                    "embedded[:PORT] starts one")
 @click.option("--interval-ms", type=Whole(50, 3_600_000), default=750,
               help="milliseconds between two readings of a board")

@@ -103,8 +103,8 @@ def make_broker(text, log):
     """
     name, _, port = (text or "embedded").partition(":")
     if name != "embedded":
-        return ExternalBroker(*parse_address(text), os.environ.get("BROKER_USER"),
-                              os.environ.get("BROKER_PASSWORD"))
+        return ExternalBroker(*parse_address(text), os.environ.get("UMQTT_BROKER_USER"),
+                              os.environ.get("UMQTT_BROKER_PASSWORD"))
     if port and not (port.isdigit() and 1 <= int(port) <= 65535):
         raise BrokerError("BROKER=%s: expected embedded or embedded:PORT with a port of 1..65535"
                           % text)
@@ -161,7 +161,8 @@ class Site:
         spool = self.out / "spool"
         env = {"TMPDIR": str(self.out / "scratch")}
         if self.broker.user is not None:
-            env.update(UMQTT_USERNAME=self.broker.user, UMQTT_PASSWORD=self.broker.password or "")
+            env.update(UMQTT_BROKER_USER=self.broker.user,
+                       UMQTT_BROKER_PASSWORD=self.broker.password or "")
         self.bridge = self._child("bridge", [
             "bridge", "--broker", "127.0.0.1:%d" % self.bridge_link.port, "--spool", spool,
             "--topic", "fleet/%s/+/telemetry" % self.group, "--client-id", "bridge-" + self.run,

@@ -53,10 +53,10 @@ def _with_decoders(command):
               help="fixed: it names the session")  # fmt: skip
 @click.option("--qos", type=click.IntRange(0, 2), default=1)
 @click.option("--keepalive", type=click.IntRange(2, 65_535), default=30, help="seconds")
-@click.option("--username", envvar="UMQTT_USERNAME", callback=arguments.mqtt_string)
-@click.option("--password", envvar="UMQTT_PASSWORD", show_default=False,
+@click.option("--username", envvar="UMQTT_BROKER_USER", callback=arguments.mqtt_string)
+@click.option("--password", envvar="UMQTT_BROKER_PASSWORD", show_default=False,
               callback=arguments.mqtt_string,
-              help="better in the environment: UMQTT_PASSWORD")  # fmt: skip
+              help="better in the environment: UMQTT_BROKER_PASSWORD")  # fmt: skip
 @click.option("--tls", is_flag=True, help="TLS; the broker's certificate is verified")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA file; implies --tls")
 @click.option("--cert", type=click.Path(exists=True, dir_okay=False),
@@ -154,6 +154,8 @@ def _wait_for_spool(folders, once):
 def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, consumer,
            compact_files, skip_damaged, decoders, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
+    # Before what takes seconds to load.
+    logging.getLogger("umqtt.ingest").info("from %s into %s", spool or "Kafka", tables)
     import pyspark
     from pyspark.errors import PySparkException
 
@@ -263,6 +265,7 @@ def _alone(stop, tables, memory, conf):
 @click.pass_obj
 def compact(stop, tables, files, memory, conf):
     """Join the small files of the tables, a day at a time."""
+    logging.getLogger("umqtt.compact").info("in the tables in %s", tables)
     from .ingest.query import Ledger
     from .tables import compaction as joining
     from .tables.schema import ALL
@@ -272,7 +275,7 @@ def compact(stop, tables, files, memory, conf):
         held = Tables(tables, ALL)
         held.clean()
         done = joining.run(spark, held, Ledger(held), files)
-    logging.getLogger("umqtt.compact").info("%d files joined", sum(done.values()))
+    logging.getLogger("umqtt.compact").info("files joined: %d", sum(done.values()))
 
 
 @main.command()
@@ -282,6 +285,7 @@ def compact(stop, tables, files, memory, conf):
 @click.pass_obj
 def replay(stop, tables, decoders, memory, conf):
     """Decode again what is in quarantine; what is a reading now goes to silver."""
+    logging.getLogger("umqtt.replay").info("in the tables in %s", tables)
     from .ingest import replay as replaying
 
     with _alone(stop, tables, memory, conf) as spark:
@@ -300,6 +304,7 @@ def replay(stop, tables, decoders, memory, conf):
 @click.pass_obj
 def gold(stop, tables, memory, conf):
     """Make the gold tables anew: per minute, device, boot, and gaps."""
+    logging.getLogger("umqtt.gold").info("from the tables in %s", tables)
     from .gold import build as making
     from .tables.store import dataset
 
@@ -316,6 +321,7 @@ def gold(stop, tables, memory, conf):
 @click.option("--out", required=True, type=OutputFile(), help="FILE.html")
 def report(tables, out):
     """Write an HTML report on the gold tables."""
+    logging.getLogger("umqtt.report").info("from the tables in %s", tables)
     from .report import page as making
 
     try:

@@ -139,8 +139,8 @@ def address(_, __, value):
         raise click.BadParameter(f"{scheme}:// is not spoken here; write HOST:PORT, mqtt://HOST "
                                  "or mqtts://HOST")  # fmt: skip
     if "@" in rest:  # not shown: there may be a password in it
-        raise click.BadParameter("a user is given by --username, the password by UMQTT_PASSWORD; "
-                                 "write HOST:PORT")  # fmt: skip
+        raise click.BadParameter("a user is given by --username, the password by "
+                                 "UMQTT_BROKER_PASSWORD; write HOST:PORT")  # fmt: skip
     if default is not None:
         rest = rest.removesuffix("/")
         if not re.search(r":[0-9]*$", rest.rpartition("]")[2]):

@@ -186,6 +186,19 @@ def test_a_broker_that_forgets_everything(broker, device, tmp_path):
     assert (tmp_path / "bridge.log").read_text().count("session new") == 2
 
 
+def test_a_new_spool_for_a_session_that_is_known_is_told(broker, device, tmp_path):
+    """Started in another folder, it would take the readings of the spool that is read."""
+    log = tmp_path / "bridge.log"
+    told = "a bridge of this name has had another spool"
+    assert end(start(broker, tmp_path / "spool")) == 0
+    assert end(start(broker, tmp_path / "spool")) == 0
+    assert log.read_text().count("session present") == 1 and told not in log.read_text()
+    device.take(1)
+    assert end(start(broker, tmp_path / "other")) == 0
+    assert log.read_text().count(told) == 1
+    assert f"the spool in {tmp_path / 'other'} is new" in log.read_text()
+
+
 def test_the_mark_survives_kills_and_deleted_segments(broker, device, tmp_path):
     folder = tmp_path / "spool"
     options = ("--segment-bytes", 4096)
@@ -323,7 +336,9 @@ def test_an_unreachable_broker_is_retried_and_said(tmp_path):
     wait_for(lambda: log.exists() and log.read_text().count("refused") >= 2, what="two tries")
     assert bridge.poll() is None
     assert f"127.0.0.1:{port}" in log.read_text()
+    assert "no broker listens there; is it running, and is that its port?" in log.read_text()
     assert end(bridge) == 0
+    assert "ended: 0 messages received" in log.read_text()
 
 
 def answering(reply):
@@ -354,7 +369,7 @@ def test_mosquitto_refuses_the_login(tmp_path):
     own = brokers.Broker("mosquitto", "allow_anonymous false\n")
     try:
         done = run("bridge", "--broker", f"127.0.0.1:{own.port}", "--spool", tmp_path / "s",
-                   "--username", "x", UMQTT_PASSWORD="wrong")  # fmt: skip
+                   "--username", "x", UMQTT_BROKER_PASSWORD="wrong")  # fmt: skip
     finally:
         own.stop()
     assert done.returncode == 2 and "refuses" in done.stderr
@@ -365,7 +380,7 @@ def test_iotcore_refuses_the_login(tmp_path):
 
     with EmbeddedBroker(users={"name": "word"}) as own:
         done = run("bridge", "--broker", f"127.0.0.1:{own.port}", "--spool", tmp_path / "s",
-                   "--username", "name", UMQTT_PASSWORD="wrong", timeout=60)  # fmt: skip
+                   "--username", "name", UMQTT_BROKER_PASSWORD="wrong", timeout=60)  # fmt: skip
         assert done.returncode == 2 and "refuses this login" in done.stderr
         bridge = start(own, tmp_path / "s", "--username", "name", "--password", "word")
         assert end(bridge) == 0

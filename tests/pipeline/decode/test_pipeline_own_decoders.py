@@ -10,7 +10,7 @@ from decode_kit import told
 from pipeline_kit import EPOCH, QUICK, clock, fill, publish, run, senml, topic
 from pipeline_tables import arrow, numbers, table
 from umqtt_pipeline.bridge.marks import Marks
-from umqtt_pipeline.decode import Malformed, Reading
+from umqtt_pipeline.decode import Malformed, Reading, reasons
 from umqtt_pipeline.decode.own import Decoders
 
 WHOLE = {"device": "dev1", "epoch": EPOCH, "sequence": 7, "boot": 3, "uptime_ms": 12500,
@@ -106,7 +106,7 @@ def test_it_is_asked_first_and_only_of_telemetry():
     assert [r.sequence for r in found] == [7, 2, None, None, None, None]
     assert [r.other for r in found] == [False] * 3 + [True] + [False] * 2
     assert "topic" in found[2].reason and "too large" in found[4].reason
-    assert found[5].reason == "unknown encoding"
+    assert found[5].reason == reasons.ENCODING
 
 
 def test_the_first_that_takes_a_packet_and_one_that_is_long():

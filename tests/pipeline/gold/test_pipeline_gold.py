@@ -144,6 +144,16 @@ def test_a_latency_can_be_read(seconds, text):
     assert report._duration(seconds) == text
 
 
+@pytest.mark.parametrize("first", [0.0011, 0.02, 0.9, 45.0, 70_000.0])
+@pytest.mark.parametrize("times", [1, 1.2, 3, 50, 1e5])
+def test_an_axis_of_durations_has_ticks_on_both_sides(first, times):
+    last = min(first * times, 8e7)
+    ticks = plots._ticks(first, last)
+    assert 2 <= len(ticks) <= 6 and ticks == sorted(ticks)
+    assert ticks[0] <= first < ticks[1]
+    assert last <= ticks[-1] or len(ticks) >= 4
+
+
 def test_the_report_has_the_latency_to_the_table(made, tmp_path):
     (d,) = (r for r in arrow(made, "gold_device").to_pylist() if r["device"] == "dev1")
     late = [r["committed_at"] - at(4) for r in arrow(made, "batches").to_pylist()]
@@ -235,12 +245,24 @@ def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
     gaps = [{"group": "g", "device": "d2999", "epoch": "e", "first": n, "last": n, "missing": 1,
              "first_received": at(n)} for n in range(1000)]  # fmt: skip
     put(tmp_path, "gold_device", build.DEVICES, *devices)
+    def value(number):
+        return [{"name": "temperature", "unit": "Cel", "value": number}]
+
+    copies = [{"group": "g", "device": "d0001", "epoch": "e", "sequence": n + 1000,
+               "measurements": value(21.5), "copy_measurements": value(-4.0),
+               "first_received": at(n), "received_at": at(n)} for n in (3, 9, 5)]  # fmt: skip
+    put(tmp_path, "conflicts", build.TABLES["conflicts"], *copies)
     put(tmp_path, "gaps", build.TABLES["gaps"], *gaps)
     report.build(tmp_path, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     head, _, rest = text.partition("<h2>Devices")
     assert "<b>3,000</b>devices" in head and "<b>9</b>missing" in head
-    assert "<b>1</b>silent" in head
+    assert "<b>1</b>silent" in head and "<b>3</b>copies in conflict" in head
+    conflicts = rest.partition("<h2>Copies in conflict")[2]
+    assert conflicts.count(">temperature 21.5</td>") == 3
+    assert conflicts.count(">temperature -4</td>") == 3
+    # The newest first.
+    assert conflicts.index(">1009<") < conflicts.index(">1005<") < conflicts.index(">1003<")
     listed = rest.partition("<h2>Gaps")[0].split('<td class="l">')[1:]
     assert len(listed) == report.LISTED and listed[0].startswith("g/d2999")
     assert listed[1].startswith("g/longlong") and "\u2026" in listed[1]

@@ -11,7 +11,7 @@ from decode_kit import told
 from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml, topic
 from pipeline_tables import Killed, arrow, ingest, numbers, table, tables
 from umqtt_pipeline import options
-from umqtt_pipeline.decode import Malformed, Reading
+from umqtt_pipeline.decode import Malformed, Reading, reasons
 from umqtt_pipeline.decode.own import Decoders
 from umqtt_pipeline.ingest import replay
 
@@ -63,7 +63,7 @@ def test_after_a_decoder_was_added(spark, copy):
     assert come == {"dev1": 0, "dev3": 2}  # late readings: they were not in silver before
     assert set(arrow(root, "batches")["batch"].to_pylist()) == {0, 1, 2}
     assert [(bytes(r["payload"]), r["reason"]) for r in table(root, "quarantine")] == [
-        (b"csv;x", "csv without a sequence number"), (b"junk", "unknown encoding")]  # fmt: skip
+        (b"csv;x", "csv without a sequence number"), (b"junk", reasons.ENCODING)]  # fmt: skip
     again = replay.run(spark, root, decoders())
     assert (again["new"], again["duplicate"], again["quarantine"]) == (0, 0, 2)
     # Ingest counts on behind the replays, and knows what came from them.
@@ -108,7 +108,7 @@ def test_the_example_of_a_decoder(tmp_path, monkeypatch):
         "dev9", "00000000000000aa", 7, 3, 12500, None)  # fmt: skip
     assert one.measurements == [("temperature", "Cel", 21.5)]
     assert [row.reason.partition(" (")[0] for row in others] == [
-        "a line without a temperature", "unknown encoding",
+        "a line without a temperature", reasons.ENCODING,
         "the decoder lines: ValueError: not enough values to unpack"]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pipeline_kit import NOON, QUICK, fill, publish, run, senml, topic, wait_for
 from pipeline_tables import numbers, table
 from pyspark.sql import Row
 from pyspark.sql import functions as F
+from umqtt_pipeline.decode import reasons
 from umqtt_pipeline.ingest import bronze, dedup, metrics
 from umqtt_pipeline.ingest.query import Ingest
 from umqtt_pipeline.spool import reader
@@ -85,11 +86,11 @@ KAFKA = ("key binary, value binary, topic string, partition int, offset bigint, 
 
 @pytest.mark.parametrize("key,value,at,reason", [
     (None, senml(2), NOON, "the topic is not fleet/GROUP/DEVICE/telemetry"),
-    (topic().encode(), None, NOON, "unknown encoding"),
+    (topic().encode(), None, NOON, reasons.ENCODING),
     (None, None, NOON, "the topic is not fleet/GROUP/DEVICE/telemetry"),
     (b"fleet/\xff/\xfe/telemetry", senml(2), NOON, "the payload is of device dev1"),
-    (topic().encode(), b"", -1, "unknown encoding"),
-    (topic().encode(), b"", 253_402_300_800_000_000 + NOON, "unknown encoding"),
+    (topic().encode(), b"", -1, reasons.ENCODING),
+    (topic().encode(), b"", 253_402_300_800_000_000 + NOON, reasons.ENCODING),
 ])  # fmt: skip
 def test_no_kafka_record_stops_ingest(spark, tmp_path, key, value, at, reason):
     """A producer may leave out key and value, and sets the time as it likes."""

@@ -53,7 +53,10 @@ class Faults:
         self._rebuffs = self._rebuffs + 1 if closed else 0
         if not self._ever:
             self._hopeless(error, unheard)
-        return f"cannot use: {self.where}: {error}"
+        advice = ""
+        if isinstance(error, ConnectionRefusedError) and not self._ever:
+            advice = ": no broker listens there; is it running, and is that its port?"
+        return f"cannot use: {self.where}: {error}{advice}"
 
     def _hopeless(self, error, unheard):
         if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:

@@ -129,7 +129,7 @@ class Bridge:
             self.marks.feed(body)
             count += block.count
         self.marks.tell_all()
-        log.info("spool %s at position %d; %d marks (%d messages read again)",
+        log.info("spool %s at position %d; %d marks (messages read again: %d)",
                  spool.folder, spool.position, len(self.marks.marks), count)  # fmt: skip
 
     # -- the loop -----------------------------------------------------------------------------
@@ -340,6 +340,12 @@ class Bridge:
         if not body[0] & 1:
             # The broker starts from nothing: it may have lost the retained marks, too.
             self.marks.tell_all()
+        elif self.spool.made and not self.counts["connects"]:
+            log.warning("the broker knows client %r, and the spool in %s is new: a bridge of this "
+                        "name has had another spool. What it wrote there is not here, and what "
+                        "comes from now on is not there. If that is not meant, end this one and "
+                        "give --spool with that folder, or --client-id with a name of its own",
+                        s.client_id, self.spool.folder.resolve())  # fmt: skip
         self.counts["connects"] += 1
         self._link.send(wire.subscribe_packet(1, s.topics, s.qos))
         log.info("connected to %s:%d, session %s", s.host, s.port,
@@ -474,4 +480,7 @@ class Bridge:
             self._account()
             self._snapshot()
         self._metrics()
+        n = self.counts["received"]
+        log.info("ended: %d message%s received, all in the spool; what comes meanwhile the broker "
+                 "keeps", n, "" if n == 1 else "s")  # fmt: skip
         self.spool.close()

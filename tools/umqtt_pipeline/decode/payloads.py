@@ -30,7 +30,7 @@ def reading(payload):
         raise Malformed(f"more than {LONGEST} bytes")
     read = _READ.get(encoding(payload))
     if read is None:
-        raise Malformed("unknown encoding")
+        raise Malformed(reasons.ENCODING)
     found = read(payload)
     check_clock(found.measurements)
     return found
@@ -40,7 +40,7 @@ def _identity_fields(payload):
     """{ep, sq, lo: value or None} of a payload. Raises Malformed."""
     kind = encoding(payload)
     if kind is None:
-        raise Malformed("unknown encoding")
+        raise Malformed(reasons.ENCODING)
     if kind == "json":
         return json_text.identity_fields(json_text.first(payload, dict))
     pack = cbor.first(payload) if kind == "senml+cbor" else json_text.first(payload, list)

@@ -126,20 +126,30 @@ def _latest(root, name, columns, numbers):
     by = "received_at" if "received_at" in columns else "first_received"
     order = pc.select_k_unstable(table, min(SHOWN, table.num_rows), [(by, "descending")])
     rows = table.take(order).to_pylist() if table.num_rows else []
+    rows.sort(key=lambda row: (row[by], _label(row)), reverse=True)
     for row in rows:
         if "refused" in columns:
             row["refused"] = _came(row, numbers)
             row["missing"] -= row["refused"]
     return table.num_rows, [
-        [_label(row), *(_time(row[c]) if "time" == c[-4:] or c == by else
-                        "" if row[c] is None else row[c] for c in columns)] for row in rows
-    ]  # fmt: skip
+        [_label(row), *(_cell(row[c]) for c in columns)] for row in rows
+    ]
+
+
+def _cell(value):
+    """What the table of an event says of a column."""
+    if value is None or isinstance(value, datetime):
+        return _time(value)
+    if isinstance(value, list):  # measurements
+        return ", ".join(f"{_short(one['name'])} {_value(one['value'])}" for one in value)
+    return value
 
 
 def _events(root, numbers):
     gaps = ["first", "last", "missing", "refused", "before_time", "after_time", "first_received"]
     restarts = ["before_boot", "boot", "unheard", "before_time", "after_time", "first_received"]
     clocks = ["boot", "time", "correction_ms", "silver_late_ms", "received_at"]
+    copies = ["sequence", "measurements", "copy_measurements", "first_received", "received_at"]
     return [
         ("Gaps", *_told(root, "gaps", gaps, numbers),
          "Numbers that no reading has: those that never came so far, and those in quarantine.",
@@ -149,6 +159,9 @@ def _events(root, numbers):
         ("Clock corrections", *_told(root, "clock_corrections", clocks, numbers),
          "Without a correction: the boot's first clock.",
          ("boot", "clock", "correction ms", "silver later by ms", "received")),
+        ("Copies in conflict", *_told(root, "conflicts", copies, numbers),
+         "Two messages with one number and different contents: the table has the first.",
+         ("number", "in the table", "in the copy", "received", "copy received")),
     ]  # fmt: skip
 
 
@@ -221,15 +234,21 @@ def _batches(root):
 def _tiles(table, devices, reasons, conflicts):
     total = {name: pc.sum(table[name]).as_py() or 0 for name in
              ("readings", "duplicates", "restarts")}  # fmt: skip
+    held = sum(count for _, count in reasons)
     return [
-        ("devices", len(devices), False), ("readings", total["readings"], False),
+        (_many("device", len(devices)), len(devices), False),
+        (_many("reading", total["readings"]), total["readings"], False),
         ("missing", sum(d["missing"] for d in devices), True),
-        ("duplicates removed", total["duplicates"], False),
-        ("copies in conflict", conflicts, True),
-        ("restarts", total["restarts"], False),
-        ("messages in quarantine", sum(count for _, count in reasons), True),
+        (_many("duplicate", total["duplicates"]) + " removed", total["duplicates"], False),
+        (("copy" if conflicts == 1 else "copies") + " in conflict", conflicts, True),
+        (_many("restart", total["restarts"]), total["restarts"], False),
+        (_many("message", held) + " in quarantine", held, True),
         ("silent for an hour", sum(d["silent"] for d in devices), True),
     ]  # fmt: skip
+
+
+def _many(word, count):
+    return word if count == 1 else word + "s"
 
 
 def _fleet(dataset, table):

@@ -17,7 +17,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.patches import Patch  # noqa: E402
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator  # noqa: E402
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator  # noqa: E402
 
 SHORTEST = datetime.timedelta(minutes=10)  #: that a time axis shows
 MEASUREMENTS = 6  #: of one device
@@ -25,6 +25,9 @@ LARGEST = 1e100  #: magnitude that is drawn: the range of an axis must not overf
 MANY = 1500  #: points that are drawn as an image inside the SVG: it would be larger than a page
 HOLE = datetime.timedelta(minutes=5)  #: a line does not cross a longer silence than that, and
 HOLE_TIMES = 3  #: than so many times the usual distance of two points
+# Ticks of an axis of durations, in seconds: 1 ms to 1,000 days.
+TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 180, 600, 1800, 3600, 10_800,
+         36_000, 86_400, 259_200, 864_000, 2_592_000, 8_640_000, 86_400_000)  # fmt: skip
 INK, GRID, COLOUR, RANGE = "#1f2937", "#e5e7eb", "#0072b2", "#a6cbe3"
 # Okabe and Ito's, which people who see few colours tell apart.
 CURVES = (("latency_p50_s", "received, median", "#0072b2", "-"),
@@ -113,6 +116,16 @@ def _duration(seconds, _):
     return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
 
 
+def _ticks(first, last):
+    """From two to six ticks, the outer ones as near to the ends of a range of durations as can be:
+    the one before, the one behind, and every so many between them."""
+    before = max((i for i, at in enumerate(TICKS) if at <= first), default=0)
+    behind = min((i for i, at in enumerate(TICKS) if at >= last), default=len(TICKS) - 1)
+    behind = max(behind, before + 1)
+    step = (behind - before + 4) // 5
+    return list(TICKS[before : behind + 1 : step])
+
+
 def _latency(axis, devices, width):
     """The distributions; returns the handles of the legend."""
     handles = []
@@ -132,7 +145,10 @@ def _latency(axis, devices, width):
         axis.set_xticks([])
         return handles
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(numticks=5))
+    first, last = axis.get_xlim()
+    ticks = _ticks(first, last)
+    axis.set_xlim(min(first, ticks[0]), max(last, ticks[-1]))
+    axis.xaxis.set_major_locator(FixedLocator(ticks))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(_duration))
     return handles

@@ -56,6 +56,7 @@ class SpoolWriter:
         self.folder = Path(folder)
         self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
         self.max_bytes = max_bytes
+        self.made = not (self.folder / "spool.json").exists()  #: by this writer: nothing is in it
         make_folder(self.folder)
         self._lock = lock.take(self.folder)
         self._durable = self._file = None
