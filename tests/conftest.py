@@ -19,6 +19,17 @@ from device_plugin import (  # noqa: E402, F401
 )
 from spark_fixtures import none_left_running, spark  # noqa: E402, F401
 
+# Rooms with files that take minutes (Spark, whole demonstrations, boards) come first, so that no
+# worker is left alone with one of them at the end.
+LONG = [HERE / name for name in ("pipeline", "demo", "audit", "firmware", "boards")]
+
+
+def pytest_collection_modifyitems(items):
+    """Order the rooms; within them all stays as it is."""
+    place = {item: next((i for i, room in enumerate(LONG) if room in item.path.parents), len(LONG))
+             for item in items}  # fmt: skip
+    items.sort(key=place.get)
+
 
 @pytest.fixture(autouse=True, scope="session")
 def config_home(tmp_path_factory):
