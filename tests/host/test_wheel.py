@@ -127,6 +127,13 @@ def test_what_is_missing_is_said_with_the_extra_that_brings_it(installed, tmp_pa
         assert done.returncode == 2 and "umqtt-min[bridge]" in done.stderr, done.stderr
 
 
+def test_the_demonstration_says_which_extra_it_needs(installed):
+    done = subprocess.run([installed.bin / "python", "-m", "umqtt_demo"], cwd=installed.work,
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "pip install 'umqtt-min[demo]'" in done.stderr
+
+
 def test_the_bridge_needs_no_spark(installed, iotcore, tmp_path):
     installed.install("[bridge]")
     assert installed.has("pyspark", "numba", "esptool", "pandas", "mypy") == []

@@ -1,5 +1,14 @@
-"""`python -m umqtt_demo`. Knows nothing but where the command line is."""
+"""`python -m umqtt_demo`. Knows where the command line is, and which extra brings what it needs."""
 
-from .cli import main
+import sys
 
-main(prog_name="python -m umqtt_demo")
+try:
+    from .cli import main
+
+    main(prog_name="python -m umqtt_demo")
+except ModuleNotFoundError as error:
+    if error.name.startswith("umqtt_"):
+        raise
+    print(f"python -m umqtt_demo: {error.name} is not installed, which the demonstration needs: "
+          "pip install 'umqtt-min[demo]'", file=sys.stderr)  # fmt: skip
+    sys.exit(2)

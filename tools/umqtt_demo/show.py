@@ -99,7 +99,8 @@ def verdict_table(verdicts, console=None):
     table = Table(title="Readings, from sensor to table", title_justify="left")
     for name in ("device", "readings taken", "cut off while being taken", "rows in silver",
                  "missing", "duplicates removed", "gaps", "exact"):
-        table.add_column(name, justify="left" if name == "device" else "right")
+        table.add_column(name, justify="left" if name == "device" else "right",
+                         overflow="fold")
     for v in verdicts:
         gaps = sum(last - first + 1 for _, first, last in v.gaps)
         numbers = v.taken, v.cut_off, v.rows, len(v.missing), v.duplicates, gaps
