@@ -1,4 +1,4 @@
-"""`python -m umqtt_demo`. Knows where the command line is, and which extra brings what it needs."""
+"""`python -m umqtt_demo`. Knows where the command line is, and which extra it needs."""
 
 import sys
 
