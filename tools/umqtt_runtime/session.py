@@ -47,6 +47,8 @@ def settings(memory, cores, scratch):
         "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.python.daemon.module": "umqtt_runtime.python_daemon",
+        # On a machine that does much else, Python and Java wait longer than 15 s for each other.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     }
 
