@@ -47,6 +47,8 @@ SCHEMA = (
      "pipeline: most readings kept for it once the broker has them"),
     ("marks", ("any", "signed"), 0, 0, "any",
      "pipeline: which of its marks are heeded: any, or those signed by the bridge (--mark-keys)"),
+    ("telemetry", ("plain", "signed"), 0, 0, "plain",
+     "signed: each reading carries a code, which the pipeline checks (--telemetry-keys)"),
     ("full", ("wait", "release"), 0, 0, "wait",
      "journal full: wait = no reading until there is room; release = give up the oldest reading "
      "that the broker has acknowledged and the pipeline has not; if there is none, wait"),
@@ -170,9 +172,10 @@ def _together(flat, errors):
     if flat.get("broker.tls") and not flat.get("broker.ca"):
         errors.append("broker.ca: expected the CA certificate that the broker's is checked with, "
                       "because broker.tls is on")
-    if flat.get("marks") == "signed" and flat.get("command_key") == "":
-        errors.append('command_key: expected a key, because marks = "signed" is checked with one '
-                      "made of it")
+    for key in ("marks", "telemetry"):
+        if flat.get(key) == "signed" and flat.get("command_key") == "":
+            errors.append('command_key: expected a key, because %s = "signed" needs one made of '
+                          "it" % key)
     dog, connect = flat.get("watchdog_s", 120), flat.get("connect_s", 10)
     if dog and dog < connect + 30:
         # A step that waits for the network takes that long, and half a minute where the chip's

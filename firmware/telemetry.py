@@ -1,8 +1,9 @@
 """Telemetry: one reading as a SenML pack in CBOR, written into a fixed buffer.
 
 Knows RFC 8428 (SenML, labels of table 4) and the few forms of RFC 8949 (CBOR) that it needs. Must
-not know sensors, topics or the store. After the constructor nothing is allocated on the heap as
-long as the numbers are small ints (below 2**30 on a 32-bit chip); larger ones work and allocate.
+not know sensors or the store. After the constructor nothing is allocated on the heap as long as
+the numbers are small ints (below 2**30 on a 32-bit chip); larger ones work and allocate. So does a
+code, for two SHA-256 that hashlib makes anew each time; nothing of it stays.
 
 A pack is an array of maps with definite lengths. The first map holds the base fields and the
 first measurement:
@@ -11,9 +12,16 @@ first measurement:
     0 (n) name    1 (u) unit    2 (v) value
 Each further map holds 0, 1 and 2. A value is an integer, or with decimals a decimal fraction
 (tag 4, RFC 8949 section 3.4.4), so that no float is needed and none is rounded.
+
+A pack that is signed has one field more, at the end of the last map: "mc", 8 bytes, the first of
+HMAC-SHA256(key, TOPIC newline all bytes of the pack before these 8). Readers that do not know it
+ignore it (RFC 8428 section 4.4).
 """
 
 _BASE_FIELDS = 7
+_PURPOSE = b"umqtt telemetry"
+_CODE = b"\x62mc\x48"
+_CODE_BYTES = 8
 
 _UINT, _NINT, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = 0x00, 0x20, 0x40, 0x60, 0x80, 0xA0, 0xC0
 
@@ -43,6 +51,26 @@ def _field(name, unit, digits):
     return out
 
 
+def signer(settings):
+    """Return what signs this board's packs: function(data) that returns 32 bytes; None where they
+    are not signed.
+
+    settings  flat dict as settings.complete() gives it, with the device's name
+    Raises ValueError when there is no key to sign with.
+    """
+    if settings["telemetry"] != "signed":
+        return None
+    if not settings["command_key"]:
+        raise ValueError('telemetry: "signed" needs a command_key; flash the board again')
+    from binascii import unhexlify
+
+    from commands import hmac_sha256, keyed_hmac
+
+    key = hmac_sha256(unhexlify(settings["command_key"]), _PURPOSE)
+    topic = "fleet/%s/%s/telemetry\n" % (settings["group"], settings["device"])
+    return keyed_hmac(key, topic.encode())
+
+
 class Packer:
     """Writes the readings of one device with one fixed set of measurements.
 
@@ -51,9 +79,10 @@ class Packer:
     boot     boot number, 0 or more
     fields   sequence of (name, unit or None, digits): the value is given as an integer that
              counts units of 10**-digits; digits 0..23; at most 23 fields
+    sign     as signer() gives it
     """
 
-    def __init__(self, device, epoch, boot, fields):
+    def __init__(self, device, epoch, boot, fields, sign=None):
         if len(epoch) != 8:
             raise ValueError("epoch: expected 8 bytes, got %d" % len(epoch))
         if not 1 <= len(fields) <= 23:
@@ -62,6 +91,9 @@ class Packer:
         self._pairs = [3 if unit else 2 for _, unit, _ in fields]
         fixed = b"\x80\xa0\x21" + _text(device + "/") + b"\x62ep\x48" + bytes(epoch) + b"\x62bo"
         size = len(fixed) + 5 * 9 + 4 * 3 + sum([len(head) + 10 for head in self._heads])
+        size += len(_CODE) + _CODE_BYTES
+        self._sign = sign
+        self._last = 0  # where the last map begins
         self.buffer = bytearray(size)
         self._pos = 0
         self._copy(fixed)
@@ -85,6 +117,8 @@ class Packer:
         self._pair(b"\x62ms", ms)
         self._pair(b"\x62lo", low)
         self._values(values)
+        if self._sign:
+            self._add_code()
         return self._pos
 
     def view(self, length):
@@ -104,11 +138,20 @@ class Packer:
             raise ValueError("reading without a value")
         self.buffer[0] = _ARRAY | count
 
+    def _add_code(self):
+        self.buffer[self._last] += 1
+        self._copy(_CODE)
+        code = self._sign(self.view(self._pos))
+        for i in range(_CODE_BYTES):
+            self._byte(code[i])
+
     def _measurement(self, i, count, value):
         if count:
+            self._last = self._pos
             self.buffer[self._pos] = _MAP | self._pairs[i]
             self._pos += 1
         else:
+            self._last = 1
             self.buffer[1] = _MAP | (_BASE_FIELDS + self._pairs[i])
         self._copy(self._heads[i])
         if value < 0:

@@ -88,7 +88,7 @@ def test_a_board_lets_go_of_nothing_but_for_a_mark_of_its_bridge(
 
 def test_host_bridge_and_firmware_make_the_same_key_and_code(tmp_path):
     record = keys.Record("g", "oven", "000102030405060708090a0b0c0d0e0f")
-    made = marks_cli.mark_keys([record])
+    made = marks_cli.made([record], marks_cli.MARKS)
     # As in tests/device/firmware/test_fw_confirm.py.
     assert made == {"fleet/g/oven":
                     "cf887686166c282a979986e5fad218510cbfae5f78f758727a6c1458c9dd43f1"}

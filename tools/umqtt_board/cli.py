@@ -183,7 +183,8 @@ def stop(folder):
 
 for _command in (
     ota_cli.command, ota_cli.ota, backup_cli.backup, backup_cli.restore, backup_cli.erase,
-    steps_cli.step, settings_cli.settings, marks_cli.command,
+    steps_cli.step, settings_cli.settings,
+    marks_cli.mark_keys, marks_cli.telemetry_keys,
 ):  # fmt: skip
     cli.add_command(_command)
 

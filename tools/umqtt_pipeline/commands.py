@@ -35,11 +35,15 @@ def main(context):
 
 
 def _with_decoders(command):
-    """Add the option of every command that decodes."""
-    return click.option(
+    """Add the options of every command that decodes."""
+    keys = click.option(
+        "--telemetry-keys", "keys", callback=arguments.telemetry_keys, metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="keys of the devices that sign their readings, of `umqtt-board telemetry-keys`")
+    decoders = click.option(
         "--decoder", "decoders", multiple=True, callback=arguments.decoders, metavar="MODULE:NAME",
-        help="a function for payloads of your own (DECODING.md); several times",
-    )(command)  # fmt: skip
+        help="a function for payloads of your own (DECODING.md); several times")
+    return decoders(keys(command))  # fmt: skip
 
 
 @main.command()
@@ -80,7 +84,7 @@ def _with_decoders(command):
 @click.option("--mark-keys", type=click.Path(dir_okay=False), metavar="FILE",
               help="keys that marks are signed with, of `umqtt-board mark-keys`")
 @click.pass_obj
-def bridge(stop, broker, **options):
+def bridge(stop, broker, keys, **options):
     """Receive telemetry, make it durable, acknowledge it; tell devices how far."""
     from .bridge.service import Bridge, Refused, Settings
     from .spool.reader import SpoolError
@@ -93,7 +97,8 @@ def bridge(stop, broker, **options):
         raise Problem(f"--max-packet: at most half of --max-spool-bytes, {2 * quarter}")
     options["max_packet"] = options["max_packet"] or min(Settings.max_packet, 2 * quarter)
     host, port, tls = broker
-    settings = Settings(host=host, port=port, **{**options, "tls": options["tls"] or tls})
+    settings = Settings(host=host, port=port, telemetry_keys=keys,
+                        **{**options, "tls": options["tls"] or tls})  # fmt: skip
     if settings.password is not None and settings.username is None:
         raise Problem("--password needs --username [MQTT-3.1.2-22]")
     if settings.key is not None and settings.cert is None:
@@ -152,7 +157,7 @@ def _wait_for_spool(folders, once):
 @with_spark
 @click.pass_obj
 def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, consumer,
-           compact_files, skip_damaged, decoders, memory, conf):  # fmt: skip
+           compact_files, skip_damaged, decoders, keys, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     # Before what takes seconds to load.
     logging.getLogger("umqtt.ingest").info("from %s into %s", spool or "Kafka", tables)
@@ -193,7 +198,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
                         compact_files=compact_files, kafka=kafka,
                         skip_damaged=skip_damaged, size=max_bytes,
-                        decoders=decoders)  # fmt: skip
+                        decoders=decoders, keys=keys)  # fmt: skip
         stop.tell(runner.stop)
         try:
             runner.run()
@@ -283,13 +288,13 @@ def compact(stop, tables, files, memory, conf):
 @_with_decoders
 @with_spark
 @click.pass_obj
-def replay(stop, tables, decoders, memory, conf):
+def replay(stop, tables, decoders, keys, memory, conf):
     """Decode again what is in quarantine; what is a reading now goes to silver."""
     logging.getLogger("umqtt.replay").info("in the tables in %s", tables)
     from .ingest import replay as replaying
 
     with _alone(stop, tables, memory, conf) as spark:
-        counts = replaying.run(spark, tables, decoders)
+        counts = replaying.run(spark, tables, decoders, keys)
     log = logging.getLogger("umqtt.replay")
     if counts is None:
         log.info("the quarantine is empty")

@@ -234,6 +234,16 @@ def decoders(_, __, value):
     return Decoders(tuple(found))
 
 
+def telemetry_keys(_, __, value):
+    """Callback: a file -> TelemetryKeys."""
+    from .decode.signed import TelemetryKeys
+
+    try:
+        return TelemetryKeys(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error))
+
+
 def configured(main):
     """Callback for --config FILE.toml: defaults of all commands of the group that `main()` gives:
     a table for each command, a key for an option."""

@@ -150,6 +150,16 @@ def test_missing_readings_are_published_again_at_once():
         assert b.store.held == 8
 
 
+def test_what_is_yet_to_come_is_not_missing_and_the_rest_of_the_mark_counts():
+    # The bridge has taken a forged reading for one of this board.
+    with Bench() as b:
+        b.ack(2, [[3, 4], [6, 10**15]])
+        assert b.client.again == [(3, 4, 2), (6, 10, 5)], b.client.again
+        b.ack(4, [[500, 10**15]])
+        b.client.deliver()
+        assert b.confirm.mark == 4 and b.confirm.malformed == 0
+
+
 def test_what_the_bridge_repeats_is_not_published_twice():
     with Bench() as b:
         b.ack(2, [[3, 4], [7, 7]])

@@ -3,7 +3,8 @@
 import gc
 
 import micropython
-from telemetry import Packer
+from commands import hmac_sha256
+from telemetry import Packer, signer
 
 EPOCH = b"\x01\x02\x03\x04\x05\x06\x07\x08"
 FIELDS = (("temperature", "Cel", 2), ("reading", None, 0))
@@ -80,6 +81,57 @@ def test_wrong_epoch_and_fields_are_refused():
     for epoch, fields, word in ((b"1234", FIELDS, "epoch"), (EPOCH, (), "fields"),
                                 (EPOCH, FIELDS * 12, "fields")):
         assert word in refusal(Packer, "a", epoch, 0, fields)
+
+
+SIGNED = {"telemetry": "signed", "command_key": "ab" * 32, "group": "g", "device": "a"}
+
+
+def test_a_signed_record_ends_with_its_code():
+    sign = signer(SIGNED)
+    for fields, values in ((FIELDS, (-2150, 12)), (FIELDS, (None, 12)), (FIELDS, (1, None)),
+                           (FIELDS[:1], (1,)), (FIELDS[1:], (7,))):
+        plain = packed(Packer("a", EPOCH, 3, fields), 300, 7, 86400, 42, values)
+        packer = Packer("a", EPOCH, 3, fields, sign)
+        data = packed(packer, 300, 7, 86400, 42, values)
+        assert data == packed(packer, 300, 7, 86400, 42, values)
+        key = hmac_sha256(b"\xab" * 32, b"umqtt telemetry")
+        code = hmac_sha256(key, b"fleet/g/a/telemetry\n" + data[:-8])
+        assert data[-12:] == b"\x62mc\x48" + code[:8]
+        # The last map has one pair more; all else is as it was.
+        body, last = bytearray(data[:-12]), 1 if data[0] == 0x81 else data.rindex(b"\x00\x67") - 1
+        body[last] -= 1
+        assert bytes(body) == plain, (data, plain)
+
+
+def test_no_signer_without_the_setting_and_none_without_a_key():
+    assert signer({"telemetry": "plain"}) is None
+    settings = dict(SIGNED)
+    settings["command_key"] = ""
+    assert "needs a command_key" in refusal(signer, settings)
+
+
+def test_largest_signed_record_fits():
+    fields = [("measurement-%02d" % i, "unit", 9) for i in range(23)]
+    packer = Packer("d" * 32, EPOCH, 2**64 - 1, fields, signer(SIGNED))
+    big = 2**64 - 1
+    assert packer.pack(big, big, big, big, [-big] * 23) <= len(packer.buffer)
+
+
+def test_nothing_of_a_code_stays_on_the_heap():
+    packer = Packer("oven", EPOCH, 3, FIELDS, signer(SIGNED))
+    values = [2150, 1]
+    work(packer, values)
+    if hasattr(gc, "mem_alloc"):
+        gc.collect()
+        before = gc.mem_alloc()
+        gc.disable()
+        work(packer, values)
+        taken = gc.mem_alloc() - before
+        gc.enable()
+        gc.collect()
+        # Two hashes and two digests a reading, of 64-bit sizes here.
+        assert taken <= 100 * 640, taken
+        assert gc.mem_alloc() <= before + 64, gc.mem_alloc() - before
 
 
 def work(packer, values):

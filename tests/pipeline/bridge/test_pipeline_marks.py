@@ -1,21 +1,22 @@
 """Marks: the highest number below which nothing is missing, whatever the order of arrival."""
 
 import json
+import zlib
 
 import cbor2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_kit import EPOCH, clock, flat, senml, senml_text
+from pipeline_kit import EPOCH, NOON, clock, flat, senml, senml_text
 from umqtt_pipeline import wire
 from umqtt_pipeline.bridge.marks import RANGE_LIMIT, Mark, Marks
 
 TOPIC = b"fleet/g/dev1/telemetry"
 
 
-def feed(marks, told):
+def feed(marks, told, now=0):
     """Hand (topic, payload) pairs over as the bridge does: as the bytes of packets."""
-    marks.feed(b"".join(wire.publish_packet(t, p, 1, False, 7) for t, p in told))
+    marks.feed(b"".join(wire.publish_packet(t, p, 1, False, 7) for t, p in told), now=now)
 
 
 def expected(seen, settled):
@@ -109,6 +110,65 @@ def test_low_of_what_is_no_reading_of_the_device_moves_no_mark(forged, low):
 def test_low_of_a_reading_moves_the_mark(reading):
     feed(marks := Marks(), [(TOPIC, senml(1)), (TOPIC, reading)])
     assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 500
+
+
+SECOND = 1_000_000
+
+
+def upto(marks, epoch=EPOCH):
+    return json.loads(marks.ack((TOPIC, epoch))[1])["upto"]
+
+
+@pytest.mark.parametrize("ahead", [5000, HIGHEST])
+@pytest.mark.parametrize("forged", [
+    lambda n: senml(n, low=n), lambda n: senml(n), lambda n: flat(n, low=n, x=1),
+    lambda n: senml_text(n, low=n), lambda n: senml(n, device="other", low=n),
+])  # fmt: skip
+def test_what_no_device_can_have_made_moves_no_mark_and_is_told(forged, ahead, caplog):
+    feed(marks := Marks(), [(TOPIC, senml(n)) for n in range(1, 11)], now=NOON)
+    for _ in range(5):
+        feed(marks, [(TOPIC, forged(ahead))], now=NOON + SECOND // 10)
+    assert (upto(marks), marks.held_back) == (10, 5)
+    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["missing"] == []
+    assert caplog.text.count("moves no mark") == 3 and "fleet/g/dev1/telemetry" in caplog.text
+    feed(marks, [(TOPIC, senml(11, low=9))], now=NOON + SECOND)
+    assert (upto(marks), marks.held_back) == (11, 5)
+
+
+def test_what_a_device_made_while_no_bridge_ran_moves_the_mark():
+    """Weeks away: it held a thousand and has given up the rest."""
+    feed(marks := Marks(), [(TOPIC, senml(n)) for n in range(1, 11)], now=NOON)
+    later = NOON + 14 * 86_400 * SECOND
+    last = 14 * 86_400
+    feed(marks, [(TOPIC, senml(n, low=last - 999)) for n in (last - 999, last)], now=later)
+    assert (upto(marks), marks.held_back) == (last - 999, 0)
+    # A backlog in its order passes as fast as it comes, however long it is.
+    feed(marks, [(TOPIC, senml(n, low=last)) for n in range(last + 1, last + 9000)], now=later)
+    assert (upto(marks), marks.held_back) == (last + 8999, 0)
+    feed(marks, [(TOPIC, senml(500_000, low=500_000, epoch=bytes(8)))], now=later)  # flashed anew
+    assert (upto(marks, bytes(8)), marks.held_back) == (500_000, 0)
+
+
+def test_a_device_is_heeded_again_when_the_clock_was_wrong():
+    feed(marks := Marks(), [(TOPIC, senml(1))], now=NOON)
+    ahead = 100_000
+    for seconds in (-3600, 1, 50, 95):
+        feed(marks, [(TOPIC, senml(ahead, low=ahead))], now=NOON + seconds * SECOND)
+    assert (upto(marks), marks.held_back) == (1, 4)
+    feed(marks, [(TOPIC, senml(ahead, low=ahead))], now=NOON + 96 * SECOND)
+    assert (upto(marks), marks.held_back) == (ahead, 4)
+
+
+def test_when_the_last_reading_came_is_kept_and_older_files_are_read():
+    feed(marks := Marks(), [(TOPIC, senml(1))], now=NOON)
+    again = Marks()
+    again.load(marks.dump(1))
+    feed(again, [(TOPIC, senml(9000, low=9000))], now=NOON)
+    assert (upto(again), again.held_back) == (1, 1)
+    body = marks.dump(1).partition(b"\n")[2].replace(b", %d]" % NOON, b"]")
+    again.load(b"%08x\n" % zlib.crc32(body) + body)
+    feed(again, [(TOPIC, senml(9000, low=9000))], now=NOON)
+    assert (upto(again), again.held_back) == (9000, 1)
 
 
 def test_low_on_a_topic_that_carries_no_readings_moves_no_mark():

@@ -1,5 +1,6 @@
 """Replay of the quarantine: nothing dropped, nothing twice, wherever it is killed."""
 
+import json
 import random
 import shutil
 import sys
@@ -13,6 +14,7 @@ from pipeline_tables import Killed, arrow, ingest, numbers, table, tables
 from umqtt_pipeline import options
 from umqtt_pipeline.decode import Malformed, Reading, reasons
 from umqtt_pipeline.decode.own import Decoders
+from umqtt_pipeline.decode.signed import NONE, TelemetryKeys
 from umqtt_pipeline.ingest import replay
 
 
@@ -118,3 +120,19 @@ def test_the_example_of_a_decoder(tmp_path, monkeypatch):
 def test_a_decoder_that_is_none(tmp_path, name, words):
     done = run("replay", "--tables", tmp_path, "--decoder", name)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_a_device_that_signs_has_not_signed_is_kept_and_comes_back_without_keys(
+    spark, tmp_path
+):
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"fleet/g/dev1": bytes(32).hex()}))
+    file.chmod(0o600)
+    fill(tmp_path / "spool", [publish(senml(1)), publish(senml(2, device="dev2"), "dev2")])
+    root = tmp_path / "tables"
+    ingest(spark, tmp_path / "spool", root, keys=TelemetryKeys(file))
+    assert [row["reason"] for row in table(root, "quarantine")] == [NONE]
+    assert numbers(root, device="dev1") == [] and numbers(root, device="dev2") == [2]
+    assert replay.run(spark, root, keys=TelemetryKeys(file))["quarantine"] == 1
+    assert replay.run(spark, root)["new"] == 1
+    assert numbers(root, device="dev1") == [1]

@@ -29,6 +29,7 @@ class Record:
     key     hexadecimal, as in its settings
     count   the highest counter that a command to it has had
     broker  dict: host, port, tls, and user and ca (PEM) where the settings have them; no password
+    signs   whether its settings have it sign its readings
     """
 
     group: str
@@ -36,6 +37,7 @@ class Record:
     key: str
     count: int = 0
     broker: dict = field(default_factory=dict)
+    signs: bool = False
 
 
 def root():
@@ -172,6 +174,7 @@ def give(flat, device, held=None, tell=lambda text: None):
         if held != record.key:
             record.count = max(record.count, counters.now())
         record.broker = _broker(flat)
+        record.signs = flat.get("telemetry") == "signed"
         save(record)
     return flat | {"command_key": record.key}, record.count
 

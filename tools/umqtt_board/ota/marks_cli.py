@@ -1,7 +1,8 @@
-"""The command `umqtt-board mark-keys`: the keys with which the bridge signs its marks.
+"""The commands `umqtt-board mark-keys` and `umqtt-board telemetry-keys`: the keys with which the
+bridge signs its marks, and those with which the pipeline checks readings.
 
-Knows the terminal, and how such a key is made of a board's own (firmware/confirm.py). Must not
-know what a mark is.
+Knows the terminal, and how such a key is made of a board's own (firmware/confirm.py,
+firmware/telemetry.py). Must not know what a mark or a reading is.
 """
 
 import json
@@ -14,27 +15,53 @@ from umqtt_board import private
 from umqtt_board.ota import keys
 from umqtt_board.ota.reports import hmac_sha256
 
-PURPOSE = b"umqtt marks"
+MARKS = b"umqtt marks"
+TELEMETRY = b"umqtt telemetry"
+
+_group = click.option("--group",
+                      help="Boards of this group alone (default: all boards known here).")
 
 
-def mark_keys(records):
-    """{"fleet/GROUP/DEVICE": key, hexadecimal} of keys.Records. Who has these can sign marks, and
-    can neither command a board nor find its key."""
-    return {f"fleet/{record.group}/{record.device}": hmac_sha256(record.key, PURPOSE)
+def made(records, purpose):
+    """{"fleet/GROUP/DEVICE": key, hexadecimal} of keys.Records. Who has these can do what they are
+    made for, and can neither command a board nor find its key."""
+    return {f"fleet/{record.group}/{record.device}": hmac_sha256(record.key, purpose)
             for record in records}  # fmt: skip
 
 
-@click.command("mark-keys")
-@click.option("--group", help="Boards of this group alone (default: all boards known here).")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              help="File to write, for `umqtt-pipeline bridge --mark-keys`; a bridge that runs "
-              "reads it again.")  # fmt: skip
-def command(group, out):
-    """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
+def _records(group):
     groups = [group] if group else keys.groups()
-    found = mark_keys([record for name in groups for record in keys.members(name)])
+    return [record for name in groups for record in keys.members(name)]
+
+
+def _write(out, found):
     aside = out.with_name(f".{out.name}.new")
     private.write(aside, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
     os.replace(aside, out)
+
+
+@click.command("mark-keys")
+@_group
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="File to write, for `umqtt-pipeline bridge --mark-keys`; a bridge that runs "
+              "reads it again.")  # fmt: skip
+def mark_keys(group, out):
+    """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
+    found = made(_records(group), MARKS)
+    _write(out, found)
     click.echo(f"{out}: keys for the marks of {len(found)} boards; write it anew after flashing "
                "a board that is new or was erased")  # fmt: skip
+
+
+@click.command("telemetry-keys")
+@_group
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="File to write, for --telemetry-keys of `umqtt-pipeline bridge`, `ingest` and "
+              "`replay`; what runs reads it again.")  # fmt: skip
+def telemetry_keys(group, out):
+    """Write the keys with which the pipeline checks readings, of the boards that were flashed with
+    telemetry = "signed"."""
+    found = made([record for record in _records(group) if record.signs], TELEMETRY)
+    _write(out, found)
+    click.echo(f"{out}: keys for the readings of {len(found)} boards that sign them; write it "
+               "anew after flashing a board that is new or was erased")  # fmt: skip

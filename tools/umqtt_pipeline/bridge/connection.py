@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .. import wire
 from ..decode.own import NO_DECODERS, Decoders
+from ..decode.signed import NO_KEYS, TelemetryKeys
 from .faults import Refused, Untrusted
 
 READ_SIZE = 1 << 18  #: bytes taken by one read, and so about the longest block of small packets
@@ -41,6 +42,7 @@ class Settings:
     mark_interval: float = 0.25
     decoders: Decoders = NO_DECODERS  #: of one's own
     mark_keys: str | None = None  #: file with the keys that marks are signed with
+    telemetry_keys: TelemetryKeys = NO_KEYS  #: of the devices that sign their readings
     backoff_max: float = 15.0
     connect_timeout: float = 10.0
     wait: bool = False  #: go on trying also when the broker's name is not known

@@ -5,6 +5,7 @@ only with what the spool has made durable, and can be saved and restored.
 """
 
 import json
+import logging
 import re
 import zlib
 from bisect import bisect_right
@@ -16,7 +17,13 @@ from ..decode import firmware
 from ..decode.own import NO_DECODERS
 from ..decode.payloads import identity, reading
 from ..decode.reading import Malformed
+from ..decode.signed import NO_KEYS
 
+log = logging.getLogger("umqtt.bridge")
+
+#: Numbers that a reading may be ahead of the highest of its epoch, at once and for each second
+#: since that one came: a sensor takes a reading each millisecond at most (firmware/settings.py).
+AHEAD, AHEAD_PER_S = 4096, 1000
 MISSING_LIMIT = 16  #: ranges listed in one ack
 RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
 TELEMETRY = b"/telemetry"
@@ -43,16 +50,39 @@ def position(raw):
     return int(found[1]) if found and check == b"%08x" % zlib.crc32(body) else None
 
 
+def _is_power_of_two(count):
+    """Whether to tell of the count-th: whoever forges one forges many."""
+    return count & (count - 1) == 0
+
+
+def _each(frames, body, judge):
+    """What `judge` says of each message, as a bool array."""
+    places = zip(frames.topic, frames.topic_end, frames.payload, frames.end)
+    return np.array([judge(body, *each) for each in places], bool)
+
+
 class Mark:
-    """Sequence numbers seen of one epoch: all up to `upto`, and separate ranges above."""
+    """Sequence numbers seen of one epoch: all up to `upto`, and separate ranges above. `at`: when
+    the last of them came, unix us; 0 for an epoch that nothing is known of yet, or not when."""
 
-    __slots__ = ("upto", "starts", "ends")
+    __slots__ = ("upto", "starts", "ends", "at")
 
-    def __init__(self, upto=0, ranges=()):
+    def __init__(self, upto=0, ranges=(), at=0):
         self.upto = upto
+        self.at = at
         # Most devices have no gap: two shared empty tuples instead of two lists each.
         self.starts = [a for a, _ in ranges] if ranges else ()
         self.ends = [b for _, b in ranges] if ranges else ()
+
+    def too_far(self, sequence, now):
+        """By how many numbers more than its device can have taken by `now`, unix us, a reading is
+        ahead of all that came; 0: it is not. It grows with the time, so that a device whose time
+        this computer's clock has lost is heeded again."""
+        if not self.at:
+            return 0
+        highest = self.ends[-1] if self.ends else self.upto
+        more = sequence - highest - AHEAD
+        return max(0, more - max(0, now - self.at) * AHEAD_PER_S // 1_000_000) if more > 0 else 0
 
     def add(self, sequence, low):
         """Sequence number `sequence` arrived; all below `low` (None: not known) is settled on the
@@ -106,33 +136,39 @@ class Mark:
 class Marks:
     """The marks of all devices, and which of them have to be told.
 
-    decoders: of one's own, which are asked first, as ingest does.
+    decoders: of one's own, which are asked first, as ingest does. keys: of the devices that sign
+    their readings: what is not signed moves no mark of theirs.
 
     `due` holds (telemetry topic, epoch) of every epoch heard of since it was last told: also a
     duplicate puts it there, since a device that repeats itself has not got the mark.
     """
 
-    def __init__(self, decoders=NO_DECODERS):
-        self.decoders = decoders
+    def __init__(self, decoders=NO_DECODERS, keys=NO_KEYS):
+        self.decoders, self.keys = decoders, keys
         self.marks = {}
         self.due = {}
         self.unreadable = 0
+        self.held_back = 0  #: readings that no device can have made when they came
+        self.unsigned = 0  #: readings without their device's code
+        self._now = 0
 
-    def feed(self, body, heard=True):
+    def feed(self, body, heard=True, now=0):
         """Take in durable messages: the bytes of PUBLISH packets, the more at once the better:
         what the firmware packs is looked into by column, and one dict look-up for each message
-        is what remains in Python. heard: false if another bridge received them and will tell."""
+        is what remains in Python. heard: false if another bridge received them and will tell.
+        now: when they came, unix us; 0: not known, and every number is heeded."""
         due, self.due = self.due, self.due if heard else {}
+        self._now = now
         try:
             self._feed(body, wire.frames(body))
         finally:
             self.due = due
 
     def _feed(self, body, frames):
+        if self.keys:
+            frames = frames.part(_each(frames, body, self._genuine))
         if self.decoders:
-            taken = np.array([self._feed_own(body, *each) for each in zip(
-                frames.topic, frames.topic_end, frames.payload, frames.end)], bool)  # fmt: skip
-            frames = frames.part(~taken)
+            frames = frames.part(~_each(frames, body, self._feed_own))
         raw = np.frombuffer(body + bytes(firmware.SPARE), np.uint8)
         readable, epochs, sequences, lows = firmware.identities(raw, frames.payload, frames.end)
         self._feed_known(body, frames.part(readable), epochs[readable], sequences[readable],
@@ -150,7 +186,18 @@ class Marks:
                 if low is not None and low > mark.upto + 1 and not _owned(
                         name, body[payload:end]):  # fmt: skip
                     low = None
-                mark.add(sequence, low)
+                self._add((name, epoch), mark, sequence, low)
+
+    def _genuine(self, body, topic, topic_end, payload, end):
+        """Whether a message may move a mark: it is signed, or its device does not sign."""
+        name = body[topic:topic_end]
+        fault = name.endswith(TELEMETRY) and self.keys.fault(name, body[payload:end])
+        if fault:
+            self.unsigned += 1
+            if _is_power_of_two(self.unsigned):
+                log.warning("a reading on %s moves no mark: %s (%d such in all)",
+                            name.decode(errors="backslashreplace"), fault, self.unsigned)
+        return not fault
 
     def _feed_own(self, body, topic, topic_end, payload, end):
         """Whether a message is one for a decoder of one's own; if so it is taken in."""
@@ -165,14 +212,15 @@ class Marks:
             return True
         if found is not None:
             low = found.low if found.device.encode() == owner[1] else None
-            self._mark((name, found.epoch)).add(found.sequence, low)
+            key = name, found.epoch
+            self._add(key, self._mark(key), found.sequence, low)
         return found is not None
 
     def _feed_known(self, body, frames, epochs, sequences, lows):
         """Messages whose identity is known, as arrays; epochs: where the 8 bytes begin."""
         names = [body[a:b] for a, b in zip(frames.topic.tolist(), frames.topic_end.tolist())]
         keys = zip(names, [body[a : a + 8] for a in epochs.tolist()])
-        marks, due = self.marks, self.due
+        marks, due, now = self.marks, self.due, self._now
         known = zip(keys, sequences.tolist(), lows.tolist())
         for row, (key, sequence, low) in enumerate(known):
             mark = marks.get(key)
@@ -183,12 +231,30 @@ class Marks:
                 mark = marks[key] = Mark()
             due[key] = None
             if sequence == mark.upto + 1 and not mark.starts and low <= sequence:
-                mark.upto = sequence
+                mark.upto, mark.at = sequence, now
             else:
                 if low > mark.upto + 1:  # seldom: so only here a packet is decoded as a whole
                     payload = body[frames.payload[row] : frames.end[row]]
                     low = low if _owned(key[0], payload) else None
-                mark.add(sequence, low)
+                self._add(key, mark, sequence, low)
+
+    def _add(self, key, mark, sequence, low):
+        """Take a number in, unless no device can have come so far."""
+        if self._now:
+            far = mark.too_far(sequence, self._now)
+            if far:
+                self.held_back += 1
+                self._tell_held_back(key, sequence, far)
+                return
+            mark.at = self._now
+        mark.add(sequence, low)
+
+    def _tell_held_back(self, key, sequence, far):
+        if _is_power_of_two(self.held_back):
+            log.warning("%s: number %d of epoch %s is %d ahead of what its device can have taken "
+                        "by now: it moves no mark (%d such in all). Somebody publishes in its "
+                        "name?", key[0].decode(errors="backslashreplace"), sequence, key[1].hex(),
+                        far, self.held_back)  # fmt: skip
 
     def _mark(self, key):
         """The mark of (topic, epoch), made if need be, and due to be told."""
@@ -215,7 +281,7 @@ class Marks:
         ({spool id: position})."""
         rows = [
             [topic.decode("utf-8", "surrogateescape"), epoch.hex(), m.upto,
-             list(zip(m.starts, m.ends))]
+             list(zip(m.starts, m.ends)), m.at]
             for (topic, epoch), m in self.marks.items()
         ]  # fmt: skip
         held = {"version": 1, "position": position, "peers": peers or {}, "marks": rows}
@@ -232,7 +298,7 @@ class Marks:
         if data["version"] != 1:
             raise ValueError(f"format {data['version']}, this program reads 1")
         self.marks = {
-            (topic.encode("utf-8", "surrogateescape"), bytes.fromhex(epoch)): Mark(upto, ranges)
-            for topic, epoch, upto, ranges in data["marks"]
+            (topic.encode("utf-8", "surrogateescape"), bytes.fromhex(epoch)): Mark(upto, *more)
+            for topic, epoch, upto, *more in data["marks"]
         }
         return data["position"], data.get("peers", {})

@@ -63,7 +63,7 @@ class Peers:
             try:
                 end = spooling.durable(folder)
                 for block, body in spooling.walk(folder, position, min(end, position + SHARE)):
-                    marks.feed(body, heard=False)
+                    marks.feed(body, heard=False, now=block.received)
                     self.unsaved += block.length
                     position = block.end
                 self._said.pop(folder, None)

@@ -109,7 +109,7 @@ class Bridge:
         """Marks as of the snapshot, and on from there through what the spool still holds, which
         may be damaged: nothing is changed yet."""
         path = spool.folder / "marks"
-        self.marks = Marks(self.settings.decoders)
+        self.marks = Marks(self.settings.decoders, self.settings.telemetry_keys)
         self.peers = Peers(self.settings.peers, f"bridge-{spool.id}")
         start, begun = 0, spooling.begin(spool.folder)
         try:
@@ -122,11 +122,11 @@ class Bridge:
                 log.warning("%s is missing: marks are made again from position %d on", path, begun)
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
-            self.marks = Marks(self.settings.decoders)
+            self.marks = Marks(self.settings.decoders, self.settings.telemetry_keys)
         self._snapshot_at = start
         count = 0
         for block, body in spooling.walk(spool.folder, start, spool.position):
-            self.marks.feed(body)
+            self.marks.feed(body, now=block.received)
             count += block.count
         self.marks.tell_all()
         log.info("spool %s at position %d; %d marks (messages read again: %d)",
@@ -276,7 +276,7 @@ class Bridge:
     def _account(self):
         """Take into the marks what was made durable since the last time."""
         if self._owed:
-            self.marks.feed(b"".join(self._owed))
+            self.marks.feed(b"".join(self._owed), now=now_us())
             self._owed, self._owed_bytes = [], 0
         self.peers.feed(self.marks)
 
@@ -426,6 +426,7 @@ class Bridge:
     def _house(self):
         self.spool.check_place()  # also when no message comes
         self.mark_keys.refresh()
+        self.settings.telemetry_keys.refresh()
         self._account()
         done = self.spool.done_with()
         behind = self.spool.position - self._snapshot_at + self.peers.unsaved
@@ -472,7 +473,8 @@ class Bridge:
             "spool_segments": self.spool.segments, "spool_full": self._full,
             "lag_bytes": {name: position - at for name, at in readers.items()},
             "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._round),
-            "unreadable": self.marks.unreadable, "last_error": self._last_error, **self.counts,
+            "unreadable": self.marks.unreadable, "held_back": self.marks.held_back,
+            "unsigned": self.marks.unsigned, "last_error": self._last_error, **self.counts,
         }  # fmt: skip
 
     def _finish(self):

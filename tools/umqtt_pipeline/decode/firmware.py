@@ -3,7 +3,8 @@
 A pack that is laid out otherwise is told apart (`ok`) and left to payloads.py, which knows all
 of them one by one; both must say the same of the same bytes (tests/pipeline). The layout:
 [{-2: "DEVICE/", "ep": 8 bytes, "bo", "sq", "up", "ms", "lo", 0: name, (1: unit,) 2: value},
-{0: name, (1: unit,) 2: value}, ...], definite lengths, values integers or decimal fractions.
+{0: name, (1: unit,) 2: value}, ...], definite lengths, values integers or decimal fractions; the
+last map of a pack that is signed ends with "mc": 8 bytes (signed.py, where the code is checked).
 
 Knows CBOR (RFC 8949) and SenML (RFC 8428) as far as that needs. Must not know Spark or topics.
 """
@@ -12,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from .reasons import LIMIT
+from .signed import FIELD, TAIL
 
 SPARE = 16  #: bytes behind the last payload that may be looked at
 _UINT, _NINT, _TEXT = 0, 1, 3
 _SIZES = np.array([0] * 24 + [1, 2, 4, 8] + [9] * 4)  # bytes behind a head; 9: not for us
 _SHIFTS = np.array([0] * 24 + [56, 48, 32, 0] + [0] * 4, np.uint64)
+_FIELD = np.uint64(int.from_bytes(FIELD, "big"))
 _TENS = 10.0 ** np.arange(23)  # exact in a double up to 10**22
 _HEX = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint16)
 
@@ -80,16 +83,21 @@ class Cursors:
 
 
 class Base:
-    """The base fields of packs; attributes are arrays: records, pairs (in the first map beside
-    the base fields), name (start, end), epoch (start), boot, sequence, uptime_ms, low."""
+    """The base fields of packs; attributes are arrays: records, pairs (in the first map, the
+    code's not counted), signed, name (start, end), epoch (start), boot, sequence, uptime_ms, low.
+    The cursors' end is then before the code."""
 
     def __init__(self, cursors):
         c = cursors
+        tail = np.maximum(c.end - TAIL, c.at)
+        self.signed = (c.words[tail] >> np.uint64(32) == _FIELD) & (c.end - c.at > TAIL)
+        c.end = c.end - self.signed * TAIL
         first = c.raw[c.at]
         c.ok &= (first > 0x80) & (first < 0x98)
         self.records = first & 31
         c.skip(1)
         first = c.raw[c.at]
+        first = first - (self.signed & (self.records == 1))
         c.ok &= (first == 0xA9) | (first == 0xAA)
         self.pairs = first & 15
         c.skip(1)
@@ -196,7 +204,8 @@ def _records(c, base):
     while len(rows):
         part = c.choose(rows)
         if found:
-            head = part.raw[part.at]
+            last = base.records[rows] == len(found) + 1
+            head = part.raw[part.at] - (base.signed[rows] & last)
             part.ok &= (head == 0xA2) | (head == 0xA3)
             part.skip(1)
             pairs = head & 3

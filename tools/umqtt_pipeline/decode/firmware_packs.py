@@ -17,6 +17,7 @@ from ..tables.schema import READINGS, arrow_schema
 from . import firmware, topics
 from .reading import LONGEST
 from .reasons import CLOCK, CLOCK_FROM, CLOCK_TO
+from .signed import NO_KEYS
 
 
 def bucket(group, device, buckets):
@@ -52,8 +53,20 @@ def _believable(measurements):
     return good
 
 
-def readings(rows):
-    """Bronze rows -> (readings, bool array: which rows they are of)."""
+def _genuine(topic, payload, keys):
+    """Which rows are signed, or of devices that do not sign."""
+    coded = topic.dictionary_encode()
+    signing = [keys.key(name.encode()) is not None for name in coded.dictionary.to_pylist()]
+    rows = np.flatnonzero(np.array(signing, bool)[coded.indices.to_numpy(zero_copy_only=False)])
+    good = np.ones(len(topic), bool)
+    good[rows] = [not keys.fault(topic[row].as_py().encode(), payload[row].as_py())
+                  for row in rows.tolist()]  # fmt: skip
+    return good
+
+
+def readings(rows, keys=NO_KEYS):
+    """Bronze rows -> (readings, bool array: which rows they are of). keys: of the devices that
+    sign."""
     topic, payload = (rows[name].combine_chunks() for name in ("topic", "payload"))
     known, columns = firmware.decode(payload)
     if columns is None:
@@ -65,6 +78,8 @@ def readings(rows):
     known = known & same & short & _believable(measurements)
     found = {"group": group, "device": owner, "epoch": epoch, "sequence": sequence, "boot": boot,
              "uptime_ms": uptime_ms, "measurements": measurements}  # fmt: skip
+    if keys:
+        known &= _genuine(topic, payload, keys)
     schema = arrow_schema(READINGS)
     arrays = [found[f.name].cast(f.type) if f.name in found else rows[f.name] for f in schema]
     made = pa.Table.from_arrays(arrays, schema=schema)

@@ -11,6 +11,7 @@ from ..tables.schema import READINGS, arrow_schema
 from . import payloads, reasons, topics
 from .own import NO_DECODERS
 from .reading import Malformed
+from .signed import NO_KEYS
 
 ROWS, ITEMS = 20_000, 200_000  #: rows, or measurements, that are made Arrow columns together
 NO_TOPIC = "the topic is not fleet/GROUP/DEVICE/telemetry"
@@ -18,13 +19,16 @@ MADE = ("group", "device", "epoch", "sequence", "boot", "uptime_ms", "measuremen
 _LIST = arrow_schema(READINGS).field("measurements").type
 
 
-def reading(topic, payload, decoders):
+def reading(topic, payload, decoders, keys=NO_KEYS):
     """The Reading of a packet. Raises Malformed."""
     if payload is None:
         raise Malformed(reasons.LARGE)
     owner = topics.owner(topic)
     if owner is None:
         raise Malformed(NO_TOPIC)
+    fault = keys.fault(topic.encode(), payload) if keys else None
+    if fault:
+        raise Malformed(fault)
     found = decoders.reading(topic, payload) if decoders else None
     if found is None:
         found = payloads.reading(payload)
@@ -33,16 +37,16 @@ def reading(topic, payload, decoders):
     return found
 
 
-def decode(rows, decoders=NO_DECODERS):
+def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS):
     """Bronze rows -> the same rows with MADE, other (a topic that carries no reading) and reason
-    (why it is no reading). decoders: of one's own, asked first."""
+    (why it is no reading). decoders: of one's own, asked first. keys: of the devices that sign."""
     parts, held = [], _Columns()
     for topic, payload in zip(rows["topic"].to_pylist(), rows["payload"].to_pylist()):
         if topics.is_other(topic, payload):
             held.add(True)
         else:
             try:
-                held.add(False, topics.owner(topic), reading(topic, payload, decoders))
+                held.add(False, topics.owner(topic), reading(topic, payload, decoders, keys))
             except Malformed as error:
                 held.add(False, reason=str(error))
         if held.full():

@@ -1,7 +1,8 @@
 """A SenML pack (RFC 8428) to a reading, whatever its encoding: records as dicts with text labels.
 
 The labels ep, sq, bo, up, ms and lo are this project's own (RFC 8428 section 4.4 has readers
-ignore what they do not know). Fields that would change what a reading says (a base value, a time
+ignore what they do not know), and so is mc, the code of a reading that is signed (signed.py).
+Fields that would change what a reading says (a base value, a time
 of its own) are not taken: it is in quarantine rather than in silver with another value.
 
 Knows SenML. Must not know bytes.

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from ..decode import firmware_packs
 from ..decode import rows as one_by_one
 from ..decode.own import NO_DECODERS
+from ..decode.signed import NO_KEYS
 from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE, arrow_schema
 from ..tables.storage import parquet
 from ..tables.store import FILES, by_day, dataset, file_batch, file_row, written
@@ -128,10 +129,11 @@ class Receive:
     places    {spool: offset} up to which bronze has packets already; None: the rows are those of
               the quarantine, are in bronze, and are not written to it again
     decoders  of one's own: with any, every packet is decoded one by one; they are asked first
+    keys      of the devices that sign their readings
     """
 
-    def __init__(self, work, places, decoders=NO_DECODERS):
-        self.work, self.places, self.decoders = work, places, decoders
+    def __init__(self, work, places, decoders=NO_DECODERS, keys=NO_KEYS):
+        self.work, self.places, self.decoders, self.keys = work, places, decoders, keys
 
     def __call__(self, batches):
         folder = Folder(self.work)
@@ -155,9 +157,9 @@ class Receive:
         if not self.decoders:
             there = pc.is_valid(rows["payload"])  # else it was too large for a row
             free = rows.filter(there)
-            found, known = firmware_packs.readings(free)
+            found, known = firmware_packs.readings(free, self.keys)
             rows = pa.concat_tables([free.filter(pa.array(~known)), rows.filter(pc.invert(there))])
-        rest = one_by_one.decode(rows, self.decoders)
+        rest = one_by_one.decode(rows, self.decoders, self.keys)
         bad = pc.is_valid(rest["reason"])
         good = rest.filter(pc.invert(pc.or_(bad, rest["other"])))
         folder.readings(pa.concat_tables([found, good.select(schema.names).cast(schema)]))

@@ -26,6 +26,7 @@ from pyspark.errors import StreamingQueryException
 from umqtt_runtime import failures, progress
 
 from ..decode.own import NO_DECODERS
+from ..decode.signed import NO_KEYS
 from ..source import data_source as source
 from ..spool import consumers
 from ..spool.files import SpoolError, tell_once
@@ -76,10 +77,10 @@ class Batch:
     def rows(self, kind):
         return sum(row["rows"] for row in self.of(kind))
 
-    def receive(self, rows, places, decoders):
+    def receive(self, rows, places, decoders, keys):
         """Bronze rows to files of readings, quarantine and, unless places is None, bronze."""
         self.watch.doing("receiving")
-        self.run(rows, batch_tasks.Receive(self.work, places, decoders))
+        self.run(rows, batch_tasks.Receive(self.work, places, decoders, keys))
 
     def settle(self, held):
         """Readings to files of the tables behind bronze and of the state; held: that before."""
@@ -135,13 +136,13 @@ class Ingest:
     """What the streaming query does with each batch; `on_batch` gets a dict of its counts.
 
     compact_files: when a table's day has so many small files, they are joined after a batch (None:
-    never). decoders: of one's own. local: a folder of this machine for what only it needs, Spark's
-    checkpoint among it; by default that of the tables.
+    never). decoders: of one's own. keys: of the devices that sign. local: a folder of this machine
+    for what only it needs, Spark's checkpoint among it; by default that of the tables.
     """
 
     def __init__(self, spark, root, on_batch=None, compact_files=None, decoders=NO_DECODERS,
-                 local=None):  # fmt: skip
-        self.spark, self.decoders = spark, decoders
+                 local=None, keys=NO_KEYS):  # fmt: skip
+        self.spark, self.decoders, self.keys = spark, decoders, keys
         self.tables = Tables(root, ALL)
         self.ledger = Ledger(self.tables)
         self.ledger.recover()
@@ -200,7 +201,8 @@ class Ingest:
             batch = Batch(self.spark, work, watch)
             refused = self.tables.files("quarantine") if kind == "replay" else []
             try:
-                batch.receive(rows, places, self.decoders)
+                self.keys.refresh()
+                batch.receive(rows, places, self.decoders, self.keys)
                 batch.settle(self.ledger.last["state"])
                 watch.doing("committing")
                 batch.check()
@@ -267,7 +269,7 @@ class Runner:
     rows, size: most messages in a batch, and about the most bytes of them
     patience: failures in a row without a batch between them
     skip_damaged: leave out, and log, what of the spool is damaged or missing
-    decoders: of one's own
+    decoders: of one's own; keys: of the devices that sign their readings
 
     With tables in an object store Spark's checkpoint, metrics and large payloads lie in a folder
     beside the first spool. It may be lost: the tables say how far ingest is.
@@ -276,13 +278,13 @@ class Runner:
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
                  consumer="ingest", on_batch=None, patience=4, compact_files=None,
                  kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES,
-                 decoders=NO_DECODERS):  # fmt: skip
+                 decoders=NO_DECODERS, keys=NO_KEYS):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.consumer = kafka, consumer
         self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
         local = f"{self.folders[0]}.{consumer}" if is_object_store(root) else None
-        self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local)
+        self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local, keys)
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
                         "maxBytesPerBatch": str(size), "skipDamaged": str(skip_damaged),
                         "largeFolder": str(self.ingest.local / "_large")}  # fmt: skip

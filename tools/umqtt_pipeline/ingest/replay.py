@@ -6,15 +6,16 @@ has now. Nothing is dropped and nothing comes twice, wherever it is killed.
 """
 
 from ..decode.own import NO_DECODERS
+from ..decode.signed import NO_KEYS
 from .query import Ingest
 
 
-def run(spark, root, decoders=NO_DECODERS):
+def run(spark, root, decoders=NO_DECODERS, keys=NO_KEYS):
     """Replay the quarantine of the tables below `root`; the caller holds the lock of ingest.
-    decoders: of one's own.
+    decoders: of one's own. keys: of the devices that sign their readings.
 
     Returns counts: rows, new, duplicate, quarantine (still there), other, clocks; None when there
     is nothing in quarantine.
     """
-    work = Ingest(spark, root, decoders=decoders)
+    work = Ingest(spark, root, decoders=decoders, keys=keys)
     return work.replay() if work.tables.files("quarantine") else None

@@ -1,0 +1,87 @@
+"""A file with a key for each device, as `umqtt-board mark-keys` and `telemetry-keys` write it.
+
+Knows the file. Must not know what a key is for.
+"""
+
+import json
+import logging
+import os
+import re
+import stat
+
+log = logging.getLogger("umqtt.keys")
+
+_DEVICE = re.compile("fleet/[^/]+/[^/]+")
+_KEY = re.compile("[0-9a-f]{64}")
+
+
+class DeviceKeys:
+    """The keys of a file, {"fleet/GROUP/DEVICE": 64 hexadecimal digits} in JSON; read again when
+    it changes. path: its name, or None: no device has a key. Raises ValueError for a file that
+    cannot be used, with what to do about it."""
+
+    command = ""  #: of umqtt-board, that writes the file
+    of = ""  #: what the keys are for, in words
+
+    def __init__(self, path):
+        self._path = path
+        self._seen = None
+        self._keys = {}
+        if path is not None:
+            self._seen = _look(path)
+            self._keys = self._read()
+            log.info("%s: keys for %s of %d devices", path, self.of, len(self._keys))
+
+    def __bool__(self):
+        return bool(self._keys)
+
+    def key(self, topic):
+        """The key of the device that a topic is of, all bytes; None if it has none."""
+        return self._keys.get(topic.rpartition(b"/")[0])
+
+    def refresh(self):
+        """Read the file again if it is another one now; those that were read stay while it cannot
+        be used."""
+        if self._path is None:
+            return
+        seen = _look(self._path)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._keys = self._read()
+            log.info("%s: read again, keys for %s of %d devices", self._path, self.of,
+                     len(self._keys))  # fmt: skip
+        except ValueError as error:
+            log.warning("%s; the keys read before stay in use", error)
+
+    def _read(self):
+        path, data = self._path, _json(self._path)
+        write = f"`umqtt-board {self.command}` writes"
+        if not isinstance(data, dict):
+            raise ValueError(f"{path} holds no object of keys: {write} one")
+        for device, key in data.items():
+            if not (_DEVICE.fullmatch(device) and isinstance(key, str) and _KEY.fullmatch(key)):
+                raise ValueError(f"{path}: {device!r}: expected \"fleet/GROUP/DEVICE\" and 64 "
+                                 f"digits 0-9 a-f: {write} them")  # fmt: skip
+        return {device.encode(): bytes.fromhex(key) for device, key in data.items()}
+
+
+def _look(path):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+
+
+def _json(path):
+    try:
+        with open(path, "rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise ValueError(f"{path} holds keys and others may read it: `chmod 600 {path}`")
+            return json.load(file)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}")
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}")

@@ -1,0 +1,41 @@
+"""Readings with a code: whether one is what its device has packed (firmware/telemetry.py).
+
+A pack that is signed ends with the field "mc" of its last record, 8 bytes: the first of
+HMAC-SHA256(key of the device, TOPIC newline all bytes of the pack before these 8). Who reads SenML
+and does not know "mc" ignores it [RFC 8428 section 4.4]. A device with a key signs each reading:
+one without the right code is somebody else's.
+
+Knows bytes and keys. Must not know what a reading says.
+"""
+
+import hmac
+
+from .device_keys import DeviceKeys
+
+FIELD = b"\x62mc\x48"  #: the text "mc" and the head of 8 bytes, in CBOR
+CODE = 8  #: bytes of a code
+TAIL = len(FIELD) + CODE
+
+NONE = "it has no code, and its device signs"
+WRONG = "its code is not the one of its device"
+
+
+class TelemetryKeys(DeviceKeys):
+    """The keys of the devices that sign; see DeviceKeys."""
+
+    command = "telemetry-keys"
+    of = "the readings"
+
+    def fault(self, topic, payload):
+        """Why a payload is not what the device of its topic has packed, both bytes; None: it is,
+        or its device does not sign."""
+        key = self.key(topic)
+        if key is None:
+            return None
+        if payload[-TAIL:-CODE] != FIELD:
+            return NONE
+        made = hmac.digest(key, topic + b"\n" + payload[:-CODE], "sha256")[:CODE]
+        return None if hmac.compare_digest(made, payload[-CODE:]) else WRONG
+
+
+NO_KEYS = TelemetryKeys(None)
