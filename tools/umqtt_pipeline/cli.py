@@ -1,4 +1,4 @@
-"""`umqtt-pipeline`. Must not know any command (commands.py)."""
+"""`umqtt-pipeline`. Must not know any command (commands/)."""
 
 from umqtt_runtime import program
 

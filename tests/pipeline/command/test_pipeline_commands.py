@@ -156,7 +156,7 @@ function in foreach batch sink. Reason: Return Message: Traceback (most recent c
      "given up: [PATH_NOT_FOUND] x"),
 ])  # fmt: skip
 def test_why_an_ingest_was_given_up(text, status, words):
-    told = commands._failed(ValueError(text), "4.3.0")
+    told = commands.services._failed(ValueError(text), "4.3.0")
     assert isinstance(told, click.ClickException) and told.exit_code == status
     assert words in told.message and "\n" not in told.message
 
@@ -238,7 +238,7 @@ def test_every_line_of_the_log_says_whose_it_is(tmp_path, caplog):
     done = CliRunner().invoke(commands.main, ["report", "--tables", str(tmp_path), "--out",
                                               str(tmp_path / "r.html")])  # fmt: skip
     assert done.exit_code == 0 and {r.name for r in caplog.records} == {"umqtt.report"}
-    tools = Path(commands.__file__).parents[1]
+    tools = Path(commands.__file__).parents[2]
     nameless = re.compile(r"\blogging\.(debug|info|warning|error|exception|critical|log)\(")
     packages = ("umqtt_pipeline", "umqtt_runtime", "mqtt_audit")
     modules = [path for name in packages for path in (tools / name).rglob("*.py")]

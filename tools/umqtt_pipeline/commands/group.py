@@ -1,0 +1,47 @@
+"""The group of commands of `umqtt-pipeline`, and what several of them share.
+
+Knows what comes before a command's name. Must not know any command.
+"""
+
+import click
+from umqtt_runtime.options import Problem, Sentences, log_to_stderr
+from umqtt_runtime.stop import Stop
+
+from .. import options as arguments
+
+
+class Commands(Sentences, click.Group):
+    """The commands."""
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
+                                             "show_default": True})  # fmt: skip
+@click.option("--config", callback=arguments.configured(lambda: main), expose_value=False,
+              metavar="FILE.toml",
+              help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
+@click.pass_context
+def main(context):
+    """From an MQTT broker to tables of Delta Lake. In the order of the data: bridge, ingest (with
+    compact and replay), quarantine, gold, report."""
+    context.ensure_object(Stop)
+    log_to_stderr()
+
+
+def with_decoders(command):
+    """Add the options of every command that decodes."""
+    keys = click.option(
+        "--telemetry-keys", "keys", callback=arguments.telemetry_keys, metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="keys of the devices that sign their readings, of `umqtt-board telemetry-keys`")
+    decoders = click.option(
+        "--decoder", "decoders", multiple=True, callback=arguments.decoders, metavar="MODULE:NAME",
+        help="a function for payloads of your own (DECODING.md); several times")
+    return decoders(keys(command))  # fmt: skip
+
+
+def there(tables):
+    """Raises Problem unless ingest has made these tables, and OSError."""
+    from ..tables.storage import are_there
+
+    if not are_there(tables):
+        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")

@@ -1,0 +1,109 @@
+"""What comes out of the tables: gold, report, quarantine, export.
+
+Knows their options and exit statuses. Must not know how Spark is started.
+"""
+
+import logging
+from pathlib import Path
+
+import click
+from umqtt_runtime import command as running
+from umqtt_runtime.options import Problem, with_spark
+
+from .. import options as arguments
+from ..options import OutputFile, TablesHere
+from .group import main, there
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@with_spark
+@click.pass_obj
+def gold(stop, tables, memory, conf):
+    """Make the gold tables anew: per minute, device, boot, and gaps."""
+    logging.getLogger("umqtt.gold").info("from the tables in %s", tables)
+    from ..gold import build as making
+    from ..tables.store import dataset
+
+    silver = dataset(tables, "silver")
+    if silver is None or not silver.count_rows():
+        raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
+    with running.spark(stop, memory, conf) as spark:
+        for name, rows in making.build(spark, tables).items():
+            logging.getLogger("umqtt.gold").info("%s: %d rows", name, rows)
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--out", required=True, type=OutputFile(), help="FILE.html")
+def report(tables, out):
+    """Write an HTML report on the gold tables."""
+    logging.getLogger("umqtt.report").info("from the tables in %s", tables)
+    from ..report import page as making
+
+    try:
+        making.build(tables, out)
+    except making.NoTables as error:
+        raise Problem(str(error))
+    logging.getLogger("umqtt.report").info("wrote %s", out)
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--topic", callback=arguments.one_topic_filter, metavar="FILTER",
+              help="only topics that match it, such as home/+/state")
+@click.option("--reason", help="only those with this text in the reason")
+@click.option("--limit", type=click.IntRange(0), default=20, help="messages that are shown")
+@click.option("--json", "as_json", is_flag=True, help="one line of JSON for each, payloads whole")
+def quarantine(tables, topic, reason, limit, as_json):
+    """Show what came and is no reading: when, on which topic, why, and the payload.
+
+    First the reasons and how many messages each has, then the last messages, the newest at the
+    end. Nothing of the quarantine is lost: `replay` decodes it again."""
+    from ..tables import quarantine as refused
+
+    there(tables)
+    chosen = refused.select(tables, topic, reason)
+    held = refused.last(tables, chosen, limit)
+    if as_json:
+        for row in held:
+            click.echo(refused.as_json(row))
+        return
+    count, of = chosen.num_rows, " of that kind" if topic or reason else ""
+    many = f"1 message{of} is" if count == 1 else f"{count:,} messages{of} are"
+    click.echo(f"{many} in the quarantine of {tables}")
+    for text, times in refused.reasons(chosen):
+        click.echo(f"{times:10,}  {refused.plain(text)}")
+    if 0 < len(held) < count:
+        click.echo(f"The last {len(held)}:")
+    for row in held:
+        where, why = refused.plain(row["topic"]), refused.plain(row["reason"])
+        click.echo(f"{row['received_at']:%Y-%m-%d %H:%M:%S}Z  {where}: {why}")
+        click.echo(f"    {refused.shown(row['payload'])}")
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="a folder")
+@click.option("--table", "names", multiple=True, help="only this one; several times")
+@click.option("--version", type=click.IntRange(0), help="one table as it was, by Delta's version")
+def export(tables, out, names, version):
+    """Write tables as plain Parquet files, for programs that do not know Delta Lake."""
+    from deltalake.exceptions import DeltaError
+
+    from ..tables import maintenance
+    from ..tables.store import existing
+
+    there(tables)
+    if version is not None and len(names) != 1:
+        raise Problem("--version: name one table (--table), each has versions of its own")
+    try:
+        for name in names or existing(tables).columns:
+            rows = maintenance.export(tables, name, out, version)
+            logging.getLogger("umqtt.tables").info("%s: %d rows", Path(out, name), rows)
+    except KeyError as error:
+        raise Problem(f"--table: there is no table {error}")
+    except FileExistsError as error:
+        raise Problem(f"--out: {error}")
+    except DeltaError as error:
+        raise Problem(f"--version {version}: {error}")

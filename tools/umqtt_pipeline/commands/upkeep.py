@@ -1,0 +1,172 @@
+"""What is done to tables and spools that are there: compact, replay, clean, verify, salvage.
+
+Knows their options and exit statuses. Must not know how Spark is started.
+"""
+
+import logging
+from contextlib import contextmanager
+
+import click
+from umqtt_runtime import command as running
+from umqtt_runtime.options import Problem, with_spark
+
+from .. import options as arguments
+from ..options import Folder, TablesHere
+from .group import main, there, with_decoders
+
+
+def _locked(tables):
+    """The lock of tables that no ingest may write meanwhile, and that are whole."""
+    from ..ingest.ledger import ready
+    from ..spool.reader import SpoolError
+    from ..tables.lock import InUse, Lock
+
+    there(tables)
+    try:
+        lock = Lock(tables)
+        ready(tables)
+    except InUse as error:
+        raise Problem(f"{error}; stop it first")
+    except SpoolError as error:
+        raise Problem(str(error))
+    return lock
+
+
+@contextmanager
+def _sentence_if_in_use():
+    """In an object store another machine may win the number of a batch."""
+    from ..tables.lock import InUse
+
+    try:
+        yield
+    except InUse as error:
+        raise click.ClickException(f"{error}; nothing was changed")
+
+
+@contextmanager
+def _alone(stop, tables, memory, conf):
+    """A SparkSession for work on tables that no ingest may write meanwhile."""
+    lock = _locked(tables)
+    with running.spark(stop, memory, conf) as spark:
+        lock.holds(spark)
+        with _sentence_if_in_use():
+            yield spark
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--files", type=click.IntRange(2), default=8,
+              help="small files of a day for which it is worth it")  # fmt: skip
+@with_spark
+@click.pass_obj
+def compact(stop, tables, files, memory, conf):
+    """Join the small files of the tables, a day at a time."""
+    logging.getLogger("umqtt.compact").info("in the tables in %s", tables)
+    from ..ingest.query import Ledger
+    from ..tables import compaction as joining
+    from ..tables.schema import ALL
+    from ..tables.store import Tables
+
+    with _alone(stop, tables, memory, conf) as spark:
+        held = Tables(tables, ALL)
+        held.clean()
+        done = joining.run(spark, held, Ledger(held), files)
+    logging.getLogger("umqtt.compact").info("files joined: %d", sum(done.values()))
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@with_decoders
+@with_spark
+@click.pass_obj
+def replay(stop, tables, decoders, keys, memory, conf):
+    """Decode again what is in quarantine; what is a reading now goes to silver."""
+    logging.getLogger("umqtt.replay").info("in the tables in %s", tables)
+    from ..ingest import replay as replaying
+
+    with _alone(stop, tables, memory, conf) as spark:
+        counts = replaying.run(spark, tables, decoders, keys)
+    log = logging.getLogger("umqtt.replay")
+    if counts is None:
+        log.info("the quarantine is empty")
+    else:
+        log.info("%(new)d new, %(duplicate)d duplicates, %(quarantine)d still in quarantine",
+                 counts)  # fmt: skip
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--keep", multiple=True, callback=arguments.days_by_table, metavar="TABLE=DAYS",
+              help="let go what of bronze, silver, clock, duplicates, quarantine or batches was "
+                   "received longer ago; several times")  # fmt: skip
+@click.option("--unused-days", type=click.IntRange(0), default=7,
+              help="remove files that no table has needed for so long")  # fmt: skip
+def clean(tables, keep, unused_days):
+    """Let old days go, and remove files that no table needs any more.
+
+    Until its files are removed a table can be read as it was."""
+    from ..ingest.ledger import Ledger
+    from ..tables import maintenance
+    from ..tables.schema import ALL
+    from ..tables.storage import is_object_store
+    from ..tables.store import Tables
+
+    if is_object_store(tables) and not unused_days:
+        raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
+                      "may be writing files that no table has yet")  # fmt: skip
+    lock = _locked(tables)
+    held = Tables(tables, ALL)
+    with _sentence_if_in_use():
+        maintenance.expire(held, Ledger(held), keep)
+    count = maintenance.vacuum(held, unused_days)
+    logging.getLogger("umqtt.tables").info("%d files removed", count)
+    del lock
+
+
+@main.command()
+@click.option("--tables", required=True, type=TablesHere())
+@click.option("--spool", "spools", multiple=True, type=click.Path(exists=True, file_okay=False),
+              help="a spool to look at as well; several times")  # fmt: skip
+def verify(tables, spools):
+    """Look at every byte of the tables, of ingest's state and of spools: exit status 1, and a line
+    for each file, if bits have flipped or files are gone. Ingest may run meanwhile."""
+    from ..ingest.ledger import state_files
+    from ..spool.reader import SpoolError, begin, durable, walk
+    from ..tables import maintenance
+    from ..tables.store import existing
+
+    there(tables)
+    try:
+        found = maintenance.verify(existing(tables), lambda: state_files(tables))
+    except SpoolError as error:
+        raise click.ClickException(str(error))
+    for spool in spools:
+        try:
+            found.bytes += sum(len(body) for _, body in walk(spool, begin(spool), durable(spool)))
+        except SpoolError as error:
+            found.wrong.append(str(error))
+    for line in found.wrong:
+        click.echo(line)
+    click.echo(f"{found.files} files of the tables, {found.bytes:,} bytes with the spools: "
+               f"{len(found.wrong) or 'nothing'} damaged")  # fmt: skip
+    if found.wrong:
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.argument("old", type=click.Path(exists=True, file_okay=False))
+@click.argument("new", type=Folder("_state", "tables"))
+def salvage(old, new):
+    """Copy all that is whole in the damaged spool OLD into a new spool, the folder NEW, and say
+    what was left behind. OLD stays as it is; no bridge may run on it."""
+    from ..spool import salvage as saving
+    from ..spool.files import SpoolError
+
+    try:
+        found = saving.salvage(old, new)
+    except SpoolError as error:
+        raise Problem(str(error))
+    for line in found.left:
+        click.echo(f"left behind: {line}")
+    click.echo(f"{new}: {found.messages:,} messages in {found.blocks:,} blocks, "
+               f"{found.bytes:,} bytes; {len(found.left) or 'nothing'} left behind")  # fmt: skip
