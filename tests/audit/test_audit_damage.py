@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 import audit_kit as kit
+import audit_traffic as traffic
 import paho.mqtt.client as mqtt
 import pytest
 import test_audit_tshark as real
@@ -133,3 +134,22 @@ def test_no_damage_accuses_anybody(broker, tmp_path):
         told = [(v["frame"], v["sender"], v["type"], v["statement"], v["what"])
                 for v in found["violations"]]  # fmt: skip
         assert told == [], (number, [kind.__name__ for kind in several])
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_no_damage_accuses_made_up_traffic(first, tmp_path):
+    """Versions 3.1, 3.1.1 and 5, identifiers that are soon used again, packets in pieces, payloads
+    that look like packets; on a port that is named and on one that is not."""
+    for seed in range(first, first + 8):
+        choice = random.Random(seed)
+        port = choice.choice((1883, 1883, 17501))
+        frames = traffic.sound(choice, port)
+        for trial in range(6):
+            kinds = choice.sample(traffic.DAMAGE, choice.choice((1, 1, 2, 3))) if trial else []
+            made = frames
+            for kind in kinds:
+                made = kind(made, choice) or frames[:3]
+            path = kit.pcap(tmp_path / "t.pcap", made, snap=choice.choice((65_535,) * 4 + (90,)))
+            found = kit.read([path], tmp_path)["violations"]
+            told = [(v["frame"], v["sender"], v["type"], v["statement"]) for v in found]
+            assert told == [], (seed, trial, [kind.__name__ for kind in kinds])

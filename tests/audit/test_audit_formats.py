@@ -102,10 +102,10 @@ def test_another_port_is_found_by_its_connect_and_other_traffic_left_alone(tmp_p
     frames = sorted(conversation(far).wrapped() + web.wrapped(), key=lambda f: f[0])
     found = read(kit.pcap(tmp_path / "t.pcap", frames), tmp_path)
     assert [c["broker"] for c in found["connections"]] == ["10.0.0.1:2883"]
-    # Without the CONNECT nothing shows that it is MQTT, unless the port is given.
+    # Without the CONNECT its packets show it.
     later = conversation(far).wrapped()[4:]
     path = kit.pcap(tmp_path / "l.pcap", later)
-    assert types(kit.read([path], tmp_path)) == []
+    assert types(kit.read([path], tmp_path)) == TYPES[1:]
     assert types(kit.read([path], tmp_path, ports=(2883,))) == TYPES[1:]
 
 

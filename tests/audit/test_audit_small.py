@@ -3,13 +3,18 @@
 Knows: the command and the tables. Must not know: how either works.
 """
 
+import os
 import random
+import re
 import subprocess
 import sys
+import threading
 
 import audit_kit as kit
 import pyarrow.parquet as pq
 from mqtt_audit.report.columns import TABLES
+from patience import wait_until
+from pipeline_kit import AUDIT
 
 PUB1 = kit.publish("a/b", b"1", 1, 7)
 
@@ -80,3 +85,23 @@ def test_a_package_that_is_missing_is_of_the_extra_of_the_audit(tmp_path):
         [sys.executable, "-c", script, str(capture), "--out", str(tmp_path / "out")],
         capture_output=True, text=True, timeout=300)  # fmt: skip
     assert done.returncode == 2 and "pip install 'umqtt-min[audit]'" in done.stderr
+
+
+def test_the_first_run_says_that_it_compiles_and_how_far_it_is(tmp_path):
+    """Nothing is kept in a new folder; the test does not wait for the end."""
+    capture = kit.pcap(tmp_path / "t.pcap", kit.Talk().open().wrapped())
+    program = subprocess.Popen(
+        [AUDIT, capture, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")})  # fmt: skip
+    said = []
+    reader = threading.Thread(target=lambda: said.extend(program.stderr), daemon=True)
+    reader.start()
+    try:
+        wait_until(lambda: len(said) > 1, 120, "two lines")
+    finally:
+        program.kill()
+        program.wait(60)
+        reader.join(60)
+        program.stderr.close()
+    assert "compiling the inner loops, once for this installation" in said[0]
+    assert re.search(r"compiling: \d+ of \d+ loops", said[1])

@@ -136,3 +136,24 @@ def test_a_copy_is_refused_before_anything_is_read(tmp_path, monkeypatch):
     two.write_bytes(one.read_bytes())
     with pytest.raises(run.Refused, match="2.pcap: is a copy of .*1.pcap"):
         run.build(None, [one, two], tmp_path / "out")
+
+
+def test_lines_tell_that_two_captures_hold_one_connection(tmp_path):
+    from mqtt_audit import sources
+
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    for k in range(1, 40):
+        made.client(kit.publish("a", b"%d" % k, 1, k)).broker(kit.ack(4, k))
+    frames, rows = made.close().wrapped(), []
+    one, two, three = frames[:50], frames[50:], frames[20:60]
+    files = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate((one, two, three))]
+
+    def problems(paths):
+        rows.clear()
+        sources.lines(list(map(str, paths)), lambda table, found: rows.extend(
+            found.to_pylist() if table == "problems" else ()), (1883,))  # fmt: skip
+        return [(r["file"], r["what"].split(" at ")[0]) for r in rows if r["problem"] == "shared"]
+
+    assert problems(files[:2]) == []
+    shared = f"has connections of {files[0]}"
+    assert (str(files[2]), shared) in problems(files)

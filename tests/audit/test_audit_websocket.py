@@ -117,6 +117,24 @@ def test_what_is_no_websocket_after_all_is_said(answer, told, tmp_path):
     assert found["packets"] == [] and found["violations"] == []
 
 
+@pytest.mark.parametrize("level, name", [(4, "MQTT"), (5, "MQTT")])
+def test_packets_in_frames_of_text_are_a_violation(level, name, tmp_path):
+    """[MQTT-6.0.0-1], of each packet; fragments have the kind of the first one."""
+    none = b"\0" if level == 5 else b""
+    raw = kit.connect("web", level=level, name=name)
+    raw = kit.packet(0x10, raw[2:12] + none + raw[12:])
+    made = kit.Talk(broker=("10.0.0.1", 9001)).open().client(ASKED).broker(AGREED)
+    made.client(frame(raw, kind=1, mask=b"abcd"))
+    made.broker(frame(kit.packet(0x20, b"\0\0" + none)))
+    made.client(frame(kit.PINGREQ[:1], 1, False, b"abcd"))
+    made.client(frame(b"ping", 9, True, b"abcd") + frame(kit.PINGREQ[1:], 0, True, b"abcd"))
+    made.broker(frame(kit.PINGRESP, kind=3)).client(frame(kit.DISCONNECT, mask=b"abcd"))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.close().wrapped())], tmp_path)
+    told = [(v["statement"], v["sender"], v["type"]) for v in found["violations"]]
+    assert told == [("MQTT-6.0.0-1", "client", "CONNECT"), ("MQTT-6.0.0-1", "client", "PINGREQ"),
+                    ("MQTT-6.0.0-1", "broker", "PINGRESP")]  # fmt: skip
+
+
 def test_frames_that_are_missing_accuse_nobody(tmp_path):
     """Bytes inside a payload are lost as they are without; elsewhere the connection is left."""
     choice = random.Random(5)

@@ -113,6 +113,7 @@ def live(stop, _, interface, wanted, as_json, events, ports):  # fmt: skip
     ends at Ctrl-C, with the connections that are open then."""
     from . import sources
 
+    log_to_stderr()
     out = JsonLines(sys.stdout, events) if as_json else TextLines(sys.stdout, events)
     try:
         sources.live(stop, interface, wanted, out, ports)

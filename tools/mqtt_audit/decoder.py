@@ -25,7 +25,7 @@ from .mqtt import packets
 from .report.rows import Rows
 from .rules import ending
 from .tcp import streams
-from .tcp.headers import TLS_PORT
+from .tcp.openings import TLS_PORT
 
 _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets": [0, 16],
                       "itemsize": KEY.itemsize})  # fmt: skip
@@ -117,7 +117,9 @@ class Decoder:
             pair = self._pairs.get((a, b))
             if pair is None:
                 server = int(keys["server"][k])
-                server = (server - 1) % 2 + 1 if server else self._server(a, b)
+                if not 1 <= server <= 4:  # who is the broker is known better elsewhere, maybe
+                    server = self._server(a, b) or server
+                server = (server - 1) % 2 + 1 if server else 0
                 if not server:
                     continue
                 pair = self._pairs[a, b] = len(self._pairs)

@@ -5,6 +5,8 @@ Knows: which loop gets what of the frames that have come. Must not know: files o
 made of rows.
 """
 
+import logging
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,6 +17,9 @@ from .report import columns
 from .rules import ending
 from .rules.findings import findings
 from .tcp.headers import Endpoints
+from .worker import SHARED
+
+log = logging.getLogger("umqtt.audit")
 
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
 
@@ -28,6 +33,7 @@ class Following:
         self._judged = {"connections": [], "latencies": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
         self._steps, self._before = [], None
+        self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
 
     def capture(self, name, pieces):
@@ -35,6 +41,7 @@ class Following:
         incoming = Incoming(name)
         self._number += 1
         self._ends, self._pairs, self._openings = Endpoints(), np.zeros(0, np.int64), {}
+        self._first, self._last = None, 0
         for raw in pieces:
             for data, first, frames in incoming.take(raw):
                 self._frames(name, data, first, frames)
@@ -42,9 +49,24 @@ class Following:
         for data, first, frames in incoming.end():
             self._frames(name, data, first, frames)
         self._ready()
+        self._tell_shared(name)
         wrong = np.concatenate([incoming.problems, self._ends.problems])
         if len(wrong):
             self._sink("problems", columns.problems(wrong, {0: name}))
+
+    def _tell_shared(self, name):
+        """Say it if an earlier capture has connections of this one at the same time."""
+        told = False
+        for key in self._ends.keys[self._pairs >= 0]:
+            ends = key.tobytes()[: key.dtype.fields["hash"][1]]
+            other, until = self._seen.get(ends, (name, 0))
+            if other != name and self._first < until and not told:
+                what = SHARED.format(other)
+                log.warning("%s: %s", name, what)
+                self._sink("problems", columns.files([(name, "shared", what)]))
+                told = True
+            if self._last >= until:
+                self._seen[ends] = name, self._last
 
     def finish(self):
         """There are no more captures."""
@@ -67,6 +89,8 @@ class Following:
     def _frames(self, name, data, first, frames):
         good = frames["time"][frames["cap"] >= 0]
         if len(good):
+            self._first = int(good[0]) if self._first is None else self._first
+            self._last = max(self._last, int(good.max()))
             steps = ending.steps_of(good, self._before)
             self._before = int(good[-1])
             if len(steps):
@@ -85,7 +109,7 @@ class Following:
         pairs[:old] = self._pairs
         servers = self._decoder.servers
         known = len(servers)
-        for k in np.flatnonzero((pairs < 0) & np.isin(keys["server"], (1, 2))).tolist():
+        for k in np.flatnonzero((pairs < 0) & np.isin(keys["server"], (1, 2, 5, 6))).tolist():
             servers.add(_server(keys[k]))
         asked = (pairs < 0) & (
             (keys["server"] > 0) | (np.arange(len(keys)) >= old) | (len(servers) > known))
@@ -103,6 +127,6 @@ class Following:
 
 def _server(key):
     """The broker's endpoint of a row of layout.KEY, as Decoder has it."""
-    side = "ab"[int(key["server"]) - 1]
+    side = "ab"[(int(key["server"]) - 1) % 2]
     words = np.array([key[f"{side}{k}"] for k in range(4)], np.uint32)
     return words.tobytes(), int(key[f"{side}p"])

@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import folder, worker
-from .capture.files import NotACapture, content, magic, packed
+from .capture.files import NotACapture, magic, packed
 from .cores import Here, Spark
 from .flows import joining
 from .folder import Refused
 from .report import summaries
 from .report.columns import MARK, TABLES
+from .warming import warm
 
 log = logging.getLogger("umqtt.audit")
 
@@ -120,26 +121,6 @@ def small(paths):
     return sum(os.path.getsize(p) * (UNPACKS if packed(p) else 1) for p in good) <= SMALL
 
 
-def warm():
-    """Have the inner loops compiled here, once, before several workers would do it."""
-    import numpy as np
-
-    from .capture.records import pcap, pcapng
-    from .compiled.layout import FRAME, PROBLEM
-    from .decoder import Decoder
-    from .tcp.headers import Endpoints
-
-    started = time.monotonic()
-    data, frames = content(os.devnull), np.zeros(0, FRAME)
-    problems = np.zeros(0, PROBLEM)
-    pcap(data, 0, np.zeros(10, np.int64), frames, problems)
-    pcapng(data, 0, np.zeros(10, np.int64), np.zeros((1, 4), np.int64), frames, problems)
-    rows = Endpoints().segments(data, 1, frames)
-    decoder = Decoder(lambda *_: None, (), set(), [(0, 0)])
-    decoder.warm(rows)
-    return time.monotonic() - started
-
-
 def _dealt(sizes, hands):
     """Indices of `sizes` dealt out to so many hands at most, of about the same size each."""
     dealt = [[0, k, []] for k in range(hands)]
@@ -213,8 +194,7 @@ class Audit:
         _copies(self.split, paths, names)
         wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
         for one, other in worker.shared(self.split, self.ports, scratch):
-            what = (f"has connections of {names[other]} at the same time: packets may be missing; "
-                    "merge the two (mergecap) and audit the result")  # fmt: skip
+            what = worker.SHARED.format(names[other])
             log.warning("%s: %s", names[one], what)
             wrong.append((names[one], "shared", what))
         worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
@@ -316,9 +296,7 @@ def build(spark, paths, out, ports=(1883,)):
 
 def make(spark, paths, out, ports=(1883,), names=None):
     """The same between begun() and its end."""
-    took = warm()
-    if took > 5:
-        log.info("the inner loops were compiled, once for this installation: %.0f s", took)
+    warm()
     audit = Audit(spark, paths, out, ports, names)
     for _, why in audit.unread:
         log.warning("left out: %s", why)

@@ -16,6 +16,7 @@ from pathlib import Path
 from .capture.files import Capture, NotACapture, magic, packed
 from .folder import Refused
 from .following import Following
+from .warming import warm
 
 log = logging.getLogger("umqtt.audit")
 
@@ -63,15 +64,15 @@ def _begins(path):
 def _in_order(paths):
     """The captures that can be read, by the time of their first frame; - comes last."""
     good = []
-    for path in dict.fromkeys(paths):
-        if path == INPUT:
-            continue
+    for path in dict.fromkeys(p for p in paths if p != INPUT):
         try:
             magic(path)
-            good.append((_begins(path), path))
+            good.append(path)
         except NotACapture as error:
             log.warning("left out: %s", error)
-    return [path for _, path in sorted(good)] + [INPUT] * (INPUT in paths)
+    if good or INPUT in paths:
+        warm()
+    return sorted(good, key=lambda p: (_begins(p), p)) + [INPUT] * (INPUT in paths)
 
 
 def lines(captures, sink, ports):
@@ -79,9 +80,8 @@ def lines(captures, sink, ports):
     following, paths, read = Following(sink, ports), _in_order(captures), 0
     for path in paths:
         with ExitStack() as stack:
-            handle = sys.stdin.fileno()
-            if path != INPUT:
-                handle = stack.enter_context(open(path, "rb")).fileno()
+            source = sys.stdin if path == INPUT else stack.enter_context(open(path, "rb"))
+            handle = source.fileno()
             try:
                 following.capture(NAME if path == INPUT else path, _pieces(handle))
                 read += 1
@@ -97,6 +97,7 @@ def live(stop, interface, wanted, sink, ports):
     Refused if nothing can be captured there."""
     if not shutil.which("dumpcap"):
         raise Refused(NO_DUMPCAP)
+    warm()
     following = Following(sink, ports)
     argv = ["dumpcap", "-q", "-i", interface, "-f", wanted, "-w", "-"]
     # In a session of its own: Ctrl-C is for this process, which ends it.

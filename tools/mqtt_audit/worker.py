@@ -25,6 +25,9 @@ from .rules import ending
 from .rules.findings import findings
 from .tcp.headers import Endpoints
 
+#: Said of a capture; {} is another one.
+SHARED = ("has connections of {} at the same time: packets may be missing; merge the two "
+          "(mergecap) and audit the result")  # fmt: skip
 APART = 86_400 * 10**9  #: ns between captures that have a time line of their own
 BUNCH = 1 << 17  #: segments read at once in the second pass
 #: Numbers that mostly go up by little: written as differences they take a tenth of the space.
@@ -146,10 +149,11 @@ def whole(parts):
 
 
 def _brokers(keys):
-    """Endpoints that were sent a CONNECT: [[address in hex, port]]."""
+    """Endpoints that were sent a CONNECT, or whose connections are MQTT without one: [[address in
+    hex, port]]."""
     found = set()
-    for side, mark in (("a", 1), ("b", 2)):
-        rows = keys[keys["server"] == mark]
+    for side, marks in (("a", (1, 5)), ("b", (2, 6))):
+        rows = keys[np.isin(keys["server"], marks)]
         words = np.stack([rows[f"{side}{k}"] for k in range(4)], axis=1)
         pairs = zip(words, rows[f"{side}p"].tolist())
         found.update((w.astype(np.uint32).tobytes().hex(), p) for w, p in pairs)

@@ -8,14 +8,17 @@ copies what is still referred to into another one.
 
 import numpy as np
 
+from ..rules.order import ORDER
 from .jit import entry, kernel
 from .layout import (
     BODY_MAX,
+    FOUND,
     N_ARENA,
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
     N_FLOWS,
+    N_FOUND,
     N_HELD_FREE,
     N_PACKETS,
     N_PROBLEMS,
@@ -105,7 +108,10 @@ def problem(st, kind, conn, from_server, time, frame, off, count):
 
 @kernel
 def violation(st, code, conn, from_server, kind, time, frame, value):
-    """One row in the table of violations (room() has seen to the space)."""
+    """One row in the table of violations (room() has seen to the space). None is told of packets
+    that may be no packets: st.n[N_FOUND], as PACKET's, of the one that is read."""
+    if st.n[N_FOUND] & FOUND or st.n[N_FOUND] and code in ORDER:
+        return
     k = st.n[N_VIOLATIONS]
     if k >= len(st.violations):
         return

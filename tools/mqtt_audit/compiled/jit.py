@@ -48,10 +48,27 @@ if not os.environ.get("NUMBA_CACHE_DIR"):
 else:
     KEEP = True
 
+#: Every function that is compiled.
+LOOPS = []
+
+
+def _listed(compile_):
+    def mark(function):
+        LOOPS.append(compile_(function))
+        return LOOPS[-1]
+
+    return mark
+
+
+def compiled():
+    """How many of LOOPS this process has compiled, or has begun to, as none were kept."""
+    return sum(bool(loop.stats.cache_misses) for loop in LOOPS)
+
+
 #: A function that Python calls. _nrt=False: references to arrays are not counted, which took
 #: most of the time of loops that only read and write rows; so none of these may make an array.
-entry = numba.njit(cache=KEEP, error_model="numpy", _nrt=False)
+entry = _listed(numba.njit(cache=KEEP, error_model="numpy", _nrt=False))
 #: One that only compiled functions call: without what Python needs it compiles faster.
-kernel = numba.njit(
+kernel = _listed(numba.njit(
     cache=KEEP, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
+))  # fmt: skip

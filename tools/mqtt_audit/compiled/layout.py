@@ -21,8 +21,14 @@ SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 fla
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
-#: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT.
+#: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
+#: 5 a, 6 b: MQTT that began before the capture.
 KEY = _rows("a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1")
+#: One end's packets on a connection that may be MQTT (tcp/midway.py): where the next one begins
+#: and whether that is known; how many stood where they must, whether a topic was seen, and a
+#: packet that only a client, only a server sends; of a header that goes on in the next segment how
+#: many bytes are there, and which.
+TRAIL = _rows("at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1")
 V4 = 0xFFFF  #: word 2 of an IPv4 address
 
 # From here on `frame` is the number of the file in the order of the capture, 32 bits, and that of
@@ -37,13 +43,14 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
 #: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
-#: web: the client asked for a WebSocket.
+#: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
+#: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
-    "late:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "late:u1 dubious:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
@@ -63,7 +70,7 @@ STREAM = _rows(
     "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
-    "web_mask:i8"
+    "web_mask:i8 web_text:u1 hello:u1 searched:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -75,10 +82,13 @@ STREAM = _rows(
 #: the most of them in one second, and the frame of the first of those.
 #: web...: where a WebSocket is (mqtt/websocket.py): what comes next, whether any byte came, the
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
-#: payload left and taken, the mask.
-#: blind: bytes of it were skipped in a search, in which there may have been packets.
+#: payload left and taken, the mask; web_text: the message is none of binary frames.
+#: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
+#: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
+#: its packets from here on were found by their look, which a payload may have as well.
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
+HELLO_NONE, HELLO_WANTED, HELLO_WHOLE = 0, 1, 2
 FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 
 #: A segment that came before its turn.
@@ -90,11 +100,13 @@ REMEMBERED = 4  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
-#: opening: it is the first that its side sent, and nothing is missing before it.
+#: opening: it is the first that its side sent, and nothing is missing before it. text: it came in
+#: a WebSocket's frame that is not binary. found: FOUND if the stream was `searched`, OTHER_FOUND
+#: if the other side's was.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
-    "topic:u1 level:u1 late:u1 opening:u1"
+    "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
@@ -108,6 +120,7 @@ FLOW = _rows(
     "outcome:u1 state:u1 missing:u1 unsure:u1"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
+FOUND, OTHER_FOUND = 1, 2
 REQUEST = 2
 ALIAS = 4  #: and more: a topic that has an alias (its number in `id`) of sender 0 or 1
 
@@ -127,7 +140,8 @@ Talk = namedtuple(
 # Places in `n` of both
 (N_CONNS, N_HELD_FREE, N_ARENA, N_FLOW_FREE, N_FLOWS, N_PACKETS, N_PROBLEMS, N_VIOLATIONS, N_DONE,
  N_TEXT, N_BODIES, N_DONE_TEXT, N_RESUMED, N_WANT, N_TIGHT, N_FILE, N_UNLISTED, N_READ,
- N_WAITING, N_BACK) = range(20)  # fmt: skip
+ N_WAITING, N_BACK, N_HELLOS,
+ N_FOUND) = range(22)  # fmt: skip
 MASK = 0xFFFFFFFF
 
 #: What a full table asks of the caller (N_WANT).
@@ -156,7 +170,7 @@ KINDS = {
     10: ("resynchronised", "{} bytes skipped before the next packet was found"),
     11: ("began before", "began before the capture; a packet was found after {} bytes"),
     12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
-    13: ("TLS", "encrypted: nothing but the connection can be told"),
+    13: ("TLS", "encrypted: only the connection and its hello can be told"),
     14: ("HTTP", "HTTP, which is not decoded"),
     15: ("MQTT 5", "a topic alias ({}) whose topic is not in the capture"),
     16: ("unfinished", "the capture ends inside a packet; {} bytes of it are there"),

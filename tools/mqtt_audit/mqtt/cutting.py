@@ -14,12 +14,16 @@ from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel
 from ..compiled.layout import (
     BODY_MAX,
+    DISCONNECT,
+    FOUND,
     FRESH,
+    HELLO_WANTED,
     IN_BODY,
     IN_LENGTH,
     IN_STEP,
     MASK,
     N_PACKETS,
+    OTHER_FOUND,
     P_BEFORE,
     P_HTTP,
     P_LENGTH,
@@ -31,7 +35,8 @@ from ..compiled.layout import (
     PUBLISH,
     SEARCHING,
 )  # fmt: skip
-from ..tcp.headers import proxy_header
+from ..tcp.openings import proxy_header
+from ..tls import collecting
 from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at
 
 KEPT = 64  #: bytes of a search that are kept, in case a packet begins in them
@@ -63,6 +68,8 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind or unread
     row["late"] = s["late"]
     row["opening"] = s["whole"] and not s["first"]
+    row["text"] = s["web_text"]
+    row["found"] = (FOUND if s["searched"] else 0) | (OTHER_FOUND if other["searched"] else 0)
     s["first"] = 1
 
 
@@ -180,7 +187,8 @@ def _rejoin(st, s, d, p, end, sender):
     copy(d, p, n - old, st.arena, at + old)
     for k in range(old):
         whole = packet_at(st.arena, at + k, at + n, sender)
-        if k + whole > old and chain(st.arena, at + k, at + n, sender, False):
+        if k + whole > old and chain(st.arena, at + k, at + n, sender,
+                                    k == 0 and old < KEPT):
             return k
     kept = min(KEPT, old + end - p)
     if end - p >= kept:
@@ -193,9 +201,16 @@ def _rejoin(st, s, d, p, end, sender):
 
 
 @kernel
+def _alone(d, p, end, sender):
+    """Whether a segment is one packet, as payloads seldom are; after DISCONNECT nothing comes."""
+    return packet_at(d, p, end, sender) == end - p and d[p] >> 4 != DISCONNECT
+
+
+@kernel
 def _search(st, s, d, p, end, conn, sender, time, frame):
     """Look for the beginning of a packet; returns its place, or `end`."""
     q = boundary(d, p, end, sender)
+    s["searched"] = q != p or s["ever"] or s["skipped"] > 0 or not _alone(d, p, end, sender)
     if q < 0:
         behind = _rejoin(st, s, d, p, end, sender)
         s["skipped"] += end - p
@@ -267,6 +282,8 @@ def _opaque(st, d, p, end, s, conn, sender, time, frame):
         return False
     problem(st, kind, conn, sender, time, frame, -1, end - p)
     c["opaque"] = kind
+    if kind == P_TLS:
+        collecting.want(s, other)
     return True
 
 
@@ -277,6 +294,7 @@ def _encrypted(st, d, p, end, s, conn, sender, time, frame):
         return False
     problem(st, P_TLS, conn, sender, time, frame, -1, end - p)
     st.conns[conn]["opaque"] = P_TLS
+    collecting.want(s, st.streams[2 * conn + 1 - sender])
     return True
 
 
@@ -332,6 +350,10 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
                 p = q
                 continue
         p = _piece(st, s, d, p, end, conn, sender, time, frame)
+    if s["hello"] == HELLO_WANTED:
+        if not room(st):
+            return p - off
+        collecting.collect(st, d, p, end, s)
     return n
 
 
@@ -342,6 +364,8 @@ def lose(st, s, n, conn, sender, time, frame, kind):
     s["lost"] += n
     s["gaps"] += 1
     problem(st, kind, conn, sender, time, frame, -1, n)
+    if s["hello"] == HELLO_WANTED:
+        collecting.give_up(s)
     if s["sync"] == IN_STEP:
         if s["stage"] == IN_BODY and n <= s["rem"] - s["got"]:
             s["damaged"] = 1

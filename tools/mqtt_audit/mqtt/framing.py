@@ -24,7 +24,7 @@ from ..compiled.layout import (
     UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
-from ..tcp.headers import _is_connect
+from ..tcp.openings import is_connect
 
 #: Bits: types that a client may send, that a server may send.
 CLIENT_TYPES = 0b0101_0101_1111_1010
@@ -161,7 +161,7 @@ def packet_at(d, p, end, from_server):
         return NEVER
     if kind == PUBLISH and not _publish_fits(d, q, end, rem, flags & 6):
         return NEVER
-    if kind == CONNECT and not _is_connect(d, p, end - p):
+    if kind == CONNECT and not is_connect(d, p, end - p):
         return NEVER
     if (kind == SUBSCRIBE or kind == UNSUBSCRIBE) and q + rem <= end:
         return q - p + rem if _filters_fit(d, q, q + rem, kind == SUBSCRIBE) else NEVER

@@ -15,8 +15,10 @@ from ..compiled.layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    FOUND,
     N_BACK,
     N_BODIES,
+    N_FOUND,
     N_PACKETS,
     N_READ,
     N_TEXT,
@@ -37,67 +39,10 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
 from .properties import ALIASED, limits, number_of, variable
+from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind
 
 SECOND = 1_000_000_000
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
-TEXT_OK, TEXT_NUL, TEXT_WILD, TEXT_BAD = 0, 1, 2, 3
-
-
-@kernel
-def _utf8_step(d, p, end):
-    """Length of the UTF-8 character at p, 0 if it is none (RFC 3629)."""
-    b = d[p]
-    if b < 0x80:
-        return 1
-    n = 2 if 0xC2 <= b < 0xE0 else 3 if 0xE0 <= b < 0xF0 else 4 if 0xF0 <= b < 0xF5 else 0
-    if n == 0 or p + n > end:
-        return 0
-    for k in range(1, n):
-        if d[p + k] & 0xC0 != 0x80:
-            return 0
-    c = d[p + 1]
-    low = (b == 0xE0 and c < 0xA0) or (b == 0xF0 and c < 0x90)
-    return 0 if low or (b == 0xED and c >= 0xA0) or (b == 0xF4 and c >= 0x90) else n
-
-
-@kernel
-def _text_kind(d, p, n):
-    """What is wrong with a topic name, the worst of it."""
-    found, q = TEXT_OK, p
-    while q < p + n:
-        b = d[q]
-        if b == 0:
-            found = max(found, TEXT_NUL)
-        elif b == 35 or b == 43:
-            found = max(found, TEXT_WILD)
-        step = _utf8_step(d, q, p + n)
-        if step == 0:
-            return TEXT_BAD
-        q += step
-    return found
-
-
-@kernel
-def _copy_text(d, p, n, text, at, bad):
-    """Copy a topic into the heap; bytes that are no UTF-8 as \\xHH. Returns the end."""
-    if not bad:
-        copy(d, p, n, text, at)
-        return at + n
-    q = p
-    while q < p + n:
-        step = _utf8_step(d, q, p + n)
-        if step == 0:
-            text[at], text[at + 1] = 92, 120
-            for k in range(2):
-                digit = d[q] >> 4 * (1 - k) & 15
-                text[at + 2 + k] = digit + (48 if digit < 10 else 87)
-            at += 4
-            q += 1
-            continue
-        copy(d, q, step, text, at)
-        at += step
-        q += step
-    return at
 
 
 @kernel
@@ -143,7 +88,7 @@ def _topic(st, d, p, n, alias, bad, row, conn, sender):
         else:
             problem(st, P_MQTT5, conn, sender, row["time"], row["frame"], -1, alias)
         return
-    st.n[N_TEXT] = _copy_text(d, p, n, st.text, at, bad)
+    st.n[N_TEXT] = copy_text(d, p, n, st.text, at, bad)
     if alias > 0:
         name(st, conn, sender, alias, st.text, at, st.n[N_TEXT] - at, row["time"], row["frame"])
 
@@ -177,7 +122,7 @@ def _publish(st, d, p, have, row, conn, sender, digest):
     if have < head:
         row["payload"] = -1
         return
-    kind = _text_kind(d, p + 2, n)
+    kind = text_kind(d, p + 2, n)
     if kind != TEXT_OK:
         code = 26 if kind == TEXT_BAD else 23 if kind == TEXT_WILD else 25
         violation(st, code, conn, sender, PUBLISH, time, frame, 0)
@@ -332,18 +277,31 @@ def _subscription(st, row, sender, missing):
 
 
 @kernel
+def _open(st, c, d, p, have, row, sender):
+    """CONNECT and CONNACK. One that a search has found opens a connection only as the first packet
+    of its side: a payload may hold another one."""
+    conn = row["conn"]
+    first = st.streams[2 * conn + sender]["packets"] == 1
+    if row["found"] & FOUND and not first:
+        return
+    if row["kind"] == CONNECT:
+        _connect(st, d, p, have, c, row)
+        c["connected"], c["dubious"] = 1, not c["begun"]
+        c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
+    elif have >= 2:
+        c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
+        c["acked_at"] = row["time"]
+        c["dubious"] = c["dubious"] and not first
+        if row["level"] == 5:
+            limits(d, p + 2, p + have, st.streams[2 * conn], c, True)
+
+
+@kernel
 def _follow(st, c, d, p, have, row, sender, missing):
     """What the packet does to the connection and to exchanges."""
     kind, conn = row["kind"], row["conn"]
-    if kind == CONNECT:
-        _connect(st, d, p, have, c, row)
-        c["connected"] = 1
-        c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
-    elif kind == CONNACK and have >= 2:
-        c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
-        c["acked_at"] = row["time"]
-        if row["level"] == 5:
-            limits(d, p + 2, p + have, st.streams[2 * conn], c, True)
+    if kind == CONNECT or kind == CONNACK:
+        _open(st, c, d, p, have, row, sender)
     elif PUBACK <= kind <= PUBCOMP and have >= 2:
         row["id"] = _id_at(d, p, row["level"])
         if kind == PUBREC and row["level"] in (0, 5) and have > 2 and d[p + 2] >= 128:
@@ -354,7 +312,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
         _subscription(st, row, sender, missing)
     elif kind == PINGREQ:
         c["pings"] += 1
-        if not c["ping_at"]:
+        if not c["ping_at"] and not row["found"] & FOUND:
             c["ping_at"], c["ping_frame"] = max(row["time"], 1), row["frame"]
     elif kind == PINGRESP:
         c["ping_at"] = 0
@@ -393,6 +351,9 @@ def _packet(st, d, row):
     row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0
+    if c["dubious"]:
+        row["found"] |= FOUND
+    st.n[N_FOUND] = row["found"]
     if sender == 0:
         _silence(st, c, conn, row["start"], row)
     _check_order(st, c, row, conn, sender)
@@ -405,6 +366,8 @@ def _packet(st, d, row):
         _follow(st, c, d, p, have, row, sender, row["missing"])
         _check_form(st, row, conn, sender)
         _keep_body(st, d, p, have, row, conn, sender)
+    if row["text"]:
+        violation(st, 89, conn, sender, row["kind"], row["time"], row["frame"], 0)
     row["text_end"] = st.n[N_TEXT]
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel
 from ..compiled.layout import IN_STEP, P_HTTP, P_WEB
-from ..tcp.headers import WEBSOCKET, has
+from ..tcp.openings import WEBSOCKET, has
 from . import cutting
 
 UPGRADE, HEAD, PAYLOAD = 0, 1, 2  #: what comes next: of HTTP, a frame's header, its payload
+BINARY = 2  #: the opcode of frames that MQTT is in
 CONTROL = 8  #: and above: opcodes of frames that carry nothing of MQTT
 DEFLATED = 0x40  #: in the first byte of a frame: an extension has packed the payload
 
@@ -66,6 +67,8 @@ def _frame_byte(s, b):
     n = s["web_n"]
     if n == 0:
         s["web_kind"], s["web_mask"] = b, 0
+        if 0 < b & 15 < CONTROL:
+            s["web_text"] = b & 15 != BINARY
     elif n == 1:
         size = b & 127
         s["web_more"] = 2 if size == 126 else 8 if size == 127 else 0

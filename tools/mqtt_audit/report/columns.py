@@ -48,7 +48,7 @@ CONNECTIONS = _schema(
     "connection:i8 file:s frame:i8 client:s broker:s first:t last:t begun:b protocol:s "
     "client_id:s "
     "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
-    "websocket:b "
+    "websocket:b tls_version:s tls_server_name:s tls_ja3:s tls_ja4:s "
     "handshake_ms:f connack_ms:f pings:i4 longest_silence_s:f "
     "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
@@ -334,9 +334,19 @@ def _peaks(conns, ways):
         yield f"{side}_peak_frame", numbers(at & MASK, pa.int64(), other)
 
 
-def connections(conns, ways, ends, clients, protocols, reasons, files):
+def _hellos(hellos, n):
+    """Columns of what TLS tells; the version is the one that the broker chose or, if its hello is
+    not in the capture, the highest that the client offers."""
+    found = [hellos.get(k, {}) for k in range(n)]
+    said = {name: [one.get(name) for one in found] for name in ("server_name", "ja3", "ja4")}
+    said["version"] = [one.get("version") or one.get("offered") for one in found]
+    return {f"tls_{name}": pa.array(values, pa.string()) for name, values in said.items()}
+
+
+def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
     """The table of connections. ways: both streams of each; ends: (client, broker) of each;
-    protocols: {index: name}; reasons: {index: reason code of DISCONNECT}; files: as places()."""
+    protocols: {index: name}; reasons: {index: reason code of DISCONNECT}; hellos: {index: what
+    hello.read() says}; files: as places()."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
     old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
     counts = {
@@ -371,5 +381,6 @@ def connections(conns, ways, ends, clients, protocols, reasons, files):
         "why": pa.array([why(c, reasons.get(k)) for k, c in enumerate(conns)], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
+        **_hellos(hellos, len(conns)),
         **counts,
     })  # fmt: skip

@@ -72,6 +72,16 @@ def _packet(row):
     return _joined(">" if row["sender"] == "client" else "<", kind, *more)
 
 
+def _spoken(row):
+    """The protocol, with what the hello of TLS tells."""
+    if row["protocol"] != "TLS":
+        return [row["protocol"] and f"MQTT {row['protocol']}"]
+    return [f"TLS {row['tls_version'] or ''}".strip(),
+            row["tls_server_name"] and f"server name {row['tls_server_name']}",
+            row["tls_ja3"] and f"JA3 {row['tls_ja3']}",
+            row["tls_ja4"] and f"JA4 {row['tls_ja4']}"]  # fmt: skip
+
+
 def connection(row):
     """One line on a connection: who, version, keep alive, duration, messages each way, why it
     ended. row: of the table `connections`."""
@@ -81,7 +91,7 @@ def connection(row):
     seconds = (row["last"] - row["first"]).total_seconds()
     return _joined(
         row["client_id"] or "(no client id)", f"{row['client']} to {row['broker']}",
-        row["protocol"] and f"MQTT {row['protocol']}", row["websocket"] and "over WebSocket",
+        *_spoken(row), row["websocket"] and "over WebSocket",
         row["keep_alive"] is not None and f"keep alive {row['keep_alive']} s",
         f"{seconds:.3f} s", f"{messages('client')} messages sent, {messages('broker')} received;",
         row["why"],

@@ -236,6 +236,20 @@ def _connections(root):
         "resent": "TCP sent again", "client_dup": "with DUP"}, [])  # fmt: skip
 
 
+def _hellos(root):
+    """What the hellos of TLS tell: no list if there is no TLS."""
+    names = ["broker", "tls_version", "tls_server_name", "tls_ja4", "tls_ja3"]
+    found = _read(root, "connections", ["protocol", "client", *names])
+    found = found.filter(pc.fill_null(pc.equal(found["protocol"], "TLS"), False))
+    if not found.num_rows:
+        return []
+    found = found.group_by(names).aggregate([([], "count_all"), ("client", "min")])
+    return [_list("TLS: what is told before it is encrypted", found, {
+        "broker": "broker", "tls_version": "version", "tls_server_name": "server name",
+        "tls_ja4": "JA4", "tls_ja3": "JA3", "count_all": "connections",
+        "client_min": "for instance of"}, ["count_all"])]  # fmt: skip
+
+
 def _quantiles(root):
     """Latency of QoS 1 and 2 by quantile."""
     rows = list(quantiles(_read(root, "latencies"), "broker"))
@@ -334,7 +348,7 @@ def build(root, out, drawn=None):
         flows=_rows(root, "flows"), findings=list(_findings(root)),
         hidden=max(0, _rows(root, "findings") - SHOWN), broken=_broken(root),
         violations=_rows(root, "violations"),
-        lists=[_connections(root), _quantiles(root)],
+        lists=[_connections(root), *_hellos(root), _quantiles(root)],
         rest=[*_summaries(root), *_problems(root), _files(root, facts)], **drawn,
     )  # fmt: skip
     Path(out).write_text(text)

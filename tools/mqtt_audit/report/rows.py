@@ -12,9 +12,13 @@ from ..compiled.layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    FOUND,
+    HELLO_NONE,
+    HELLO_WHOLE,
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
+    N_HELLOS,
     N_PACKETS,
     N_PROBLEMS,
     N_READ,
@@ -28,6 +32,8 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..mqtt import bodies
 from ..rules import ending
+from ..rules.order import ORDER
+from ..tls import hello
 from . import columns
 from .tallies import Tallies
 
@@ -49,6 +55,7 @@ class Rows:
         self._shown = {}
         self._protocols = {}
         self._reasons = {}  # of DISCONNECT
+        self._hellos = {}  # of TLS: what hello.read() says of both sides
         self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE
         self._found = []  # violations found in Python: tuples
         self._late = np.zeros(0, VIOLATION), np.zeros(0, PROBLEM)
@@ -96,6 +103,8 @@ class Rows:
         return found
 
     def _violate(self, code, row, value=0):
+        if row["found"] & FOUND or row["found"] and code in ORDER:
+            return
         self._found.append((row["time"], row["conn"], row["frame"], value, code, row["kind"],
                             row["from_server"], row["level"]))  # fmt: skip
 
@@ -125,6 +134,18 @@ class Rows:
             asked.pop(0)
             if not unsure:
                 self._violate(43, row)
+
+    def _read_hellos(self):
+        """Read the first messages of TLS that are whole now."""
+        n, ways = self.arrays.n, self.arrays.ways
+        if not n[N_HELLOS]:
+            return
+        for conn, way in np.argwhere(ways["hello"] == HELLO_WHOLE).tolist():
+            s = ways[conn, way]
+            raw = self.arrays.wire.arena[s["buf"] : s["buf"] + s["buf_len"]].tobytes()
+            self._hellos.setdefault(conn, {}).update(hello.read(raw))
+            s["hello"], s["buf_cap"], s["buf_len"] = HELLO_NONE, 0, 0
+        n[N_HELLOS] = 0
 
     # Handing on.
 
@@ -159,6 +180,7 @@ class Rows:
         """Hand on all rows that are ready."""
         st, n = self.arrays.talk, self.arrays.n
         self._name()
+        self._read_hellos()
         done = n[N_READ]
         rows = st.packets[:done]
         values = self._read_bodies(rows)
@@ -194,11 +216,12 @@ class Rows:
         self._told = known | which
         rows = np.flatnonzero(which & ~known)
         if len(rows):
-            names, reasons = ({k: known[c] for k, c in enumerate(rows.tolist()) if c in known}
-                              for known in (self._protocols, self._reasons))  # fmt: skip
+            names, reasons, hellos = (
+                {k: known[c] for k, c in enumerate(rows.tolist()) if c in known}
+                for known in (self._protocols, self._reasons, self._hellos))  # fmt: skip
             self.sink("connections", columns.connections(
                 self.arrays.conns[rows], self.arrays.ways[rows], [self._ends[k] for k in rows],
-                [self._clients[k] for k in rows], names, reasons, self.files))  # fmt: skip
+                [self._clients[k] for k in rows], names, reasons, hellos, self.files))  # fmt: skip
 
     def close(self):
         """Hand on what is known when all packets are: connections and the sums of the rest."""

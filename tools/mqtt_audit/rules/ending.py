@@ -24,7 +24,8 @@ from ..compiled.layout import (
     VIOLATION,
 )  # fmt: skip
 from ..mqtt.packets import GRACE, SECOND
-from .statements import ORDER, SILENCE
+from .order import ORDER
+from .statements import SILENCE
 
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND

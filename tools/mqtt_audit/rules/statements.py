@@ -96,6 +96,7 @@ RULES = {
     87: (None, None, "RETAIN 1, which the server does not support"),
     88: (None, None, "reserved bits in subscription options, {}"),
     55: (None, None, "subscription options {}: QoS 3, or Retain Handling 3"),
+    89: ("MQTT-6.0.0-1", None, "a packet in a WebSocket frame that is not binary"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
 }  # fmt: skip
@@ -118,7 +119,7 @@ FIVE = {
     67: "MQTT-3.2.2-15", 86: "MQTT-3.2.2-11", 87: "MQTT-3.2.2-14", 88: "MQTT-3.8.3-5",
     72: "MQTT-3.2.2-8", 74: "MQTT-3.4.2-1", 75: "MQTT-3.5.2-1", 76: "MQTT-3.6.2-1",
     77: "MQTT-3.7.2-1", 79: "MQTT-3.9.3-2", 81: "MQTT-3.11.3-2", 84: "MQTT-3.14.2-1",
-    85: "MQTT-3.15.2-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
+    85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
 OF_SERVER = {28: "MQTT-2.2.1-4"}
@@ -129,8 +130,6 @@ ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.
         SUBACK: "3.9.2.1", UNSUBSCRIBE: "3.10.2.1", UNSUBACK: "3.11.2.1",
         DISCONNECT: "3.14.2.2", AUTH: "3.15.2.2"}  # fmt: skip
 KEEP_ALIVE = (10, 11)
-#: What is told from the order of packets of both sides.
-ORDER = (29, 30, 31, 32, 33, 34, 35, 43, 51, 54, 57, 64, 65)
 SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
 AGAIN = 32
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.

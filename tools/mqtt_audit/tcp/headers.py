@@ -1,26 +1,22 @@
 """From frames to TCP segments: link layer, IPv4 and IPv6, TCP, compiled.
 
-Knows: Ethernet, VLAN, Linux cooked v1 and v2, loopback, raw IP; options and extension headers; the
-look of a CONNECT. Must not know: streams, files.
+Knows: Ethernet, VLAN, Linux cooked v1 and v2, loopback, raw IP; options and extension headers.
+Must not know: streams, files, what a segment holds (openings.py, midway.py).
 """
 
 import numpy as np
 
 from ..capture.records import u16, u32
 from ..compiled.jit import entry, kernel
-from ..compiled.layout import KEY, KINDS, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, V4
+from ..compiled.layout import KEY, KINDS, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, TRAIL, V4
 from .fragments import Fragments
+from .midway import SEEN, SPLIT, shown
+from .openings import asks
 
 IPV4, IPV6 = 0x0800, 0x86DD
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
 NOT_TCP = 0
-TLS_PORT = 8883  #: of MQTT over TLS (IANA: secure-mqtt)
-#: An entry of TLS's ALPN; the word in it is WebSocket's, too.
-ALPN = np.frombuffer(b"\x04mqtt", np.uint8)
-WORD = ALPN[1:]
-PROTOCOL = np.frombuffer(b"sec-websocket-protocol:", np.uint8)
-WEBSOCKET = np.frombuffer(b"websocket", np.uint8)  #: of the header Upgrade
 
 
 @kernel
@@ -191,74 +187,13 @@ def _find(keys, slots, state, out, swap):
     return k
 
 
-@kernel
-def _is_connect(d, p, n):
-    """Whether a segment begins as a CONNECT does: protocol name MQTT, MQIsdp or MQIpdp."""
-    if n < 12 or d[p] != 0x10:
-        return False
-    q = p + 1
-    while q < p + 4 and d[q] & 128:
-        q += 1
-    q += 1
-    if d[q] != 0 or d[q + 2] != 77 or d[q + 3] != 81:  # MQ
-        return False
-    if d[q + 1] == 4:
-        return d[q + 4] == 84 and d[q + 5] == 84
-    if p + n < q + 8 or d[q + 1] != 6 or d[q + 4] != 73:
-        return False
-    return (d[q + 5] == 115 or d[q + 5] == 112) and d[q + 6] == 100 and d[q + 7] == 112
-
-
-@kernel
-def proxy_header(d, p, end):
-    """Length of the header of the PROXY protocol (version 1 or 2) that lies whole at p, or 0."""
-    if end - p >= 16 and d[p] == 13 and d[p + 1] == 10 and d[p + 4] == 0 and d[p + 7] == 81:
-        # 0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A, version, family, length
-        n = 16 + u16(d, p + 14, True)
-        return n if d[p + 5] == 13 and d[p + 8] == 85 and p + n <= end else 0
-    if end - p < 8 or d[p] != 80 or d[p + 1] != 82 or d[p + 2] != 79 or d[p + 3] != 88:  # PROX
-        return 0
-    for k in range(p + 4, min(end, p + 107) - 1):
-        if d[k] == 13 and d[k + 1] == 10:
-            return k + 2 - p
-    return 0
-
-
-@kernel
-def has(d, p, end, word):
-    """Whether a word, which is given in small letters, occurs; letters of either size."""
-    for q in range(p, end - len(word) + 1):
-        k = 0
-        while k < len(word) and (d[q + k] | 32 if 65 <= d[q + k] <= 90 else d[q + k]) == word[k]:
-            k += 1
-        if k == len(word):
-            return True
-    return False
-
-
-@kernel
-def _asks(d, p, end, port, swap):
-    """Whether a segment of the client begins MQTT: KEY.server. TLS is taken for it on its port,
-    or if its hello asks for "mqtt" (ALPN); a WebSocket, if it asks for that protocol."""
-    skip = proxy_header(d, p, end)
-    p += skip
-    mine = 1 if swap else 2
-    if end - p < 12:
-        return 0
-    if _is_connect(d, p, end - p):
-        return mine
-    if d[p] == 0x16 and d[p + 1] == 3 and d[p + 5] == 1:
-        return mine + 2 if port == TLS_PORT or has(d, p, end, ALPN) else 0
-    if d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84:  # GET
-        return mine + 2 if has(d, p, end, PROTOCOL) and has(d, p, end, WORD) else 0
-    return 0
-
-
 @entry
-def segments(d, size, first, frames, keys, slots, state, out, rows, problems, cut):
+def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows, problems,
+             cut):  # fmt: skip
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
     pairs there are, and fragments of IPv4; cut: of each its place in `frames` and that of its IP
-    header. problems: a row for each kind, with the first frame that has it."""
+    header. trails, seen: as midway.shown() has them. problems: a row for each kind, with the first
+    frame that has it."""
     n = state[1] = 0
     for i in range(len(frames)):
         frame = frames[i]
@@ -278,7 +213,11 @@ def segments(d, size, first, frames, keys, slots, state, out, rows, problems, cu
         swap = _order(out)
         k = _find(keys, slots, state, out, swap)
         if keys[k]["server"] == 0:
-            keys[k]["server"] = _asks(d, out[OFF], out[OFF] + out[CAP], out[DPORT], swap)
+            begin, end = out[OFF], out[OFF] + out[CAP]
+            keys[k]["server"] = asks(d, begin, end, out[DPORT], swap)
+            if keys[k]["server"] == 0 and begin < end:
+                keys[k]["server"] = shown(trails, k, 1 if swap else 0, d, begin, end, out[SEQ],
+                                          keys[k]["ap"], keys[k]["bp"], seen)
         row = rows[n]
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
@@ -289,7 +228,7 @@ def segments(d, size, first, frames, keys, slots, state, out, rows, problems, cu
 
 @entry
 def _is_asked(d, p, end, port, swap):
-    return _asks(d, p, end, port, swap)
+    return asks(d, p, end, port, swap)
 
 
 @entry
@@ -314,6 +253,8 @@ class Endpoints:
 
     def __init__(self):
         self._keys = np.zeros(1 << 12, KEY)
+        self._trails = np.zeros((1 << 12, 2), TRAIL)
+        self._seen = np.zeros(SPLIT + SEEN, np.uint8)
         self._slots = np.full(1 << 13, -1, np.int64)
         self._state = np.zeros(2, np.int64)
         self._fragments = Fragments()
@@ -325,12 +266,13 @@ class Endpoints:
         # Each frame may be of a new pair.
         while int(self._state[0]) + len(frames) > len(self._keys):
             self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
+            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)])
         if len(self._slots) < 2 * len(self._keys):
             self._slots = np.full(2 * len(self._keys), -1, np.int64)
             _rehash(self._keys, int(self._state[0]), self._slots)
         rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 2), np.int64)
-        n = segments(data, len(data), first, frames, self._keys, self._slots, self._state,
-                     self._out, rows, self._problems, cut)  # fmt: skip
+        n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,
+                     self._slots, self._state, self._out, rows, self._problems, cut)  # fmt: skip
         found = [rows[:n]]
         for i, ip in cut[: self._state[1]].tolist():
             frame = frames[i]

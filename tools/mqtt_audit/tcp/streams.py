@@ -15,19 +15,13 @@ from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import entry, kernel
 from ..compiled.layout import (
     ACK,
-    END_FIN_CLIENT,
-    END_OPEN,
-    END_REUSED,
-    END_RST_CLIENT,
-    FIN,
-    IN_STEP,
+    HELLO_WANTED,
     MASK,
     N_CONNS,
     N_FILE,
     N_HELD_FREE,
     N_RESUMED,
     N_WAITING,
-    N_WANT,
     P_LOSS,
     P_MEMORY,
     P_OTHER,
@@ -35,21 +29,15 @@ from ..compiled.layout import (
     REMEMBERED,
     RST,
     SYN,
-    WANT_CONNS,
 )  # fmt: skip
 from ..mqtt.packets import SECOND
 from ..mqtt.websocket import feed, lose
+from .connections import connection, ends, syn
+from .sequence import diff
 
 PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
 LONG_PATIENCE = 60 * SECOND  #: after which any is
 HELD_SEGMENTS, HELD_BYTES = 1024, 8 << 20  #: held for one stream at most
-FAR = 1 << 26  #: so far from its place a segment after the end is of a new connection
-
-
-@kernel
-def _diff(a, b):
-    """a - b as sequence numbers, which wrap at 32 bits."""
-    return ((a - b + 0x80000000) & MASK) - 0x80000000
 
 
 @kernel
@@ -64,7 +52,7 @@ def _reach(s, time, frame, late):
 @kernel
 def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, late, kept):
     """A segment that goes on where the stream is, or before it; False: a table is full."""
-    done = -_diff(seq, s["next"])
+    done = -diff(seq, s["next"])
     if done < wire:
         _reach(s, time, frame, late)
         time, frame = s["reached_at"], s["reached"]
@@ -90,7 +78,7 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
         old = st.taken[k, i]
         if not old["cap"] or old["file"] != st.n[N_FILE]:
             continue
-        ahead = _diff(seq, old["seq"])
+        ahead = diff(seq, old["seq"])
         for j in range(max(0, -ahead), min(np.int64(seg["cap"]), old["cap"] - ahead)):
             other += d[seg["off"] + j] != d[old["off"] + ahead + j]
     if other:
@@ -108,9 +96,9 @@ def _hold(st, d, seg, k, conn, sender, frame, late):
     """Keep a segment that came before its turn, in order of sequence numbers."""
     s = st.streams[k]
     prev, at = -1, s["head"]
-    if at >= 0 and _diff(seg["seq"], st.held[s["tail"]]["seq"]) > 0:
+    if at >= 0 and diff(seg["seq"], st.held[s["tail"]]["seq"]) > 0:
         prev, at = s["tail"], -1
-    while at >= 0 and _diff(st.held[at]["seq"], seg["seq"]) <= 0:
+    while at >= 0 and diff(st.held[at]["seq"], seg["seq"]) <= 0:
         h = st.held[at]
         if h["seq"] == seg["seq"] and h["wire"] >= seg["wire"]:
             return
@@ -148,7 +136,7 @@ def _rival(st, h):
     end, at = h["seq"] + h["cap"], h["next"]
     while at >= 0:
         other = st.held[at]
-        if _diff(other["seq"], end) >= 0:
+        if diff(other["seq"], end) >= 0:
             break
         if other["frame"] < h["frame"] and other["cap"] == other["wire"]:
             return at
@@ -178,10 +166,10 @@ def _release(st, k, conn, sender, time):
     while s["head"] >= 0:
         at = s["head"]
         h = st.held[at]
-        if _diff(h["seq"], s["next"]) > 0:
+        if diff(h["seq"], s["next"]) > 0:
             break
         rival = _rival(st, h)
-        n = _diff(st.held[rival]["seq"], h["seq"]) if rival >= 0 else h["cap"]
+        n = diff(st.held[rival]["seq"], h["seq"]) if rival >= 0 else h["cap"]
         wire = n if rival >= 0 else h["wire"]
         if not _take(st, st.arena, h["off"], h["seq"], n, wire, s, conn, sender, h["time"],
                      h["frame"], h["late"], True):  # fmt: skip
@@ -206,13 +194,13 @@ def _mend(st, k, conn, sender, time, final):
     while s["head"] >= 0:
         h = st.held[s["head"]]
         waited = time - s["gap_since"]
-        known = s["acked_known"] and _diff(s["acked"], h["seq"]) >= 0
+        known = s["acked_known"] and diff(s["acked"], h["seq"]) >= 0
         if not (final or (known and waited > PATIENCE) or waited > LONG_PATIENCE
                 or s["held"] > HELD_SEGMENTS or s["held_bytes"] > HELD_BYTES):  # fmt: skip
             return True
         if not room(st):
             return False
-        hole = _diff(h["seq"], s["next"])
+        hole = diff(h["seq"], s["next"])
         if hole > 0:
             lose(st, s, hole, conn, sender, h["time"], h["frame"], P_LOSS)
         if not _release(st, k, conn, sender, time):
@@ -221,84 +209,12 @@ def _mend(st, k, conn, sender, time, final):
 
 
 @kernel
-def _new_connection(st, pair, seg, server):
-    """A new row of conns and two of streams; -1 if there is no room."""
-    conn = st.n[N_CONNS]
-    if conn >= len(st.conns):
-        st.n[N_WANT] = WANT_CONNS
-        return -1
-    st.n[N_CONNS] += 1
-    c = st.conns[conn]
-    c["pair"], c["server"], c["end"], c["last_client"] = pair, server, END_OPEN, seg["time"]
-    c["id"] = st.n[N_FILE] << 32 | seg["frame"]
-    c["first"] = c["last"] = seg["time"]
-    c["begun"] = seg["flags"] & SYN > 0
-    for k in range(2):
-        st.streams[2 * conn + k]["head"] = st.streams[2 * conn + k]["alias_max"] = -1
-        for i in range(REMEMBERED):
-            st.taken[2 * conn + k, i]["cap"] = 0
-    st.pairs[pair]["cur"] = conn
-    return conn
-
-
-@kernel
-def _connection(st, pair, seg):
-    """The connection that a segment belongs to, a new one if the ports are used again."""
-    row = st.pairs[pair]
-    conn = row["cur"]
-    opens = seg["flags"] & (SYN | ACK) == SYN
-    server = row["server"] if row["server"] else 1
-    if seg["flags"] & SYN:
-        server = 2 - seg["dir"] if opens else 1 + seg["dir"]
-    if conn < 0:
-        return _new_connection(st, pair, seg, server)
-    c = st.conns[conn]
-    s = st.streams[2 * conn + (1 if c["server"] == 1 + seg["dir"] else 0)]
-    # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
-    opens = opens or seg["flags"] & SYN and s["isn_known"] and (c["end"] or s["first"])
-    if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
-        if c["end"] == END_OPEN:
-            c["end"] = END_REUSED
-        return _new_connection(st, pair, seg, server)
-    if c["end"] and seg["cap"] and s["known"] and abs(_diff(seg["seq"], s["next"])) > FAR:
-        return _new_connection(st, pair, seg, server)
-    return conn
-
-
-@kernel
-def _syn(st, s, other, seg):
-    """A SYN says where a stream begins; with ACK also where the other one does."""
-    if not s["known"]:
-        s["isn"], s["isn_known"], s["known"] = seg["seq"], 1, 1
-        s["next"] = np.int64(seg["seq"]) + 1 & MASK
-        s["sync"] = s["ever"] = s["whole"] = IN_STEP
-    if seg["flags"] & ACK and not other["known"]:
-        other["next"], other["known"], other["origin"] = seg["ack"], 1, seg["ack"]
-        other["sync"] = other["ever"] = other["whole"] = IN_STEP
-
-
-@kernel
-def _ends(c, s, other, seg, sender):
-    """FIN and RST."""
-    if seg["flags"] & (FIN | RST) and not c["closed"]:
-        c["closed"] = max(seg["time"], 1)
-    if seg["flags"] & RST and c["end"] == END_OPEN:
-        c["end"] = END_RST_CLIENT + sender
-    elif seg["flags"] & FIN:
-        if not s["fin"]:
-            s["fin"] = 1 if other["fin"] else 2  # 2: was the first of the two
-        if other["fin"] and c["end"] == END_OPEN:
-            client_first = (s["fin"] == 2) == (sender == 0)
-            c["end"] = END_FIN_CLIENT + (0 if client_first else 1)
-
-
-@kernel
 def _begin(st, s, seq, seg, conn, sender):
     """The first data of a stream without SYN: what had been acknowledged before it is all that is
     known to be missing. False: a table is full."""
     if not room(st):
         return False
-    hole = _diff(seq, s["next"])
+    hole = diff(seq, s["next"])
     if s["acked_known"] and hole > 0:
         frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
         lose(st, s, hole, conn, sender, seg["time"], frame, P_LOSS)
@@ -312,15 +228,15 @@ def _tell(s, other, seg):
     taken for the beginning of the other stream tells of bytes before that."""
     if seg["flags"] & ACK and not other["isn_known"] and other["acked_known"]:
         if other["known"]:
-            other["blind"] |= _diff(seg["ack"], other["origin"]) < 0
-        elif _diff(seg["ack"], other["next"]) < 0:
+            other["blind"] |= diff(seg["ack"], other["origin"]) < 0
+        elif diff(seg["ack"], other["next"]) < 0:
             other["next"] = seg["ack"]
-    if seg["flags"] & ACK and (not other["acked_known"] or _diff(seg["ack"], other["acked"]) > 0):
+    if seg["flags"] & ACK and (not other["acked_known"] or diff(seg["ack"], other["acked"]) > 0):
         if not other["known"] and not other["acked_known"]:
             other["next"] = seg["ack"]
         other["acked"], other["acked_known"] = seg["ack"], 1
     if not seg["wire"] and not seg["flags"] & (SYN | RST):
-        if not s["said_known"] or _diff(seg["seq"], s["said"]) > 0:
+        if not s["said_known"] or diff(seg["seq"], s["said"]) > 0:
             s["said"], s["said_known"] = seg["seq"], 1
 
 
@@ -331,9 +247,9 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
     if not s["known"]:
         if not _begin(st, s, seq, seg, conn, sender):
             return False
-    ahead = _diff(seq, s["next"])
+    ahead = diff(seq, s["next"])
     frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
-    late = s["acked_known"] > 0 and _diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
+    late = s["acked_known"] > 0 and diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
     if late and ahead + seg["wire"] > 0:
         st.conns[conn]["late"] = 1
     if ahead > 0:
@@ -343,7 +259,7 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         return True
     if ahead < 0 and not resumed:
         s["resent"] += 1
-        if not s["isn_known"] and _diff(seq, s["origin"]) < 0:  # captured after what it precedes
+        if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
             s["blind"] = 1
         _compare(st, d, seg, k, conn, sender, seq, frame)
     _remember(st, seg, k, seq)
@@ -366,9 +282,9 @@ def _segment(st, d, seg, conn, resumed):
     if not resumed:
         s["segments"] += 1
         if seg["flags"] & SYN:
-            _syn(st, s, other, seg)
+            syn(s, other, seg)
         _tell(s, other, seg)
-    if seg["wire"] and not c["opaque"]:
+    if seg["wire"] and (not c["opaque"] or s["hello"] == HELLO_WANTED):
         if not _data(st, d, seg, s, k, conn, sender, resumed):
             return False
     for way in range(2):
@@ -376,7 +292,7 @@ def _segment(st, d, seg, conn, resumed):
             st, 2 * conn + way, conn, way, seg["time"], False
         ):
             return False
-    _ends(c, s, other, seg, sender)
+    ends(c, s, other, seg, sender)
     return True
 
 
@@ -390,7 +306,7 @@ def run(st, d, segments, pair_of, start):
         if pair < 0:
             continue
         resumed = st.n[N_RESUMED]
-        conn = st.pairs[pair]["cur"] if resumed else _connection(st, pair, seg)
+        conn = st.pairs[pair]["cur"] if resumed else connection(st, pair, seg)
         if conn < 0 or not _segment(st, d, seg, conn, resumed):
             st.n[N_RESUMED] = conn >= 0
             return i

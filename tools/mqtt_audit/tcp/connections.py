@@ -1,0 +1,100 @@
+"""Which connection a segment belongs to, how one begins and ends, compiled.
+
+Knows: SYN, FIN, RST, ports that are used again. Must not know: payloads.
+"""
+
+import numpy as np
+
+from ..compiled.jit import kernel
+from ..compiled.layout import (
+    ACK,
+    END_FIN_CLIENT,
+    END_OPEN,
+    END_REUSED,
+    END_RST_CLIENT,
+    FIN,
+    IN_STEP,
+    MASK,
+    N_CONNS,
+    N_FILE,
+    N_WANT,
+    REMEMBERED,
+    RST,
+    SYN,
+    WANT_CONNS,
+)  # fmt: skip
+from .sequence import diff
+
+FAR = 1 << 26  #: so far from its place a segment after the end is of a new connection
+
+
+@kernel
+def _new_connection(st, pair, seg, server):
+    """A new row of conns and two of streams; -1 if there is no room."""
+    conn = st.n[N_CONNS]
+    if conn >= len(st.conns):
+        st.n[N_WANT] = WANT_CONNS
+        return -1
+    st.n[N_CONNS] += 1
+    c = st.conns[conn]
+    c["pair"], c["server"], c["end"], c["last_client"] = pair, server, END_OPEN, seg["time"]
+    c["id"] = st.n[N_FILE] << 32 | seg["frame"]
+    c["first"] = c["last"] = seg["time"]
+    c["begun"] = seg["flags"] & SYN > 0
+    for k in range(2):
+        st.streams[2 * conn + k]["head"] = st.streams[2 * conn + k]["alias_max"] = -1
+        for i in range(REMEMBERED):
+            st.taken[2 * conn + k, i]["cap"] = 0
+    st.pairs[pair]["cur"] = conn
+    return conn
+
+
+@kernel
+def connection(st, pair, seg):
+    """The connection that a segment belongs to, a new one if the ports are used again."""
+    row = st.pairs[pair]
+    conn = row["cur"]
+    opens = seg["flags"] & (SYN | ACK) == SYN
+    server = row["server"] if row["server"] else 1
+    if seg["flags"] & SYN:
+        server = 2 - seg["dir"] if opens else 1 + seg["dir"]
+    if conn < 0:
+        return _new_connection(st, pair, seg, server)
+    c = st.conns[conn]
+    s = st.streams[2 * conn + (1 if c["server"] == 1 + seg["dir"] else 0)]
+    # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
+    opens = opens or seg["flags"] & SYN and s["isn_known"] and (c["end"] or s["first"])
+    if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
+        if c["end"] == END_OPEN:
+            c["end"] = END_REUSED
+        return _new_connection(st, pair, seg, server)
+    if c["end"] and seg["cap"] and s["known"] and abs(diff(seg["seq"], s["next"])) > FAR:
+        return _new_connection(st, pair, seg, server)
+    return conn
+
+
+@kernel
+def syn(s, other, seg):
+    """A SYN says where a stream begins; with ACK also where the other one does."""
+    if not s["known"]:
+        s["isn"], s["isn_known"], s["known"] = seg["seq"], 1, 1
+        s["next"] = np.int64(seg["seq"]) + 1 & MASK
+        s["sync"] = s["ever"] = s["whole"] = IN_STEP
+    if seg["flags"] & ACK and not other["known"]:
+        other["next"], other["known"], other["origin"] = seg["ack"], 1, seg["ack"]
+        other["sync"] = other["ever"] = other["whole"] = IN_STEP
+
+
+@kernel
+def ends(c, s, other, seg, sender):
+    """FIN and RST."""
+    if seg["flags"] & (FIN | RST) and not c["closed"]:
+        c["closed"] = max(seg["time"], 1)
+    if seg["flags"] & RST and c["end"] == END_OPEN:
+        c["end"] = END_RST_CLIENT + sender
+    elif seg["flags"] & FIN:
+        if not s["fin"]:
+            s["fin"] = 1 if other["fin"] else 2  # 2: was the first of the two
+        if other["fin"] and c["end"] == END_OPEN:
+            client_first = (s["fin"] == 2) == (sender == 0)
+            c["end"] = END_FIN_CLIENT + (0 if client_first else 1)

@@ -1,0 +1,123 @@
+"""MQTT known by its packets on a connection that the capture saw neither begin nor sign in,
+compiled.
+
+Knows: sequence numbers, what headers of packets look like. Must not know: frames, what becomes of
+the connection.
+
+A packet says where the next one begins. A connection is MQTT when several stand where they must,
+on both sides together, and a topic was among them; one that does not is the end of the evidence.
+"""
+
+import numpy as np
+
+from ..compiled.jit import kernel
+from ..compiled.layout import MASK, PUBLISH
+from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at
+from ..mqtt.text import TEXT_OK, text_kind
+from .sequence import diff
+
+SURE, SURE_WITHOUT_TOPIC = 3, 6  #: packets that stand where the one before says
+SPLIT = 4  #: bytes of a packet's header that a segment may end with
+SEEN = 512  #: bytes behind them that are looked at
+
+
+@kernel
+def _forget(t):
+    t["known"] = t["good"] = t["topics"] = t["client"] = t["server"] = t["left"] = 0
+
+
+@kernel
+def _topic_at(d, p, end):
+    """Whether a PUBLISH with its whole topic lies at p, and the topic is one."""
+    _, q = length_at(d, p, end)
+    if d[p] >> 4 != PUBLISH or q <= 0 or q + 2 > end:
+        return False
+    n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
+    return 0 < n and q + 2 + n <= end and text_kind(d, q + 2, n) == TEXT_OK
+
+
+@kernel
+def _packet(t, d, p, end):
+    """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it."""
+    n, back = packet_at(d, p, end, 0), packet_at(d, p, end, 1)
+    if n == NEVER and back == NEVER or n == NOT_YET or back == NOT_YET:
+        return max(n, back)
+    t["client"] |= back == NEVER
+    t["server"] |= n == NEVER
+    if t["client"] and t["server"]:
+        return NEVER
+    t["good"] = min(t["good"] + t["known"], 100)
+    t["topics"] |= _topic_at(d, p, end)
+    return max(n, back)
+
+
+@kernel
+def _keep(t, d, p, end):
+    """Remember the beginning of a header that goes on in the next segment."""
+    t["left"] = end - p if end - p <= SPLIT else 0
+    for k in range(t["left"]):
+        t["bytes"] = t["bytes"] << 8 & MASK | np.int64(d[p + k])
+    t["known"] = t["known"] and t["left"] > 0  # else nobody knows where it ends
+
+
+@kernel
+def _joined(t, d, p, end, seen):
+    """Length of the packet whose header began in the segment before and goes on at p."""
+    for k in range(t["left"]):
+        seen[k] = t["bytes"] >> 8 * (t["left"] - 1 - k) & 255
+    more = min(end - p, SEEN)
+    for k in range(more):
+        seen[t["left"] + k] = d[p + k]
+    return _packet(t, seen, 0, t["left"] + more)
+
+
+@kernel
+def _start(t, d, p, end, seq, seen):
+    """How far the next packet begins behind p, where a segment begins; -1: not in it."""
+    ahead = diff(t["at"], seq)
+    if t["left"] and ahead == -np.int64(t["left"]):
+        n = _joined(t, d, p, end, seen)
+        if n <= 0:
+            _forget(t)
+            return -1
+        ahead, t["left"], t["known"] = n + ahead, 0, 1
+        t["at"] = t["at"] + n & MASK
+    elif not t["known"] or ahead < 0:  # behind a hole
+        _forget(t)
+        t["at"] = seq
+        return 0
+    return ahead if ahead < end - p else -1
+
+
+@kernel
+def _follow(t, d, p, end, seq, seen):
+    """A segment of one side, with payload."""
+    ahead = _start(t, d, p, end, seq, seen)
+    while 0 <= ahead < end - p:
+        n = _packet(t, d, p + ahead, end)
+        if n == NEVER:
+            _forget(t)
+            return
+        if n == NOT_YET:
+            _keep(t, d, p + ahead, end)
+            return
+        t["known"] = 1
+        t["at"] = t["at"] + n & MASK
+        ahead += n
+
+
+@kernel
+def shown(trails, k, swap, d, p, end, seq, a_port, b_port, seen):
+    """As openings.asks(), of a connection that began before the capture: 0, or 5 or 6, which end
+    is taken for the broker. trails: rows of layout.TRAIL for both ends. The end that sends
+    what only a broker sends is one; else the one with the lower port."""
+    a, b = trails[k, 0], trails[k, 1]
+    _follow(trails[k, swap], d, p, end, seq, seen)
+    good = a["good"] + b["good"]
+    if good < SURE or not (a["topics"] or b["topics"]) and good < SURE_WITHOUT_TOPIC:
+        return 0
+    if a["client"] or b["server"]:
+        return 6
+    if b["client"] or a["server"]:
+        return 5
+    return 5 if a_port < b_port else 6

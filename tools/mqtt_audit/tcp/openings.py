@@ -1,0 +1,81 @@
+"""What the first bytes of a client look like that speaks MQTT, by itself or in something else,
+compiled.
+
+Knows: CONNECT, the hello of TLS, the upgrade to a WebSocket, the PROXY protocol. Must not know:
+streams, frames.
+"""
+
+import numpy as np
+
+from ..capture.records import u16
+from ..compiled.jit import kernel
+
+TLS_PORT = 8883  #: of MQTT over TLS (IANA: secure-mqtt)
+#: An entry of TLS's ALPN; the word in it is WebSocket's, too.
+ALPN = np.frombuffer(b"\x04mqtt", np.uint8)
+WORD = ALPN[1:]
+PROTOCOL = np.frombuffer(b"sec-websocket-protocol:", np.uint8)
+WEBSOCKET = np.frombuffer(b"websocket", np.uint8)  #: of the header Upgrade
+
+
+@kernel
+def is_connect(d, p, n):
+    """Whether a segment begins as a CONNECT does: protocol name MQTT, MQIsdp or MQIpdp."""
+    if n < 12 or d[p] != 0x10:
+        return False
+    q = p + 1
+    while q < p + 4 and d[q] & 128:
+        q += 1
+    q += 1
+    if d[q] != 0 or d[q + 2] != 77 or d[q + 3] != 81:  # MQ
+        return False
+    if d[q + 1] == 4:
+        return d[q + 4] == 84 and d[q + 5] == 84
+    if p + n < q + 8 or d[q + 1] != 6 or d[q + 4] != 73:
+        return False
+    return (d[q + 5] == 115 or d[q + 5] == 112) and d[q + 6] == 100 and d[q + 7] == 112
+
+
+@kernel
+def proxy_header(d, p, end):
+    """Length of the header of the PROXY protocol (version 1 or 2) that lies whole at p, or 0."""
+    if end - p >= 16 and d[p] == 13 and d[p + 1] == 10 and d[p + 4] == 0 and d[p + 7] == 81:
+        # 0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A, version, family, length
+        n = 16 + u16(d, p + 14, True)
+        return n if d[p + 5] == 13 and d[p + 8] == 85 and p + n <= end else 0
+    if end - p < 8 or d[p] != 80 or d[p + 1] != 82 or d[p + 2] != 79 or d[p + 3] != 88:  # PROX
+        return 0
+    for k in range(p + 4, min(end, p + 107) - 1):
+        if d[k] == 13 and d[k + 1] == 10:
+            return k + 2 - p
+    return 0
+
+
+@kernel
+def has(d, p, end, word):
+    """Whether a word, which is given in small letters, occurs; letters of either size."""
+    for q in range(p, end - len(word) + 1):
+        k = 0
+        while k < len(word) and (d[q + k] | 32 if 65 <= d[q + k] <= 90 else d[q + k]) == word[k]:
+            k += 1
+        if k == len(word):
+            return True
+    return False
+
+
+@kernel
+def asks(d, p, end, port, swap):
+    """Whether a segment of the client begins MQTT: KEY.server. TLS is taken for it on its port,
+    or if its hello asks for "mqtt" (ALPN); a WebSocket, if it asks for that protocol."""
+    skip = proxy_header(d, p, end)
+    p += skip
+    mine = 1 if swap else 2
+    if end - p < 12:
+        return 0
+    if is_connect(d, p, end - p):
+        return mine
+    if d[p] == 0x16 and d[p + 1] == 3 and d[p + 5] == 1:
+        return mine + 2 if port == TLS_PORT or has(d, p, end, ALPN) else 0
+    if d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84:  # GET
+        return mine + 2 if has(d, p, end, PROTOCOL) and has(d, p, end, WORD) else 0
+    return 0
