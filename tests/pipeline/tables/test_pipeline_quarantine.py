@@ -1,9 +1,12 @@
 """What is no reading is told by ingest, and `umqtt-pipeline quarantine` shows it."""
 
+import datetime
 import json
 
 import pytest
 from pipeline_kit import QUICK, fill, publish, run, senml
+from pipeline_tables import put
+from umqtt_pipeline.tables.schema import QUARANTINE
 
 ODD = "home/\x1b[2Jkitchen"
 SENT = [
@@ -77,6 +80,18 @@ def test_of_the_same_instant_only_those_that_were_asked_for(made):
     rows = [json.loads(line) for line in show(made[0], "--json", "--topic", "home/attic/state",
                                               "--reason", "the topic").splitlines()]  # fmt: skip
     assert [row["topic"] for row in rows] == ["home/attic/state"]
+
+
+def test_of_very_many_reasons_the_commonest_are_listed(tmp_path):
+    """A decoder of one's own may give each message another reason."""
+    row = {"topic": "t", "payload": b"x", "spool": "s", "offset": 0,
+           "received_at": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)}  # fmt: skip
+    reasons = [*(f"line {n}" for n in range(50)), "line 7"]
+    put(tmp_path, "quarantine", QUARANTINE, *({**row, "reason": each} for each in reasons))
+    (tmp_path / "_state").mkdir()  # made by ingest
+    listed = show(tmp_path, "--limit", "0").splitlines()
+    assert listed[1] == "         2  line 7" and len(listed) == 1 + 20 + 1
+    assert listed[-1] == "        30  for 30 more reasons: --reason TEXT"
 
 
 def test_nothing_was_refused(tmp_path):

@@ -14,6 +14,8 @@ from .. import options as arguments
 from ..options import OutputFile, TablesHere
 from .group import main, there
 
+REASONS = 20  #: that are listed: a decoder of one's own may give each message another
+
 
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
@@ -72,8 +74,12 @@ def quarantine(tables, topic, reason, limit, as_json):
     count, of = chosen.num_rows, " of that kind" if topic or reason else ""
     many = f"1 message{of} is" if count == 1 else f"{count:,} messages{of} are"
     click.echo(f"{many} in the quarantine of {tables}")
-    for text, times in refused.reasons(chosen):
+    reasons = refused.reasons(chosen)
+    for text, times in reasons[:REASONS]:
         click.echo(f"{times:10,}  {refused.plain(text)}")
+    if len(reasons) > REASONS:
+        others = sum(times for _, times in reasons[REASONS:])
+        click.echo(f"{others:10,}  for {len(reasons) - REASONS:,} more reasons: --reason TEXT")
     if 0 < len(held) < count:
         click.echo(f"The last {len(held)}:")
     for row in held:
