@@ -47,6 +47,12 @@ def make_client(settings, store, suffix=""):
     suffix  added to the client identifier: a second session of the same board
     """
     tls = settings["broker.tls"]
+    params = None
+    if tls:
+        params = {"cadata": ca_der(settings["broker.ca"])}
+        if settings["broker.cert"]:
+            params["certificate"] = settings["broker.cert"]
+            params["key"] = settings["broker.key"]
     return MQTTClient(
         settings["device"] + suffix,
         settings["broker.host"],
@@ -55,7 +61,7 @@ def make_client(settings, store, suffix=""):
         settings["broker.password"] or None,
         settings["keepalive"],
         ssl=tls or None,
-        ssl_params={"cadata": ca_der(settings["broker.ca"])} if tls else None,
+        ssl_params=params,
         store=store,
         window=settings["window"],
         timeout=settings["connect_s"],

@@ -27,6 +27,8 @@ SCHEMA = (
     ("broker.password", TEXT, 0, 255, "", "password for the user name"),
     ("broker.tls", BOOL, 0, 1, None, "TLS; by default on when a CA is given"),
     ("broker.ca", TEXT, 0, 8192, "", "CA certificate, switches TLS on: PEM or DER file, or text"),
+    ("broker.cert", TEXT, 0, 4096, "", "this board's own certificate, as broker.ca; empty: none"),
+    ("broker.key", TEXT, 0, 4096, "", "and its key, as broker.ca"),
     ("keepalive", INT, 1, 65535, 30, "MQTT keep alive in seconds (some brokers refuse 0)"),
     ("connect_s", INT, 1, 60, 10, "longest wait for the broker to accept a connection, seconds"),
     ("window", INT, 1, 64, 16, "messages sent before the oldest must be acknowledged"),
@@ -69,7 +71,7 @@ SCHEMA = (
 )
 
 # Never printed, never passed on a command line.
-SECRETS = ("wifi.password", "broker.password", "command_key")
+SECRETS = ("wifi.password", "broker.password", "broker.key", "command_key")
 
 
 class SettingsError(ValueError):
@@ -172,10 +174,19 @@ def _together(flat, errors):
     if flat.get("broker.tls") and not flat.get("broker.ca"):
         errors.append("broker.ca: expected the CA certificate that the broker's is checked with, "
                       "because broker.tls is on")
+    if bool(flat.get("broker.cert")) != bool(flat.get("broker.key")):
+        errors.append("broker.key: expected both broker.cert and broker.key, or neither")
+    if flat.get("broker.cert") and not flat.get("broker.ca"):
+        errors.append("broker.ca: expected the CA certificate that the broker's is checked with, "
+                      "because broker.cert is set")
     for key in ("marks", "telemetry"):
         if flat.get(key) == "signed" and flat.get("command_key") == "":
             errors.append('command_key: expected a key, because %s = "signed" needs one made of '
                           "it" % key)
+    _numbers_together(flat, errors)
+
+
+def _numbers_together(flat, errors):
     dog, connect = flat.get("watchdog_s", 120), flat.get("connect_s", 10)
     if dog and dog < connect + 30:
         # A step that waits for the network takes that long, and half a minute where the chip's

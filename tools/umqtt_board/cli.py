@@ -18,6 +18,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps_cli
 from umqtt_board.flash.follow import TIMEOUT_S
 from umqtt_board.flash.steps import flash as run_flash
+from umqtt_board.identity import identity_cli
 from umqtt_board.ota import keys, marks_cli, ota_cli
 from umqtt_board.paths import PROJECT
 from umqtt_board.port import find
@@ -184,7 +185,7 @@ def stop(folder):
 for _command in (
     ota_cli.command, ota_cli.ota, backup_cli.backup, backup_cli.restore, backup_cli.erase,
     steps_cli.step, settings_cli.settings,
-    marks_cli.mark_keys, marks_cli.telemetry_keys,
+    marks_cli.mark_keys, marks_cli.telemetry_keys, identity_cli.command,
 ):  # fmt: skip
     cli.add_command(_command)
 
@@ -200,6 +201,10 @@ def main(arguments=None):
         error.show()
         sys.exit(2)
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "cryptography":
+            click.echo("umqtt-board: certificates are made with the package cryptography, which "
+                       "is not installed: pip install 'umqtt-min[identity]'.", err=True)
+            sys.exit(2)
         if error.name != "esptool":
             raise
         click.echo("umqtt-board: a chip of Espressif's is flashed with esptool, which is not "

@@ -28,6 +28,10 @@ _broker = click.option("--broker", help="HOST or HOST:PORT (default: where the b
                                         "to go).")
 _ca = click.option("--ca", type=click.Path(dir_okay=False),
                    help="CA certificate, a PEM file; switches TLS on.")  # fmt: skip
+_cert = click.option("--cert", type=click.Path(dir_okay=False),
+                     help="The operator's certificate, a PEM file, for a broker that asks for one "
+                     "(`umqtt-board identity`).")  # fmt: skip
+_key = click.option("--key", type=click.Path(dir_okay=False), help="And its key.")
 
 
 def _records(device, group):
@@ -38,7 +42,7 @@ def _records(device, group):
     return keys.members(group)
 
 
-def _where(records, broker, ca):
+def _where(records, broker, ca, cert, key):
     """The broker to use: as given, else as the first board's settings say."""
     found = dict(records[0].broker)
     if broker:
@@ -50,6 +54,10 @@ def _where(records, broker, ca):
             found["port"] = int(port)
     if ca:
         found["ca"], found["tls"] = ca, True
+    if key and not cert:
+        raise BoardError("--key needs --cert.")
+    if cert:
+        found["cert"], found["key"], found["tls"] = cert, key, True
     if not found.get("host"):
         raise BoardError(f"Nothing is known of the broker of {records[0].device}: give --broker.")
     found.setdefault("port", 8883 if found.get("tls") else 1883)
@@ -93,15 +101,17 @@ def _run(session, work, size=None):
 @_group
 @_broker
 @_ca
+@_cert
+@_key
 @click.option("--timeout", default=60, show_default=True, type=click.IntRange(1),
               help="Seconds to wait for the boards.")
 @click.argument("name", type=click.Choice(["interval", "report", "restart"]))
 @click.argument("value", required=False)
-def command(device, group, broker, ca, timeout, name, value):
+def command(device, group, broker, ca, cert, key, timeout, name, value):
     """Send a signed command: interval SECONDS, report, or restart."""
     body = _body(name, value)
     records = _records(device, group)
-    where = _where(records, broker, ca)
+    where = _where(records, broker, ca, cert, key)
     with Session(records[0].group, records, where, keys.next_count) as session:
         status = _run(session, lambda show: session.command(name, body, timeout, show))
     sys.exit(status)
@@ -127,16 +137,18 @@ def _body(name, value):
 @_group
 @_broker
 @_ca
+@_cert
+@_key
 @click.option("--timeout", default=900, show_default=True, type=click.IntRange(1),
               help="Seconds to wait for the boards.")
 @click.option("--boots", default=3, show_default=True, type=click.IntRange(1, 100),
               help="Starts within which the new firmware must get a publish acknowledged.")
 @click.option("--seconds", default=300, show_default=True, type=click.IntRange(1, 86400),
               help="Time that each of these starts has.")
-def ota(device, group, broker, ca, timeout, boots, seconds):
+def ota(device, group, broker, ca, cert, key, timeout, boots, seconds):
     """Send this project's library and firmware to boards, over MQTT."""
     records = _records(device, group)
-    where = _where(records, broker, ca)
+    where = _where(records, broker, ca, cert, key)
     made = fileset.of_project()
     click.echo(f"  set {made.id}: version {made.version}, {len(made.files)} files, "
                f"{len(made.run)} bytes")  # fmt: skip

@@ -88,7 +88,7 @@ class Session:
 
     group    name of the group
     records  keys.Record of each board that is meant; their keys are used, nothing is saved
-    broker   dict: host, port, tls, ca (PEM or None), user, password
+    broker   dict: host, port, tls, ca (PEM or None), user, password; cert and key: files
     count    function(records) -> a counter above all they were ever sent, durable
     """
 
@@ -108,7 +108,7 @@ class Session:
         if broker.get("user"):
             self._client.username_pw_set(broker["user"], broker.get("password"))
         if broker.get("tls"):
-            self._client.tls_set_context(_context(broker.get("ca")))
+            self._client.tls_set_context(_context(broker))
         self._set = None
 
     def __enter__(self):
@@ -289,7 +289,8 @@ class Session:
             member.sent += made.step
 
 
-def _context(ca):
+def _context(broker):
+    ca = broker.get("ca")
     if ca and not ca.startswith("-----BEGIN"):
         try:
             ca = open(ca).read()
@@ -297,6 +298,12 @@ def _context(ca):
             raise BoardError(f"The CA certificate {ca} cannot be read: {error.strerror}. "
                              "Give its file on this computer as --ca.")  # fmt: skip
     try:
-        return ssl.create_default_context(cadata=ca or None)
+        context = ssl.create_default_context(cadata=ca or None)
     except ssl.SSLError as error:
         raise BoardError(f"The CA certificate is not right: {error}.")
+    if broker.get("cert"):
+        try:
+            context.load_cert_chain(broker["cert"], broker.get("key"))
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise BoardError(f"--cert {broker['cert']}: no certificate and key in PEM: {error}.")
+    return context

@@ -1,13 +1,17 @@
-"""The CA certificate of the settings: a file of this computer becomes text for the board.
+"""Certificates and the key of the settings: files of this computer become text for the board.
 
 Knows: PEM and DER. Must not know: where else settings come from, what a board does with it.
 """
 
+import base64
 import ssl
 from pathlib import Path
 
 KEY = "broker.ca"
+OWN = ("broker.cert", "broker.key")  # the board's own
+KEYS = (KEY, *OWN)
 BEGIN = "-----BEGIN CERTIFICATE-----"
+_PEM = "-----BEGIN "
 
 
 def resolve(flat, folder):
@@ -16,34 +20,63 @@ def resolve(flat, folder):
     flat    settings as a flat dict
     folder  where the settings file lies: names are relative to it
 
-    A name that begins with "/" and is no file here is left: it may be one on the board.
+    A name that begins with "/" and is no file here is left: it may be one on the board. In the
+    names of the board's own files {group} and {device} stand for its group and its name.
     """
-    given = flat.get(KEY)
-    if not isinstance(given, str) or not given:
-        return flat, []
-    if BEGIN in given:
-        return flat, _faults(given)
+    faults = []
+    for key in KEYS:
+        given = flat.get(key)
+        if isinstance(given, str) and given:
+            found, wrong = _resolve(key, _named(key, given, flat), folder)
+            flat = flat | {key: found}
+            faults += wrong
+    return flat, faults
+
+
+def _named(key, given, flat):
+    if key not in OWN or _PEM in given:
+        return given
+    given = given.replace("{group}", str(flat.get("group", "default")))
+    return given.replace("{device}", str(flat["device"])) if flat.get("device") else given
+
+
+def _resolve(key, given, folder):
+    if "{device}" in given and key in OWN and _PEM not in given:
+        return given, [f"device: expected the board's name, because {key} is the file {given}"]
+    if _PEM in given:
+        return given, _faults(key, given)
     path = Path(folder) / given
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
         if given.startswith("/"):
-            return flat, []
+            return given, []
         why = getattr(error, "strerror", None) or error
-        return flat, [f"{KEY}: expected PEM text, a file of this computer, or the path of one on "
-                      f'the board, which begins with "/"; {path} cannot be read: {why}']
-    pem = BEGIN.encode() in data
-    text = data.decode(errors="replace") if pem else ssl.DER_cert_to_PEM_cert(data)
-    return flat | {KEY: text}, _faults(text, f" in {path}")
+        return given, [f"{key}: expected PEM text, a file of this computer, or the path of one on "
+                       f'the board, which begins with "/"; {path} cannot be read: {why}']
+    text = data.decode(errors="replace") if _PEM.encode() in data else _text(key, data)
+    return text, _faults(key, text, f" in {path}")
 
 
-def _faults(text, where=""):
+def _text(key, der):
+    if key != OWN[1]:
+        return ssl.DER_cert_to_PEM_cert(der)
+    body = base64.encodebytes(der).decode()
+    return f"-----BEGIN PRIVATE KEY-----\n{body}-----END PRIVATE KEY-----\n"
+
+
+def _faults(key, text, where=""):
+    if key == OWN[1]:
+        if text.count("PRIVATE KEY-----") == 2 and "ENCRYPTED" not in text:
+            return []
+        return [f"{key}: expected one private key without a passphrase{where}"]
     count = text.count(BEGIN)
     if count != 1:
-        return [f"{KEY}: expected one certificate{where}, got {count}: the board takes only the "
-                "one that the broker's is signed with"]
+        what = ("the one that the broker's is signed with" if key == KEY else "its own")
+        return [f"{key}: expected one certificate{where}, got {count}: the board takes only "
+                f"{what}"]  # fmt: skip
     try:
         ssl.create_default_context(cadata=text)
     except ssl.SSLError as error:
-        return [f"{KEY}: expected a certificate{where}: {error.reason or error}"]
+        return [f"{key}: expected a certificate{where}: {error.reason or error}"]
     return []

@@ -121,7 +121,7 @@ def _checked(rules, data, given, where, wifi, ask, folder):
         faults = [fault for fault in rules.validate(flat) if UNKNOWN in fault]
         if ask and not faults:
             flat |= _asked(rules, flat, wifi, ask)
-        folder = "." if ca_file.KEY in given else folder
+        folder = "." if set(ca_file.KEYS) & set(given) else folder
         if folder is not None:
             flat, faults = ca_file.resolve(flat, folder)
         faults += [_with_suggestion(rules, fault) for fault in rules.validate(flat)]

@@ -1,0 +1,110 @@
+"""Certificate authorities of a fleet, and what they sign. P-256: what a small chip can verify.
+
+An authority's key stays in the folder of this computer's keys; certificates may lie anywhere.
+Knows X.509. Must not know brokers or boards.
+"""
+
+import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from umqtt_board import private
+from umqtt_board.errors import BoardError
+
+AUTHORITY_DAYS = 20 * 365
+_EARLY = datetime.timedelta(days=1)  # clocks that are a little late
+
+
+def _now():
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+def _name(text):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _pem(key):
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                             serialization.NoEncryption())  # fmt: skip
+
+
+class Authority:
+    """One authority, made when its files are not there.
+
+    name    of it, in its certificate
+    folder  a Path; NAME.pem and NAME-key.pem lie there
+    Raises BoardError for files that cannot be used.
+    """
+
+    def __init__(self, name, folder):
+        self.name = name
+        self._files = folder / f"{name}.pem", folder / f"{name}-key.pem"
+        if not self._files[1].exists():
+            self._make()
+        self._certificate, self._key = self._read()
+
+    def _make(self):
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = self._builder(_name(self.name), _name(self.name), key.public_key(), AUTHORITY_DAYS)
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        made = made.add_extension(x509.BasicConstraints(True, 0), True)
+        made = made.add_extension(usage, True).sign(key, hashes.SHA256())
+        # The key last: it says that all is there.
+        private.write(self._files[0], made.public_bytes(serialization.Encoding.PEM))
+        private.write(self._files[1], _pem(key))
+
+    def _read(self):
+        try:
+            certificate = x509.load_pem_x509_certificate(self._files[0].read_bytes())
+            key = serialization.load_pem_private_key(self._files[1].read_bytes(), None)
+        except (ValueError, TypeError, OSError) as error:
+            raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
+                             f"certificate and key ({error}). Bring them back from a copy, or "
+                             "remove them: then all certificates are made anew.")  # fmt: skip
+        return certificate, key
+
+    @staticmethod
+    def _builder(subject, issuer, public, days):
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer)
+        builder = builder.public_key(public).serial_number(x509.random_serial_number())
+        until = _now() + datetime.timedelta(days=days)
+        return builder.not_valid_before(_now() - _EARLY).not_valid_after(until)
+
+    @property
+    def pem(self):
+        """Its certificate, bytes."""
+        return self._files[0].read_bytes()
+
+    def issue(self, name, days, hosts=()):
+        """Return (certificate, key), both PEM, of a client of that name; of a server with hosts:
+        names or addresses by which it is reached."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = self._builder(_name(name), self._certificate.subject, key.public_key(), days)
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        made = made.add_extension(x509.ExtendedKeyUsage([usage]), False)
+        if hosts:
+            names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+            made = made.add_extension(names, False)
+        made = made.sign(self._key, hashes.SHA256())
+        return made.public_bytes(serialization.Encoding.PEM), _pem(key)
+
+    def holds(self, pem, days):
+        """Whether a certificate, PEM, is of this authority and valid for so many days more."""
+        try:
+            found = x509.load_pem_x509_certificate(pem)
+            found.verify_directly_issued_by(self._certificate)
+        except Exception:  # cryptography has a class of its own for a signature that is not right
+            return False
+        return found.not_valid_after_utc > _now() + datetime.timedelta(days=days)
+
+
+def _host(text):
+    import ipaddress
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

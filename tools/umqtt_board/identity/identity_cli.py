@@ -1,0 +1,108 @@
+"""The command `umqtt-board identity`: certificates and access lists for the whole fleet.
+
+Knows the terminal, and which file is for whom. Must not know X.509 nor the form of a rule.
+"""
+
+from pathlib import Path
+
+import click
+
+from umqtt_board import private
+from umqtt_board.errors import BoardError
+from umqtt_board.identity import access
+from umqtt_board.ota import keys
+
+RENEW_DAYS = 90
+
+
+def authorities_folder():
+    """Where the keys of the authorities lie: beside those of the boards."""
+    return keys.root().parent / "identity"
+
+
+def _boards(more):
+    """(group, device) of all boards that this computer has keys for, and of `more`."""
+    found = {(record.group, record.device) for group in keys.groups()
+             for record in keys.members(group, missing_ok=True)}  # fmt: skip
+    for text in more:
+        group, _, device = text.partition("/")
+        keys.find(group, device)  # raises BoardError for what is no name
+        found.add((group, device))
+    return sorted(found)
+
+
+class Files:
+    """The folder with what is given away; tells what was made."""
+
+    def __init__(self, out, days):
+        self.out, self.days = out, days
+        self.made, self.kept = [], 0
+
+    def pair(self, authority, name, path, hosts=()):
+        """Certificate and key of one user, unless what is there is good for RENEW_DAYS."""
+        files = self.out / f"{path}.pem", self.out / f"{path}-key.pem"
+        if all(file.exists() for file in files) and authority.holds(
+                files[0].read_bytes(), min(RENEW_DAYS, self.days // 2)):  # fmt: skip
+            self.kept += 1
+            return
+        files[0].parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for file, data in zip(files, authority.issue(name, self.days, hosts)):
+            self.write(file, data)
+        self.made.append(name)
+
+    @staticmethod
+    def write(path, data):
+        """Write a file; whoever reads it meanwhile gets the old one or the new one."""
+        aside = path.with_name(f".{path.name}.new")
+        private.write(aside, data)
+        aside.replace(path)
+
+
+@click.command("identity")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True,
+              help="Folder for certificates, keys and access lists.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME",
+              help="Name or address by which boards reach the broker: it gets a certificate, "
+              "too; several times.")
+@click.option("--board", "more", multiple=True, metavar="GROUP/DEVICE",
+              help="A board that was not flashed here yet; several times.")
+@click.option("--days", default=730, show_default=True, type=click.IntRange(2, 7300),
+              help="Time that a certificate is valid.")
+@click.option("--new-authority", is_flag=True,
+              help="Sign all clients anew with a new authority; the broker trusts both until you "
+              "take the old one out of fleet-ca.pem.")  # fmt: skip
+def command(out, hosts, more, days, new_authority):
+    """Write certificates for boards, bridge and operator, and the broker's access lists.
+
+    What is there and good for 90 days more stays; run it again for new boards and to renew."""
+    from umqtt_board.identity.authority import Authority
+
+    boards = _boards(more)
+    if not boards:
+        raise BoardError("This computer has no key for any board: flash one, or name one with "
+                         "--board GROUP/DEVICE.")  # fmt: skip
+    held = authorities_folder()
+    for folder in (held, out):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    number = len(list(held.glob("fleet-*-key.pem")))
+    fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held)
+    files = Files(out, days)
+    trusted = out / "fleet-ca.pem"
+    before = trusted.read_bytes() if trusted.exists() else b""
+    if fleet.pem not in before:
+        files.write(trusted, before + fleet.pem)
+    for name in (access.BRIDGE, access.OPERATOR):
+        files.pair(fleet, name, name)
+    for group, device in boards:
+        files.pair(fleet, access.user(group, device), f"boards/{group}/{device}")
+    broker = Authority("broker-ca", held)
+    files.write(out / "broker-ca.pem", broker.pem)
+    if hosts:
+        files.pair(broker, "broker", "broker", hosts)
+    rights = access.fleet(boards)
+    for name, text in (("mosquitto.acl", access.mosquitto(rights)),
+                       ("mosquitto.conf", access.mosquitto_listener(out.absolute())),
+                       ("emqx-acl.conf", access.emqx(rights))):  # fmt: skip
+        files.write(out / name, text.encode())
+    click.echo(f"{out}: {len(files.made)} certificates made, {files.kept} kept; access lists for "
+               f"{len(boards)} boards, the bridge and the operator")  # fmt: skip
