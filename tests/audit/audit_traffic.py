@@ -164,3 +164,9 @@ def one_way(frames, choice):
 
 
 DAMAGE = [cut, dropped, doubled, delayed, gone, one_way]
+
+
+def hole_in_file(raw, choice):
+    """Bytes of the file are missing in its middle."""
+    at = choice.randrange(24, len(raw))
+    return raw[:at] + raw[at + choice.randrange(1, 3000) :]

@@ -90,6 +90,10 @@ def test_two_captures_of_one_connection_are_told(tmp_path):
     rows = pq.read_table(tmp_path / "out" / "problems").to_pylist()
     assert [r["file"] for r in rows if r["problem"] == "shared"] == [str(halves[1])]
     assert pq.read_table(tmp_path / "out" / "violations").num_rows == 0
+    still = [kit.pcap(tmp_path / f"s{k}.pcap", [(0, f) for _, f in frames[k::2]]) for k in (0, 1)]
+    run.build(None, still, tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "problems").to_pylist()
+    assert [r["file"] for r in rows if r["problem"] == "shared"] == [str(still[1])]
     one, two = frames[: len(frames) // 2], frames[len(frames) // 2 :]
     rotated = [kit.pcap(tmp_path / f"r{k}.pcap", part) for k, part in enumerate((one, two))]
     run.build(None, rotated, tmp_path / "out")

@@ -17,7 +17,7 @@ from .report import columns
 from .rules import ending
 from .rules.findings import findings
 from .tcp.headers import Endpoints
-from .worker import SHARED
+from .worker import SHARED, overlap
 
 log = logging.getLogger("umqtt.audit")
 
@@ -60,7 +60,7 @@ class Following:
         for key in self._ends.keys[self._pairs >= 0]:
             ends = key.tobytes()[: key.dtype.fields["hash"][1]]
             other, until = self._seen.get(ends, (name, 0))
-            if other != name and self._first < until and not told:
+            if other != name and not told and overlap(self._first, self._last, until):
                 what = SHARED.format(other)
                 log.warning("%s: %s", name, what)
                 self._sink("problems", columns.files([(name, "shared", what)]))

@@ -228,12 +228,17 @@ def plan(split, paths, names, ports):
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 
+def overlap(first, last, until):
+    """Whether a capture begins before the end of another one, or both have no clock."""
+    return first < until or first == last == until
+
+
 def shared(split, ports, scratch):
     """Pairs of files that have segments of the same connection at the same time: [(number of the
     later one, number of the other)], each later one once. split: results of whole() in order."""
     known, found = {}, {}
     spans = [(s["first"], s["last"]) for s in split if s["first"] is not None]
-    if all(b[0] >= a[1] for a, b in zip(spans, spans[1:])):
+    if not any(overlap(*b, a[1]) for a, b in zip(spans, spans[1:])):
         return []
     brokers = {bytes.fromhex(a) + p.to_bytes(2, "big") for s in split for a, p in s["brokers"]}
     for s in split:
@@ -244,7 +249,7 @@ def shared(split, ports, scratch):
                 if not (key["server"] or sides & brokers or set(ends) & set(ports)):
                     continue
                 number, until = known.get((raw, ends), (s["number"], s["last"]))
-                if number != s["number"] and s["first"] < until:
+                if number != s["number"] and overlap(s["first"], s["last"], until):
                     found.setdefault(s["number"], number)
                 if s["last"] >= until:
                     known[raw, ends] = s["number"], s["last"]

@@ -13,6 +13,7 @@ from ..compiled.layout import P_CUT, P_DAMAGED, P_INTERFACE, P_TIME
 
 MAX_FRAME = 1 << 20  #: a longer frame is taken for damage (Wireshark's own limit is 256 KiB)
 NEAR = 86_400  #: when looking for the next sound record: seconds that it may be away
+FAR = 3650 * NEAR  #: seconds between frames that raise doubts
 HEADERS = 54  #: bytes of Ethernet, IPv4 and TCP without options
 MAX_TIME = (1 << 63) - 1
 # Places in the state of a file.
@@ -68,6 +69,14 @@ def _plausible(d, p, size, big, limit, last):
 
 
 @kernel
+def _garbage(d, p, big, limit, last):
+    """Whether no record begins here: two of three signs, as a sound one may have one of them."""
+    sec, part, wire = u32(d, p, big), u32(d, p + 4, big), u32(d, p + 12, big)
+    far = last >= 0 and abs(sec - last) > FAR
+    return (part >= limit) + (wire < u32(d, p + 8, big)) + far > 1
+
+
+@kernel
 def _next_record(d, p, size, big, limit, last):
     """The next place where three records (or all up to the end) follow one another; or size."""
     while p + 16 <= size:
@@ -94,7 +103,7 @@ def pcap(d, size, state, frames, problems):
     n = 0
     while n < len(frames) and pos < size:
         cap = MAX_FRAME + 1
-        if pos + 16 <= size:
+        if pos + 16 <= size and not _garbage(d, pos, big, limit, state[LAST]):
             cap = u32(d, pos + 8, big)
         if cap > MAX_FRAME or pos + 16 + cap > size:
             found = _next_record(d, pos + 1, size, big, limit, state[LAST])
@@ -243,9 +252,10 @@ def whole_records(d, size, pos, big, units, last):
     limit = 1_000_000_000 // units
     while pos + 16 <= size:
         cap = u32(d, pos + 8, big)
-        if cap <= MAX_FRAME:
+        if cap <= MAX_FRAME and not _garbage(d, pos, big, limit, last):
             if pos + 16 + cap > size:
                 break
+            last = u32(d, pos, big)
             pos += 16 + cap
             continue
         found = _next_record(d, pos + 1, size, big, limit, last)
