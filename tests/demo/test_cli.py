@@ -67,12 +67,17 @@ def test_a_folder_in_use_by_another_demo(tmp_path):
 
 
 def test_a_broker_that_closes_on_a_wrong_login(tmp_path):
+    """What an earlier run has left stays."""
+    (tmp_path / "out").mkdir()
+    for name in (".umqtt-demo", "report.html"):
+        (tmp_path / "out" / name).write_text("")
     with EmbeddedBroker(users={"demo": "right"}) as broker:
         check_login("127.0.0.1", broker.port, "demo", "right")
         done = demo("--broker", broker.address, out=tmp_path / "out",
                     env={"UMQTT_BROKER_USER": "demo", "UMQTT_BROKER_PASSWORD": "wrong"})
     assert done.returncode == 2
     assert "refuses this login" in done.stderr and "wrong" not in done.stderr
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 @pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")

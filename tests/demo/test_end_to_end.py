@@ -100,6 +100,8 @@ def test_somebody_elses_broker_is_cut_off_and_left_as_it_was(tmp_path):
         text = finish(process, out)
         assert process.returncode == 0, text
         assert "not ours to kill" in text and broker.running
+        again = "SEED=2 BROKER=127.0.0.1:%d" % port
+        assert again in (out / "report.html").read_text()
         assert retained(port, "demo", "secret") == []
     finally:
         broker.kill()

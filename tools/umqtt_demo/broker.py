@@ -189,9 +189,9 @@ def _judge_login(heard, address, user):
     if "connack" in heard:
         if not heard["connack"].is_failure:
             return
-        raise BrokerError("the broker at %s refused %s: %s. Set UMQTT_BROKER_USER and "
+        raise BrokerError("the broker at %s refused %s: %s. %s UMQTT_BROKER_USER and "
                           "UMQTT_BROKER_PASSWORD in the environment"
-                          % (address, who, heard["connack"]))
+                          % (address, who, heard["connack"], "Set" if user is None else "Look at"))
     if "closed" in heard:
         raise BrokerError("the broker at %s closed the connection of %s without CONNACK: it "
                           "refuses this login (set UMQTT_BROKER_USER and UMQTT_BROKER_PASSWORD "

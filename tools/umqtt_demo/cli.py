@@ -58,7 +58,7 @@ class Options:
 
 
 def prepare(out):
-    """Make the folder, or take away what an earlier run left; returns its open lock.
+    """Make the folder, if it is not there; returns its open lock.
 
     Raises Problem if it holds anything else, or is in use.
     """
@@ -79,13 +79,30 @@ def prepare(out):
     except BlockingIOError:
         raise Problem("--out %s: another demo is running there; wait for its end or name another "
                       "folder" % out)
+    return lock
+
+
+def _usable(broker):
+    """Raises Problem for a broker of somebody else's that does not take this login: before the
+    report of an earlier run is taken away."""
+    from .site import make_broker
+
+    try:
+        found = make_broker(broker, None)
+        if found.external:
+            found.start()
+    except BrokerError as error:
+        raise Problem(str(error))
+
+
+def clear(out):
+    """Take away what an earlier run left in the folder."""
     for name in LEFT:
         path = out / name
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    return lock
 
 
 def _interrupt(*_):
@@ -121,6 +138,8 @@ def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, 
         seed = random.SystemRandom().randrange(1, 10_000)
     faults = plan.ALL if not kinds else tuple(kind for kind in plan.ALL if kind in kinds)
     command = "make demo BOARDS=%d READINGS=%d SEED=%d" % (boards, readings, seed)
+    if broker != "embedded":
+        command += " BROKER=%s" % broker
     options = Options(boards=boards, readings=readings, seed=seed, broker=broker, faults=faults,
                       interval_ms=interval_ms, confirm=confirm, command=command,
                       patience=patience)
@@ -129,6 +148,8 @@ def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, 
         signal.signal(number, _interrupt)
     lock = prepare(out)
     try:
+        _usable(broker)
+        clear(out)
         sys.exit(_run(out, options))
     finally:
         lock.close()

@@ -66,7 +66,8 @@ def _run(name, commands, stop):
         if not extra:
             raise
         print(f"{name}: {error.name} is not installed, which this command needs: "
-              f"pip install 'umqtt-min[{extra}]'", file=sys.stderr)  # fmt: skip
+              f"pip install 'umqtt-min[{extra}]', in the project's folder `make venv`",
+              file=sys.stderr)  # fmt: skip
         return 2
     except OSError as error:
         if error.errno not in UNWRITTEN:

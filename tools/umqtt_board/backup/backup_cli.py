@@ -112,7 +112,8 @@ def restore(board, port, folder, source, yes):
         raise BoardError(f"Which copy? Give its folder as BACKUP= (--from). {_copies(board)}")
     manifest = copies.load(source, description)  # before anything is asked of the board
     say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
-    say("", "get numbers that were given then, and the pipeline takes them for copies")
+    say("", "get numbers that were given then, and the pipeline takes them for copies, or dates")
+    say("", "them by the clock of the boot that had the number of theirs")
     with _open(board, port, folder, start=True) as (description, device):
         copies.restore(device, description, source, confirmed_by(yes), say, transferred,
                        keys.for_board)  # fmt: skip

@@ -111,4 +111,7 @@ def _tell(file, given):
     click.echo(f"  confirm = {given['confirm']}: {PROMISES[given['confirm']]}")
     if "broker.host" not in given:
         click.echo("  to be filled in: broker.host (and wifi.ssid on a board with a radio)")
+    elif given.get("wifi.ssid") and not given.get("wifi.password"):
+        click.echo("  to be filled in: wifi.password, unless the network is open (or give "
+                   "UMQTT_WIFI_PASSWORD when you flash)")  # fmt: skip
     click.echo(f"  then: make flash BOARD=esp32 SETTINGS={file}")

@@ -336,6 +336,9 @@ class Bridge:
             raise ConnectionError(wire.REFUSALS[3])
         if body[1]:
             why = wire.REFUSALS.get(body[1], f"return code {body[1]}")
+            if body[1] in (4, 5):
+                why += ("; the login is --username or UMQTT_BROKER_USER, and "
+                        "UMQTT_BROKER_PASSWORD")  # fmt: skip
             raise Refused(f"{s.host}:{s.port} refuses client {s.client_id!r}: {why}")
         if not body[0] & 1:
             # The broker starts from nothing: it may have lost the retained marks, too.
@@ -483,6 +486,6 @@ class Bridge:
             self._snapshot()
         self._metrics()
         n = self.counts["received"]
-        log.info("ended: %d message%s received, all in the spool; what comes meanwhile the broker "
-                 "keeps", n, "" if n == 1 else "s")  # fmt: skip
+        log.info("ended: %d message%s received, all in the spool%s", n, "" if n == 1 else "s",
+                 "; what comes meanwhile the broker keeps" if self.counts["connects"] else "")
         self.spool.close()
