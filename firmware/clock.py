@@ -43,6 +43,11 @@ def unix_ms():
     return time.time_ns() // 1000000 + BASE * 1000
 
 
+def unix_s():
+    """Return seconds since 1970, 0 while the clock has not been set. Allocates."""
+    return unix_ms() // 1000 if is_set() else 0
+
+
 def ask(host):
     """Set the clock from an NTP server (blocks for about a second at most).
 

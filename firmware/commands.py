@@ -7,6 +7,8 @@ digits of HMAC-SHA256(key, TOPIC newline BODY). One for several boards has more 
 for each board's own key. The topic is under the code, so that a command for one board or of one
 name is none for another. The counter is durable before the command acts: a command is never
 carried out twice, whoever records and repeats it, and at most once if the power goes in between.
+"until", Unix seconds, is when a command expires: one that was withheld for months does not act. A
+board that does not know the time yet obeys all the same: the counter still holds.
 
 A report is a JSON object whose last member is "code": that of the object without it, with the
 topic that it is published on. It has "count", the counter of the last command that was obeyed, so
@@ -101,13 +103,15 @@ class Commands:
     count  highest counter obeyed so far
     keep   function(count): makes the new counter durable, raises OSError; called before check()
            returns
+    now    function() -> Unix time in seconds, 0 while it is not known
     """
 
-    def __init__(self, key, count, keep):
+    def __init__(self, key, count, keep, now=None):
         if len(key) < 16:
             raise ValueError("command key: expected 16 bytes or more, got %d" % len(key))
         self._key = key
         self._keep = keep
+        self._now = now
         self.count = count
         self.refused = 0
         self.meant = False  # whether the last message had a code of this board's key
@@ -160,4 +164,14 @@ class Commands:
             raise Refused('body has no whole number "count"')
         if count <= self.count:
             raise Refused("count %d is not above %d: repeated or late" % (count, self.count))
+        self._fresh(body.get("until"))
         return body
+
+    def _fresh(self, until):
+        if until is None:
+            return
+        if not whole(until, 1, MAX_COUNT):
+            raise Refused('"until" is no whole number')
+        now = self._now() if self._now else 0
+        if now > until:
+            raise Refused("expired %d s ago" % (now - until))

@@ -8,6 +8,7 @@ code of commands and updates is never loaded.
 import gc
 import json
 
+import clock
 import loader
 import state
 from umqtt_min import MQTTException
@@ -65,7 +66,8 @@ class Remote:
 
             from commands import Commands
 
-            self._commands = Commands(unhexlify(key), self.kept.get("count", 0), self._keep)
+            self._commands = Commands(unhexlify(key), self.kept.get("count", 0), self._keep,
+                                      clock.unix_s)  # fmt: skip
         # An interval that came by command holds until the settings' own is changed.
         if self.kept.get("interval_was") == self.interval:
             self.interval = self.kept["interval_ms"]

@@ -201,6 +201,8 @@ def test_commands_valid_forged_and_repeated(boards, broker):
         board.wait_for("interval_ms: expected a whole number from 1", 10)
         commander.send("explode", {"count": 7})
         board.wait_for("command explode: unknown", 10)
+        commander.send("interval", {"count": 8, "interval_ms": 50, "until": 1767268800})
+        board.wait_for("command interval refused: expired", 10)
         commander.raw("fleet/test/b1/cmd/interval", b"nonsense")
         board.wait_for("refused: not BODY.CODE", 10)
         wait_until(lambda: len(subscriber.readings) > 20, 20, "readings go on")

@@ -55,6 +55,25 @@ def test_repeated_and_older_commands_are_refused():
     assert kept == [7, 8] and commands.refused == 2
 
 
+def test_a_command_that_was_withheld_expires():
+    now = [0]
+    commands = Commands(KEY, 0, lambda count: None, lambda: now[0])
+    until = 1767268800
+
+    def sent(count):
+        return sign(KEY, TOPIC, b'{"count":%d,"until":%d}' % (count, until))
+
+    commands.check(TOPIC, sent(1))  # the clock is not set yet: the counter holds all the same
+    now[0] = until
+    commands.check(TOPIC, sent(2))
+    now[0] = until + 5
+    assert "expired 5 s ago" in refusal(commands, TOPIC, sent(3))
+    commands.check(TOPIC, sign(KEY, TOPIC, b'{"count":3}'))
+    for odd in (b"0", b"-1", b'"7"', b"1e999", b"true", b"1.5", b"[]"):
+        body = b'{"count":4,"until":%s}' % odd
+        assert "until" in refusal(commands, TOPIC, sign(KEY, TOPIC, body)), odd
+
+
 def test_counter_outlives_a_reset():
     commands, kept = board(count=7)
     assert "not above 7" in refusal(commands, TOPIC, sign(KEY, TOPIC, b'{"count":7}'))

@@ -16,7 +16,7 @@ from rich.text import Text
 from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset, keys
-from umqtt_board.ota.send import Session
+from umqtt_board.ota.send import VALID_S, Session
 from umqtt_board.settings.settings_file import firmware_settings
 
 PASSWORD = "UMQTT_BROKER_PASSWORD"
@@ -105,14 +105,16 @@ def _run(session, work, size=None):
 @_key
 @click.option("--timeout", default=60, show_default=True, type=click.IntRange(1),
               help="Seconds to wait for the boards.")
+@click.option("--valid", default=VALID_S, show_default=True, type=click.IntRange(1, 31536000),
+              help="Seconds after which a board that was away obeys it no more.")
 @click.argument("name", type=click.Choice(["interval", "report", "restart"]))
 @click.argument("value", required=False)
-def command(device, group, broker, ca, cert, key, timeout, name, value):
+def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
     """Send a signed command: interval SECONDS, report, or restart."""
     body = _body(name, value)
     records = _records(device, group)
     where = _where(records, broker, ca, cert, key)
-    with Session(records[0].group, records, where, keys.next_count) as session:
+    with Session(records[0].group, records, where, keys.next_count, valid) as session:
         status = _run(session, lambda show: session.command(name, body, timeout, show))
     sys.exit(status)
 

@@ -20,6 +20,7 @@ from umqtt_board.ota import reports
 
 ALL = "-all"
 CONNECT_S = 10
+VALID_S = 86400
 # What fits a board's buffer beside a topic: a command for a group goes out in messages of so many.
 PAYLOAD = 400
 CODE = 65
@@ -90,13 +91,15 @@ class Session:
     records  keys.Record of each board that is meant; their keys are used, nothing is saved
     broker   dict: host, port, tls, ca (PEM or None), user, password; cert and key: files
     count    function(records) -> a counter above all they were ever sent, durable
+    valid    seconds after which a board that knows the time obeys a command no more
     """
 
-    def __init__(self, group, records, broker, count):
+    def __init__(self, group, records, broker, count, valid=VALID_S):
         self.group = group
         self.members = {record.device: Member(record) for record in records}
         self.changed = Condition()
         self._count = count
+        self.valid = valid
         self._broker = broker
         self._ready = False
         self._failure = None
@@ -208,7 +211,8 @@ class Session:
         with self.changed:
             for member in members:
                 member.count = member.count or count
-        for topic, payload in messages(records, self.group, name, body | {"count": count}):
+        fresh = {"count": count, "until": int(time.time() + self.valid)}
+        for topic, payload in messages(records, self.group, name, body | fresh):
             self._client.publish(topic, payload, qos=1)
         return count
 
