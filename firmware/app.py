@@ -22,7 +22,7 @@ from confirm import Confirm, unsealer
 from console import log, log_rarely, stopped
 from link import Link, make_client, why
 from remote import Remote
-from telemetry import Packer, signer
+from telemetry import Packer
 from umqtt_min import MQTTException, __version__
 from umqtt_min.errors import STORE_FULL
 
@@ -94,7 +94,11 @@ class App:
 
     def _make_record(self):
         store, device = self.store, self.settings["device"]
-        sign = signer(self.settings)
+        sign = None
+        if self.settings["telemetry"] == "signed":
+            from signing import signer
+
+            sign = signer(self.settings)
         self._packer = Packer(device, store.epoch, store.boot, self.sensor.fields, sign)
         self._clock = Packer(device, store.epoch, store.boot, CLOCK, sign)
         self._pending = 0  # length of a packed reading that the store has not taken yet

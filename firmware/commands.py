@@ -45,25 +45,6 @@ def hmac_sha256(key, message):
     return outer.digest()
 
 
-def keyed_hmac(key, start):
-    """Return function(data): hmac_sha256(key, start + data), without joining the two.
-
-    key  bytes, 64 at most; start: bytes
-    """
-    key = key + bytes(_BLOCK - len(key))
-    first = bytes([b ^ 0x36 for b in key]) + start
-    last = bytes([b ^ 0x5C for b in key])
-
-    def code(data):
-        inner = hashlib.sha256(first)
-        inner.update(data)
-        outer = hashlib.sha256(last)
-        outer.update(inner.digest())
-        return outer.digest()
-
-    return code
-
-
 def same(a, b):
     """Compare two byte strings in a time that does not tell where they differ."""
     if len(a) != len(b):

@@ -19,7 +19,6 @@ ignore it (RFC 8428 section 4.4).
 """
 
 _BASE_FIELDS = 7
-_PURPOSE = b"umqtt telemetry"
 _CODE = b"\x62mc\x48"
 _CODE_BYTES = 8
 
@@ -51,26 +50,6 @@ def _field(name, unit, digits):
     return out
 
 
-def signer(settings):
-    """Return what signs this board's packs: function(data) that returns 32 bytes; None where they
-    are not signed.
-
-    settings  flat dict as settings.complete() gives it, with the device's name
-    Raises ValueError when there is no key to sign with.
-    """
-    if settings["telemetry"] != "signed":
-        return None
-    if not settings["command_key"]:
-        raise ValueError('telemetry: "signed" needs a command_key; flash the board again')
-    from binascii import unhexlify
-
-    from commands import hmac_sha256, keyed_hmac
-
-    key = hmac_sha256(unhexlify(settings["command_key"]), _PURPOSE)
-    topic = "fleet/%s/%s/telemetry\n" % (settings["group"], settings["device"])
-    return keyed_hmac(key, topic.encode())
-
-
 class Packer:
     """Writes the readings of one device with one fixed set of measurements.
 
@@ -79,7 +58,7 @@ class Packer:
     boot     boot number, 0 or more
     fields   sequence of (name, unit or None, digits): the value is given as an integer that
              counts units of 10**-digits; digits 0..23; at most 23 fields
-    sign     as signer() gives it
+    sign     as signing.signer() gives it, or None
     """
 
     def __init__(self, device, epoch, boot, fields, sign=None):

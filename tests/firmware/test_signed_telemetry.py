@@ -83,7 +83,8 @@ def test_only_what_the_board_has_signed_is_a_reading_and_moves_its_mark(
 
 
 def test_host_and_firmware_make_the_same_code(tmp_path):
-    from telemetry import Packer, signer
+    from signing import signer
+    from telemetry import Packer
 
     record = keys.Record("g", "oven", "000102030405060708090a0b0c0d0e0f", signs=True)
     made = marks_cli.made([record], marks_cli.TELEMETRY)
