@@ -47,7 +47,7 @@ STARTS ?=
 # A name that is written wrong would go unnoticed, and another board be flashed than was meant.
 KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
   DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS \
-  STARTS
+  STARTS ATTACK
 # What the programs below take from the environment may be given, too.
 PASSED := UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
@@ -57,7 +57,7 @@ endif
 
 # Which of them each target uses. Another one is refused: it would be ignored, and something else be
 # flashed, drawn or tested than was meant.
-USES_demo := BOARDS READINGS SEED BROKER OUT
+USES_demo := BOARDS READINGS SEED BROKER OUT ATTACK
 USES_picture := SEED
 USES_test := JOBS TESTS
 USES_flash := BOARD PORT SETTINGS FIRMWARE BAUD DRIVE YES
@@ -124,9 +124,9 @@ $(VENV)/.ready: pyproject.toml
 	@touch $(VENV)/.tools $@
 	@echo "== Ready"
 
-demo: $(VENV)/.tools ## sensors lose power and network, no reading is lost: BOARDS= READINGS= SEED= BROKER=host:port
+demo: $(VENV)/.tools ## sensors lose power and network, no reading is lost: BOARDS= READINGS= SEED= BROKER=host:port ATTACK=1
 	@$(BIN)/python -m umqtt_demo --boards "$(BOARDS)" --readings "$(READINGS)" $(if $(SEED),--seed "$(SEED)") \
-	  $(if $(BROKER),--broker "$(BROKER)") --out "$(OUT)"
+	  $(if $(BROKER),--broker "$(BROKER)") $(if $(ATTACK),--attack) --out "$(OUT)"
 
 picture: $(VENV)/.tools ## a demo, and the picture of it that the README shows: SEED=
 	@$(BIN)/python -m umqtt_demo --boards 3 --readings 120 --seed "$(or $(SEED),3)" --out build/picture

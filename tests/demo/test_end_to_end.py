@@ -53,6 +53,18 @@ def test_every_reading_is_in_the_table_once(tmp_path):
 
 
 @pytest.mark.timeout(DEADLINE_S + 90)
+def test_a_hostile_publisher_changes_no_count(tmp_path):
+    out = tmp_path / "demo"
+    process = start(out, "--attack", "--boards", "1", "--readings", "15", "--interval-ms", "400",
+                    "--seed", "3", "--fault", "broker")
+    text = finish(process, out)
+    assert process.returncode == 0, text
+    verdict = json.loads((out / "run.json").read_text())["devices"][0]["verdict"]
+    # It did something: readings that it recorded were published once more.
+    assert (verdict["taken"], verdict["rows"]) == (15, 15) and verdict["duplicates"] > 0
+
+
+@pytest.mark.timeout(DEADLINE_S + 90)
 def test_without_the_mark_of_the_pipeline_the_loss_is_seen(tmp_path):
     # The count must be able to fail: here the broker's word is believed, and the broker dies.
     out = tmp_path / "demo"

@@ -126,9 +126,12 @@ def _interrupt(*_):
 @click.option("--fault", "kinds", multiple=True,
               type=click.Choice([*dict.fromkeys(plan.ALL), "none"]),
               help="only faults of this kind (may be given again); left out: all")
+@click.option("--attack", is_flag=True,
+              help="a hostile publisher does all that it may, for the whole run; readings and "
+                   "marks are signed")
 @click.option("--out", type=click.Path(path_type=Path), default=LEFT_IN,
               help="folder for tables, report and logs")
-def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, out):
+def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, attack, out):
     """Sensors lose power and network, servers are killed, and every reading is in the table once.
 
     Exit status: 0 every count is exact, 1 one is not, 2 wrong arguments or a broker that can't be
@@ -140,9 +143,10 @@ def main(boards, readings, seed, broker, interval_ms, confirm, patience, kinds, 
     command = "make demo BOARDS=%d READINGS=%d SEED=%d" % (boards, readings, seed)
     if broker != "embedded":
         command += " BROKER=%s" % broker
+    command += " ATTACK=1" if attack else ""
     options = Options(boards=boards, readings=readings, seed=seed, broker=broker, faults=faults,
                       interval_ms=interval_ms, confirm=confirm, command=command,
-                      patience=patience)
+                      patience=patience, attack=attack)
     # Whatever ends us, the parts are ended in order.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

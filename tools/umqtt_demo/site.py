@@ -6,12 +6,14 @@ Must not know when something is killed, nor what is counted.
 
 import json
 import os
+import secrets
 import sys
 import time
 import uuid
 from pathlib import Path
 
 from . import sensorlog, tables
+from .attack import Attack
 from .broker import BrokerError, EmbeddedBroker, check_login, parse_address
 from .link import Link
 from .procs import Child, Guard, wait_until
@@ -36,6 +38,7 @@ class Sensor:
         self.link = link
         self.board = VirtualBoard(folder, name=name, seed=seed)
         self.on = False
+        self.key = secrets.token_hex(32)
         self._starts = 0
         self._log = sensorlog.SensorLog()
         self._size = -1
@@ -119,7 +122,7 @@ class Site:
     Arguments:
         out: folder for everything, made by the caller
         options: object with boards, readings, interval_ms, seed, broker, confirm,
-            at_qos_1 (numbers of boards)
+            attack (whether a hostile publisher is to come), at_qos_1 (numbers of boards)
     """
 
     def __init__(self, out, options):
@@ -166,10 +169,34 @@ class Site:
         self.bridge = self._child("bridge", [
             "bridge", "--broker", "127.0.0.1:%d" % self.bridge_link.port, "--spool", spool,
             "--topic", "fleet/%s/+/telemetry" % self.group, "--client-id", "bridge-" + self.run,
-            "--keepalive", "10", "--metrics", self.metrics], env)
+            "--keepalive", "10", "--metrics", self.metrics, *self._keys("mark", "telemetry")], env)
         self.spark = self._child("spark", ["ingest", "--spool", spool, "--tables", self.tables,
-                                           "--interval", "1"], env)
+                                           "--interval", "1", *self._keys("telemetry")], env)
         self.gold = self._child("gold", ["gold", "--tables", self.tables], env)
+
+    def _keys(self, *names):
+        """Options that name the files of keys, which are written here; none without an attack."""
+        from umqtt_board import private
+        from umqtt_board.ota import keys, marks_cli
+
+        if not self.options.attack:
+            return []
+        purposes = {"mark": marks_cli.MARKS, "telemetry": marks_cli.TELEMETRY}
+        records = [keys.Record(self.group, sensor.name, sensor.key) for sensor in self.sensors]
+        found = []
+        for name in names:
+            path = self.out / "scratch" / (name + "-keys.json")
+            made = marks_cli.made(records, purposes[name])
+            private.write(path, json.dumps(made).encode())
+            found += ["--%s-keys" % name, path]
+        return found
+
+    def attacker(self):
+        """The hostile publisher, not started."""
+        broker = self.broker
+        topics = ["fleet/%s/%s/" % (self.group, sensor.name) for sensor in self.sensors]
+        return Attack(broker.host, broker.port, broker.user, broker.password, topics,
+                      self.options.seed)  # fmt: skip
 
     def _child(self, name, arguments, env):
         return Child(PIPELINE + arguments, self.logs / (name + ".log"), env, self.guard)
@@ -186,6 +213,9 @@ class Site:
                     "qos": 2 if n % 3 == 1 and n not in o.at_qos_1 else 1,
                     "broker.host": "127.0.0.1",
                     "broker.port": self.sensors[n].link.port}
+        if o.attack:
+            settings.update({"command_key": self.sensors[n].key, "marks": "signed",
+                             "telemetry": "signed"})  # fmt: skip
         if self.broker.user is not None:
             settings.update({"broker.user": self.broker.user,
                              "broker.password": self.broker.password or ""})
