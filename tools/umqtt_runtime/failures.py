@@ -7,6 +7,7 @@ tables.
 import logging
 import re
 import sys
+import sysconfig
 import traceback
 from pathlib import Path, PurePath
 
@@ -19,6 +20,7 @@ _SPARKS = re.compile(r"[\\/](?:pyspark|py4j)[\\/]")
 _TOOLS = re.escape(str(Path(__file__).parents[1]))
 #: these packages' own code, and the import's own
 _OURS = re.compile(rf"{_TOOLS}[\\/](?:umqtt_runtime|umqtt_pipeline|mqtt_audit)[\\/]|<frozen")
+_LIBRARY = re.compile(rf"{re.escape(sysconfig.get_path('stdlib'))}[\\/](?!site-packages)")
 _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
 
 
@@ -35,9 +37,11 @@ def _raised(text):
 
 def raised_at(error):
     """What an exception of the user's own code says, and the line in that code: the last on its
-    way that is neither Spark's nor of these packages."""
+    way that is neither Spark's nor of these packages, and of Python's own library only if there
+    is no other."""
     frames = [frame for frame in _frames(error) if not _OURS.match(frame.filename)
               and not _SPARKS.search(frame.filename)]  # fmt: skip
+    frames = [frame for frame in frames if not _LIBRARY.match(frame.filename)] or frames
     where = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in frames[-1:])
     said = str(error).strip().partition("\n")[0][:500]
     return f"{type(error).__name__}{said and ': '}{said}{where}"

@@ -174,8 +174,8 @@ def test_bytes_that_come_are_life(served, tmp_path):
 
 
 def test_more_than_the_spool_takes_is_refused():
-    done = CliRunner().invoke(commands.bridge, [
-        "--broker", "127.0.0.1:1883", "--spool", "s", "--max-spool-bytes", "4096",
+    done = CliRunner().invoke(commands.main, [
+        "bridge", "--broker", "127.0.0.1:1883", "--spool", "s", "--max-spool-bytes", "4096",
         "--max-packet", "4096"])  # fmt: skip
     assert done.exit_code != 0
     assert "at most half of --max-spool-bytes" in (done.output + str(done.exception))

@@ -1,6 +1,7 @@
 """Decoders of one's own: a function from a packet to a reading, whatever it does wrong. Ingest and
 the bridge ask the same one."""
 
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -90,6 +91,15 @@ def test_what_it_raises_goes_to_quarantine_with_its_words():
     assert r.reason == (
         f"the decoder fails: IndexError: index out of range ({__file__}, line {line})")
     assert row(refuses).reason == r"out of paper \ud800"
+
+
+def test_what_a_library_raises_is_told_with_the_line_that_called_it():
+    def called(topic, payload):
+        return json.loads(payload)
+
+    reason = row(called).reason
+    line = called.__code__.co_firstlineno + 1
+    assert "JSONDecodeError" in reason and reason.endswith(f"({__file__}, line {line})")
 
 
 def test_it_is_asked_first_and_only_of_telemetry():
