@@ -252,6 +252,44 @@ def test_interrupt_sent_while_the_board_starts_is_not_lost(board, put):
             board.wait_for(r"KeyboardInterrupt[^>]*>>> ", since=mark)
 
 
+COLLECTING = """
+import gc, time
+kept = [[n] for n in range(3000)]
+print("collecting")
+while True:
+    for _ in range(20):
+        gc.collect()
+    time.sleep_ms(1)
+"""
+
+
+def test_an_interrupt_never_leaves_the_heap_locked(board, put):
+    """Raised inside a garbage collection, which this program does nearly always, it would."""
+    put(board, "main.py", COLLECTING)
+    for _ in range(10):
+        board.cut()
+        mark = len(board.printed())
+        with open(board.port, "r+b", buffering=0) as port:
+            board.power_on()
+            board.wait_for("collecting", since=mark)
+            port.write(b"\r\x03")
+            board.wait_for(r"KeyboardInterrupt[^>]*>>> ", since=mark)
+            port.write(b"print(len(bytearray(5000)) + 1)\r")
+            board.wait_for("5001", since=mark)
+        assert "FATAL" not in board.printed()[mark:]
+
+
+def test_a_program_that_never_sleeps_is_interrupted(board, put):
+    put(board, "main.py", "print('busy')\nwhile True:\n    pass\n")
+    board.cut()
+    mark = len(board.printed())
+    with open(board.port, "r+b", buffering=0) as port:
+        board.power_on()
+        board.wait_for("busy", since=mark)
+        port.write(b"\r\x03print(6 * 7)\r")
+        board.wait_for("42", since=mark)
+
+
 def test_board_loses_power_with_its_supervisor_and_with_its_owner(tmp_path):
     owner = subprocess.Popen(
         [sys.executable, "-c", "import sys; from umqtt_board.virtual.board import VirtualBoard\n"

@@ -65,6 +65,15 @@ class Interpreter:
             return False
         return bool(int(caught.split()[1], 16) & (1 << (signal.SIGINT - 1)))
 
+    def state(self):
+        """(whether it sleeps in the kernel, seconds of processor time that it has taken)."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            return True, 0.0
+        return fields[0] == "S", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
 

@@ -37,6 +37,12 @@ CAUSES = {1: "power on", 2: "hard reset", 3: "watchdog", 4: "deep sleep", 5: "so
 QUEUE = 64 * 1024  # bytes kept for a slow reader before the interpreter is made to wait
 STALL_S = 0.5  # how long a reader may not read at all before output is thrown away
 CLIENT_POLL_S = 0.05  # how often an unused serial port is looked at
+# The unix port raises KeyboardInterrupt in the signal's handler, where a chip waits for the next
+# instruction of the program: inside a garbage collection the heap would stay locked for good. So
+# the signal waits until the interpreter sleeps in the kernel, or has taken so much of the
+# processor's time without.
+BUSY_S = 1.0
+BUSY_POLL_S = 0.002
 INTERRUPT_GAP_S = 0.2  # two Ctrl-C within this are one: the unix port dies of the second
 LOG_LIMIT = 8 * 1024 * 1024  # bytes of console.log before it becomes console.log.1
 BAD_STARTS = 3  # interpreters that never came up before the board is switched off
@@ -140,6 +146,8 @@ class Supervisor:
     def _forget_board(self):
         board, self.board = self.board, None
         self.to_board.clear()
+        if self.deadlines.pop("interrupt", None):
+            self.from_client[:0] = b"\x03"  # for the next one
         for channel in (board.line, board.requests):
             try:
                 self.selector.unregister(channel)
@@ -357,21 +365,32 @@ class Supervisor:
         """Pass on what the client sent; until the board is up it waits, as in a UART's buffer."""
         if self.board is None or not self.board.up:
             return
-        first, *rest = bytes(self.from_client).split(b"\x03")
-        self.from_client.clear()
-        self.to_board += first
-        for part in rest:
-            self._interrupt()
+        while self.from_client and "interrupt" not in self.deadlines:
+            part, interrupt, rest = bytes(self.from_client).partition(b"\x03")
             self.to_board += part
+            self.from_client[:] = rest
+            if interrupt:
+                self._interrupt(self.board.state()[1] + BUSY_S)
         self._flush_to_board()
 
-    def _interrupt(self):
+    def _interrupt(self, latest):
+        """Interrupt the program, when it sleeps or has taken `latest` seconds of the processor;
+        what the client sends meanwhile waits."""
         board = self.board
+        asleep, taken = board.state()
         if not board.takes_interrupts():
             self.to_board += b"\x03"
-        elif time.monotonic() - board.last_interrupt > INTERRUPT_GAP_S:
+        elif time.monotonic() - board.last_interrupt <= INTERRUPT_GAP_S:
+            return
+        elif asleep or taken >= latest:
             board.last_interrupt = time.monotonic()
             board.process.send_signal(signal.SIGINT)
+        else:
+            self._after("interrupt", BUSY_POLL_S, lambda: self._interrupt_late(latest))
+
+    def _interrupt_late(self, latest):
+        self._interrupt(latest)
+        self._deliver_input()
 
     def _flush_to_board(self):
         try:
