@@ -96,8 +96,9 @@ def serving(answer, first):
 
     def talk(client):
         with suppress(OSError), client:
-            while not first and b"\n" not in client.recv(4096):
-                pass
+            said = b"" if first else client.recv(4096)
+            while said and b"\n" not in said:
+                said = client.recv(4096)  # b"": it has closed
             client.sendall(answer)
             while client.recv(4096):
                 pass
