@@ -82,7 +82,7 @@ $(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip 
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
 
 COMMA := ,
 
@@ -108,7 +108,9 @@ define MAKE_VENV
 	  { echo "umqtt_min: 'python3 -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	@echo "== Installing from PyPI: $(1)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --quiet --upgrade pip
-	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[$(2)]' 2>&1 | \
+	@while sleep 15 >/dev/null 2>&1; do echo "   $$(du -sm $(VENV) | cut -f1) MB are in $(VENV)"; done & beat=$$!; \
+	  trap 'kill $$beat' EXIT; trap 'exit 130' INT TERM; \
+	  $(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[$(2)]' 2>&1 | \
 	  awk '/^(Collecting|Installing|Building|Successfully|ERROR|error)/ { print "   " substr($$0, 1, 110); fflush() } /^ERROR/ { bad = 1 } END { exit bad }'
 	@$(BIN)/python -c 'import umqtt_pipeline, umqtt_board, umqtt_demo, pyspark, iotcore' || \
 	  { echo "umqtt_min: the installation is incomplete; see the messages above, then run make again" >&2; exit 2; }
@@ -161,6 +163,9 @@ restore: $(VENV)/.tools ## bring them back onto a flashed board: BOARD= PORT= BA
 erase: $(VENV)/.tools ## erase a board, its stored messages too (asks first): BOARD= PORT= YES=1
 	@$(BIN)/python -m umqtt_board erase --board "$(BOARD)" $(if $(PORT),--port "$(PORT)") $(if $(filter 1,$(YES)),--yes)
 
+start: $(VENV)/.tools ## give the virtual board its power again
+	@$(BIN)/umqtt-board start
+
 stop: $(VENV)/.tools ## take the power of the virtual board away
 	@$(BIN)/umqtt-board stop
 
@@ -200,5 +205,7 @@ fuzz-firmware: $(VENV)/.ready ## a hundred thousand spoiled marks, commands and 
 	@$(BIN)/python tests/fuzz/campaign.py --of firmware $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)
+	@for marker in build/*/.umqtt-demo; do [ ! -e "$$marker" ] || flock --nonblock "$$marker" true || \
+	  { echo "umqtt_min: a demo is running in $${marker%/*}: wait for its end, or end it with Ctrl-C" >&2; exit 2; }; done
 	@[ ! -x $(BIN)/umqtt-board ] || [ ! -d build/boards ] || $(BIN)/umqtt-board stop || true
 	rm -rf build

@@ -3,6 +3,7 @@
 Knows: the Makefile's text, and GNU make with --dry-run.
 """
 
+import fcntl
 import os
 import re
 import subprocess
@@ -22,12 +23,15 @@ def uses(target):
     return set(found[1].split()) if found else set()
 
 
+def without_make():
+    """The environment, but for what the make that runs these tests was given (TESTS=...)."""
+    return {name: value for name, value in os.environ.items()
+            if name not in (*KNOWN, "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")}
+
+
 def make(*arguments):
-    # Not what the make that runs these tests was given: `make test TESTS=...`.
-    environment = {name: value for name, value in os.environ.items()
-                   if name not in (*KNOWN, "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")}
     return subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True,
-                          text=True, timeout=60, env=environment)
+                          text=True, timeout=60, env=without_make())
 
 
 @pytest.mark.parametrize("target", sorted(RECIPES))
@@ -53,6 +57,23 @@ def test_a_folder_of_the_report_may_have_spaces():
 def test_a_variable_that_is_not_used_is_refused(arguments, words):
     done = make(*arguments)
     assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_clean_leaves_a_demo_that_runs_alone(tmp_path):
+    (tmp_path / "build/demo").mkdir(parents=True)
+    (tmp_path / "Makefile").write_text(TEXT)
+    with open(tmp_path / "build/demo/.umqtt-demo", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the demo does
+        done = make_clean(tmp_path)
+        assert done.returncode and "a demo is running in build/demo" in done.stderr
+        assert (tmp_path / "build/demo").is_dir()
+    assert make_clean(tmp_path).returncode == 0
+    assert not (tmp_path / "build").exists()
+
+
+def make_clean(folder):
+    return subprocess.run(["make", "clean"], cwd=folder, capture_output=True, text=True,
+                          timeout=60, env=without_make())
 
 
 def test_what_is_used_is_taken():

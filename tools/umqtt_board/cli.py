@@ -4,6 +4,7 @@ Knows the terminal. Every error is a sentence on standard error and exit status 
 """
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -180,6 +181,9 @@ def stop(folder):
     ran = board.running
     board.power_off()
     backup_cli.say("stopped" if ran else "was off", str(board.folder))
+    again = f"umqtt-board start --folder {shlex.quote(str(folder))}" if folder else (
+        "make start (or umqtt-board start)")
+    backup_cli.say("", f"its flash is kept; {again} gives it power again")
 
 
 for _command in (

@@ -70,10 +70,10 @@ TWICE = "a field comes twice"
     (senml_text(5).replace(b'"v"', b'"v": 1, "v"'), TWICE),
     (senml_text(5, [("a:b", "c:d", 1)]).replace(b'"v"', b'"v": 1, "v"'), TWICE),
     (flat(5, t=1) + flat(5, t=1), "not a JSON object"),
-    (flat(5, t=float("nan")), "not a JSON object"),
+    (flat(5, t=float("nan")), "NaN is not JSON"),
     (flat(5, t=1).replace(b"dev1", b"dev1\n"), "not a JSON object"),
     (b"{" * 5000, "not a JSON object"), (b"[" * 5000, "not an array of SenML records"),
-    (senml_text(5, [("t", None, float("inf"))]), "not an array of SenML records"),
+    (senml_text(5, [("t", None, float("inf"))]), "Infinity is not JSON"),
 ])  # fmt: skip
 def test_what_json_leaves_open_is_no_reading(payload, reason):
     (row,) = told([payload])

@@ -2,12 +2,14 @@
 
 import os
 import signal
+import sys
 
 import pytest
 from pipeline_kit import QUICK, batch_done, fill, publish, senml, spawn, wait_for
 from pipeline_tables import numbers
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from umqtt_pipeline.ingest.query import Runner
 from umqtt_runtime import failures
 
 
@@ -48,4 +50,22 @@ def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
     assert f"started again: {folder}/durable is missing" in said
     assert "Error: Spark's Java was ended by SIGKILL" in said.splitlines()[-1]
     assert "Traceback" not in said and "\tat " not in said, said
+    assert numbers(root) == [1, 2, 3]
+
+
+def test_a_python_that_starts_too_late_for_spark_is_no_failure_of_the_query(
+        spark, tmp_path, monkeypatch, caplog):  # fmt: skip
+    """Spark waits ten seconds for it, whatever the computer has to do, and four tries had ended
+    ingest."""
+    python, late = tmp_path / "python", tmp_path / "late"
+    python.write_text("#!/bin/sh\ncase \"$*\" in *python_streaming_source_runner*)\n"
+                      f"[ -e '{late}' ] || {{ touch '{late}'; exec sleep 30; }}\nesac\n"
+                      f"exec '{sys.executable}' \"$@\"\n")  # fmt: skip
+    python.chmod(0o755)
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    fill(folder, [publish(senml(n)) for n in (1, 2, 3)])
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "pythonExec", str(python))
+        Runner(spark, str(folder), str(root), once=True, patience=1).run()
+    assert late.exists() and "not there within the 10 s" in caplog.text
     assert numbers(root) == [1, 2, 3]

@@ -38,6 +38,7 @@ MARK_SHARE = 20  #: under load there is one mark for so many messages received, 
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
+LOST_AGAIN_S = 60.0  #: the same failure to connect, in a row, is told once in so long
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
 
 
@@ -80,6 +81,7 @@ class Bridge:
         )  # fmt: skip
         self._started = time.time()
         self._last_error = None
+        self._lost_again = 0.0  # when a failure that was told is told again
         self._rate = (time.monotonic(), 0, 0.0)
         self._full = False
         self._failing = {}  # what cannot be written, and why
@@ -163,8 +165,11 @@ class Bridge:
                 answers.ask(self.settings)
             except answers.Foreign as found:
                 error = found
-        self._last_error = self._faults.lost(error, self._unheard)
-        log.warning("%s; trying again", self._last_error)
+        told, self._last_error = self._last_error, self._faults.lost(error, self._unheard)
+        now = time.monotonic()
+        if told != self._last_error or now >= self._lost_again:
+            log.warning("%s; trying again", self._last_error)
+            self._lost_again = now + LOST_AGAIN_S
 
     def _pause(self, seconds):
         end = time.monotonic() + seconds

@@ -49,7 +49,7 @@ def _object(pairs):
 
 
 def _refuse(name):
-    raise ValueError(f"{name} is no JSON")
+    raise Malformed(reasons.of(name, reasons.NO_NUMBER))
 
 
 def _whole(text):
@@ -95,6 +95,8 @@ def _slow(payload, decoder, wrong):
         raise Malformed(HALF)
     try:
         return _deep(decoder.decode, text)
+    except Malformed:  # NaN or Infinity, by its name
+        raise
     except (ValueError, RecursionError):
         raise Malformed(wrong)
 

@@ -45,6 +45,10 @@ log = logging.getLogger("umqtt.ingest")
 
 END_S = 600  #: how long a batch, with a compaction, may take to end when ingest is stopped
 END_KAFKA_S = 60  #: the same with Kafka, which does not know that its batch is to be the last
+#: Spark's words for a Python that has not started in time. It is a limit of its own, without an
+#: option (PythonWorkerFactory.createSimpleWorker), so that another try is all there is.
+LATE_PYTHON = "Python worker failed to connect back"
+LATE_TRIES = 30  #: in a row; they are no failures of the query
 FEW_ROWS = 25_000  #: readings for which one task, and one file of a table, will do
 MOST_REASONS = 3  #: of what a batch refused, that are told
 
@@ -294,10 +298,11 @@ class Runner:
         self._last.unlink(missing_ok=True)  # of one that was killed when it had been told to end
         self.options["stopFile"] = str(self._last)
         self._told, self._left, self.patience = on_batch, patience, patience
+        self._late = 0  # starts of the query, in a row, for which Spark's Python came too late
         self._stopping = False
 
     def _batch(self, counts):
-        self._left = self.patience
+        self._left, self._late = self.patience, 0
         if self._told:
             self._told(counts)
 
@@ -369,12 +374,21 @@ class Runner:
                 if self._stopping:
                     self._told_unfinished(error)
                     return
-                self._left -= 1
-                if self._left <= 0:
-                    raise
-                log.warning("the query failed and is started again: %s",
-                            failures.why(str(error)))
+                self._failed(error)
                 time.sleep(1)
+
+    def _failed(self, error):
+        """Tell why the query is started again. Raises the error when it is to be given up."""
+        if LATE_PYTHON in str(error) and self._late < LATE_TRIES:
+            self._late += 1
+            log.warning("Spark's Python was not there within the 10 s that Spark waits for it: "
+                        "this computer has much to do; try %d of %d", self._late + 1,
+                        LATE_TRIES + 1)  # fmt: skip
+            return
+        self._left -= 1
+        if self._left <= 0:
+            raise error
+        log.warning("the query failed and is started again: %s", failures.why(str(error)))
 
     def _end(self, query):
         """Let the batch that runs come to its end: stopped in the middle it would be run again."""
