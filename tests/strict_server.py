@@ -102,7 +102,7 @@ class StrictServer:
 
     def _handshake(self, accepted):
         # In the one thread: a client that does not go on stops the others for some seconds.
-        accepted.settimeout(5)
+        accepted.settimeout(20)
         if not self.tls:
             return accepted
         try:

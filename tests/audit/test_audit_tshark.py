@@ -29,7 +29,7 @@ def _client(name, port, version, clean=True, **will):
         client.will_set(**will)
     client.connect("127.0.0.1", port, 30)
     client.loop_start()
-    assert up.wait(30)
+    assert up.wait(120)
     return client
 
 
@@ -44,7 +44,7 @@ def _traffic(port, version):
     if version == mqtt.MQTTv5:
         wanted = [(topic, mqtt.SubscribeOptions(qos)) for topic, qos in wanted]
     listener.subscribe(wanted)
-    assert subscribed.wait(30)
+    assert subscribed.wait(120)
     sender = _client("sender", port, version, topic="a/will", payload=b"gone", qos=1, retain=True)
     for payload in PAYLOADS:
         for topic in ("a/ä/t", "b/c/d", "c"):
@@ -53,7 +53,7 @@ def _traffic(port, version):
     # More, if the broker still has retained ones of an earlier round.
     wait_for(lambda: len(got) >= 9 * len(PAYLOADS), what="all messages")
     listener.unsubscribe(["c", "b/#"])
-    assert gone.wait(30)
+    assert gone.wait(120)
     for client in (sender, listener):
         client.disconnect()
         client.loop_stop()
@@ -204,11 +204,11 @@ def _with_properties(port):
         TopicAliasMaximum=4, RequestResponseInformation=1, RequestProblemInformation=1,
         UserProperty=pairs))  # fmt: skip
     client.loop_start()
-    assert up.wait(30)
+    assert up.wait(120)
     client.subscribe("f/#", options=mqtt.SubscribeOptions(2, retainAsPublished=True),
                      properties=_properties_of("SUBSCRIBE", SubscriptionIdentifier=200,
                                                UserProperty=pairs))  # fmt: skip
-    assert done.wait(30)
+    assert done.wait(120)
     done.clear()
     for qos in (0, 1, 2):
         for topic in ("f/a/long/topic", ""):
@@ -219,7 +219,7 @@ def _with_properties(port):
             client.publish(topic, b"text", qos, properties=alias).wait_for_publish(30)
     wait_for(lambda: len(got) >= 6, what="all messages")
     client.unsubscribe("f/#", properties=_properties_of("UNSUBSCRIBE", UserProperty=pairs))
-    assert done.wait(30)
+    assert done.wait(120)
     client.disconnect(mqtt.ReasonCode(mqtt.PacketTypes.DISCONNECT, identifier=4),
                       _properties_of("DISCONNECT", SessionExpiryInterval=0, UserProperty=pairs))
     client.loop_stop()

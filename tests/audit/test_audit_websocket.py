@@ -187,7 +187,7 @@ def _talk(port, version):
     client.on_message = lambda _c, _u, m: got.append(m.payload)
     client.connect("127.0.0.1", port, 30)
     client.loop_start()
-    assert up.wait(30)
+    assert up.wait(120)
     client.subscribe("a/#", 2)
     for size in (1, 200, 3000, 70_000):
         client.publish("a/b", bytes(size), 1 + (size > 200)).wait_for_publish(30)

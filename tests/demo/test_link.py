@@ -52,7 +52,7 @@ class Sink:
 
     def wait(self, condition):
         with self.changed:
-            assert self.changed.wait_for(condition, timeout=10), (self.got, self.ends)
+            assert self.changed.wait_for(condition, timeout=60), (self.got, self.ends)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def test_a_child_can_be_started_again(tmp_path):
     child = Child([sys.executable, "-c", "print('x')"], tmp_path / "log")
     for n in (1, 2):
         child.start()
-        assert child.wait(20) == 0 and child.starts == n
+        assert child.wait(60) == 0 and child.starts == n
     assert (tmp_path / "log").read_text().count("\nx\n") == 2
 
 
@@ -76,6 +76,6 @@ time.sleep(600)
 def test_the_guard_lets_go_of_what_has_ended(tmp_path):
     guard = Guard()
     child = Child([sys.executable, "-c", "print('x')"], tmp_path / "log", guard=guard).start()
-    child.wait(20)
+    child.wait(60)
     child.stop()
     guard.close()
