@@ -45,6 +45,11 @@ def plain(s):
     return 0 < len(s) < 32768
 
 
+def within(value, least, most):
+    """True if `value` is a whole number in that range; a bool is none."""
+    return type(value) is int and least <= value <= most
+
+
 class MQTTClient:
     """An MQTT client; a superset of umqtt.simple's.
 
@@ -125,22 +130,21 @@ class MQTTClient:
         self.store = store
         self.timer = timer
         self.max_message = max_message
-        try:
-            self._tmo = int(timeout * 1000)
-            # Negative or too large: a bit is left. Of another type: an exception.
-            odd = (max_message | self._tmo - 1 | buffer_size - 64) >> 12
-            odd |= keepalive | port | (window | window - 1) << 8
-            odd = odd >> 16 or not "" < server
-        except Exception:
-            odd = True
+        # What is usual is right; all else is looked at in words, by code that few need.
         if (
-            odd
+            not within(port, 0, 65535)
+            or not within(keepalive, 0, 65535)
+            or not within(window, 1, 255)
+            or not within(buffer_size, 64, 65536)
+            or not within(max_message, 0, 1048576)
+            or not within(timeout, 1, 3600)
+            or not server
+            or not isinstance(server, str)
             or ssl
             or ssl_params
             or timer is not None
             and timer is not False
             or connector is not None
-            or True in (port, keepalive, window)
             or user is not None
             or password is not None
             or protocol is not MQTT_3_1_1
@@ -151,6 +155,7 @@ class MQTTClient:
             from .arguments import complete
 
             complete(self, user, password, connector, timeout, window, buffer_size)
+        self._tmo = int(timeout * 1000)
         self._tx = Sender(self, buffer_size)
         self._rx: "Any" = None  # the receiver.Receiver: see _receiver()
         if store:
