@@ -343,29 +343,19 @@ class MQTTClient:
         Returns the first byte of the last PUBLISH delivered, None if there was none.
         Raises OSError, MQTTException; what the callback raises.
         """
-        if self._busy or self.sock is None:
-            self._raise()
-        self._busy = _MAIN
-        try:
-            if self._rx is None:
-                self._receiver()
-            op = self._rx.pump(False)
-        except BaseException:
-            self._lost()
-            raise
-        self._busy = 0
-        return op or None
+        return (self._rx or self._receiver()).check_msg(False)
 
     def wait_msg(self):
         """Wait, without limit, for one packet, and handle it.
 
-        Nothing is read beyond it: a program may poll the socket for the next one.
+        At most three bytes are read beyond it: a program may poll the socket for the next one.
         Returns the first byte of a PUBLISH, None for an acknowledgement and for the answer
         to ping(). What answers the keep-alive's own PINGREQ does not end the wait; only where it
         was there before the call does None say so, to a program that had polled the socket.
         A link that is dead ends it (OSError) where there is a keep-alive.
         """
-        return self._receiver().wait_msg()
+        rx = self._rx or self._receiver()
+        return rx.check_msg(True) or rx.wait_msg()
 
     def set_callback(self, f):
         """f(topic, msg) is called with bytes for each message received; None: nothing is.

@@ -46,13 +46,13 @@ class DurableReceiver(Receiver):
 
     inbox: "Any" = None
 
-    def pump(self, tick):
+    def pump(self, tick, exact=False):
         """See Receiver.pump()."""
-        return self.look(True) if tick else self.inbox.pump()
+        return self.look(True) if tick else self.inbox.pump(exact)
 
-    def look(self, tick):
+    def look(self, tick, exact=False):
         """The pump of a client without such an inbox."""
-        return super().pump(tick)
+        return super().pump(tick, exact)
 
 
 class DurableInbox(Incoming):
@@ -157,9 +157,10 @@ class DurableInbox(Incoming):
         self._give(seq, self._store.find(seq))
         return True
 
-    def pump(self):
+    def pump(self, exact):
         """All that has arrived, for whoever waits or looks: packet by packet, and a message
         that is released with one goes to the application before the next is read."""
+        self._exact = exact
         self._single = self._rx.single
         self._rx.single = True
         try:
@@ -170,10 +171,11 @@ class DurableInbox(Incoming):
 
     def _spell(self):
         rx = self._rx
+        one = self._exact or self._single
         self._op = 0  # as what Receiver.pump() returns
         self._end = ticks_add(ticks_ms(), _SPELL)
         for _ in range(_STEPS):
-            if not self._step() or self._single and self._op or rx.waiting and rx.code:
+            if not self._step() or one and self._op or rx.waiting and rx.code:
                 break
             if ticks_diff(ticks_ms(), self._end) >= 0:
                 break
@@ -185,7 +187,7 @@ class DurableInbox(Incoming):
         # if there was neither.
         op = _INSIDE
         if not self._due:
-            op = self._rx.look(False)
+            op = self._rx.look(False, self._exact)
             if op > _INSIDE:
                 self._op = op
         if self._due:

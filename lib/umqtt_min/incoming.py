@@ -66,33 +66,41 @@ class Incoming:
         rx = self._rx
         p = rx.pos + 2  # the topic, to `end`
         end = p + (rx.buf[p - 2] << 8 | rx.buf[p - 1]) if rx.n > 1 else 1 << 28
-        if op & _QOS == _QOS or end + (2 if op & _QOS else 0) > rx.next:
-            self._rx.bad("PUBLISH [MQTT-3.3.1-4]")
-        pid = self._pid(end) if op & _QOS else 0
+        if op & _QOS:
+            self._confirmed(op, p, end)
+        elif end > rx.next:
+            rx.bad("PUBLISH [MQTT-3.3.1-4]")
+        else:
+            self.hand(rx.target[0][p:end], end, op)
+            rx.message = op
+            self.alive()
+
+    def _confirmed(self, op, p, end):
+        # One of QoS 1 or 2, whose topic lies from `p` to `end` in the buffer.
+        rx = self._rx
+        if op & _QOS == _QOS or end + 2 > rx.next:
+            rx.bad("PUBLISH [MQTT-3.3.1-4]")
+        pid = self._pid(end)
         if op & _QOS_2 and self.seen(pid):
             return
-        p = rx.target[0][p:end]  # a view of it: one word less
-        if op & _QOS:
-            end += 2
-        self.hand(p, end, op)
+        self.hand(rx.target[0][p:end], end + 2, op)
         rx.message = op
-        if pid:
-            self.acknowledge(op, pid)
-        else:
-            self.alive()
+        self.acknowledge(op, pid)
 
     def hand(self, topic, at, op):
         """Give a message to the application. topic: a view of it; at: where the payload begins
         in the buffer; op: the first byte."""
-        if not self.views or self.handlers and self.wanted(topic):
-            self.deliver(bytes(topic), at)
-            return
         if topic != self._heard:
             self.hear(topic)
-        self.counters.received += 1
         at = self._rx.target[0][at : self._rx.next]
-        self._client.piece = 0
-        self.call(topic, at, op & _FLAGS, 0)
+        if not self.views:
+            self.deliver(self._heard, at)
+        elif self.handlers and self.wanted(topic):
+            self.deliver(bytes(topic), at)
+        else:
+            self.counters.received += 1
+            self._client.piece = 0
+            self.call(topic, at, op & _FLAGS, 0)
 
     def call(self, topic, payload, flags, left):
         """Call the application with one message as views, or with one piece of it."""
@@ -101,22 +109,20 @@ class Incoming:
         self.called()
 
     def deliver(self, topic, msg):
-        """Give a message to the callback. msg: bytes, or where they begin in the buffer."""
+        """Give a message to the callback. topic: bytes, checked; msg: bytes, or a view of them."""
         c = self._client
-        if topic != self._heard:
-            self.hear(topic)
         self.counters.received += 1
         if c.cb is None and not self.handlers:
             return
-        if isinstance(msg, int):
-            msg = bytes(self._rx.target[0][msg : self._rx.next])
+        msg = bytes(msg)
         if self.handlers and self.dispatch(topic, msg) or c.cb is None:
             return
         # An exception ends the connection, in whoever pumps: the message is not
         # acknowledged, it comes again with the next one.
         c._busy = _CALLBACK
         c.cb(topic, msg)
-        self.called()
+        if c.sock:
+            c._busy = _MAIN
 
     def wanted(self, topic):
         """Whether there is a handler for this topic."""
@@ -164,8 +170,9 @@ class Incoming:
         no connection any more, too: the next one brings the message again."""
         if op & _QOS_2:
             self._client._inbox.in_add(pid)
-        self.alive()
-        if op & _QOS_2 or not self._answers or self._rx.single or self._rx.waiting:
+        if self._client.sock is None:
+            self.alive()
+        if op & _QOS_2 or not self._answers or self._rx.alone:
             self.answer(op, pid)
         else:
             self._answers.add(pid)
@@ -175,8 +182,13 @@ class Incoming:
         tx = self._client._tx
         if self._rx.due:
             self._rx.due.read()  # those before it
-        if not tx.count:
-            tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
+        if self._rx.start == self._rx.end:
+            if not tx.count:
+                tx.push()  # the next acknowledgement must not wait for this one's TCP ACK
+        elif tx.count:
+            # More is there: in a burst TCP may join acknowledgements; the last one sends them all.
+            tx.count -= 1
+            tx.push(0)
         tx.put(_PUBREC if op & _QOS_2 else _PUBACK, pid)
 
     def seen(self, pid):

@@ -11,6 +11,7 @@ from .port import const
 
 _CALLBACK = const(2)  # as in client.py
 _QOS = const(0x06)  # as in packets.py
+_ENDS = const(2)  # as in receiver.py
 _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1, 2.2.3]
 
 
@@ -36,7 +37,7 @@ class Large:
         self._end = rx.end
         if rx.due:
             rx.due.read()  # the acknowledgements of what came before
-        rx.start = rx.end = 0
+        rx.start = rx.end = rx.next = 0
         rx.due = self
 
     def close(self):
@@ -123,7 +124,7 @@ class Large:
     def _finish(self):
         c = self._client
         self._rx.due = None
-        self._rx.ended = True
+        self._rx.ended = _ENDS
         qos = self._op >> 1 & 3
         if qos == 2 and self._incoming.seen(self._pid):
             return

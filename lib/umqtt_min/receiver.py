@@ -26,11 +26,15 @@ _QOS_1 = const(0x02)
 _QOS = const(0x06)
 _ROW_LITTLE = const(4)
 
+_ENDS = const(2)
+_MAIN = const(1)  # as in client.py
+
 # As in errors.py
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
 
 _RUNGS = const(4)
+_AHEAD = const(3)  # bytes of the next packet that wait_msg() reads with the one at the head
 _FLOOD = const(64)  # packets that one call handles before it reads no more
 _MOST_PINGS = const(28)  # PINGREQ without an answer, of which is known who sent them
 
@@ -43,24 +47,26 @@ class Receiver:
     Where reads may land: readinto() takes no offset and a slice would allocate, so that
     views of the buffer are made once, one per rung of `step` bytes. The packet at the head
     begins below the second rung, so that `buffer_size` bytes of it end below the last but one.
+    One view more begins at the fourth byte: what follows the beginning of a packet that
+    wait_msg() has read ahead lands right behind that.
     """
 
     incoming: "Any" = None  # the incoming.Incoming: see messages()
+    waits: "Any" = None  # called by wait_msg() once a second at least
     _milliseconds: "Any" = None  # validate.milliseconds(), from the first flush(timeout) on
-    ended = False  # a packet has come that ends wait_msg()
-    exact = False  # wait_msg(): nothing is read beyond the packet at the head
 
     def __init__(self, client, buffer_size):
         self.client = client
         self.tx = client._tx
-        # Twenty attributes: of 23 places, and what is looked at most is one of them. With 16 the
-        # table (of 17) would be full, and each call of a method half as slow again.
+        # 25 attributes: of 29 places, and what is looked at most is one of them. With 22 the
+        # table (of 23) would be full, and each call of a method half as slow again.
         self.alive: "Any" = None  # the keepalive.KeepAlive
         # What reads in place of this: the large_in.Large that is on its way in, or
         # incoming.Answers that go out before.
         self.due: "Any" = None
         self.waiting = 0  # packet id, as on the wire, whose acknowledgement somebody waits for
         self.single = False  # stop after one message
+        self.alone: "Any" = False  # an acknowledgement does not wait for those of other messages
         self.step = buffer_size // _RUNGS
         self.buf = bytearray((_RUNGS + 2) * self.step)
         view = memoryview(self.buf)
@@ -68,6 +74,8 @@ class Receiver:
         while len(self.target) < _RUNGS + 2:
             view = view[self.step :]
             self.target.append(view)
+        self.behind = self.target[0][_AHEAD:]
+        self.plain = min(127, _RUNGS * self.step - 2)  # longest body that peek() needs no look at
         self.begin()
 
     def begin(self):
@@ -76,6 +84,7 @@ class Receiver:
         What is an attribute already takes nothing from a heap that may be full, or locked in a
         timer's callback, when it is needed.
         """
+        self.ended = 0  # bits: a packet has been handled, and one that ends wait_msg()
         self.start = self.end = 0  # what has been read and not been taken
         self.pos = self.n = self.next = 0  # see peek()
         self.code = 0  # first byte of the acknowledgement waited for, when it has come
@@ -90,12 +99,31 @@ class Receiver:
     def peek(self):
         """The first byte of the packet at the head of the buffer, 0 if it is not whole.
 
-        Then `pos` is where its body begins, `n` how long that is, `next` its end.
+        Then `pos` is where its body begins, `n` how long that is, `next` its end; 0: that is not
+        known yet.
         """
-        p = self.start + 1
+        if self.next > self.start:  # it was looked at
+            return self.buf[self.start] if self.next <= self.end else 0
+        p = self.start + 2
+        if p > self.end:  # as it is while a large.Large is on its way in
+            self.next = 0
+            return 0
+        self.pos = p
+        self.n = self.buf[p - 1]
+        self.next = p = p + self.n
+        if self.n > self.plain or self.buf[self.start] < 16:
+            return self.measure(self.start + 1)
+        if p <= self.end:
+            return self.buf[self.start]
+        return 0
+
+    def measure(self, p):
+        """See peek(), for a Remaining Length of more than one byte, which begins at `p`, for what
+        does not fit into the buffer, and for what is malformed."""
         n = shift = 0
         while True:
-            if p >= self.end:  # as it is while a large.Large is on its way in
+            if p >= self.end:
+                self.next = 0
                 return 0
             b = self.buf[p]
             p += 1
@@ -129,30 +157,59 @@ class Receiver:
     def fill(self, exact):
         """Read what is there behind what is left; returns 0 if nothing came. OSError.
 
-        exact, or somebody waits: not beyond the packet at the head, for programs that poll the
-        socket. 4 bytes first: what is answered to has no more, and every PUBLISH has.
+        exact: no message is read beyond the packet at the head, for programs that poll the socket.
         """
         if self.due:
             return self.due.read()
+        i = self.end - self.start
         n = 65536
-        if exact or self.exact or self.waiting:
-            n = self.end - self.start
-            n = 4 - n if n < 4 else max(self.next - self.end, 1)
+        if exact:
+            # Programs of umqtt.simple poll the socket, and count on one message for each call.
+            # So no whole message may stay in the buffer, which wakes nobody, and none may be
+            # handed out beside another one. 4 bytes have an answer, and no PUBLISH. Of the packet
+            # behind the one at the head 3 bytes come with it: they tell its length, so that one
+            # read takes it, and the rest still wakes who polls. Only PINGRESP is not longer. It
+            # is left in the socket where the application waits for one.
+            n = self.next - self.end
+            if n < 1:  # its length is not known yet
+                n = 4 - i if i < 4 else 1
+            if not self.asked:
+                n += _AHEAD
+        if i == _AHEAD:
+            i = self.start
+            if i:
+                b = self.buf
+                b[0] = b[i]
+                b[1] = b[i + 1]
+                b[2] = b[i + 2]
+                self.start = 0
+                self.end = _AHEAD
+                self.pos -= i
+                self.next -= i
+            n = self.read(self.behind, n)
+            self.end += n
+            return n
         i = self.start // self.step
         if self.start == self.end:
-            self.start = self.end = i = 0
+            self.start = self.end = self.next = i = 0
         elif i:
             # The head of a packet, down to below the second rung.
-            self.buf[: len(self.target[i])] = self.target[i]
+            self.copy(0, i)
             i *= self.step
             self.start -= i
             self.end -= i
+            self.pos -= i
+            self.next -= i  # where it is not known it stays so
         i = (self.end + self.step - 1) // self.step
         n = self.read(self.target[i], n)
         if n and i * self.step != self.end:
-            self.buf[self.end : self.end + len(self.target[i])] = self.target[i]
+            self.copy(self.end, i)
         self.end += n
         return n
+
+    def copy(self, at, i):
+        """What lies at rung `i` and above goes down to `at`."""
+        self.buf[at : at + len(self.target[i])] = self.target[i]
 
     def read(self, buf, n):
         """Read into `buf`, `n` at most; returns how much, 0: nothing came. OSError at the end."""
@@ -167,12 +224,14 @@ class Receiver:
 
     # The pump
 
-    def pump(self, tick):
+    def pump(self, tick, exact=False):
         """Handle all that has arrived; in a tick it stops before a PUBLISH.
 
+        exact: one message only, and no other is read, for wait_msg().
         Returns the first byte of the last PUBLISH delivered, 0 without one.
         """
         self.message = 0
+        self.alone = exact or self.single or self.waiting
         op = 1  # 0: all that has arrived was looked at
         n = _FLOOD  # then nothing more is read: a flood must not keep the application for ever
         if self.tx.waiting:
@@ -187,25 +246,36 @@ class Receiver:
             op = self.peek()
             if op:
                 self.start = self.next
-                if op & _TYPE == _PUBLISH:
-                    if self.incoming is None:
-                        self.messages()
-                    self.incoming.on_publish(op)
-                elif op != _PINGRESP or self.n:
-                    self.on_ack(op)
                 n -= 1
-                self.ended |= op != _PINGRESP or self.answers()
-            elif not self.fill(tick) or n <= 0:
+                if op & _TYPE == _PUBLISH:
+                    self.ended = _ENDS
+                    (self.incoming or self.messages()).on_publish(op)
+                else:
+                    if op != _PINGRESP or self.n:
+                        self.on_ack(op)
+                    self.ended |= _ENDS if op != _PINGRESP or self.answers() else 1
+            elif not self.fill(tick or exact or self.waiting) or n <= 0:
                 break
-            if self.message and self.single or self.waiting and self.code:
+            if self.message and (exact or self.single) or self.waiting and self.code:
                 break
         else:
-            op = 1
+            # What is read ahead hides no dead link: nothing more comes there.
+            op = self.readable()
         if self.alive is not None and not self.tx.waiting:
             self.alive.check(op)
         if self.client._session is not None and not tick:
             self.client._session.pump()
         return self.message
+
+    def readable(self):
+        """1 if something can be read now, or nobody knows; else 0."""
+        poll = self.tx.poll
+        if not poll:
+            return 1
+        poll.modify(self.client.sock, 1)
+        for _ in poll.ipoll(0):
+            return 1
+        return 0
 
     def idle(self, timeout):
         """Wait until something may be read, for `timeout` ms at most, and not longer than the
@@ -283,21 +353,32 @@ class Receiver:
         """The value whose big-endian bytes are the packet identifier `pid` on the wire."""
         return pid >> 8 | (pid & 255) << 8 if self.client.protocol[_ROW_LITTLE] else pid
 
-    def wait_msg(self):
-        """See MQTTClient.wait_msg()."""
-        self.single = self.exact = True
-        self.ended = False
-        self.n = -1
+    def check_msg(self, exact):
+        """See MQTTClient.check_msg(); exact: see pump()."""
+        if self.client._busy or self.client.sock is None:
+            self.client._raise()
+        self.client._busy = _MAIN
+        self.ended = 0
         try:
-            op = self.client.check_msg()
-            self.ended |= self.n >= 0
-            # A packet has been handled, and nothing of one is left.
-            while not op and (not self.ended or self.start != self.end or self.due):
-                self.idle(1000)
-                op = self.client.check_msg()
-            return op
-        finally:
-            self.single = self.exact = False
+            exact = self.pump(False, exact)
+        except BaseException:
+            self.client._lost()
+            raise
+        self.client._busy = 0
+        return exact or None
+
+    def wait_msg(self):
+        """Go on after a check_msg(True) that has brought no message: see MQTTClient.wait_msg()."""
+        op = None
+        # A packet has been handled, and nothing of one is left.
+        ended = self.ended or self.start != self.end
+        while not op and (not ended or self.start != self.end or self.due):
+            self.idle(1000)
+            if self.waits:
+                self.waits()
+            op = self.check_msg(True)
+            ended |= self.ended & _ENDS
+        return op
 
     def flush(self, timeout):
         """See MQTTClient.flush()."""

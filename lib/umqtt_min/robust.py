@@ -105,6 +105,7 @@ class MQTTClient(_Client):
         least).
         """
         end = None
+        self._receiver().waits = self._look
         while True:
             try:
                 return self._plain(super().wait_msg)

@@ -33,6 +33,8 @@ SPEED = {
     "qos2": ("publish QoS 2", 1200, 0),
     "receive0": ("receive QoS 0, bytes", 8000, 100),
     "receive1": ("receive QoS 1, bytes", 4000, 100),
+    "wait0": ("... one at a time, by wait_msg()", 8000, 100),
+    "wait1": ("... QoS 1", 4000, 100),
     "views0": ("receive QoS 0, views", 8000, 0),
     "views1": ("receive QoS 1, views", 4000, 0),
     "link1": ("QoS 1, 25 ms each way, one at a time", 16, 8),
@@ -43,8 +45,9 @@ LINK_ROUNDS = 2
 # Their QoS 1 is slow whatever the machine: fewer messages say as much.
 SLOW = {"simple": ("qos1", "link1"), "mqtt_as": ("qos1", "window", "link1", "link16",
                                                  "receive0", "receive1")}  # fmt: skip
-# The views are a form of receiving: the limit is the same.
-BASE = {"views0": "receive0", "views1": "receive1"}
+# Forms of receiving: the limit is the same.
+BASE = {"views0": "receive0", "views1": "receive1", "wait0": "receive0", "wait1": "receive1"}
+RECEIVE = ("receive0", "receive1", *BASE)
 DEADLINE = 90
 
 
@@ -70,7 +73,7 @@ class Bench:
             if op.startswith("link") and number >= LINK_ROUNDS:
                 continue
             # Side by side with the others the limit is measured anyway.
-            apart = [d for d in drivers if d != "limit" or op[:3] in ("rec", "vie", "lin")]
+            apart = [d for d in drivers if d != "limit" or op in RECEIVE or op.startswith("link")]
             if not self._counted(sum([self._one(d, op) for d in apart])):
                 self._who(apart, op)
 
@@ -95,7 +98,7 @@ class Bench:
         process = self.programs.device("run", driver, op, "127.0.0.1", port, n)
         fed = 0
         try:
-            if op[:3] in ("rec", "vie"):
+            if op in RECEIVE:
                 if process.stdout.readline().strip() == "ready":
                     world.feed(self.broker.port, int(op[-1]), n)
                     fed = n
@@ -256,6 +259,9 @@ def targets(bench, figures):
     for op in ("receive0", "receive1"):
         best = _over(bench.rate, op, peers)
         rows.append((SPEED[op][0] + ", times the best peer", best, 1, True))
+    for op, least in (("wait0", 0.3), ("wait1", 0.4)):
+        rows.append((f"receive QoS {op[-1]} by wait_msg(), of the limit", r("umqtt_min", op),
+                     least, True))  # fmt: skip
     for op in ("qos0", "qos1", "qos2", "ping", "idle"):
         rows.append((f"bytes allocated: {op}", f.get("umqtt_min", {}).get(op), 0, False))
     rows += [

@@ -1,9 +1,11 @@
 """Programs of umqtt.simple that poll the socket themselves, and call wait_msg() when it can be
 read: what the client has read and not handed out would wake nobody."""
 
+import time
+
 import machine
 import softtimer
-from harness import Bench
+from harness import Bench, raises
 from strict_broker import CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
 from umqtt_min import RAMStore
 
@@ -105,3 +107,88 @@ def test_a_tick_leaves_it_what_is_there():
             timer.fire()
         assert can_be_read(b) and loop(b)[0] == 1
     assert b.client.connected and len(b.got) == 3
+
+
+def read_calls(b, function):
+    """How many calls of readinto() it takes."""
+    calls = [0]
+
+    def count(where):
+        calls[0] += where == "read"
+
+    b.net.hook = count
+    function()
+    b.net.hook = None
+    return calls[0]
+
+
+def test_one_read_takes_each_message_of_a_queue():
+    """The length of the next one comes with the one at hand."""
+    for qos in (0, 1):
+        b = Bench().subscribe()
+        for n in range(20):
+            b.broker.publish(b"t", b"x" * (n * 11 + 9), qos)
+        assert b.client.wait_msg()  # whose length nobody knew
+        assert read_calls(b, lambda b=b: [b.client.wait_msg() for _ in range(19)]) == 19
+        assert [len(m) for _, m in b.got] == [n * 11 + 9 for n in range(20)]
+
+
+def test_what_is_read_ahead_leaves_the_rest_to_be_seen():
+    """Around the lengths that a Remaining Length of one and of two bytes can tell."""
+    lengths = (0, 1, 0, 121, 125, 128, 0, 16379, 16383, 2, 0, 0, 200, 20000, 1)
+    for qos in (0, 1, 2):
+        b = Bench(max_message=1000, store=RAMStore()).subscribe()
+        sizes = []
+        b.client.on_oversize = sizes.append
+        for i, n in enumerate(lengths):
+            b.broker.publish(b"t", b"x" * n, qos)
+            if i % 4 == 2:
+                b.client.publish(b"u", b"x", qos=1, wait=False)
+        while can_be_read(b):
+            b.client.wait_msg()
+        assert [len(m) for _, m in b.got] == [n for n in lengths if n <= 1000]
+        assert sizes == [n for n in lengths if n > 1000]
+        assert b.client.inflight() == 0
+
+
+def test_an_answer_that_the_program_looks_for_is_not_read_ahead():
+    """ping(), and what can be read then is a sign of life."""
+    b = Bench().subscribe()
+    b.broker.publish(b"t", b"x")
+    b.client.ping()
+    assert b.client.wait_msg() == 0x30
+    assert can_be_read(b)
+    assert b.client.wait_msg() is None and len(b.got) == 1
+    assert not can_be_read(b)
+
+
+def test_check_msg_goes_on_where_wait_msg_stopped():
+    b = Bench().subscribe()
+    for n in range(9):
+        b.broker.publish(b"t", b"%d" % n * (n + 1) * 30, n % 3)
+    while len(b.got) < 9:
+        b.client.wait_msg()
+        b.client.check_msg()
+    assert [m for _, m in b.got] == [b"%d" % n * (n + 1) * 30 for n in range(9)]
+
+
+def test_the_stream_ends_behind_what_was_read_ahead():
+    b = Bench().subscribe()
+    b.broker.publish(b"t", b"x")
+    b.broker.publish(b"t", b"y")
+    b.net.cut_after_read = 6 + 3
+    assert b.client.wait_msg() == 0x30
+    assert can_be_read(b)
+    raises(OSError, b.client.wait_msg)
+    assert b.got == [(b"t", b"x")]
+
+
+def test_what_was_read_ahead_hides_no_dead_link():
+    """Half open: nothing can be read, so nothing wakes the program. The timer finds out."""
+    b = Bench(keepalive=10, timer=None).subscribe()
+    b.broker.publish(b"t", b"x")
+    b.broker.publish(b"t", b"y")
+    assert b.client.wait_msg() == 0x30
+    b.net.black_hole = True
+    time.sleep(20)
+    assert not b.client.connected

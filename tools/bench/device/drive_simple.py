@@ -4,7 +4,7 @@ import sys
 
 from common import MSG, SUBSCRIBED, TOPIC, Count, until
 
-OPS = ("qos0", "qos1", "receive0", "receive1", "ping", "idle")
+OPS = ("qos0", "qos1", "receive0", "receive1", "wait0", "wait1", "ping", "idle")
 MODULE = "umqtt.simple"
 
 
@@ -35,4 +35,4 @@ def receive(c, op, n):
     count = Count()
     c.set_callback(count.two)
     c.subscribe(SUBSCRIBED, int(op[-1]))
-    return until(count, n, c.check_msg)
+    return until(count, n, c.wait_msg if op.startswith("wait") else c.check_msg)

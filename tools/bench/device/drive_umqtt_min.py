@@ -5,7 +5,7 @@ import time
 from common import LIMIT_S, MSG, SUBSCRIBED, TOPIC, TOPIC_QOS2, Count, until
 
 OPS = ("qos0", "prepared", "qos1", "qos2", "ping", "idle")
-OPS += ("receive0", "receive1", "views0", "views1")
+OPS += ("receive0", "receive1", "wait0", "wait1", "views0", "views1")
 
 _names = {}
 
@@ -62,7 +62,7 @@ def receive(c, op, n):
     else:
         c.set_callback(count.two)
     c.subscribe(SUBSCRIBED, int(op[-1]))
-    us = until(count, n, c.check_msg)
+    us = until(count, n, c.wait_msg if op.startswith("wait") else c.check_msg)
     time.sleep_ms(20)
     c.check_msg()
     return us

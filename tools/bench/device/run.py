@@ -3,7 +3,8 @@
 
 OP: qos0, prepared (QoS 0 with a publisher for the topic), qos0all (with one of QoS 1 at the end:
 until the broker has them all), qos1 (one at a time), window (QoS 1, 16 in flight), qos2, receive0,
-receive1 (a callback with bytes), views0, views1 (a callback with views).
+receive1 (a callback with bytes), wait0, wait1 (likewise, but by wait_msg()), views0, views1 (a
+callback with views).
 
 Publishing is measured in slices; the limit and the client take turns, so that what else runs on
 this computer slows both down. Each slice prints "us CLIENT LIMIT", microseconds per message. A
@@ -52,7 +53,7 @@ def main(driver, op, host, port, n):
     n = int(n)
     c = driver.connect(host, int(port), "bench-device")
     sent = 0
-    if op[:3] == "rec" or op[:3] == "vie":
+    if op[:3] in ("rec", "wai", "vie"):
         print("us", driver.receive(c, op, n) / n)
     elif link:
         print("us", _slice(driver, c, op, n))
