@@ -4,9 +4,9 @@
     from umqtt_min.store.files import FileStore     # the files of a folder
     from umqtt_min.store.ram import RAMStore        # RAM: over reconnects, not over a reset
 
-Each store is a module of its own, so that a board loads only the one that it uses. Here is what
-they share: the policies, the states of a message, and the error of a store that is full. What
-every store does is written in contract.py, what a journal asks of its place in medium.py.
+Each store is a module of its own, so that a board loads only the one that it uses. This module has
+the names that they share: the policies, the states of a message, and the error of a full store.
+contract.py specifies every store, medium.py the medium of a journal.
 
 Knows: names that all stores share.  Must not know: any store.
 """
@@ -38,8 +38,8 @@ class StoreFull(OSError):
 
 
 def give_back(*names):
-    """Drop modules of this package whose work is done, and their code with them; an import loads
-    them again. A mount's are half of a journal's code. A host has the room and keeps them."""
+    """Drop modules of this package whose work is done, to free their code; an import loads them
+    again. Those of a mount are half of a journal's code. A host has the room and keeps them."""
     if sys.implementation.name == "micropython":
         package = sys.modules[__name__]
         for name in names:

@@ -1,20 +1,19 @@
-"""Store: what a client asks of the place where its messages wait. No board needs this file:
-RAMStore and Journal (on a Medium: medium.py) do what it says, and so does a store of yours, of any
-class.
+"""Store: the interface to the messages that a client keeps. RAMStore and Journal (on a Medium:
+medium.py) implement it, and so may a class of yours. No board needs this file.
 
 Knows: the contract.  Must not know: any store.
 
-tests/device/kit/store_kit.py holds every store to it, yours as well.
+tests/device/kit/store_kit.py checks any store against it, yours as well.
 
-**Durable** means: it survives a power cut from the moment that the method returns. A cut while it
+**Durable** data survives a power cut from the moment that the method returns. A cut while it
 runs leaves all of it or nothing. For RAMStore read "until the reset".
 
-**What may be raised.** Every method that writes may raise StoreFull where a file system has no
-room, and OSError EIO where the place takes nothing more. Then nothing has happened, and the same
-call may be made again. Before open() they raise OSError. No other errors than those named.
+**Errors.** Every method that writes may raise StoreFull if a file system has no room, and OSError
+EIO if the medium takes nothing more. Then nothing has happened, and the caller may try again.
+Before open() these methods raise OSError. Methods raise no other errors than those named.
 
-**One caller at a time**: the client sees to it, interrupts included. From open() on no method
-allocates. A store that does works, but it fragments the heap of its board.
+**One caller at a time**: the client makes sure of that, interrupts included. After open() no
+method allocates. A store that does allocate works, but it fragments the heap of its board.
 """
 
 
@@ -51,14 +50,14 @@ class Store:
     state = 0  # QUEUED, RELEASED, HELD or AGAIN: see __init__.py
 
     def open(self):
-        """Have what is stored at hand; when it is open already: nothing.
+        """Make the stored messages available. Does nothing if the store is open already.
 
-        Never fails for what a power cut left behind. Raises OSError where nothing can be written,
-        ValueError where the store was made with other arguments and these do not fit.
+        Never fails because of a power cut. Raises OSError if it can write nothing, ValueError if
+        the store was made with other arguments and these do not fit.
         """
 
     def close(self):
-        """Give back what is held open; everything is durable already. open() may come again."""
+        """Release open files and memory; all data is durable already. open() may follow."""
 
     def free(self):
         """Bytes that messages may still fill: an estimate."""
@@ -68,8 +67,8 @@ class Store:
     def put(self, pid, flags, topic, payload):
         """Store a message, QUEUED; durable. Returns its sequence number.
 
-        pid: packet identifier, 1 to 65535. flags: qos << 1 | retain. topic, payload: bytes-like,
-        not needed any more when it returns.
+        pid: packet identifier, 1 to 65535. flags: qos << 1 | retain. topic, payload: bytes-like;
+        the caller may reuse them afterwards.
         With max_age it calls expire() first. With DROP_OLDEST and LATEST it drops the oldest
         messages until there is room; with LATEST also all QUEUED ones of this topic above begun().
         Raises StoreFull with RAISE, ValueError for a message that would not fit an empty store.
@@ -87,8 +86,8 @@ class Store:
         most significant byte first. Good until the next call that writes."""
 
     def mark(self, seq):
-        """Record that messages up to seq may have been sent; durable. It may be ahead of what
-        there is: one mark serves a window of messages. Not above `sent`: nothing."""
+        """Record that messages up to seq may have been sent; durable. seq may be ahead of the
+        stored messages: one mark serves a window. Does nothing if it is not above `sent`."""
 
     def rec(self, seq):
         """Record that PUBREC came: the message is RELEASED; durable."""
@@ -107,9 +106,9 @@ class Store:
     # Held messages.
 
     def confirm(self, seq):
-        """Record that the pipeline has all up to seq: HELD and AGAIN ones are gone, others go when
-        they are done; durable. Numbers that were not given yet are not confirmed. Returns how many
-        went."""
+        """Record that the pipeline has all up to seq; durable. HELD and AGAIN messages are gone,
+        others go when they are done. Numbers that were not given yet stay unconfirmed. Returns
+        how many messages went."""
 
     def again(self, first, last):
         """HELD messages from first to last are AGAIN; returns how many. Not durable: after open()
@@ -125,11 +124,11 @@ class Store:
         are forgotten; durable. Raises ValueError for a key of more than 32 bytes."""
 
     def in_add(self, pid):
-        """Record that an incoming QoS 2 message was delivered; again: nothing. Durable, for as
-        many as `inbound` at least."""
+        """Record that an incoming QoS 2 message was delivered; does nothing the second time.
+        Durable, for at least `inbound` identifiers."""
 
     def in_has(self, pid):
         """Whether it was delivered, and not released since."""
 
     def in_del(self, pid):
-        """Record that PUBREL came; durable. For one that is not there: nothing."""
+        """Record that PUBREL came; durable. Does nothing for an unknown identifier."""

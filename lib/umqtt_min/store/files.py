@@ -5,10 +5,9 @@ Knows: how a journal grows in a file system, which layout fits it.  Must not kno
 Two layouts. `PlainFiles` (plain_files.py): one file per segment, programmed in place and synced:
 host file systems, FAT. `SmallFiles` (small_files.py): for littlefs.
 
-A segment is made whole, every file of it at full length, before it is used, and only as long as
-the file system keeps a reserve: what is written into it later needs no room that other files could
-have taken. A journal with some of its segments made is a smaller journal; where it is full
-acknowledgements still find room.
+Before use, a segment gets all its files at full length, and only while the file system keeps a
+reserve. So later writes need no room that other files could have taken. A journal with some of its
+segments made is a smaller journal. Acknowledgements still find room when it is full.
 """
 
 import os
@@ -27,7 +26,8 @@ BLANK = b"\xff" * 256
 
 
 class FileStore(Journal):
-    """A journal in the files of a folder, which is made if need be: where there is no region.
+    """A journal in the files of a folder, for boards without a flash region. Makes the folder if
+    it is missing.
 
     size, segment, chunk, small: see file_medium(). options: see Journal.
     """
@@ -70,7 +70,7 @@ def file_medium(folder, size=65536, segment=0, chunk=0, small=None):
 
 
 def littlefs(folder):
-    """Whether a folder is on littlefs, as far as the port can say."""
+    """Whether a folder is on littlefs, as far as the port can tell."""
     if hasattr(os, "fsync"):
         return False
     try:
@@ -103,7 +103,7 @@ def raise_if_full(e):
 
 
 def sync_folder(folder):
-    """Make new names in a folder durable, where the system lets a folder be opened."""
+    """Make new names in a folder durable, if the system can open a folder."""
     if hasattr(os, "fsync"):
         handle = os.open(folder, 0)  # O_RDONLY
         try:
@@ -139,8 +139,8 @@ class Files(Medium):
         self.folder = folder
 
     def open(self):
-        """Make the folder if it is not there. Raises ValueError where it holds a journal that
-        would not be found, or not all of it; before anything is written."""
+        """Make the folder if it is missing. Raises ValueError, before it writes a file, if the
+        folder has a journal of which these arguments would find nothing, or not all."""
         self._make_folder()
         self._find()
         count = self.count
@@ -160,8 +160,8 @@ class Files(Medium):
         raise NotImplementedError
 
     def make(self, segment):
-        """Make all files of a segment, blank, as long as they will ever be; that with number 0
-        last, for it says that the segment is whole."""
+        """Make all files of a segment, blank and at full length. File 0 comes last: it marks the
+        segment as whole."""
         raise NotImplementedError
 
     def _make_folder(self):
@@ -187,8 +187,8 @@ class Files(Medium):
     # Room in the file system.
 
     def room(self, segments):
-        """How many blocks are free, how many so many segments more and the reserve take, and
-        their size. Where the port cannot say it is all zero."""
+        """Free blocks; blocks that so many more segments and the reserve need; bytes of a block.
+        All are 0 if the port cannot tell."""
         try:
             v = os.statvfs(self.folder)
         except (AttributeError, OSError):
@@ -214,10 +214,10 @@ class Files(Medium):
     # Segments are made.
 
     def begin(self, least, serials):
-        """At a mount, before anything is written: have so many segments at least.
+        """Make segments until there are `least`. A mount calls it before it writes.
 
-        serials: of each segment, 0 for one that holds nothing.
-        Raises OSError ENOSPC where there is no room for them.
+        serials: the serial number of each segment, 0 for an empty one.
+        Raises OSError ENOSPC if there is no room for them.
         """
         begun = self._sweep()
         kept = self.made if max(serials) else 0  # a first start that was cut has stored nothing
@@ -229,12 +229,12 @@ class Files(Medium):
         self._relieve(serials)
 
     def add(self):
-        """Make one segment more; False if the file system has no room for it, and the reserve."""
+        """Make one more segment; False if the file system has no room for it and the reserve."""
         return not self._missing(1) and self._add()
 
     def _sweep(self):
-        """Remove what a cut has left of a segment that was being made. True if anything was
-        there."""
+        """Remove the segment that a cut left unfinished. True if there was any segment, whole or
+        not."""
         half = exists(self.name(self.made, self._last()))
         if half:
             self._remove(self.made)
@@ -245,9 +245,9 @@ class Files(Medium):
         return half or self.made > 0
 
     def _relieve(self, serials):
-        """Where no block is free and a file takes one, as where directories were split or others
-        took the reserve: without the files of free segments there is room to go on. They come
-        again as they are written."""
+        """If no block is free and each file takes one, remove the files of free segments to make
+        room. Split directories or other files may have taken the reserve. Later writes make the
+        files again."""
         free, _, block = self.room(0)
         if free < 2 and self._in_blocks(block):
             for segment in range(self.made):
@@ -268,7 +268,7 @@ class Files(Medium):
         return True
 
     def _add(self):
-        """Make a segment, unless the file system ran out of room, or of the reserve."""
+        """Make a segment. False if the file system ran out of room, or of the reserve."""
         segment = self.made
         before = self.room(0)[0]
         try:

@@ -97,14 +97,14 @@ class FlashMedium(Medium):
                 raise OSError(_EIO)
 
     def _at(self, segment, end):
-        """The first block of a segment, of which bytes up to end are to be touched."""
+        """The first block of a segment. Raises OSError unless bytes up to end are in it."""
         if not 0 <= segment < self.count or end > self.size:
             raise OSError(_EINVAL)
         return self._shifted + segment * self.each
 
     def strays(self, inside):
-        """The blocks where a segment of another region may begin: those outside of this one, or,
-        inside, those between the beginnings of its segments."""
+        """The blocks where a segment of another region may begin. inside=False: all outside of
+        this region; True: those between the beginnings of its segments."""
         end = self.count * self.each
         found = []
         for block in range(self._device.ioctl(4, 0)):
@@ -114,5 +114,5 @@ class FlashMedium(Medium):
         return found
 
     def shift(self, block=-1):
-        """Have segment 0 begin at another block, to read there; without one: where it does."""
+        """Let segment 0 begin at another block, to read there; -1: at its own block again."""
         self._shifted = self.first if block < 0 else block

@@ -1,5 +1,4 @@
-"""Which messages of the log are live, where each of them is, and how the room of the others is
-reclaimed.
+"""The index of the log: finds the live messages, and reclaims the room of the others.
 
 Knows: the state of a message, how much a segment may hold, the policies when there is no room.
 Must not know: the operations of a store (journal.py), bytes of a medium (segment_log.py).
@@ -40,7 +39,7 @@ class IndexedLog(SegmentLog):
     """A log whose live messages are found by their sequence numbers.
 
     medium, chunk: see SegmentLog. span: numbers in the window. inbound: most incoming identifiers
-    in a header. policy: see Journal. aged: True where the time is kept when a message came.
+    in a header. policy: see Journal. aged: True to keep the time at which each message came.
     """
 
     def __init__(self, medium, chunk, span, inbound, policy, aged):
@@ -110,7 +109,7 @@ class IndexedLog(SegmentLog):
         return self._states[seq % self._span]
 
     def _set(self, seq, state):
-        """Change the state of a live message, and what is counted of it."""
+        """Change the state of a live message, and its counts."""
         old = self._states[seq % self._span]
         self._states[seq % self._span] = state
         self.held += (state & _STATE == _IS_HELD) - (old & _STATE == _IS_HELD)
@@ -131,7 +130,7 @@ class IndexedLog(SegmentLog):
             self._first = seq
 
     def _count_in(self, place, n):
-        """A record of n bytes at a place is live; n < 0: one of -n bytes is not any more."""
+        """Count a live record of n bytes at a place; n < 0: one of -n bytes is no longer live."""
         up = self._up(abs(n))
         # What it costs of a segment, its share of the waste at the end included.
         charge = self._area // max(1, self._area // up)
@@ -141,7 +140,7 @@ class IndexedLog(SegmentLog):
     # Room for a message, by the policy.
 
     def _admit(self, n):
-        """Make sure that a message of n bytes may be stored, by the policy."""
+        """Make room for a message of n bytes, as the policy says. Raises StoreFull."""
         if self._up(n + _SETTLED + 4) > self._area:
             from .validate import refuse_message
 
@@ -161,15 +160,15 @@ class IndexedLog(SegmentLog):
             self._drop(self.low)
 
     def _grow(self):
-        """Have one segment more, of those that are not made yet, if that is what is missing and
-        there is room for it. Where messages are given up instead: asked once a segment."""
+        """Make one more segment, if that helps and the medium has room. A policy that drops
+        messages instead tries this once per segment."""
         if self.seq - self.low >= self._span or self.policy and self._asked == self._serial:
             return False
         self._asked = self._serial
         return self._add_segment()
 
     def _add_segment(self):
-        """Have one segment more, if the medium has room for it."""
+        """Make one more segment, if the medium has room for it."""
         if not self.medium.add():
             return False
         self._serials[self.medium.made - 1] = 0
@@ -177,7 +176,7 @@ class IndexedLog(SegmentLog):
         return True
 
     def _use(self, made):
-        """There are so many segments."""
+        """Use so many segments."""
         self._made = made
         self._limit_messages()
         self._capacity = self._most
@@ -206,8 +205,8 @@ class IndexedLog(SegmentLog):
         self._begin(self._off)
 
     def _make_room(self, n, message):
-        """Open segments and reclaim old ones until the head takes a record of n bytes;
-        message: n for a message, 0 for other records, which may fill what messages may not."""
+        """Open segments and reclaim old ones until the head takes a record of n bytes. message: n
+        for a message; 0 for other records, which may also fill the room kept for them."""
         if self._head < 0:
             raise OSError(_EIO, "the journal is not open")
         n = self._up(n)
@@ -224,8 +223,8 @@ class IndexedLog(SegmentLog):
                 return False
 
     def _pad(self, n):
-        """Do not cut a record of n bytes in two, while segments are free: bytes are all that
-        counts then, so that what was moved always fits."""
+        """Do not split a record of n bytes while segments are free. With few free segments it
+        leaves no gap, so that moved messages always fit."""
         off = (self._off + self._chunk - 1) // self._chunk * self._chunk
         if off + n <= self._end and self._free() > self._spare + 1:
             self._off = off
@@ -244,9 +243,9 @@ class IndexedLog(SegmentLog):
         self._short = self._free() <= self._spare
 
     def _reclaim(self, seg):
-        """Move the live messages of the oldest segment to the head, then give it up. False if it
-        is not to be done now: few must be free, unless it costs nothing and using as few as
-        possible is better than using all in turn; and what is live must fit the head."""
+        """Move the live messages of the oldest segment to the head, then free it. False if enough
+        segments are free (an empty one is freed at once on a self-levelling medium), or if the
+        live messages do not fit the head."""
         seq = self._loads[seg]
         if self._free() > self._spare and (seq or not self.medium.self_levelling):
             return False
@@ -291,7 +290,7 @@ class IndexedLog(SegmentLog):
         self._moved(seq, to, n)
 
     def _moved(self, index, to, n):
-        """The record of n bytes of a message in the index is at another place."""
+        """Note that the record of n bytes of a message in the index has moved."""
         self._loads[self._places[index] >> self._shift] -= n
         self._loads[to >> self._shift] += n
         self._places[index] = to

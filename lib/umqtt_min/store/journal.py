@@ -46,16 +46,16 @@ class Journal(IndexedLog):
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see __init__.py.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
-        The age of messages found at a mount begins there: flash knows no time.
+        The age of messages found at a mount begins at the mount: flash keeps no time.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
     window: most numbers from the oldest live message to the newest, 1 to 65535; 3 bytes of
         RAM each, 5 where the medium is larger than 64 KiB. 0 for one per 96 bytes of the
         medium, 1024 at most. A mount takes more for a journal that holds more.
-    inbound: incoming QoS 2 messages between PUBREC and PUBREL that are remembered over a
-        reboot, 1 to 64; what a broker keeps open beyond that is remembered until then.
+    inbound: how many incoming QoS 2 messages between PUBREC and PUBREL the journal remembers
+        over a reboot, 1 to 64; if a broker keeps more open, RAM remembers the rest.
     chunk: bytes that one program never crosses, so that a torn one spoils no more; a multiple of
         16, 64 to 256; 0 for the medium's.
-    Raises ValueError for arguments out of range, and for a medium that holds no journal.
+    Raises ValueError for arguments out of range, and for a medium that cannot hold a journal.
     """
 
     def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, chunk=0, max_age=0,
@@ -82,8 +82,8 @@ class Journal(IndexedLog):
         self._clear()
 
     def open(self):
-        """Mount: replay, settle what a cut left behind, count the boot. Never fails for what
-        is on the medium; what could not be read is in `skipped` (bytes). Again: nothing.
+        """Mount: replay, settle the effects of a cut, count the boot. Any content mounts;
+        `skipped` counts the bytes that it could not read. Does nothing if it is open already.
 
         Raises OSError EIO if no segment can be erased and programmed, ENOSPC if the file system
         has no room for a journal, ValueError for a journal made with other arguments that does
@@ -98,12 +98,12 @@ class Journal(IndexedLog):
                 give_back("recovery", "scan", "replay", "settle")
 
     def close(self):
-        """Give back what the medium holds open. Everything is durable already."""
+        """Close the medium. All data is durable already."""
         self._head = -1
         self.medium.close()
 
     def _clear(self):
-        """Know nothing of what is on the medium."""
+        """Forget the content of the medium."""
         IndexedLog._clear(self)
         self.pid = self.flags = self.state = 0
         self._body = 0  # place of the body of the message last found
@@ -242,7 +242,7 @@ class Journal(IndexedLog):
 
     def _replace(self):
         """Drop unsent messages that are queued for the topic just put. The new one is durable
-        already: a cut, or a file system that is full, leaves one too many, never one too few."""
+        already: a cut, or a full file system, leaves one too many, never one too few."""
         seq = max(self.low, (self.begun() if self.begun else self.sent) + 1)
         while seq < self.seq - 1:
             if self._states[seq % self._span] & (_LIVE | _STATE) == _LIVE:

@@ -1,9 +1,9 @@
-"""Medium: what a journal asks of the place where it is kept. A new medium is one class in a file
-of its own; STORE.md shows one.
+"""Medium: the interface to the place where a journal keeps its bytes. A new medium is one class in
+a file of its own; STORE.md shows one.
 
 Knows: the contract.  Must not know: records; any medium.
 
-tests/device/kit/store_kit.py holds every medium to this contract, yours as well.
+tests/device/kit/store_kit.py checks any medium against it, yours as well.
 """
 
 
@@ -12,7 +12,7 @@ class Medium:
 
     size: bytes of a segment, a power of two, 256 to 65536.
     count: how many segments there are, 3 + spare at least.
-    Each method may raise OSError; where program() or erase() does, the journal goes on in another
+    Each method may raise OSError. If program() or erase() does, the journal goes on in another
     segment.
     """
 
@@ -29,22 +29,21 @@ class Medium:
     elsewhere = False  # True: a segment may begin elsewhere, too: strays(), shift() (flash.py)
 
     def open(self):
-        """Called before each mount. Raises ValueError where what is there needs other
-        arguments."""
+        """Called before each mount. Raises ValueError if the content needs other arguments."""
 
     def close(self):
-        """Give back what is held open. open() may come again."""
+        """Release open files and the like. open() may follow."""
 
     def read(self, segment, off, buf):
         """Fill buf with the bytes from `off` on; off + len(buf) <= size."""
         raise NotImplementedError
 
     def program(self, segment, off, view):
-        """Write the bytes of view at `off`; durable on return. A byte 0xFF in view leaves the byte
-        that is there as it is. With page=1 all bytes from `off` on were blank before. It may be
-        cut at any byte; view is good until it returns.
+        """Write the bytes of view at `off`; durable on return. A byte 0xFF in view leaves the old
+        byte unchanged. With page=1 all bytes from `off` on were blank before. A power cut may
+        stop it at any byte. view is valid until it returns.
 
-        Raises StoreFull where a file system has no room for it.
+        Raises StoreFull if a file system has no room for it.
         """
         raise NotImplementedError
 

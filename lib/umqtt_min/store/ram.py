@@ -3,10 +3,9 @@
 Knows: where a message is in one block of RAM, and its state.
 Must not know: packets; flash and the journal.
 
-Messages lie in the block one behind the other, each in one piece; behind the end of the block
-comes its beginning. Gaps between live ones are closed when the room is needed. From open() on
-nothing is allocated, but for room for `inbound` identifiers when the first one comes, and for more
-identifiers than that at once.
+Messages lie in the block one behind the other, each in one piece; the block is a ring. The store
+closes gaps between live messages when it needs the room. After open() it allocates for incoming
+identifiers only: room for `inbound` of them when the first one comes, and more if more are open.
 """
 
 import io
@@ -41,8 +40,8 @@ class RAMStore:
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see __init__.py.
     window: most messages, 1 to 65535; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
-    inbound: incoming QoS 2 messages between PUBREC and PUBREL that there is room for from the
-        first one on; more of them take from the heap.
+    inbound: incoming QoS 2 messages between PUBREC and PUBREL; the first one allocates room for
+        so many, and more of them take from the heap.
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
     Raises ValueError for arguments out of range.
@@ -109,13 +108,13 @@ class RAMStore:
         self._head = self._count = 0
 
     def open(self):
-        """Be ready; an epoch is drawn the first time."""
+        """Make the store ready; draws an epoch the first time."""
         self._opened = True
         if not self.epoch:
             self.epoch = os.urandom(8)
 
     def close(self):
-        """What was stored stays until the object is collected."""
+        """Close. The messages stay until the object is collected."""
         self._opened = False
         self._stop = 0
 

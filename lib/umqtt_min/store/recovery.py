@@ -1,14 +1,14 @@
-"""Recovery: the steps of a mount, from what is on the medium to a journal that is ready to append.
+"""Recovery: the steps of a mount, from the bytes of a medium to a journal that is ready to append.
 
     scan.py     finds the segments of the log and tells valid records from others
     replay.py   goes over the records in order and fills the index
-    settle.py   decides what a cut left open, and writes the decision down
+    settle.py   decides what a cut left undecided, and records the decision
 
-Knows: the order of these steps; what a journal needs that was made with other arguments.
+Knows: the order of these steps; the needs of a journal that was made with other arguments.
 Must not know: bytes of a record.
 
 The four classes are parts of the journal: they read and set its fields. Journal.open() loads them
-and gives them back: half of a journal's code is needed for a mount only.
+and frees them again, because only a mount needs this half of a journal's code.
 """
 
 from ..port import const
@@ -32,7 +32,7 @@ class Recovery:
         self._anew = False  # settle in a new segment, for its header forgets what this one says
 
     def mount(self):
-        """Replay the medium, settle it; the journal is closed if that fails."""
+        """Replay the medium and settle it. Closes the journal if that fails."""
         try:
             self._mount()
         except BaseException:
@@ -64,7 +64,7 @@ class Recovery:
                 j._born[i] = j._clock()
 
     def _read(self):
-        """Fill the index; the segment that the log begins in, -1 if there is none."""
+        """Fill the index. Returns the segment where the log begins, -1 if there is none."""
         j = self.j
         self.scan = Scan(j)
         self.scan.scan()
@@ -78,14 +78,15 @@ class Recovery:
 
     def _widen(self):
         """A replay has missed messages: make room for the numbers from the oldest of them on, and
-        know nothing again."""
+        clear the index."""
         j = self.j
         self.scan = self.replay = None
         j._make_index(j.seq - j._missed, j._born)
         j._clear()
 
     def _narrow(self, span):
-        """After a mount that made more room: keep as much as what is live needs, span at least."""
+        """After a mount that made more room: keep as much as the live messages need, span at
+        least."""
         j = self.j
         places = j._places
         states = j._states
@@ -96,9 +97,9 @@ class Recovery:
             j._states[seq % j._span] = states[seq % old]
 
     def _reserve(self):
-        """With another inbound= than the journal was written with, as many identifiers are kept in
-        flash as leave each segment's messages room in any other one, and at least those that are
-        there, if they do; the rest in RAM."""
+        """For a journal that was written with another inbound=: keep as many identifiers in flash
+        as leave the messages of each segment room in any other one, the rest in RAM. Tries
+        inbound= first, or as many as are there if these are more."""
         j = self.j
         loads = list(j._loads)
         for _, place in self.replay.copies:  # if they do not count their originals do
@@ -126,8 +127,8 @@ class Recovery:
                 j._count_in(place, j._word(place + 1) + _LONG)
 
     def _look_outside(self, seg):
-        """Before anything is written: raise ValueError where the log goes on in blocks outside of
-        the region, or, if none was found, where there is one between its segments."""
+        """Before anything is written: raise ValueError if the log goes on in blocks outside of
+        the region. If no log was found: if one begins between the segments."""
         j = self.j
         found = []
         try:
@@ -150,8 +151,8 @@ class Recovery:
             self.scan.load(j._head)
 
     def _grow(self):
-        """Have the segments that no journal can do without, and those that it had better have.
-        Raises OSError ENOSPC where there is no room for the former."""
+        """Make the segments that every journal needs, then free ones while there is room. Raises
+        OSError ENOSPC if there is no room for the needed ones."""
         j = self.j
         medium = j.medium
         medium.begin(3 + medium.spare, j._serials)

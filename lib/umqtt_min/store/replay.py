@@ -1,4 +1,4 @@
-"""Replay: which records of the log count, in which order, and what they say to the index.
+"""Replay: reads the records of the log that count, in order, and fills the index.
 
 Knows: torn tails, jumps over what a recovery declared void, the types of records.
 Must not know: which segments are in the log (scan.py), what is written after a replay (settle.py).
@@ -37,7 +37,7 @@ _IS_HELD = const(0x10)
 
 
 class Replay:
-    """One pass over the log; then what settle.py needs of it."""
+    """One pass over the log. Its attributes then tell settle.py how the log ended."""
 
     def __init__(self, scan):
         self.scan = scan
@@ -107,7 +107,7 @@ class Replay:
             self.void.append(seg)
 
     def _step(self, seg, start, off):
-        """Go over one record, or over what is not one; the offset behind it."""
+        """Read one record, or skip bytes that are none. Returns the offset behind them."""
         j = self.j
         if start + off >= self._from:
             return self._leap(seg, start)
@@ -124,7 +124,7 @@ class Replay:
         return j.medium.size if to >= j._end else to
 
     def _accept(self, seg, off, n):
-        """The record counts."""
+        """Take in a record that counts."""
         j = self.j
         place = self.place = (seg << j._shift) + off
         i = j._window(place)
@@ -149,8 +149,8 @@ class Replay:
         self._apply(place)
 
     def _original(self, seg, place):
-        """Note where a message is that seems to be in the log a second time. Whatever else
-        is in a segment makes it count."""
+        """Note the original of a message that seems to be in the log a second time. A segment
+        with any other record counts."""
         j = self.j
         i = j._window(place)
         if j._back[i] < _PUT:
@@ -164,7 +164,7 @@ class Replay:
             self.redundant = False
 
     def _snapshot(self):
-        """Take over what the header just loaded says."""
+        """Take over the state from the header just loaded."""
         j = self.j
         back = j._back
         j.boot = max(j.boot, get4(back, 24))
@@ -183,7 +183,7 @@ class Replay:
             j._forget_held()
 
     def _bury(self, seg):
-        """The segment was reclaimed: what the index still has in it was moved and is done."""
+        """The segment was reclaimed: its messages in the index were moved, and are done."""
         j = self.j
         for seq in range(j.low, j.seq):
             if j._state(seq) and j._places[seq % j._span] >> j._shift == seg:
@@ -356,6 +356,6 @@ class Replay:
             j.low = j._first = j.seq
 
     def _miss(self, seq):
-        """The index has no room for a message, for window= was larger when it was stored."""
+        """The index has no room for a message, because window= was larger when it was stored."""
         j = self.j
         j._missed = min(j._missed or seq, seq)

@@ -1,4 +1,4 @@
-"""Scan: which segments are in the log, which records are valid.
+"""Scan: finds the segments of the log and the valid records.
 
 Knows: headers, lengths and check values of records.
 Must not know: what a record means, in which order they count (replay.py).
@@ -31,7 +31,7 @@ def get4(buf, off):
 
 
 class Scan:
-    """What is on the medium of a journal."""
+    """Reads the medium of a journal."""
 
     def __init__(self, journal):
         self.j = journal
@@ -60,7 +60,7 @@ class Scan:
             self.husk = 0
 
     def _probe(self, seg):
-        """Serial of a segment; negative if nothing valid is behind its header, 0 if none."""
+        """Serial of a segment; 0 without a header, negative without a valid record."""
         j = self.j
         try:
             off = self.load(seg)
@@ -90,7 +90,7 @@ class Scan:
         return tail
 
     def _litter(self, seg):
-        """Bytes that are not blank."""
+        """How many bytes of a segment are not blank."""
         j = self.j
         count = 0
         if j.medium.noisy:

@@ -88,7 +88,7 @@ class SegmentLog:
         self.boot = 0
 
     def _clear(self):
-        """Know nothing of what is on the medium."""
+        """Forget the content of the medium."""
         self.last_pid = self.confirmed = 0
         self._count = 0  # incoming identifiers
         self._serial = self._tail = self._off = 0
@@ -139,8 +139,8 @@ class SegmentLog:
         self._limit = self._chunk
 
     def _program(self, k):
-        """Program k grains, and read them back: what the flash did not take is known now. A
-        segment is erased just before its header is programmed."""
+        """Program k grains, and read them back to see whether the flash took them. Erases a
+        segment just before it programs the header."""
         self._seen = _NOWHERE
         self.programs += 1
         self.programmed += k * self._grain
@@ -288,8 +288,8 @@ class SegmentLog:
                 return
 
     def _void(self, serial, off, n):
-        """Begin a SETTLE record: what lies between that place and here does not count, except
-        n bytes of a record that the caller carries over."""
+        """Begin a SETTLE record: the records between that place and here do not count, except
+        n bytes of one that the caller carries over."""
         self._begin(self._off)
         pack_into(">BHI", self._tmp, 0, _SETTLE, 10 + n, serial)
         pack_into(">HI", self._tmp, 7, off, self.boot)

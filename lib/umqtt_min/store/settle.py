@@ -1,11 +1,11 @@
-"""Settle: what a power cut left undecided is decided, and the decision written down.
+"""Settle: decides what a power cut left undecided, and records the decision.
 
 Knows: the end of the log as a replay found it, SETTLE records, MARK bytes.
 Must not know: what messages are for.
 
-A torn program may read either way on every later boot. So a SETTLE record says from where on the
-old log does not count, and carries the last accepted record, whose bits nothing proves to be
-whole. JOURNAL.md says why that is enough.
+A torn program may read either way on every later boot. So a SETTLE record gives the place where
+the old log ends. It carries the last accepted record, because nothing proves the bits of that
+record whole. JOURNAL.md says why that is enough.
 """
 
 import os
@@ -38,8 +38,7 @@ class Settle:
         self._bytes = None  # of that record, if the medium will not have it any more
 
     def settle(self, seg):
-        """Decide and write down what a cut may have left open; seg < 0: there is no journal
-        yet."""
+        """Decide and record what a cut may have left open; seg < 0: there is no journal yet."""
         if seg < 0:
             self._format()
         else:
@@ -206,10 +205,9 @@ class Settle:
             j._serials[j._head] = 0
 
     def _fasten(self):
-        """Decide in place, so that nothing has to be carried over and the new segment takes all
-        that is live in the oldest one: the last record is programmed once more, with the same
-        bytes, so that its bits are whole; the byte behind it is made 0, so that no record begins
-        there."""
+        """Decide in place. Program the last record once more, with the same bytes, so that its
+        bits are whole. Set the byte behind it to 0, so that no record begins there. SETTLE then
+        carries no record, and the new segment takes all live messages of the oldest one."""
         j = self.j
         start = self.replay.start
         end = self.replay.end
@@ -226,10 +224,10 @@ class Settle:
             self._size = 0
 
     def _silence(self):
-        """What a mount that was cut has left behind MARKs, unseen on this boot, never shows: its
-        type is made 0. It says that the log ends before the last record, which it carries; with
-        the new one, which carries none, the record would be passed over. False if the flash did
-        not take it."""
+        """Set the first byte behind each MARK to 0. A mount that was cut may have left a SETTLE
+        record there that is unseen on this boot. It ends the log before the last record, and
+        carries that record. Beside the new SETTLE record, which carries none, it would lose the
+        last record. False if the flash did not take it."""
         j = self.j
         at = (self.replay.end + j._chunk - 1) // j._chunk * j._chunk
         while at < j._end and not j._failed:

@@ -12,13 +12,13 @@ _ENOENT = const(2)
 
 
 class SmallFiles(Files):
-    """Segments cut into files of at most `chunk` bytes behind two bytes of generation: so small
-    that littlefs keeps them inside its directory log, and a program rewrites one of them in one
-    commit, which is atomic. File p of segment n is `n.p`.
+    """Segments cut into files of at most `chunk` bytes behind two bytes of generation. littlefs
+    keeps files so small inside its directory log, and a program rewrites one of them in one
+    atomic commit. File p of segment n is `n.p`.
 
-    Erasing only counts a generation up: files of an older one read as blank, and the first
-    program, the header's, makes it durable. So an erase costs nothing, and a segment's old
-    content stays until the new header replaces it in one commit.
+    An erase only counts the generation up, so it costs nothing. Files of an older generation
+    read as blank. The first program, the header's, makes the erase durable: the old content of
+    the segment stays until the new header replaces it in one commit.
     """
 
     self_levelling = True  # littlefs spreads the wear; few files are better than all in turn
@@ -48,7 +48,7 @@ class SmallFiles(Files):
         self._at = -1
 
     def read(self, segment, off, buf):
-        """Fill buf from the segment; what is missing reads as blank."""
+        """Fill buf from the segment; missing bytes read as blank."""
         done = 0
         n = len(buf)
         while done < n:
@@ -61,7 +61,7 @@ class SmallFiles(Files):
 
     def program(self, segment, off, view):
         """Rewrite the file that holds off, durable when it returns. A program does not cross
-        files; what goes over the end is padding."""
+        files; bytes beyond the end are padding."""
         self._select(segment, off // self.chunk)
         at = off % self.chunk
         n = min(len(view), self.chunk - at)

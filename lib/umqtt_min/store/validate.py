@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a store, in words. Loaded when something is.
+"""Error messages for wrong arguments of a store. Loaded only when one is wrong.
 
 Knows: the limits that stores and media keep to.  Must not know: records.
 """

@@ -1,7 +1,7 @@
-"""Payloads to readings, in plain Python and by column. Never imports Spark.
+"""Decodes payloads to readings, in plain Python and by column. Never imports Spark.
 
-A decoder of one's own is a function of a topic (text) and a payload (bytes) that returns a
-Reading, or None for a packet that is not its own, and raises Malformed for one that is none."""
+A user's decoder is a function of a topic (text) and a payload (bytes). It returns a Reading, or
+None for a packet of another decoder. It raises Malformed for a packet that is no reading."""
 
 from .reading import Malformed, Reading
 

@@ -1,6 +1,6 @@
 """SenML in CBOR (RFC 8428 section 6), one payload at a time.
 
-What the firmware packs is read by column (firmware.py): this is for all other CBOR. Knows CBOR and
+firmware.py reads the firmware's packs by column; this module reads all other CBOR. Knows CBOR and
 its labels. Must not know topics.
 """
 
@@ -30,8 +30,7 @@ def reading(payload):
 def _item(payload, repeats=False):
     """The first CBOR item of a payload, and how many bytes it takes. Raises Malformed.
 
-    A map that has a key twice is not valid [RFC 8949 section 5.6]: which is meant is open.
-    repeats: it is taken all the same.
+    A map with a repeated key is not valid [RFC 8949 section 5.6]. repeats: accept it all the same.
     """
     source = io.BytesIO(payload)
     try:

@@ -36,12 +36,11 @@ class DeviceKeys:
         return bool(self._keys)
 
     def key(self, topic):
-        """The key of the device that a topic is of, all bytes; None if it has none."""
+        """The key of the device that a topic belongs to, all bytes; None if it has none."""
         return self._keys.get(topic.rpartition(b"/")[0])
 
     def refresh(self):
-        """Read the file again if it is another one now; those that were read stay while it cannot
-        be used."""
+        """Read the file again if it has changed. Keeps the old keys while the file is unusable."""
         if self._path is None:
             return
         seen = _look(self._path)

@@ -1,7 +1,7 @@
-"""SenML packs as the firmware packs them, thousands at a time: by column, with numpy and Arrow.
+"""Decodes the firmware's SenML packs, thousands at a time: by column, with numpy and Arrow.
 
-A pack that is laid out otherwise is told apart (`ok`) and left to payloads.py, which knows all
-of them one by one; both must say the same of the same bytes (tests/pipeline). The layout:
+`ok` says which packs have the layout below. payloads.py reads all others, one by one. Both must
+give the same result for the same bytes (tests/pipeline). The layout:
 [{-2: "DEVICE/", "ep": 8 bytes, "bo", "sq", "up", "ms", "lo", 0: name, (1: unit,) 2: value},
 {0: name, (1: unit,) 2: value}, ...], definite lengths, values integers or decimal fractions; the
 last map of a pack that is signed ends with "mc": 8 bytes (signed.py, where the code is checked).

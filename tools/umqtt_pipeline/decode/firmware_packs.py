@@ -1,8 +1,8 @@
-"""Packets that hold what the firmware packs, to readings, by column.
+"""Decodes packets of the firmware to readings, by column.
 
-Only what is right in every way is taken here: SenML CBOR as the firmware lays it out, published
-under the topic of its own device, with no clock that cannot be. All else is left to rows.py,
-which knows every encoding and every reason; both say the same of the same packet (tests/pipeline).
+It takes only packets without a fault: SenML CBOR in the firmware's layout, published under the
+topic of its own device, with no impossible clock. It leaves all others to rows.py, which knows
+every encoding and every reason. Both give the same result for the same packet (tests/pipeline).
 
 Knows topics, and what makes a reading good. Must not know Spark or files.
 """
@@ -34,7 +34,7 @@ def buckets_of(rows, buckets):
 
 
 def _owners(names):
-    """Topics -> (group, device) as arrays, null where the topic is no telemetry's."""
+    """Topics -> (group, device) as arrays, null for topics without telemetry."""
     coded = names.dictionary_encode()
     found = [topics.owner(name) for name in coded.dictionary.to_pylist()]
     for part in (0, 1):
@@ -43,7 +43,7 @@ def _owners(names):
 
 
 def _believable(measurements):
-    """Which rows have no clock, or one that can be."""
+    """Which rows have no clock, or a possible one."""
     items = measurements.flatten()
     value = items.field("value")
     wrong = pc.and_(pc.equal(items.field("name"), CLOCK), pc.or_(

@@ -1,8 +1,9 @@
 """JSON to readings, one payload at a time: SenML (RFC 8428) and flat.
 
-orjson reads what is plainly right. What it does not take, and what may have a name twice (orjson
-takes the last), Python's own decoder reads once more: it is slower by an order of magnitude, but
-shows every name, and numbers as they were written. So a payload is judged by one rule.
+orjson reads payloads that are plainly right. Python's own decoder reads the others once more:
+those that orjson refuses, and those that may repeat a name (orjson takes the last). It is slower
+by an order of magnitude, but shows every name, and numbers as written. So one rule judges every
+payload.
 
 Knows JSON. Must not know topics.
 """
@@ -125,7 +126,7 @@ def pack(payload):
 
 
 def flat(payload):
-    """Flat JSON -> Reading: what is not identity is a measurement. Raises Malformed."""
+    """Flat JSON -> Reading: all fields outside the identity are measurements. Raises Malformed."""
     data = _quick(payload, dict)
     if data is None or type(data.get("device")) is not str or type(data.get("epoch")) is not str:
         data = _slow(payload, _written, NO_OBJECT)
@@ -176,9 +177,9 @@ def integer(text):
 
 
 def first(payload, kind):
-    """The first JSON value of a payload, for its identity alone: bytes that are no UTF-8 become
-    U+FFFD, names that are there twice are None, what follows is not looked at. Numbers are int or
-    text. Raises Malformed."""
+    """The first JSON value of a payload, for its identity alone. Invalid UTF-8 becomes U+FFFD,
+    repeated names are None, and the rest of the payload is ignored. Numbers are int or text.
+    Raises Malformed."""
     found = _quick(payload, kind)
     if found is not None and (kind is list or type(found.get("epoch")) is str):
         return found

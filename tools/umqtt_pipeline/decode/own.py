@@ -1,10 +1,10 @@
-"""Decoders of one's own: functions from a packet to a Reading.
+"""The user's decoders: functions from a packet to a Reading.
 
     def decoder(topic, payload):    # text, bytes
-        return Reading(...)         # what the packet says; None: it is not for this decoder
+        return Reading(...)         # None: the packet is not for this decoder
 
-It raises Malformed with the reason for the quarantine; any other exception is one, too. What it
-gives is checked like every reading.
+A decoder raises Malformed with the reason for the quarantine. Any other exception becomes a
+reason, too. Every Reading that it returns is checked.
 
 Knows what a decoder may do wrong. Must not know topics, tables or Spark.
 """
@@ -38,7 +38,7 @@ def load(name):
 
 @dataclass(frozen=True)
 class Decoders:
-    """Decoders of one's own, in the order in which they are asked."""
+    """The user's decoders, in the order in which they are asked."""
 
     functions: tuple = ()
 
@@ -46,8 +46,8 @@ class Decoders:
         return bool(self.functions)
 
     def reading(self, topic, payload):
-        """The Reading that the first decoder gives that takes the packet, or None. Raises
-        Malformed: nothing that a function does wrong ends the program."""
+        """The Reading of the first decoder that takes the packet, or None. Raises Malformed for
+        any fault of a decoder: none ends the program."""
         for function in self.functions:
             name = getattr(function, "__name__", type(function).__name__)
             try:
@@ -70,8 +70,7 @@ def _plain(text):
 
 
 def _checked(name, given):
-    """What a decoder gave, as a Reading in which everything is as it has to be. Raises Malformed,
-    TypeError, ValueError."""
+    """A valid Reading from the result of a decoder. Raises Malformed, TypeError, ValueError."""
     if not isinstance(given, Reading):
         raise Malformed(f"the decoder {name} gave {given!r:.100}, which is no Reading")
     if any(getattr(given, field) is None for field in NEEDED):

@@ -1,4 +1,4 @@
-"""A payload of any encoding, one at a time: the reading that it is, or why it is none.
+"""Decodes payloads of any encoding, one at a time: returns a reading, or raises why it is none.
 
 Knows which encoding is which. Must not know topics, tables or the spool.
 """
@@ -57,10 +57,9 @@ def _identity_fields(payload):
 def identity(payload):
     """(epoch, sequence, low or None) of a payload, or None if epoch or sequence cannot be read.
 
-    Nothing else need be right: a payload with another fault is in quarantine, and would be no
-    better if the device sent it again. A `low` that cannot be is None. What is a reading has the
-    same identity here. What the firmware packs is told the same by firmware.identities, thousands
-    at a time.
+    Other faults do not matter: such a payload is in quarantine, and would be no better if the
+    device sent it again. An impossible `low` is None. A valid reading has the same identity here.
+    firmware.identities finds the same in the firmware's packs, thousands at a time.
     """
     try:
         fields = _identity_fields(payload)

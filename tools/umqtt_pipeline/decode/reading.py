@@ -1,6 +1,6 @@
-"""What a reading is: its fields, their ranges, and the exception that says why something is none.
+"""The definition of a reading: its fields, their ranges, and the exception for everything else.
 
-Every decoder gives a Reading or raises Malformed. Knows fields and ranges. Must not know
+Every decoder returns a Reading or raises Malformed. Knows fields and ranges. Must not know
 encodings, topics or tables.
 """
 
@@ -20,7 +20,7 @@ class Malformed(ValueError):
 
 @dataclass(slots=True)
 class Reading:
-    """What one payload says.
+    """The content of one payload.
 
     device        its name, the same as in the topic
     epoch         8 bytes, drawn by the device when its journal was formatted
@@ -85,7 +85,7 @@ def low(fields, sequence, said):
 
 
 def check_clock(measurements):
-    """Raises Malformed if a clock record tells a time that cannot be."""
+    """Raises Malformed if a clock record has an impossible time."""
     for name, _, value in measurements:
         if name == CLOCK and not CLOCK_FROM <= value <= CLOCK_TO:
             raise Malformed("a clock outside 2020..2100")

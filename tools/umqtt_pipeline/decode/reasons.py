@@ -1,4 +1,4 @@
-"""Why a packet is no reading: the wordings, one for each fault, whatever the encoding.
+"""The reasons why a packet is no reading: one wording for each fault, in any encoding.
 
 Knows words. Must not know how a fault is found (the other modules of decode/).
 """

@@ -1,8 +1,8 @@
 """Bronze rows to readings, one by one, in one pass: Arrow table in, Arrow table out.
 
-group and device are the topic's, and the name in the payload must be the same. Of what the
-firmware packs ingest takes the short way (firmware_packs.py); both say the same of the same
-packet. Knows the order in which a packet is judged. Must not know Spark, files or batches.
+group and device come from the topic, and the payload must name the same device. Ingest decodes the
+firmware's packs by a shorter way (firmware_packs.py), with the same result for the same packet.
+Knows the order in which a packet is judged. Must not know Spark, files or batches.
 """
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ def reading(topic, payload, decoders, keys=NO_KEYS):
 
 def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS):
     """Bronze rows -> the same rows with MADE, other (a topic that carries no reading) and reason
-    (why it is no reading). decoders: of one's own, asked first. keys: of the devices that sign."""
+    (why it is no reading). decoders: the user's, asked first. keys: of the devices that sign."""
     parts, held = [], _Columns()
     for topic, payload in zip(rows["topic"].to_pylist(), rows["payload"].to_pylist()):
         if topics.is_other(topic, payload):
@@ -59,7 +59,7 @@ def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS):
 
 
 class _Columns:
-    """What some rows were decoded to, by column."""
+    """The results of some rows, by column."""
 
     def __init__(self):
         self.rows, self.sizes = [], [0]

@@ -2,8 +2,8 @@
 
 The labels ep, sq, bo, up, ms and lo are this project's own (RFC 8428 section 4.4 has readers
 ignore what they do not know), and so is mc, the code of a reading that is signed (signed.py).
-Fields that would change what a reading says (a base value, a time
-of its own) are not taken: it is in quarantine rather than in silver with another value.
+A pack with fields that would change its values (a base value, a
+time) goes to quarantine, rather than into silver with another value.
 
 Knows SenML. Must not know bytes.
 """
@@ -18,7 +18,7 @@ OWN_LABELS = ("ep", "sq", "bo", "up", "ms", "lo")
 
 
 def reading(pack):
-    """The Reading that a pack is. Raises Malformed."""
+    """The Reading in a pack. Raises Malformed."""
     if not isinstance(pack, list) or not pack or not all(isinstance(r, dict) for r in pack):
         raise Malformed(reasons.NO_PACK)
     first = pack[0]
@@ -40,7 +40,7 @@ def reading(pack):
 
 
 def _refuse(pack):
-    """Raises Malformed where a pack says more than is taken from it here."""
+    """Raises Malformed if a pack has fields or records that this decoder does not take."""
     first = pack[0]
     for record in pack:
         version = record.get("bver")

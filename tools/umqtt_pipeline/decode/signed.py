@@ -1,9 +1,9 @@
-"""Readings with a code: whether one is what its device has packed (firmware/telemetry.py).
+"""Signed readings: checks that a device has packed its payload itself (firmware/telemetry.py).
 
-A pack that is signed ends with the field "mc" of its last record, 8 bytes: the first of
-HMAC-SHA256(key of the device, TOPIC newline all bytes of the pack before these 8). Who reads SenML
-and does not know "mc" ignores it [RFC 8428 section 4.4]. A device with a key signs each reading:
-one without the right code is somebody else's.
+A signed pack ends with the field "mc" of its last record, 8 bytes: the first of
+HMAC-SHA256(key of the device, TOPIC newline all bytes of the pack before these 8). A SenML
+reader that does not know "mc" ignores it [RFC 8428 section 4.4]. A device with a key signs each
+reading: one without the right code is somebody else's.
 
 Knows bytes and keys. Must not know what a reading says.
 """
@@ -27,8 +27,8 @@ class TelemetryKeys(DeviceKeys):
     of = "the readings"
 
     def fault(self, topic, payload):
-        """Why a payload is not what the device of its topic has packed, both bytes; None: it is,
-        or its device does not sign."""
+        """Why a payload does not come from the device of its topic, both bytes. None: it does, or
+        its device does not sign."""
         key = self.key(topic)
         if key is None:
             return None

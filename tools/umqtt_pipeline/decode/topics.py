@@ -1,4 +1,4 @@
-"""What a topic says: whose telemetry it is, and what is none. Knows topics. Must not know what a
+"""Reads topics: which device's telemetry one carries, if any. Knows topics. Must not know what a
 payload holds, but for a bridge's own marks."""
 
 import re
