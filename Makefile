@@ -74,6 +74,7 @@ USES_chaos := KILLS STARTS SEED
 USES_bench-audit := FRAMES ROUNDS
 USES_powercut := SEED SECONDS
 USES_fuzz := SEED MUTATIONS
+USES_explore := SECONDS
 USES_fuzz-firmware := SEED MUTATIONS
 GOALS := $(or $(MAKECMDGOALS),help)
 UNUSED := $(filter-out PYTHON VENV PIP_FLAGS $(PASSED) $(foreach g,$(GOALS),$(USES_$(g))),$(GIVEN))
@@ -82,7 +83,7 @@ $(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip 
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware explore clean
 
 COMMA := ,
 
@@ -203,6 +204,9 @@ fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client
 
 fuzz-firmware: $(VENV)/.ready ## a hundred thousand spoiled marks, commands and updates against a board: ten minutes: SEED= MUTATIONS=
 	@$(BIN)/python tests/fuzz/campaign.py --of firmware $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
+
+explore: $(VENV)/.ready ## every order of events for small cases, to the end, and planted faults: up to an hour of two cores: SECONDS=
+	@$(BIN)/python tests/explore/campaign.py $(if $(SECONDS),--seconds "$(SECONDS)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)
 	@for marker in build/*/.umqtt-demo; do [ ! -e "$$marker" ] || flock --nonblock "$$marker" true || \

@@ -1,0 +1,107 @@
+"""`make explore`: every case to the end, then every planted fault.
+
+Prints for each case: states, transitions, depth, and "complete" or what stopped it; for each
+planted fault: the states until it was found and the length of the schedule that shows it. Exit
+status 1 if a case breaks a promise or a fault is not found, 2 for wrong arguments.
+
+Knows: how cases and faults are spread over processes. Must not know: what is explored.
+"""
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import planted  # noqa: E402
+
+WORKER = HERE / "worker.py"
+DEADLINE = 3600  # seconds of one worker
+
+
+def worker(*words, lib=None):
+    """Run a worker; what it has found, as a dictionary."""
+    env = dict(os.environ)
+    if lib:
+        env["DEVICE_LIB"] = str(lib)
+    done = subprocess.run([sys.executable, str(WORKER), *words], env=env, text=True,
+                          capture_output=True, timeout=DEADLINE)  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    return ast.literal_eval(done.stdout.splitlines()[-1])
+
+
+def explore(name, args):
+    """One case: its row, and the script of what it has found, or ""."""
+    found = worker("case", name, str(args.limit), str(args.seconds))
+    row = "%-16s %9d states %9d transitions  depth %3d  %5d ends  %6d s  %s" % (
+        name, found["states"], found["transitions"], found["depth"], found["ends"],
+        found["seconds"], found["stopped"] or "complete")  # fmt: skip
+    return row, found["script"]
+
+
+def hunt(name, args):
+    """One planted fault: its row, and whether it was found."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = worker("hunt", str(args.limit or 60000), lib=planted.plant(name, folder))
+    if not found["case"]:
+        return "%-56s NOT FOUND in %d states" % (name, found["states"]), False
+    return "%-56s %7d states  %2d steps  %-13s %s" % (
+        name, found["states"], found["steps"], found["case"], found["why"]), True
+
+
+def arguments(argv):
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", default="all", help="all, quick, none, or names with commas")
+    parser.add_argument("--faults", default="all", help="all, none, or a part of their names")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--limit", type=int, default=0, help="states of one case; 0: all")
+    parser.add_argument("--seconds", type=int, default=0, help="of processor for a case; 0: all")
+    return parser.parse_args(argv)
+
+
+def chosen(args):
+    """Names of cases and of faults."""
+    from cases import CASES, QUICK  # loads the library
+
+    if args.cases == "none":
+        cases = []
+    elif args.cases == "all":
+        cases = list(CASES)
+    elif args.cases == "quick":
+        cases = [case.name for case in QUICK]
+    else:
+        cases = args.cases.split(",")
+    faults = [] if args.faults == "none" else list(planted.FAULTS)
+    if args.faults not in ("all", "none"):
+        faults = [name for name in faults if args.faults in name]
+    return cases, faults
+
+
+def main(argv=None):
+    """Run it; exit status."""
+    args = arguments(argv)
+    cases, faults = chosen(args)
+    bad = 0
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for row, script in pool.map(lambda name: explore(name, args), cases):
+            print(row, flush=True)
+            if script:
+                bad += 1
+                print(script, flush=True)
+        for row, good in pool.map(lambda name: hunt(name, args), faults):
+            print(row, flush=True)
+            bad += not good
+    print("%d cases, %d planted faults, %d bad" % (len(cases), len(faults), bad))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

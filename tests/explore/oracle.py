@@ -1,0 +1,332 @@
+"""What must hold at every state, and at the end.
+
+Knows: the promises of lib/umqtt_min/GUARANTEES.md and the rules of MQTT 3.1.1, sections 2.3 and 4.
+Must not know: the client's code, the link, what is explored.
+
+It hears everything: what the application does and is given, what the client writes and reads, what
+the broker takes. `view` is what a board would find in flash if the power went at that instant.
+"""
+
+from broker import (
+    CONNACK,
+    CONNECT,
+    DUP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBSCRIBE,
+    packet,
+    parse_publish,
+)
+
+QUEUED, RELEASED, HELD = 0, 1, 2  # as in the store
+NO, PERHAPS, YES = 0, 1, 2
+
+
+class Broken(Exception):
+    """A promise is broken, or a rule."""
+
+
+class Sent:
+    """A message that the application publishes."""
+
+    def __init__(self, number, qos):
+        self.number = number
+        self.qos = qos
+        self.accepted = NO
+        self.pid = 0
+        self.written = False  # in this session, as the client knows it
+        self.tried = False  # a write of it was begun in this session
+        self.before = False  # an earlier one
+        self.released = False  # its PUBREL was written in this session
+        self.ended = False  # the client has read the last acknowledgement
+        self.ends = False  # in the action at hand
+        self.here = False  # under way on this connection
+        self.booted = False  # a boot since it was accepted
+        self.forgotten = False  # the broker lost its session since
+        self.count = 0  # how often the broker has taken it as a new message
+        self.again = False  # the application wants it sent once more
+
+
+class Received:
+    """A message that others publish."""
+
+    def __init__(self, number):
+        self.number = number
+        self.qos = -1  # as the broker sent it; -1: not yet
+        self.count = 0  # how often the application was given it
+        self.repeats = False  # once more is allowed: the power went before its id was durable
+        self.forgotten = False  # the broker lost it
+        self.fresh = False  # given in the action at hand
+
+
+class Oracle:
+    """The judge of one world."""
+
+    def __init__(self, world, case):
+        self.world = world
+        self.sent = [Sent(i, qos) for i, qos in enumerate(case.out)]
+        self.received = [Received(i) for i in range(len(case.inbound))]
+        self.pids = {}  # packet identifier of the broker: number of the message read last
+        self.loose = bool(case.faults)  # the broker breaks rules: at least once is what is left
+        self.hole = False  # the client could not hear that the session was lost
+        self.unheard = False  # the broker's session is new, and the client has not heard of it
+        self.firsts = [-1, -1, -1]  # by QoS: the newest message that the broker has taken
+        self.last = [-1, -1, -1]  # by QoS: the last PUBLISH on this connection
+        self.given = [-1, -1, -1]
+        self.out = bytearray()  # written, not yet a whole packet
+        self.into = bytearray()
+
+    # The application
+
+    def accepted(self, number, how):
+        """publish() has returned, or was cut (PERHAPS)."""
+        self.sent[number].accepted = how
+
+    def got(self, payload):
+        """The callback is called."""
+        message = self.received[payload[0] - 97]
+        message.count = min(message.count + 1, 3)
+        message.fresh = True
+        if message.qos == 2 and message.count > 1 and not (message.repeats or self.tolerant()):
+            raise Broken("QoS 2 message %d is given to the application twice" % message.number)
+        if message.count == 1 and message.qos >= 0 and self.world.case.ordered_in:
+            if message.number < self.given[message.qos] and not self.tolerant():
+                raise Broken("message %d comes out of order" % message.number)
+            self.given[message.qos] = max(self.given[message.qos], message.number)
+
+    def threw(self, payload):
+        """The callback has raised: the message comes again."""
+        message = self.received[payload[0] - 97]
+        message.repeats = True
+        message.count -= message.count == 1
+
+    def tolerant(self):
+        """Whether duplicates and losses of QoS 2 are the broker's or the protocol's fault."""
+        return self.loose or self.hole
+
+    # The device
+
+    def action(self):
+        """Something new begins."""
+        for message in self.received:
+            message.fresh = False
+        for message in self.sent:
+            message.ends = False
+
+    def connection(self):
+        """A connection begins."""
+        self.out.clear()
+        self.into.clear()
+        self.last = [-1, -1, -1]
+        for message in self.sent:
+            message.here = False
+
+    def crashed(self, live, connecting):
+        """The power is gone; live: numbers of messages in flash. connecting: in connect()."""
+        if connecting:
+            self.hole |= self.unheard
+        for message in self.sent:
+            message.booted = message.accepted != NO
+            if message.number in live:
+                if message.ended and not message.ends and live[message.number] != HELD:
+                    raise Broken("message %d was acknowledged and is in flash again"
+                                 % message.number)
+                message.ended &= live[message.number] == HELD
+            elif message.accepted == YES and not message.ended and not self.world.case.may_drop:
+                raise Broken("message %d was accepted and is not in flash" % message.number)
+        for message in self.received:
+            if message.fresh:
+                message.repeats = True
+
+    # The broker
+
+    def broker_got(self, payload, qos, again, pid):
+        """It has a PUBLISH; again: one that it knows already."""
+        message = self.sent[payload[0] - 65]
+        if again:
+            return
+        if message.count == 0 and qos:
+            if message.number < self.firsts[qos] and not self.loose:
+                raise Broken("message %d is delivered behind message %d"
+                             % (message.number, self.firsts[qos]))
+            self.firsts[qos] = message.number
+        message.count = min(message.count + 1, 3)
+        if qos == 2 and message.count > 1 and not (
+                message.forgotten or message.again or self.loose):
+            raise Broken("QoS 2 message %d is delivered twice" % message.number)
+
+    def broker_forgot(self):
+        """It has lost the session."""
+        self.unheard = True
+        for message in self.sent:
+            message.forgotten |= message.accepted != NO
+        for message in self.received:
+            message.forgotten |= message.qos >= 0
+
+    def broker_sent(self, number, qos):
+        """It has sent a message."""
+        self.received[number].qos = qos
+
+    def resumed(self):
+        """It has said Session Present 1 to a client that never heard of the 0 before."""
+        self.hole |= self.unheard
+
+    # What the client reads
+
+    def read(self, data):
+        """Bytes were read."""
+        self.into += data
+        while n := packet(self.into):
+            self._read(bytes(self.into[:n]))
+            del self.into[:n]
+
+    def _read(self, data):
+        kind = data[0] & 0xF0
+        if kind == CONNACK:
+            if not data[2] & 1:
+                self.unheard = False
+                for message in self.sent:
+                    message.written = message.released = message.tried = False
+        elif kind == PUBLISH:
+            op, _, pid, payload = parse_publish(data)
+            if op & 6:
+                self.pids[pid] = payload[0] - 97
+        elif kind == PUBACK or kind == PUBCOMP:
+            pid = data[2] << 8 | data[3]
+            for message in self.sent:
+                if message.pid == pid and message.written and message.here:
+                    if message.qos == (1 if kind == PUBACK else 2):
+                        message.ended = message.ends = True
+                        message.here = False
+                        message.again = False
+
+    # What the client writes
+
+    def tries(self, data):
+        """Bytes are given to the stream, which may take none of them."""
+        if data[0] & 0xF0 == PUBLISH and packet(data) == len(data):
+            message = self.sent[parse_publish(data)[3][0] - 65]
+            message.before = message.tried
+            message.tried = True
+
+    def wrote(self, data):
+        """Bytes were written."""
+        self.out += data
+        while n := packet(self.out):
+            self._wrote(bytes(self.out[:n]))
+            del self.out[:n]
+
+    def _wrote(self, data):
+        kind = data[0] & 0xF0
+        if kind == PUBLISH:
+            self._publish(data)
+        elif kind == PUBREL & 0xF0:
+            self._pubrel(data[0], data[2] << 8 | data[3])
+        elif kind in (PUBACK, PUBREC, PUBCOMP):
+            self._answer(kind, data[2] << 8 | data[3])
+        elif kind == SUBSCRIBE & 0xF0:
+            pid = data[2] << 8 | data[3]
+            if pid in [m.pid for m in self.sent if m.written and not m.ended]:
+                raise Broken("SUBSCRIBE with an identifier in flight [MQTT-2.3.1-2]")
+        elif kind != CONNECT and data[0] not in (0xC0, 0xE0):
+            raise Broken("packet type %d from the client" % (kind >> 4))
+
+    def _publish(self, data):
+        op, _, pid, payload = parse_publish(data)
+        qos = op >> 1 & 3
+        message = self.sent[payload[0] - 65]
+        if qos != message.qos:
+            raise Broken("message %d goes out with QoS %d" % (message.number, qos))
+        if not qos:
+            return
+        self._rules(message, op, pid)
+        state = self.world.board.view()[0].get(message.number)
+        if state is None:
+            raise Broken("message %d goes out and is not durable" % message.number)
+        if state == RELEASED and not self.world.case.volatile:
+            raise Broken("PUBLISH of message %d, whose PUBREC is durable" % message.number)
+        message.pid = pid
+        message.written = message.here = True
+        self.last[qos] = message.number
+        if len([m for m in self.sent if m.here]) > self.world.case.window:
+            raise Broken("more messages in flight than the window has")
+
+    def _rules(self, message, op, pid):
+        again = message.again
+        if not pid:
+            raise Broken("identifier 0 [MQTT-2.3.1-1]")
+        if message.written and message.pid != pid:
+            raise Broken("message %d has another identifier now" % message.number)
+        if message.here:
+            raise Broken("message %d is sent twice on one connection" % message.number)
+        if message.released and not again:
+            raise Broken("PUBLISH of message %d behind its PUBREL [MQTT-4.3.3-1]" % message.number)
+        if message.ended and not again:
+            raise Broken("message %d is sent again, and was acknowledged" % message.number)
+        for other in self.sent:
+            if other is not message and other.pid == pid and other.written and not other.ended:
+                raise Broken("identifier %d is in use [MQTT-2.3.1-2]" % pid)
+        if message.number < self.last[message.qos] and not again:
+            raise Broken("message %d goes out behind a newer one [MQTT-4.6.0-1]" % message.number)
+        if message.written and not op & DUP and not again:
+            raise Broken("message %d is sent again without DUP [MQTT-3.3.1-1]" % message.number)
+        if op & DUP and not (message.before or message.booted or self.hole):
+            raise Broken("DUP, and message %d was never sent [MQTT-3.3.1-2]" % message.number)
+
+    def _pubrel(self, op, pid):
+        if op != PUBREL:
+            raise Broken("flags of PUBREL [MQTT-3.6.1-1]")
+        found = False
+        for message in self.sent:
+            if message.pid == pid and message.qos == 2 and (message.written or self.hole):
+                found = True
+                message.released = True
+                message.here = True
+                state = self.world.board.view()[0].get(message.number)
+                if state == QUEUED and not self.world.case.volatile:
+                    raise Broken("PUBREL before the PUBREC of message %d is durable"
+                                 % message.number)
+        if not found and not self.unheard:
+            raise Broken("PUBREL of what was not sent in this session")
+
+    def _answer(self, kind, pid):
+        number = self.pids.get(pid)
+        if number is None:
+            return
+        message = self.received[number]
+        live, ids, inbox = self.world.board.view()
+        if kind == PUBACK and not message.count:
+            raise Broken("PUBACK before the application has message %d" % number)
+        if kind == PUBREC and not self.hole:
+            if not message.count and number not in inbox:
+                raise Broken("PUBREC before the application has message %d" % number)
+            if pid not in ids and number not in inbox:
+                raise Broken("PUBREC before the identifier of message %d is durable" % number)
+        if kind == PUBCOMP and (pid in ids or inbox.get(number) == QUEUED):
+            raise Broken("PUBCOMP before the release of message %d is durable" % number)
+
+    # The end
+
+    def drained(self, live):
+        """The world was kind for long: all must be where it belongs. live: messages that the
+        store still wants to send."""
+        if live:
+            raise Broken("%d messages are never delivered, in a kind world" % live)
+        if self.world.broker.out:
+            raise Broken("the exchange of a message with the application never ends")
+        for message in self.sent:
+            self._drained(message)
+        for message in self.received:
+            if message.qos > 0 and not message.count and not (
+                    message.forgotten or self.tolerant()):
+                raise Broken("message %d never comes to the application" % message.number)
+            if message.qos < 0 and not self.hole:
+                raise Broken("message %d is never sent by the broker" % message.number)
+
+    def _drained(self, message):
+        if message.qos and message.accepted == YES and not message.count:
+            if not self.world.case.may_drop:
+                raise Broken("message %d was accepted and is lost" % message.number)

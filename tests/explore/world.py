@@ -1,0 +1,225 @@
+"""The world that is explored: the shipped client on its board, network, broker, application.
+
+Knows: what may happen at each instant. Must not know: in which order the explorer tries it; what
+is right and wrong (oracle.py).
+
+`actions()` names what may happen now, `do()` makes it happen. Where something may go one way or
+another inside of an action, `choose()` asks, and the explorer tries every answer.
+"""
+
+import device  # noqa: I001  first: it stands in for a board
+from board import TIMEOUT, Board
+from broker import Broker
+from link import BROKEN
+from network import Network, answered
+from nor import PowerCut
+from oracle import NO, PERHAPS, YES, Broken, Oracle
+from umqtt_min import MQTTException
+
+LONGEST = 3 * TIMEOUT * 1000 + 2000  # ms of one call: connect() and subscribe()
+LOOKS = 4  # of the application, though nothing comes
+ROUNDS = 400  # of a kind world, until all must be where it belongs
+
+
+class World:
+    """A case from its beginning on. chooser: f(name, options) -> index of one of them."""
+
+    def __init__(self, case, chooser):
+        self.case = case
+        self.chooser = chooser
+        self.clock = device.CLOCK
+        self.clock.now = 1000
+        self.crashes = case.crashes
+        self.cuts = case.cuts
+        self.amnesia = case.amnesia
+        self.short = case.short
+        self.parts = case.parts
+        self.ticks = case.ticks
+        self.jumps = case.jumps
+        self.throws = case.throws
+        self.plan = 0  # messages published so far
+        self.subscribed = False  # the application knows that it is
+        self.ticking = False
+        self.doing = ""
+        self.oracle = Oracle(self, case)
+        self.broker = Broker(case, self.oracle)
+        self.network = Network(self, case)
+        self.board = Board(self, case)
+        self.kind = True  # nothing bad happens
+        self.board.boot()
+        self.kind = False
+
+    def choose(self, name, options):
+        """The index of one of the options; the first where the world is kind."""
+        if self.kind or len(options) == 1:
+            return 0
+        return self.chooser(name, options)
+
+    # What may happen
+
+    def actions(self):
+        """What may happen now."""
+        if self.board.client is None:
+            return ["boot"]
+        found = ["publish"] if self.plan < len(self.case.out) else []
+        found += ["connect"] if self.board.client.sock is None else self._connected()
+        if self.jumps:
+            found.append("jump")
+        if self.crashes:
+            found.append("crash")
+        return found
+
+    def _connected(self):
+        found = []
+        link = self.network.link
+        if self.network.offers():
+            found.append("receive")
+        if link.state == BROKEN or link.stalled or link.down:
+            found.append("poll")
+        elif self.cuts:
+            found.append("lose")
+        if self.ticks and self.case.keepalive:
+            found.append("tick")
+        return found
+
+    def do(self, action):
+        """Make it happen. Raises Broken."""
+        self.doing = action
+        self.network.silent = False
+        self.clock.waits = 0
+        began = self.clock.now
+        self.oracle.action()
+        try:
+            getattr(self, "_" + action)()
+        except (PowerCut, OSError, MQTTException):
+            pass  # the application tries again later
+        except Broken:
+            raise
+        except Exception as e:
+            raise Broken("%s raises %r" % (action, e))
+        if self.board.dark():
+            self._lose_power()
+        if self.clock.now - began > LONGEST and action != "jump":
+            raise Broken("%s takes %d ms" % (action, self.clock.now - began))
+
+    # The application
+
+    def _boot(self):
+        self.board.boot()
+
+    def _publish(self):
+        number = self.plan
+        self.plan += 1
+        topic = self.case.topics[number % len(self.case.topics)]
+        accepted = PERHAPS
+        self.oracle.accepted(number, accepted)
+        try:
+            self.board.client.publish(topic, bytes((65 + number,)), qos=self.case.out[number],
+                                      wait=self.case.waits)  # fmt: skip
+            accepted = YES
+        except PowerCut:
+            raise
+        except MQTTException as e:
+            accepted = YES if e.stored else NO
+        except OSError:
+            accepted = NO
+        self.oracle.accepted(number, accepted)
+
+    def _connect(self):
+        client = self.board.client
+        if not client.connect():
+            self.subscribed = False
+        if self.case.inbound and not self.subscribed:
+            client.subscribe(b"in", 2)
+            self.subscribed = True
+
+    def _receive(self):
+        self.network.next_packet()
+        self.board.client.check_msg()
+
+    def _poll(self):
+        self.board.client.check_msg()
+
+    def _tick(self):
+        self.ticks -= 1
+        if self.network.offers() and self.choose("with", ("nothing", "a packet")):
+            self.network.next_packet()
+        self.board.client.tick()
+
+    def _jump(self):
+        self.jumps -= 1
+        self.clock.move(self.case.keepalive * 500 + 1)
+        if self.board.client.sock:
+            self.board.client.check_msg()
+
+    def got(self, topic, payload):
+        """The client's callback."""
+        if self.ticking or self.doing == "tick":
+            raise Broken("the callback is called in the timer")
+        self.oracle.got(payload)
+        if self.throws and self.choose("callback", ("returns", "raises")):
+            self.throws -= 1
+            self.oracle.threw(payload)
+            raise OSError(1)
+
+    # What goes wrong
+
+    def _lose(self):
+        self.cuts -= 1
+        self.network.cut()
+
+    def _crash(self):
+        self.board.off()  # do() sees to the rest
+
+    def _lose_power(self):
+        self.crashes -= 1
+        self.network.power_lost()
+        self.board.off()
+        self.subscribed = self.ticking = False
+        self.oracle.crashed(self.board.view()[0], self.doing == "connect")
+
+    def enter(self, where):
+        """The client is about to touch link or flash: its timer may fire there."""
+        if self.ticks and self.case.keepalive and not (self.ticking or self.kind):
+            if self.board.client and self.choose("timer", ("no", "fires at " + where)):
+                self.ticks -= 1
+                self.ticking = True
+                try:
+                    self.board.client.tick()
+                finally:
+                    self.ticking = False
+
+    # The end
+
+    def drain(self):
+        """From here on the world is kind: all comes where it belongs. Raises Broken."""
+        self.kind = True
+        looks = 0
+        for _ in range(ROUNDS):
+            if not self._settled():
+                self.do(self._kindest())
+            elif looks < LOOKS and self._waiting():
+                looks += 1
+                self.do("poll")
+            else:
+                break
+        self.network.handle_all()
+        self.oracle.drained(self._waiting())
+
+    def _waiting(self):
+        return self.board.store.live - self.board.store.held
+
+    def _settled(self):
+        if self.board.client is None or self.board.client.sock is None:
+            return False
+        link = self.network.link
+        if self.network.link.down or link.state == BROKEN or self.network.offers():
+            return False
+        return self.plan == len(self.case.out) and not [p for p in link.packets() if answered(p)]
+
+    def _kindest(self):
+        found = self.actions()
+        for action in ("boot", "connect", "poll", "receive", "publish"):
+            if action in found:
+                return action
+        return "poll"
