@@ -38,15 +38,16 @@ REPORT ?= build/report.html
 # bench-pipeline
 MESSAGES ?=
 DEVICES ?=
-# bench-audit
+# bench-audit; FIVE: percent of the clients that speak MQTT 5
 FRAMES ?=
+FIVE ?=
 # chaos
 KILLS ?=
 STARTS ?=
 
 # A name that is written wrong would go unnoticed, and another board be flashed than was meant.
 KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
-  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES KILLS \
+  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES FIVE KILLS \
   STARTS ATTACK
 # What the programs below take from the environment may be given, too.
 PASSED := UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
@@ -71,7 +72,7 @@ USES_bench := PEERS ROUNDS
 USES_bench-pipeline := MESSAGES DEVICES
 USES_report := TABLES REPORT
 USES_chaos := KILLS STARTS SEED
-USES_bench-audit := FRAMES ROUNDS
+USES_bench-audit := FRAMES ROUNDS FIVE
 USES_powercut := SEED SECONDS
 USES_fuzz := SEED MUTATIONS
 USES_explore := SECONDS
@@ -193,8 +194,8 @@ report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLE
 chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED= STARTS=
 	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(STARTS),--starts "$(STARTS)") $(if $(SEED),--seed "$(SEED)")
 
-bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS=
-	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)")
+bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS= FIVE=
+	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)") $(if $(FIVE),--five "$(FIVE)")
 
 powercut: $(VENV)/.ready ## the journal under a power cut at every byte of every flash operation: ten minutes of two cores: SEED= SECONDS=
 	@$(BIN)/python tests/powercut/campaign.py $(if $(SEED),--seed "$(SEED)") $(if $(SECONDS),--seconds "$(SECONDS)")

@@ -248,7 +248,8 @@ def read(paths, folder, ports=(1883,), buckets=1, part_size=None):
     split = run.in_order(
         [_split(k, p, buckets, scratch, out, part_size) for k, p in enumerate(paths)])  # fmt: skip
     worker.note([], [(paths[s["number"]], s) for s in split], out)
-    plan = worker.plan(split, paths, paths, ports)
+    found = worker.together(split, ports, scratch, buckets)
+    plan = worker.plan(found, paths, paths, ports)
     for k in range(buckets):
         worker.decode(k, buckets, plan, scratch, out)
     import pyarrow.parquet as pq

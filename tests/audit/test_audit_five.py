@@ -5,9 +5,11 @@ Knows: audit_kit, the statements of MQTT 5. Must not know: how they are found.
 
 import re
 import struct
+from pathlib import Path
 
 import audit_kit as kit
 import pytest
+from mqtt_audit import rules
 from mqtt_audit.rules.statements import RULES, statement
 
 
@@ -164,7 +166,9 @@ def test_topic_aliases_are_resolved_in_packets_and_messages(tmp_path):
     assert [f["topic"] for f in found["flows"]] == ["long/topic"]
     assert [p["what"] for p in found["problems"]] == [
         "a topic alias (1) whose topic is not in the capture"]  # fmt: skip
-    assert found["violations"] == []
+    assert [v["statement"] for v in found["violations"]] == ["MQTT 5, 3.3.4"]
+    late = kit.pcap(tmp_path / "late.pcap", again.wrapped()[:3] + again.wrapped()[5:])
+    assert kit.read([late], tmp_path)["violations"] == []
 
 
 Q1 = [("c", publish("a", qos=1, ident=k)) for k in (1, 2, 3)]
@@ -217,6 +221,50 @@ WRONG = {
     "a property twice in PUBACK": ([], [], [*Q1[:1], ("b", ack(4, 1, 0, text(0x1F), text(0x1F)))],
                                    " 5, 3.4.2.2", "broker"),
     "flags": ([], [], [("c", b"\xc1\x00")], "2.1.3-1", "client"),
+    "a long Remaining Length": ([], [], [("c", b"\xc0\x80\x00")], "1.5.5-1", "client"),
+    "a long length of properties": (
+        [], [], [("c", five(0x30, kit.string("a"), b"\x80\x00", b"x"))], "1.5.5-1", "client"),
+    "a long Subscription Identifier": (
+        [], [], [("c", subscribe(1, ("a", 0), items=[prop(0x0B, b"\x81\x00")]))], "1.5.5-1",
+        "client"),
+    "Response Information": ([], [text(0x1A)], [], "3.1.2-28", "broker"),
+    "a reason that is not wanted": (
+        [prop(0x17, b"\0")], [], [*Q1[:1], ("b", ack(4, 1, 0, text(0x1F)))], "3.1.2-29",
+        "broker"),
+    "a second CONNACK": ([], [], [("b", connack())], "3.2.0-2", "broker"),
+    "flags of CONNACK": ([], [], [("b", connack(present=2))], "3.2.0-2 3.2.2-1", "broker"),
+    "an alias of nothing": ([], [prop(0x22, number(2, 5))], [("c", publish("", alias(2)))],
+                            " 5, 3.3.4", "client"),
+    "Response Topic": ([], [], [("c", publish("a", prop(8, kit.string("b/+"))))], "3.3.2-14",
+                       "client"),
+    "Subscription Identifier of a client": ([], [], [("c", publish("a", prop(0x0B, b"\1")))],
+                                            "3.3.4-6", "client"),
+    "Receive Maximum 0": ([], [prop(0x21, b"\0\0")], [], " 5, 3.2.2.3", "broker"),
+    "a flag that is 2": ([prop(0x17, b"\2")], [], [], " 5, 3.1.2.11", "client"),
+    "data without a method": ([prop(0x16, kit.string("s"))], [], [], " 5, 3.1.2.11", "client"),
+    "No Local": ([], [], [("c", subscribe(1, ("$share/g/a", 4)))], "3.8.3-4", "client"),
+    "a share without a name": ([], [], [("c", subscribe(1, ("$share//a", 0)))], "4.8.2-1",
+                               "client"),
+    "a wildcard in a share": ([], [], [("c", subscribe(1, ("$share/g", 0)))], "4.8.2-2",
+                              "client"),
+    "codes of UNSUBACK": ([], [], [("c", five(0xA2, b"\0\4\0", kit.string("a"))),
+                                   ("b", answer(11, 4, 0, 0))], "3.11.3-1", "broker"),
+    "expiry by the server": (
+        [], [], [("b", five(0xE0, b"\0", props(prop(0x11, number(4, 9)))))], "3.14.2-2",
+        "broker"),
+    "expiry that comes late": (
+        [], [], [("c", five(0xE0, b"\0", props(prop(0x11, number(4, 9)))))], " 5, 3.14.2.2.2",
+        "client"),
+    "a packet after the server's DISCONNECT": (
+        [], [], [("b", five(0xE0, b"\x8b")), ("b", kit.PINGRESP)], "3.14.4-1", "broker"),
+    "PUBLISH sent again": ([], [], [*Q1[:1], ("c", publish("a", qos=1, ident=1, dup=True))],
+                           "4.4.0-1", "client"),
+    "AUTH of the server": ([], [], [("b", five(0xF0, b"\x18", props(text(0x15))))], "4.12.0-6",
+                           "broker"),
+    "AUTH of the client": ([], [], [("c", five(0xF0, b"\x18", props(text(0x15))))], "4.12.0-7",
+                           "client"),
+    "a method that nobody named": ([], [text(0x15)], [], "4.12.0-6", "broker"),
+    "another method": ([text(0x15)], [prop(0x15, kit.string("PLAIN"))], [], "4.12.0-5", "broker"),
 }  # fmt: skip
 
 
@@ -224,8 +272,27 @@ WRONG = {
 def test_a_statement_of_mqtt_5_is_named(name, tmp_path):
     sent, received, packets, statement, sender = WRONG[name]
     found = read(said(talk(sent, received), packets), tmp_path)["violations"]
-    wanted = "MQTT" + ("" if statement[0] == " " else "-") + statement
-    assert [(v["statement"], v["sender"]) for v in found] == [(wanted, sender)]
+    wanted = [f"MQTT{statement}"] if statement[0] == " " else [
+        f"MQTT-{one}" for one in statement.split()]  # fmt: skip
+    assert [(v["statement"], v["sender"]) for v in found] == [(one, sender) for one in wanted]
+
+
+#: Packets instead of those of talk(): statement, sender.
+ALONE = {
+    "before CONNACK": ([("c", connect(text(0x15))), ("c", publish("a")), ("b", connack())],
+                       "3.1.2-30", "client"),
+    "a client without an id": ([("c", connect(client_id="")), ("b", connack())], "3.2.2-16",
+                               "broker"),
+    "DISCONNECT after a refusal": ([("c", connect()), ("b", connack(code=0x87)),
+                                    ("b", five(0xE0, b"\x87"))], "3.14.0-1", "broker"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_statement_on_how_connections_begin_is_named(name, tmp_path):
+    packets, statement, sender = ALONE[name]
+    found = read(said(kit.Talk().open(), packets), tmp_path)["violations"]
+    assert [(v["statement"], v["sender"]) for v in found] == [(f"MQTT-{statement}", sender)]
 
 
 def test_a_property_twice_in_connect_and_in_its_will(tmp_path):
@@ -239,11 +306,12 @@ def test_a_property_twice_in_connect_and_in_its_will(tmp_path):
 
 #: How many statements each section of MQTT 5 has (its Appendix B; 2.2.1 begins with 2).
 STATEMENTS = {
-    "1.5.4": 3, "2.1.3": 1, "2.2.1": 6, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12, "3.1.4": 6,
-    "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10, "3.4.2": 3, "3.5.2": 3,
-    "3.6.1": 1, "3.6.2": 3, "3.7.2": 3, "3.8.1": 1, "3.8.3": 5, "3.8.4": 8, "3.9.3": 2,
-    "3.10.1": 1, "3.10.3": 2, "3.10.4": 6, "3.11.3": 2, "3.12.4": 1, "3.14.2": 4, "3.14.4": 3,
-    "3.15.2": 3, "4.3.2": 5, "4.3.3": 13, "4.7.1": 2, "4.7.3": 4, "6.0.0": 4,
+    "1.5.4": 3, "1.5.5": 1, "2.1.3": 1, "2.2.1": 6, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12,
+    "3.1.4": 6, "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10, "3.4.2": 3,
+    "3.5.2": 3, "3.6.1": 1, "3.6.2": 3, "3.7.2": 3, "3.8.1": 1, "3.8.3": 5, "3.8.4": 8,
+    "3.9.3": 2, "3.10.1": 1, "3.10.3": 2, "3.10.4": 6, "3.11.3": 2, "3.12.4": 1, "3.14.0": 1,
+    "3.14.2": 4, "3.14.4": 3, "3.15.2": 3, "4.3.2": 5, "4.3.3": 13, "4.4.0": 2, "4.7.1": 2,
+    "4.7.3": 4, "4.8.2": 6, "4.12.0": 7, "6.0.0": 4,
 }  # fmt: skip
 
 
@@ -258,11 +326,21 @@ def test_every_statement_that_can_be_named_exists():
     assert all(re.fullmatch(r"MQTT 5, \d+(\.\d+)+", s) for s in said - set(named))
 
 
+def test_the_page_of_statements_lists_those_that_are_named():
+    page = (Path(rules.__file__).parents[1] / "STATEMENTS.md").read_text()
+    checked = page.partition("## Checked")[2].partition("\n\nStatements that")[0]
+    listed = re.findall(r"\d+\.\d+\.\d+-\d+", checked)
+    named = {statement(code, 5, kind, way) for code in RULES for kind in range(1, 16)
+             for way in (0, 1)} - {None}  # fmt: skip
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == {s[5:] for s in named if s.startswith("MQTT-")}
+
+
 def test_what_mqtt_5_allows_and_311_does_not(tmp_path):
     """A refused PUBLISH frees its identifier, the broker sends DISCONNECT, a password alone."""
     made = kit.Talk().open()
     made.client(connect(flags=0x42, rest=kit.string("a secret"), client_id=""))
-    made.broker(connack(prop(0x21, number(2, 1))))
+    made.broker(connack(prop(0x21, number(2, 1)), text(0x12)))
     made.client(publish("a", qos=2, ident=8)).broker(ack(5, 8, 0x87))
     made.client(publish("b", qos=2, ident=8)).broker(ack(5, 8)).client(ack(6, 8)).broker(ack(7, 8))
     made.broker(five(0xE0, b"\x8b")).close()

@@ -210,3 +210,12 @@ def test_an_answer_that_the_capture_has_first(tmp_path):
     made.broker(kit.ack(4, 7)).segment(0, PUB1, seq=at)
     tables = found(made, tmp_path)
     assert broken(tables) == [] and tables["flows"][0]["outcome"] == "acknowledged"
+
+
+def test_a_second_connect_does_not_rename_its_connection(tmp_path):
+    made = kit.Talk().open().client(kit.connect("first")).broker(kit.connack())
+    made.client(kit.connect("second")).close()
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert [(v["statement"], v["client_id"]) for v in found["violations"]] == [
+        ("MQTT-3.1.0-2", "first")]  # fmt: skip
+    assert [c["client_id"] for c in found["connections"]] == ["first"]

@@ -25,6 +25,7 @@ import numpy as np
 
 FILES = 16
 CLIENTS = 50  #: of each file
+PROPERTIES = b"\x0e\x02\0\0\0\x3c\x26\0\4site\0\0"
 ROUND = 8  #: frames of one message: QoS 0; QoS 1 and PUBACK; QoS 2 and three; an empty ACK
 
 
@@ -41,9 +42,11 @@ def _packet(head, body):
     return bytes([head, len(body)]) + body
 
 
-def _exchange(ident, topic, payload):
-    """(way, bytes) of three messages, one of each QoS, and an empty segment."""
+def _exchange(ident, topic, payload, five):
+    """(way, bytes) of three messages, one of each QoS, and an empty segment; five: of MQTT 5, with
+    a Message Expiry Interval and a User Property."""
     name, number = struct.pack(">H", len(topic)) + topic, struct.pack(">H", ident)
+    payload = PROPERTIES + payload if five else payload
     return [
         (0, _packet(0x30, name + payload)),
         (0, _packet(0x32, name + number + payload)), (1, _packet(0x40, number)),
@@ -52,8 +55,9 @@ def _exchange(ident, topic, payload):
     ]  # fmt: skip
 
 
-def make(path, frames, first_client, start):
-    """A capture of so many frames; returns how many there are. Time goes on by 20 us a frame."""
+def make(path, frames, first_client, start, five=0):
+    """A capture of so many frames; returns how many there are. Time goes on by 20 us a frame.
+    five: percent of the clients that speak MQTT 5."""
     seq = [[1000, 5000] for _ in range(CLIENTS)]
     now, n, ident = start, 0, 0
     with open(path, "wb", buffering=1 << 20) as out:
@@ -68,13 +72,16 @@ def make(path, frames, first_client, start):
             n += 1
 
         for k in range(CLIENTS):
-            put(k, 0, b"\x10\x15\x00\x04MQTT\x04\x02\x00\x3c\x00\x09" + b"dev%06d" % k)
-            put(k, 1, b"\x20\x02\x00\x00")
+            new = 100 * k < five * CLIENTS
+            head = b"\x00\x04MQTT" + (b"\5\2\0\x3c\0" if new else b"\4\2\0\x3c") + b"\0\x09"
+            put(k, 0, _packet(0x10, head + b"dev%06d" % k))
+            put(k, 1, _packet(0x20, b"\0\0\0" if new else b"\0\0"))
         while n < frames:
             ident = ident % 65_000 + 1
             for k in range(CLIENTS):
                 topic = b"fleet/g/dev%06d/telemetry" % (first_client + k)
-                for way, payload in _exchange(ident, topic, b'{"temperature":21.5,"n":1}'):
+                for way, payload in _exchange(ident, topic, b'{"temperature":21.5,"n":1}',
+                                              100 * k < five * CLIENTS):  # fmt: skip
                     put(k, way, payload)
     return n
 
@@ -131,6 +138,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--frames", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--five", type=int, default=0, help="percent of clients of MQTT 5")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-audit-"))
     try:
@@ -142,10 +150,11 @@ def main():
 def bench(arguments, folder):
     start = 1_767_268_800_000_000
     paths = [folder / f"{k}.pcap" for k in range(FILES)]
-    frames = sum(make(p, arguments.frames // FILES, k * CLIENTS, start)
+    frames = sum(make(p, arguments.frames // FILES, k * CLIENTS, start, arguments.five)
                  for k, p in enumerate(paths))  # fmt: skip
     sample = folder / "sample.pcap"
-    sampled = make(sample, min(200_000, arguments.frames // FILES), 0, start)
+    sampled = make(sample, min(200_000, arguments.frames // FILES), 0, start,
+                   arguments.five)  # fmt: skip
     size = sum(p.stat().st_size for p in paths)
     print(f"{frames:,} frames in {FILES} files, {size >> 20} MiB")
     tshark = []

@@ -150,6 +150,18 @@ class Decoder:
         self.drain()
         self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
 
+    def weave(self, number, woven, mine, then=lambda: None):
+        """Several files that are read as one (together/weave.py); number, mine: as add()'s; then:
+        called now and then."""
+        pair_of = self.pair_of(woven.keys, mine)
+        for data, segments in woven.bunches(pair_of):
+            self.turn_to(number, woven, data)
+            self.take(segments, pair_of)
+            self.drain()
+            self.forget()
+            then()
+        self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
+
     def take(self, segments, pair_of):
         """Segments whose bytes lie where turn_to() has said; pair_of: as pair_of() gives it."""
         at = 0
@@ -164,7 +176,7 @@ class Decoder:
 
     def turn_to(self, number, name, data):
         """The bytes of another file, or other bytes of the same, after those of packets that wait
-        are put aside."""
+        are put aside. name: or a Woven."""
         self.rows.files[number] = name
         self.arrays.n[N_FILE] = number
         while not keep(self.arrays.wire, self._data):

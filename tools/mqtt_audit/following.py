@@ -17,10 +17,14 @@ from .report import columns
 from .rules import ending
 from .rules.findings import findings
 from .tcp.headers import Endpoints
-from .worker import SHARED, overlap
+from .together.groups import overlap
 
 log = logging.getLogger("umqtt.audit")
 
+BEGUN = (1, 2, 5, 6)  #: KEY.server of those of which one end is known to be a broker
+#: Said of a capture that is read once only; {} is another one.
+SHARED = ("has connections of {} at the same time: packets may be missing; audit files that are "
+          "not packed: those are read as one")  # fmt: skip
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
 
 
@@ -68,6 +72,17 @@ class Following:
             if self._last >= until:
                 self._seen[ends] = name, self._last
 
+    def weave(self, woven, steps):
+        """Several captures that are read as one (together/weave.py). steps: of their clocks, as
+        rules/ending.py has them."""
+        self._number += 1
+        decoder, keys = self._decoder, woven.keys
+        self._steps.append(steps)
+        decoder.rows.steps = np.concatenate(self._steps)
+        for k in np.flatnonzero(np.isin(keys["server"], BEGUN)).tolist():
+            decoder.servers.add(_server(keys[k]))
+        decoder.weave(self._number, woven, np.ones(len(keys), bool), decoder.rows.ended)
+
     def finish(self):
         """There are no more captures."""
         self._decoder.finish()
@@ -109,7 +124,7 @@ class Following:
         pairs[:old] = self._pairs
         servers = self._decoder.servers
         known = len(servers)
-        for k in np.flatnonzero((pairs < 0) & np.isin(keys["server"], (1, 2, 5, 6))).tolist():
+        for k in np.flatnonzero((pairs < 0) & np.isin(keys["server"], BEGUN)).tolist():
             servers.add(_server(keys[k]))
         asked = (pairs < 0) & (
             (keys["server"] > 0) | (np.arange(len(keys)) >= old) | (len(servers) > known))

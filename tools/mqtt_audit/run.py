@@ -83,8 +83,7 @@ def _twice(paths):
 
 
 def _same_bytes(paths):
-    """Raise Refused if two captures are copies, which would be counted twice. _copies() finds
-    those of which one is packed."""
+    """Raise Refused if two captures are copies. Those of which one is packed are read as one."""
     known = {}
     for path in paths:
         size = os.path.getsize(path)
@@ -136,21 +135,6 @@ def in_order(split):
     return sorted(split, key=lambda s: (s["first"] is None, s["first"], s["number"]))
 
 
-def _copies(split, paths, names):
-    """Raise Refused if two captures with frames have the same bytes, unpacked: all of one of them
-    would be taken for sent again."""
-    known = {}
-    for s in split:
-        here = s["number"]
-        if s["frames"]:
-            alike = known.setdefault((s["bytes"], s["frames"], s["first"], s["last"]), [])
-            for other in alike:
-                if filecmp.cmp(paths[here], paths[other], shallow=False):
-                    raise Refused(f"{names[here]}: is a copy of {names[other]}; "
-                                  "name each capture once")  # fmt: skip
-            alike.append(here)
-
-
 class Audit:
     """An audit of `paths` into the folder `out`. spark: a session, or None: in this process.
     ports: of brokers, beside those found by their CONNECT; names: {path: what it is called
@@ -191,14 +175,14 @@ class Audit:
         for made in found:
             of_file[made["number"]].append(made)
         self.split = in_order([worker.whole(made) for made in of_file.values()])
-        _copies(self.split, paths, names)
+        together = worker.together(self.split, self.ports, scratch, buckets)
         wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
-        for one, other in worker.shared(self.split, self.ports, scratch):
-            what = worker.SHARED.format(names[other])
-            log.warning("%s: %s", names[one], what)
-            wrong.append((names[one], "shared", what))
+        for name, problem, what in (said for members in together
+                                    for said in worker.said_of(members, names)):  # fmt: skip
+            log.warning("%s: %s", name, what)
+            wrong.append((name, problem, what))
         worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
-        plan = worker.plan(self.split, paths, names, self.ports)
+        plan = worker.plan(together, paths, names, self.ports)
         with self.work.progress("decoding", buckets):
             made = self.work.tasks(buckets, lambda k: worker.decode(
                 k, buckets, plan, scratch, tables))  # fmt: skip

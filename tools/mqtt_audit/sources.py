@@ -13,9 +13,14 @@ import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+
+from . import run, worker
 from .capture.files import Capture, NotACapture, magic, packed
 from .folder import Refused
 from .following import Following
+from .report import columns
+from .together.groups import overlap
 from .warming import warm
 
 log = logging.getLogger("umqtt.audit")
@@ -50,19 +55,19 @@ def files(captures):
         yield [path if c == INPUT else c for c in captures], {path: NAME}
 
 
-def _begins(path):
-    """When the first frame of a capture was, in ns; 0 if that is not known before it is unpacked,
-    so that it is read first."""
-    if packed(path):
-        return 0
-    for _, frames in Capture(path):
+def _span(path):
+    """The times of the first and the last frame of a capture, in ns. Of a packed one they are not
+    known before it is unpacked: 0 and 0, so that it is read first."""
+    first, last = None, 0
+    for _, frames in Capture(path) if not packed(path) else ():
         if len(frames):
-            return int(frames["time"][0])
-    return 0
+            first = int(frames["time"][0]) if first is None else first
+            last = max(last, int(frames["time"].max()))
+    return first or 0, last
 
 
 def _in_order(paths):
-    """The captures that can be read, by the time of their first frame; - comes last."""
+    """[(span, path)] of captures that can be read, by the time of their first frame; - is last."""
     good = []
     for path in dict.fromkeys(p for p in paths if p != INPUT):
         try:
@@ -72,24 +77,74 @@ def _in_order(paths):
             log.warning("left out: %s", error)
     if good or INPUT in paths:
         warm()
-    return sorted(good, key=lambda p: (_begins(p), p)) + [INPUT] * (INPUT in paths)
+    found = sorted((_span(path), path) for path in good)
+    return found + [((0, 0), INPUT)] * (INPUT in paths)
+
+
+def _together(found, ports, scratch):
+    """What _in_order() found as lists of (path, result of worker.whole() or None); those in one
+    list are read as one."""
+    files = [(span, path) for span, path in found if path != INPUT and not packed(path)]
+    until = 0
+    for (first, last), _ in files:
+        if overlap(first, last, until) and until:
+            break
+        until = max(until, last)
+    else:
+        return [[(path, None)] for _, path in found]
+    paths = [path for _, path in files]
+    split = run.in_order(worker.whole([worker.split(k, path, path, 1, scratch, scratch)])
+                         for k, path in enumerate(paths))  # fmt: skip
+    groups = [[(paths[s["number"]], s) for s in members]
+              for members in worker.together(split, ports, scratch, 1)]  # fmt: skip
+    others = [[(path, None)] for _, path in found if path not in paths]
+    return [m for m in others if m[0][0] != INPUT] + groups + [
+        m for m in others if m[0][0] == INPUT]  # fmt: skip
+
+
+def _weave(following, members, sink, scratch):
+    """Tell what several captures hold that are read as one."""
+    names = [path for path, _ in members]
+    split = [dict(s, number=k) for k, (_, s) in enumerate(members)]
+    wrong = list(worker.said_of(split, names))
+    for name, _, what in wrong:
+        log.warning("%s: %s", name, what)
+    sink("problems", columns.files(wrong))
+    for path, s in members:
+        for rows in (worker.damage_of(s["number"], scratch),
+                     columns.problems(s["headers"], {0: path})):  # fmt: skip
+            if rows.num_rows:
+                sink("problems", rows)
+    woven = worker.woven([(s["number"], path, path, s["parts"], s["ahead"])
+                          for path, s in members], 0, scratch)  # fmt: skip
+    following.weave(woven, np.concatenate([s["steps"] for s in split]))
 
 
 def lines(captures, sink, ports):
     """Tell what captures hold while they are read. Raises Refused if none can be read."""
-    following, paths, read = Following(sink, ports), _in_order(captures), 0
-    for path in paths:
-        with ExitStack() as stack:
-            source = sys.stdin if path == INPUT else stack.enter_context(open(path, "rb"))
-            handle = source.fileno()
-            try:
-                following.capture(NAME if path == INPUT else path, _pieces(handle))
+    following, found, read = Following(sink, ports), _in_order(captures), 0
+    with tempfile.TemporaryDirectory(prefix="mqtt-audit-") as scratch:
+        for members in _together(found, ports, scratch):
+            if len(members) > 1:
+                _weave(following, members, sink, scratch)
                 read += 1
-            except NotACapture as error:
-                log.warning("%s", error)
+            else:
+                read += _read(following, members[0][0])
     following.finish()
     if not read:
-        raise Refused("no capture could be read" if paths else "none of these is a capture")
+        raise Refused("no capture could be read" if found else "none of these is a capture")
+
+
+def _read(following, path):
+    """Tell what one capture holds; whether it could be read."""
+    with ExitStack() as stack:
+        source = sys.stdin if path == INPUT else stack.enter_context(open(path, "rb"))
+        try:
+            following.capture(NAME if path == INPUT else path, _pieces(source.fileno()))
+        except NotACapture as error:
+            log.warning("%s", error)
+            return False
+    return True
 
 
 def live(stop, interface, wanted, sink, ports):

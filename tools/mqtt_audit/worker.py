@@ -15,21 +15,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from . import scratch as between
 from .capture import files as captures
 from .capture.files import Capture, content
-from .compiled.layout import SEGMENT
 from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
 from .rules import ending
 from .rules.findings import findings
+from .scratch import bunches, keys_file, segments_file
 from .tcp.headers import Endpoints
+from .together import groups
+from .together.weave import Woven
 
 #: Said of a capture; {} is another one.
-SHARED = ("has connections of {} at the same time: packets may be missing; merge the two "
-          "(mergecap) and audit the result")  # fmt: skip
+WOVEN = ("has connections of {} at the same time: both are read as one, in the order of time, and "
+         "what both have counts once")  # fmt: skip
+AHEAD = "its clock is {:.3f} s {} that of {}: its times were corrected by that"
 APART = 86_400 * 10**9  #: ns between captures that have a time line of their own
-BUNCH = 1 << 17  #: segments read at once in the second pass
 #: Numbers that mostly go up by little: written as differences they take a tenth of the space.
 _RISING = ("frame", "time", "connection", "first", "last", "received", "released", "done")
 _FILTERED = ("time", "first", "connection", "frame")  #: these have statistics in the files
@@ -91,6 +94,11 @@ def _note_damage(capture, number, name, out):
     tables.close()
 
 
+def damage_of(number, out):
+    """What split() has written about the damage of a file."""
+    return _tables_of(out, "problems", columns.PROBLEMS, f"part-file-{number:05d}")
+
+
 def split(number, path, name, buckets, scratch, out, place=0, part=None):
     """First pass of one file, called `name` in the tables, or of the part of it at `place`;
     returns what the driver needs to know, as a dict."""
@@ -115,12 +123,12 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
             bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
             for k in np.flatnonzero(np.diff(bounds)).tolist():
                 if k not in files:
-                    files[k] = open(_segments(scratch, number, place, k), "wb")
+                    files[k] = open(segments_file(scratch, number, place, k), "wb")
                 rows[order[bounds[k] : bounds[k + 1]]].tofile(files[k])
     finally:
         for file in files.values():
             file.close()
-    np.save(_keys(scratch, number, place), ends.keys)
+    np.save(keys_file(scratch, number, place), ends.keys)
     if part is None:
         _note_damage(capture, number, name, out)
     return {"number": number, "place": place, "frames": read, "segments": segments,
@@ -160,46 +168,69 @@ def _brokers(keys):
     return sorted(found)
 
 
-def _segments(scratch, number, place, bucket):
-    return Path(scratch, f"{number:05d}-{place:05d}-{bucket:05d}.segments")
+def together(split, ports, scratch, buckets):
+    """The captures in the order of time, those in one list that have to be read as one: results of
+    whole(), with the ns that the clock of each is ahead as "ahead"."""
+    found = groups.groups(
+        split, ports, lambda s: between.keys(scratch, s["number"], s["parts"]))  # fmt: skip
+    for members in found:
+        several = len(members) > 1
+        pieces = ([(between.segments(scratch, s["number"], s["parts"], k),
+                    between.keys(scratch, s["number"], s["parts"])) for s in members]
+                  for k in range(buckets if several else 0))  # fmt: skip
+        for s, ahead in zip(members, groups.clocks(members, pieces)):
+            s["ahead"] = ahead
+            if ahead:
+                s["first"], s["last"] = s["first"] - ahead, s["last"] - ahead
+                s["steps"] = s["steps"] - ahead
+    return found
 
 
-def _keys(scratch, number, place):
-    return Path(scratch, f"{number:05d}-{place:05d}.keys.npy")
-
-
-def _bunches(path):
-    with open(path, "rb") as file:
-        while True:
-            rows = np.fromfile(file, SEGMENT, BUNCH)
-            if not len(rows):
-                return
-            yield rows
+def said_of(members, names):
+    """Rows for note() on captures that are read as one."""
+    for s in members[1:]:
+        name, other = names[s["number"]], names[members[0]["number"]]
+        yield name, "together", WOVEN.format(other)
+        if s["ahead"]:
+            way = "ahead of" if s["ahead"] > 0 else "behind"
+            yield name, "clock", AHEAD.format(abs(s["ahead"]) / 1e9, way, other)
 
 
 def decode(bucket, buckets, plan, scratch, out):
-    """Second pass of one bucket. plan: files [(number, path, name, parts)] in the order of
-    time, ports, brokers, span, steps. Returns {table: rows}, and under "repeats" Rows.repeats."""
+    """Second pass of one bucket. plan: what plan() gives. Returns {table: rows}, and under
+    "repeats" Rows.repeats."""
     tables = Tables(out, f"bucket-{bucket:05d}")
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
     decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["steps"])
-    for order, (number, path, name, parts) in enumerate(plan["files"]):
+    for order, members in enumerate(plan["files"]):
+        if len(members) > 1:
+            found = woven(members, bucket, scratch)
+            decoder.weave(order, found, found.keys["hash"] % buckets == bucket)
+            continue
+        number, path, name, parts, _ = members[0]
         data = None  # of many small captures most have nothing for this bucket
         for place in range(parts):
-            segments = _segments(scratch, number, place, bucket)
+            segments = segments_file(scratch, number, place, bucket)
             if segments.exists():
                 data = content(path) if data is None else data
-                keys = np.load(_keys(scratch, number, place))
+                keys = np.load(keys_file(scratch, number, place))
                 mine = keys["hash"] % buckets == bucket
-                decoder.add(order, name, data, keys, mine, _bunches(segments))
+                decoder.add(order, name, data, keys, mine, bunches(segments))
     decoder.finish()
     tables.close()
     return {**tables.rows, "repeats": decoder.rows.repeats}
 
 
+def woven(members, bucket, scratch):
+    """Files that are read as one, as plan() has them: their segments of a bucket."""
+    return Woven([(name, content(path), between.keys(scratch, number, parts),
+                   between.segments(scratch, number, parts, bucket), ahead)
+                  for number, path, name, parts, ahead in members])  # fmt: skip
+
+
 def _between(split):
     """Steps (rules/ending.py) between one file and the next."""
-    some = [s for s in split if s["first"] is not None]
+    some = sorted((s for s in split if s["first"] is not None), key=lambda s: s["first"])
     last = np.maximum.accumulate([s["last"] for s in some]).tolist() if some else []
     for until, after in zip(last, some[1:]):
         if after["first"] > until:
@@ -218,42 +249,18 @@ def _spans(split):
     return spans
 
 
-def plan(split, paths, names, ports):
-    """What every task of the second pass has to know. split: results of whole() in order."""
-    files = [(s["number"], paths[s["number"]], names[s["number"]], s["parts"]) for s in split]
+def plan(found, paths, names, ports):
+    """What every task of the second pass has to know: files, as lists of [(number, path, name,
+    parts, ns that its clock is ahead)] that are read as one, in the order of time; ports, brokers,
+    span, steps. found: as together() has it."""
+    split = [s for members in found for s in members]
+    files = [[(s["number"], paths[s["number"]], names[s["number"]], s["parts"], s["ahead"])
+              for s in members] for members in found]  # fmt: skip
     return {"files": files,
             "ports": list(ports), "span": _spans(split),
             "steps": np.concatenate([
                 np.zeros((0, 2), np.int64), *(s["steps"] for s in split), *_between(split)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
-
-
-def overlap(first, last, until):
-    """Whether a capture begins before the end of another one, or both have no clock."""
-    return first < until or first == last == until
-
-
-def shared(split, ports, scratch):
-    """Pairs of files that have segments of the same connection at the same time: [(number of the
-    later one, number of the other)], each later one once. split: results of whole() in order."""
-    known, found = {}, {}
-    spans = [(s["first"], s["last"]) for s in split if s["first"] is not None]
-    if not any(overlap(*b, a[1]) for a, b in zip(spans, spans[1:])):
-        return []
-    brokers = {bytes.fromhex(a) + p.to_bytes(2, "big") for s in split for a, p in s["brokers"]}
-    for s in split:
-        for place in range(s["parts"] if s["first"] is not None else 0):
-            for key in np.load(_keys(scratch, s["number"], place)):
-                raw, ends = key.tobytes()[:32], (int(key["ap"]), int(key["bp"]))
-                sides = {raw[16 * k : 16 * k + 16] + ends[k].to_bytes(2, "big") for k in (0, 1)}
-                if not (key["server"] or sides & brokers or set(ends) & set(ports)):
-                    continue
-                number, until = known.get((raw, ends), (s["number"], s["last"]))
-                if number != s["number"] and overlap(s["first"], s["last"], until):
-                    found.setdefault(s["number"], number)
-                if s["last"] >= until:
-                    known[raw, ends] = s["number"], s["last"]
-    return list(found.items())
 
 
 def note(files, split, out):
@@ -285,10 +292,10 @@ def sum_timeline(out):
     tables.close()
 
 
-def _tables_of(folder, name, schema):
-    """All rows of a table that is being made."""
+def _tables_of(folder, name, schema, part="*"):
+    """All rows of a table that is being made, or those of a part."""
     found = [pq.read_table(path).cast(schema)
-             for path in sorted(Path(folder, name).glob("*.parquet"))]  # fmt: skip
+             for path in sorted(Path(folder, name).glob(f"{part}.parquet"))]  # fmt: skip
     return pa.concat_tables([schema.empty_table(), *found])
 
 

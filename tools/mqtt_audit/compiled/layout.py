@@ -19,6 +19,8 @@ FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
 #: A TCP segment: off, cap, wire are of its payload. key: which pair of endpoints, dir 0: a to b.
 SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1")
 FIN, SYN, RST, ACK = 1, 2, 4, 16
+KNOWN_FLAGS = 63  #: the flags up to URG
+COPY = 128  #: no flag of TCP: another capture has the segment as well (together/weave.py)
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
 #: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
@@ -45,12 +47,13 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
 #: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
 #: broker's first packet has confirmed its CONNECT.
-#: asked_frame: of CONNECT. acked_at: when CONNACK came.
+#: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
+#: an Authentication Method.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
-    "late:u1 dubious:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
@@ -70,7 +73,7 @@ STREAM = _rows(
     "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
-    "web_mask:i8 web_text:u1 hello:u1 searched:u1"
+    "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -102,11 +105,11 @@ REMEMBERED = 4  #: of them are known of each stream
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
 #: opening: it is the first that its side sent, and nothing is missing before it. text: it came in
 #: a WebSocket's frame that is not binary. found: FOUND if the stream was `searched`, OTHER_FOUND
-#: if the other side's was.
+#: if the other side's was. wide: its Remaining Length takes more bytes than it must.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
-    "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1"
+    "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
@@ -121,6 +124,7 @@ FLOW = _rows(
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 FOUND, OTHER_FOUND = 1, 2
+METHOD_UNKNOWN, METHOD_NONE, METHOD_NAMED = 0, 1, 2
 REQUEST = 2
 ALIAS = 4  #: and more: a topic that has an alias (its number in `id`) of sender 0 or 1
 

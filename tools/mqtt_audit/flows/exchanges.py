@@ -125,6 +125,8 @@ def _again(st, f, conn, sender, ident, dup, time, frame, missing):
         violation(st, 32, conn, sender, PUBLISH, time, frame, ident)
     if f["rec"] and f["rel"] and not missing:
         violation(st, 35, conn, sender, PUBLISH, time, frame, ident)
+    elif dup:
+        violation(st, 106, conn, sender, PUBLISH, time, frame, ident)
 
 
 @kernel

@@ -23,6 +23,7 @@ from ..compiled.layout import (
     UNSUBSCRIBE,
 )  # fmt: skip
 from .properties import BINARY, BYTE, FOUR, PAIR, PROPERTIES, TWO, VARIABLE
+from .wording import shared_rules, together_rules, value_rules
 
 NAMES = {(b"MQTT", 4): "3.1.1", (b"MQIsdp", 3): "3.1", (b"MQIpdp", 2): "MQIpdp", (b"MQTT", 5): "5"}
 
@@ -124,6 +125,8 @@ def _varied(reader):
         b = reader.byte()
         n |= (b & 127) << shift
         if b < 128:
+            if not b and shift:
+                reader.out.broken.append((90, n))
             return n
     raise IndexError
 
@@ -156,10 +159,12 @@ def _one_by_one(reader, end, kind, out):
             out.broken.append((62 if kind == WILL else 61, ident))
         seen.add(ident)
         key, value = _value(reader, type_)
+        value_rules(ident, value, out)
         secret = ident == 0x16  # Authentication Data may be a password
         found.append({"name": name, "key": key, "value": None if secret else value})
     if reader.at != end:
         raise IndexError
+    together_rules(seen, out)
     return found
 
 
@@ -243,6 +248,8 @@ def connack(reader, out, level):
     out.values["return_code"] = code = reader.byte()
     if level == 5:
         out.values["reason_code"] = code
+        if present > 1:
+            out.broken.append((95, present))
         _reason(code, CONNACK, out)
         _properties(reader, CONNACK, out)
     elif code > 5:
@@ -279,7 +286,10 @@ def subscribe(reader, out, level, with_qos=True):
         _filter_rules(raw, out)
         filters.append(text(raw))
         if with_qos:
-            wanted.append(_options(reader.byte(), level, out))
+            byte = reader.byte()
+            wanted.append(_options(byte, level, out))
+        if level == 5:
+            shared_rules(raw, with_qos and byte & 4, out)
     if not filters:
         out.broken.append((39 if with_qos else 41, 0))
 

@@ -68,7 +68,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind or unread
     row["late"] = s["late"]
     row["opening"] = s["whole"] and not s["first"]
-    row["text"] = s["web_text"]
+    row["text"], row["wide"] = s["web_text"], s["wide"]
     row["found"] = (FOUND if s["searched"] else 0) | (OTHER_FOUND if other["searched"] else 0)
     s["first"] = 1
 
@@ -84,7 +84,7 @@ def _whole(st, d, p, end, s, conn, sender, time, frame, kept):
     digest = 0
     if head >> 4 == PUBLISH and head & 6:
         digest = _digest(2166136261, d, q, length)
-    s["damaged"] = 0
+    s["damaged"], s["wide"] = 0, q > p + 2 and d[q - 1] == 0
     _give(st, q, length, s, head, length, conn, sender, time, time, frame, digest,
           kept)  # fmt: skip
     return q + length
@@ -145,7 +145,7 @@ def _length_byte(st, s, d, p, end, conn, sender, time, frame):
             problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
             _lose_step(s)
         return p + 1
-    s["stage"], s["got"] = IN_BODY, 0
+    s["stage"], s["got"], s["wide"] = IN_BODY, 0, b == 0 and s["nlen"] & 15 > 1
     s["need"] = _need(st, s, d, p + 1, end)
     if s["rem"] == 0:
         _close_packet(st, s, conn, sender, time, frame)

@@ -10,12 +10,14 @@ import numpy as np
 from ..compiled.arena import copy, problem, talk_room, violation
 from ..compiled.jit import entry, kernel
 from ..compiled.layout import (
-    AUTH,
     BODY_MAX,
     CONNACK,
     CONNECT,
     DISCONNECT,
     FOUND,
+    METHOD_NAMED,
+    METHOD_NONE,
+    METHOD_UNKNOWN,
     N_BACK,
     N_BODIES,
     N_FOUND,
@@ -30,15 +32,14 @@ from ..compiled.layout import (
     PUBCOMP,
     PUBLISH,
     PUBREC,
-    PUBREL,
-    RESERVED,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
-from .properties import ALIASED, limits, number_of, variable
+from .checks import check_form, check_order, check_size
+from .properties import ALIASED, METHOD, has_property, limits, number_of, variable
 from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind
 
 SECOND = 1_000_000_000
@@ -59,6 +60,8 @@ def _properties(st, d, p, have, head, row, conn, sender):
     size, q = variable(d, p + head, p + have)
     if q < 0:
         return -1 if have < row["length"] else 0
+    if q > p + head + 1 and d[q - 1] == 0:
+        violation(st, 90, conn, sender, PUBLISH, row["time"], row["frame"], size)
     row["payload"] = max(0, row["length"] - (q - p) - size)
     if size == 0 or q + size > p + have or size > BODY_MAX:
         return -1 if size else 0
@@ -87,6 +90,9 @@ def _topic(st, d, p, n, alias, bad, row, conn, sender):
             st.n[N_TEXT] = at + size
         else:
             problem(st, P_MQTT5, conn, sender, row["time"], row["frame"], -1, alias)
+            s = st.streams[2 * conn + sender]
+            if s["isn_known"] and s["whole"] and not s["gaps"]:
+                violation(st, 97, conn, sender, PUBLISH, row["time"], row["frame"], alias)
         return
     st.n[N_TEXT] = copy_text(d, p, n, st.text, at, bad)
     if alias > 0:
@@ -166,52 +172,6 @@ def _count_publish(s, row):
 
 
 @kernel
-def _wrong_way(kind, sender, level):
-    """Whether a type is of the other side only, or of no side."""
-    servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
-    clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
-    clients = clients or kind == DISCONNECT and level != 5
-    return (clients if sender else servers) or kind == RESERVED or kind == AUTH and level != 5
-
-
-@kernel
-def _length_right(kind, length, level):
-    two = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK
-    if level == 5:
-        least = 3 if kind in (CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) else 2
-        return length >= least if two or kind == SUBACK else not length or (
-            kind != PINGREQ and kind != PINGRESP)  # fmt: skip
-    none = kind == PINGREQ or kind == PINGRESP or kind == DISCONNECT
-    return not (two and length != 2 or none and length or kind == SUBACK and length < 3)
-
-
-@kernel
-def _check_form(st, row, conn, sender):
-    """Flags, length and direction of everything but PUBLISH."""
-    kind, flags, length, level = row["kind"], row["flags"], row["length"], row["level"]
-    time, frame = row["time"], row["frame"]
-    wanted = 2 if kind == PUBREL or kind == SUBSCRIBE or kind == UNSUBSCRIBE else 0
-    if flags != wanted and level != 3 and level != 2:
-        code = 36 if kind == PUBREL else 37 if kind == SUBSCRIBE else 38
-        violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
-    if _wrong_way(kind, sender, level):
-        violation(st, 48, conn, sender, kind, time, frame, 0)
-    if not _length_right(kind, length, level):
-        violation(st, 49, conn, sender, kind, time, frame, length)
-
-
-@kernel
-def _check_size(st, row, conn, sender):
-    """The Maximum Packet Size of MQTT 5, which counts the fixed header."""
-    most, size = st.streams[2 * conn + sender]["packet_max"], row["length"] + 2
-    for limit in (128, 16_384, 2_097_152):
-        size += row["length"] >= limit
-    if 0 < most < size:
-        code = 66 if sender else 67
-        violation(st, code, conn, sender, row["kind"], row["time"], row["frame"], size)
-
-
-@kernel
 def _connect(st, d, p, have, c, row):
     """What later packets need to know of CONNECT; the rest is in bodies.py."""
     c["connects"] += 1
@@ -227,24 +187,10 @@ def _connect(st, d, p, have, c, row):
     c["keep_alive"] = np.int64(d[p + 4 + n]) << 8 | np.int64(d[p + 5 + n])
     if level == 5:
         limits(d, p + 6 + n, p + have, st.streams[2 * row["conn"] + 1], c, False)
-
-
-@kernel
-def _check_order(st, c, row, conn, sender):
-    """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
-    kind, time, frame = row["kind"], row["time"], row["frame"]
-    first = row["opening"]
-    if sender == 0:
-        if kind == CONNECT and c["connects"]:
-            violation(st, 3, conn, 0, kind, time, frame, 0)
-        if first and kind != CONNECT:
-            violation(st, 2, conn, 0, kind, time, frame, 0)
-        if c["disconnected"]:
-            violation(st, 44, conn, 0, kind, time, frame, 0)
-    elif first and kind != CONNACK and not (kind == AUTH and c["level"] == 5):
-        violation(st, 15, conn, 1, kind, time, frame, 0)
-    if sender and c["code"] and c["acked"] and not (kind == DISCONNECT and c["level"] == 5):
-        violation(st, 18, conn, 1, kind, time, frame, c["code"])
+        c["method"] = METHOD_UNKNOWN
+        if have == row["length"] and not row["damaged"]:
+            named_ = has_property(d, p + 6 + n, p + have, METHOD)
+            c["method"] = METHOD_NAMED if named_ else METHOD_NONE
 
 
 @kernel
@@ -356,16 +302,18 @@ def _packet(st, d, row):
     st.n[N_FOUND] = row["found"]
     if sender == 0:
         _silence(st, c, conn, row["start"], row)
-    _check_order(st, c, row, conn, sender)
+    check_order(st, c, row, conn, sender)
     if c["level"] == 5:
-        _check_size(st, row, conn, sender)
+        check_size(st, row, conn, sender)
     if row["kind"] == PUBLISH:
         _count_publish(s, row)
         _publish(st, d, p, have, row, conn, sender, row["digest"])
     else:
         _follow(st, c, d, p, have, row, sender, row["missing"])
-        _check_form(st, row, conn, sender)
+        check_form(st, row, conn, sender)
         _keep_body(st, d, p, have, row, conn, sender)
+    if row["wide"]:
+        violation(st, 90, conn, sender, row["kind"], row["time"], row["frame"], 0)
     if row["text"]:
         violation(st, 89, conn, sender, row["kind"], row["time"], row["frame"], 0)
     row["text_end"] = st.n[N_TEXT]

@@ -39,6 +39,7 @@ PROPERTIES = {
     0x2A: ("Shared Subscription Available", BYTE),
 }
 KEEP_ALIVE, RECEIVE, ALIASES, ALIASED, QOS, RETAIN, SIZE = 0x13, 0x21, 0x22, 0x23, 0x24, 0x25, 0x27
+METHOD = 0x15
 _TYPES = np.array([PROPERTIES.get(k, ("", 0))[1] for k in range(128)], np.int64)
 
 
@@ -93,6 +94,19 @@ def number_of(d, p, end, wanted):
             return _number(d, p + 1, n)
         p += 1 + n
     return -1
+
+
+@kernel
+def has_property(d, p, end, wanted):
+    """Whether the properties whose length is at p, and which end before `end`, have a `wanted`."""
+    size, q = variable(d, p, end)
+    end = min(end, q + size)
+    while 0 <= q and q + 1 < end:
+        if d[q] == wanted:
+            return True
+        n = _size(d, q + 1, end, _TYPES[d[q] & 127])
+        q = q + 1 + n if n >= 0 else end
+    return False
 
 
 @kernel

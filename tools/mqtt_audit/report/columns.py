@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled.layout import KINDS, MASK, PUBLISH, TYPES
+from ..compiled.layout import KINDS, PUBLISH, TYPES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
 from ..rules.statements import KEEP_ALIVE, RULES, statement
 from ..rules.why import why
+from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
 WAYS = ("client", "broker")
@@ -95,30 +96,12 @@ def words(codes, names):
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
 
 
-def places(frame, files):
-    """Columns of layout's frames: file and frame (none: 0). files: {number: name}."""
-    order, number = frame >> 32, frame & MASK
-    if len(order) and order.min() == order.max():  # mostly; unique() would sort
-        found, place = order[:1], np.zeros(len(order), np.int32)
-    else:
-        found, place = np.unique(order, return_inverse=True)
-    names = pa.array([files.get(k) for k in found.tolist()], pa.string())
-    return {"file": pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), names),
-            "frame": numbers(number, pa.int64(), number == 0)}  # fmt: skip
-
-
 def chosen(place, names, missing=None):
     """names[k] for every k of `place`; a name may be None."""
     none = np.array([name is None for name in names], bool)[place]
     none = none if missing is None else none | missing
     words_ = pa.array([name or "" for name in names], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32), mask=none), words_)
-
-
-def numbers(values, kind, missing=None):
-    """A column of numbers; where `missing` is true there is none."""
-    values = np.ascontiguousarray(values)
-    return pa.array(values, kind, mask=missing) if missing is not None else pa.array(values, kind)
 
 
 def times(ns, missing=None):
@@ -287,7 +270,8 @@ def problems(rows, files, whose=None):
     columns = {**(whose or {}), "sender": pa.DictionaryArray.from_arrays(sender, list(WAYS))}
     return build(PROBLEMS, {
         **places(rows["frame"], files),
-        "offset": numbers(rows["off"], pa.int64(), rows["off"] < 0),
+        "offset": numbers(rows["off"], pa.int64(),
+                          (rows["off"] < 0) | woven(rows["frame"], files)),
         "time": times(rows["time"], rows["time"] == 0),
         "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),
         "what": pa.array([KINDS[k][1].format(c)
@@ -325,13 +309,14 @@ _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
            "gaps": "gaps", "peak": "peak"}  # fmt: skip
 
 
-def _peaks(conns, ways):
+def _peaks(conns, ways, files):
     """The frames in which the seconds with the most messages begin, if in the connection's own
     file."""
+    own = places(conns["id"], files)["file"].cast(pa.string())
     for way, side in enumerate(WAYS):
-        at = ways["peak_frame"][:, way]
-        other = (at == 0) | (at >> 32 != conns["id"] >> 32)
-        yield f"{side}_peak_frame", numbers(at & MASK, pa.int64(), other)
+        there = places(ways["peak_frame"][:, way], files)
+        here = pc.equal(there["file"].cast(pa.string()), own)
+        yield f"{side}_peak_frame", pc.if_else(here, there["frame"], None)
 
 
 def _hellos(hellos, n):
@@ -359,7 +344,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),
         **places(conns["id"], files),
-        **dict(_peaks(conns, ways)),
+        **dict(_peaks(conns, ways, files)),
         "handshake_ms": numbers((conns["asked_at"] - conns["first"]) / 1e6, pa.float64(),
                                 unknown | (conns["begun"] == 0)),
         "connack_ms": numbers((conns["acked_at"] - conns["asked_at"]) / 1e6, pa.float64(),

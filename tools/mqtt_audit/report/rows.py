@@ -28,10 +28,13 @@ from ..compiled.layout import (
     PUBLISH,
     SUBACK,
     SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
     VIOLATION,
 )  # fmt: skip
 from ..mqtt import bodies
 from ..rules import ending
+from ..rules.agreed import Agreed
 from ..rules.order import ORDER
 from ..tls import hello
 from . import columns
@@ -56,7 +59,8 @@ class Rows:
         self._protocols = {}
         self._reasons = {}  # of DISCONNECT
         self._hellos = {}  # of TLS: what hello.read() says of both sides
-        self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE
+        self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE, of UNSUBSCRIBE
+        self._agreed = Agreed()
         self._found = []  # violations found in Python: tuples
         self._late = np.zeros(0, VIOLATION), np.zeros(0, PROBLEM)
         self._told = np.zeros(0, bool)  # which connections were handed on already
@@ -96,6 +100,8 @@ class Rows:
             out = bodies.read(kind, raw, int(row["level"]))
             if row["damaged"] or kind != PUBLISH and len(raw) < row["length"]:
                 out.broken = []
+            elif row["level"] == 5:
+                out.broken += self._agreed.packet(conn, kind, row["from_server"], out.values)
             found[k] = out.values
             self._note(conn, kind, int(row["id"]), out, row)
             for code, value in out.broken:
@@ -111,7 +117,7 @@ class Rows:
     def _note(self, conn, kind, ident, out, row):
         """What a packet says about its connection or the one that it answers."""
         c = self.arrays.conns[conn]
-        if kind == CONNECT and "client_id" in out.values:
+        if kind == CONNECT and "client_id" in out.values and self._clients[conn] is None:
             self._clients[conn] = out.values["client_id"]
             self._protocols[conn] = out.values["protocol"]
         elif kind == CONNACK and c["level"] in (4, 5):
@@ -119,21 +125,25 @@ class Rows:
                 self._violate(16, row)
         elif kind == DISCONNECT and "reason_code" in out.values:
             self._reasons[conn] = out.values["reason_code"]
-        elif kind == SUBSCRIBE:
-            self._asked.setdefault((conn, ident), []).append(len(out.values.get("filters", ())))
-        elif kind == SUBACK and c["begun"]:
+        elif kind in (SUBSCRIBE, UNSUBSCRIBE):
+            asked = self._asked.setdefault((conn, kind, ident), [])
+            asked.append(len(out.values.get("filters", ())))
+        elif c["begun"] and (kind == SUBACK or kind == UNSUBACK and row["level"] == 5):
             self._answered(conn, ident, out, row)
 
     def _answered(self, conn, ident, out, row):
-        """A SUBACK has as many codes as one of the SUBSCRIBE with its identifier has filters."""
-        asked, n = self._asked.get((conn, ident), []), len(out.values.get("qos_list", ()))
+        """A SUBACK has as many codes as one of the SUBSCRIBE with its identifier has filters; the
+        same of UNSUBACK in MQTT 5."""
+        subscribed = row["kind"] == SUBACK
+        asked = self._asked.get((conn, row["kind"] - 1, ident), [])
+        n = len(out.values.get("qos_list" if subscribed else "reason_codes", ()))
         unsure = self.arrays.ways[conn]["gaps"].any() or row["missing"]
         if n in asked:
             asked.remove(n)
         elif asked:
             asked.pop(0)
             if not unsure:
-                self._violate(43, row)
+                self._violate(43 if subscribed else 103, row)
 
     def _read_hellos(self):
         """Read the first messages of TLS that are whole now."""

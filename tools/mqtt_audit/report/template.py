@@ -94,8 +94,9 @@ capture, are found by --port.{% if not frames %} The captures have no frames at 
 <p class="rule">Rule: {{ f.rule }}.</p></div>
 {% else %}<p>None by the rules of the reference.</p>{% endfor %}
 {% if hidden %}<p>{{ "{:,}".format(hidden) }} more are in the table.</p>{% endif %}
-{% if violations %}<p class="bad">{{ "{:,}".format(violations) }} times a rule of the protocol was
-broken: see Violations.</p>{% endif %}
+{% if violations %}<p class="bad">A rule of the protocol was broken
+{{ "once" if violations == 1 else "{:,} times".format(violations) }}: see Violations.</p>
+{% endif %}
 {% if over_time %}<h2>Time line</h2><div class="wide"><img alt="packets over time"
  src="data:image/png;base64,{{ over_time }}"></div>{% endif %}
 {% for list in broken + lists %}{{ table(list) }}{% endfor %}

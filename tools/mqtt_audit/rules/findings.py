@@ -217,11 +217,12 @@ def quantiles(latencies, *by):
         groups.setdefault(tuple(row[n] for n in names), []).append(row)
     for key, rows in groups.items():
         up_to = np.cumsum([r["messages"] for r in rows])
+        longest = max(r["longest_ms"] for r in rows)
         at = [rows[int(np.searchsorted(up_to, share * (up_to[-1] - 1), "right"))]["latency_ms"]
               for share in (0.5, 0.9, 0.99)]  # fmt: skip
+        at = [min(ms, longest) for ms in at]  # which are rounded to a step
         yield {**dict(zip(names, key)), "messages": int(up_to[-1]),
-               **dict(zip(("p50", "p90", "p99"), at)),
-               "longest_ms": max(r["longest_ms"] for r in rows)}  # fmt: skip
+               **dict(zip(("p50", "p90", "p99"), at)), "longest_ms": longest}  # fmt: skip
 
 
 def _late(found, latencies):

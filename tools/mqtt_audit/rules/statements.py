@@ -97,6 +97,29 @@ RULES = {
     88: (None, None, "reserved bits in subscription options, {}"),
     55: (None, None, "subscription options {}: QoS 3, or Retain Handling 3"),
     89: ("MQTT-6.0.0-1", None, "a packet in a WebSocket frame that is not binary"),
+    90: (None, None, "a length in more bytes than it needs"),
+    91: (None, None, "Response Information, which the client did not request"),
+    92: (None, None, "Reason String or User Property, which the client did not want"),
+    93: (None, None, "a packet before CONNACK, while the server authenticates the client"),
+    94: (None, None, "a second CONNACK"),
+    95: (None, None, "reserved bits in the flags of CONNACK, {}"),
+    96: (None, None, "no Assigned Client Identifier for a client without one"),
+    97: (None, None, "topic alias {}, which has no topic"),
+    98: (None, None, "a wildcard in a Response Topic"),
+    99: (None, None, "a Subscription Identifier in a PUBLISH of the client"),
+    100: (None, None, "property {} has a value that it must not have"),
+    101: (None, None, "Authentication Data without an Authentication Method"),
+    102: (None, None, "No Local on a shared subscription"),
+    103: (None, None, "UNSUBACK has another number of codes than UNSUBSCRIBE has filters"),
+    104: (None, None, "Session Expiry Interval in a DISCONNECT of the server"),
+    105: (None, None, "DISCONNECT keeps a session that CONNECT let end with the connection"),
+    106: (None, None, "PUBLISH {} sent again on the same connection"),
+    107: (None, None, "DISCONNECT of the server after a CONNACK that refuses, {}"),
+    110: (None, None, "a shared subscription without a ShareName"),
+    111: (None, None, "a ShareName with a wildcard, or without a filter behind it"),
+    112: (None, None, "the server authenticates a client that named no Authentication Method"),
+    113: (None, None, "AUTH of a client that named no Authentication Method"),
+    114: (None, None, "another Authentication Method than in CONNECT"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
 }  # fmt: skip
@@ -119,12 +142,19 @@ FIVE = {
     67: "MQTT-3.2.2-15", 86: "MQTT-3.2.2-11", 87: "MQTT-3.2.2-14", 88: "MQTT-3.8.3-5",
     72: "MQTT-3.2.2-8", 74: "MQTT-3.4.2-1", 75: "MQTT-3.5.2-1", 76: "MQTT-3.6.2-1",
     77: "MQTT-3.7.2-1", 79: "MQTT-3.9.3-2", 81: "MQTT-3.11.3-2", 84: "MQTT-3.14.2-1",
+    90: "MQTT-1.5.5-1", 91: "MQTT-3.1.2-28", 92: "MQTT-3.1.2-29", 93: "MQTT-3.1.2-30",
+    94: "MQTT-3.2.0-2", 95: "MQTT-3.2.2-1", 96: "MQTT-3.2.2-16", 97: "MQTT 5, 3.3.4",
+    98: "MQTT-3.3.2-14", 99: "MQTT-3.3.4-6", 102: "MQTT-3.8.3-4", 103: "MQTT-3.11.3-1",
+    104: "MQTT-3.14.2-2", 105: "MQTT 5, 3.14.2.2.2", 106: "MQTT-4.4.0-1", 107: "MQTT-3.14.0-1",
+    110: "MQTT-4.8.2-1", 111: "MQTT-4.8.2-2", 112: "MQTT-4.12.0-6", 113: "MQTT-4.12.0-7",
+    114: "MQTT-4.12.0-5",
     85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
 OF_SERVER = {28: "MQTT-2.2.1-4"}
-TWICE = 61
-#: Type of the packet: the section on its properties, which says which may be there once only.
+#: Codes on properties: given twice, of a wrong value, one without the other.
+OF_PROPERTIES = (61, 100, 101)
+#: Type of the packet: the section on its properties, which says what they may be.
 ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.4.2.2",
         PUBREC: "3.5.2.2", PUBREL: "3.6.2.2", PUBCOMP: "3.7.2.2", SUBSCRIBE: "3.8.2.1",
         SUBACK: "3.9.2.1", UNSUBSCRIBE: "3.10.2.1", UNSUBACK: "3.11.2.1",
@@ -139,7 +169,7 @@ _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
 def statement(code, level, kind, from_server):
     """The id for a protocol level and a packet (its type, whether the server sent it):
     'MQTT-x.y.z-n', or the document and section; None if the rule does not hold there."""
-    if level == 5 and code == TWICE:
+    if level == 5 and code in OF_PROPERTIES:
         return ONCE.get(kind) and f"MQTT 5, {ONCE[kind]}"
     if level == 5:
         return OF_SERVER.get(code) if from_server and code in OF_SERVER else FIVE.get(code)

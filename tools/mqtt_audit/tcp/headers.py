@@ -8,7 +8,18 @@ import numpy as np
 
 from ..capture.records import u16, u32
 from ..compiled.jit import entry, kernel
-from ..compiled.layout import KEY, KINDS, P_FRAGMENT, P_HEADER, P_LINK, PROBLEM, SEGMENT, TRAIL, V4
+from ..compiled.layout import (
+    KEY,
+    KINDS,
+    KNOWN_FLAGS,
+    P_FRAGMENT,
+    P_HEADER,
+    P_LINK,
+    PROBLEM,
+    SEGMENT,
+    TRAIL,
+    V4,
+)  # fmt: skip
 from .fragments import Fragments
 from .midway import SEEN, SPLIT, shown
 from .openings import asks
@@ -127,7 +138,7 @@ def tcp(d, frame, size, out):
         return -P_HEADER
     out[SPORT], out[DPORT] = u16(d, q, True), u16(d, q + 2, True)
     out[SEQ], out[ACKED] = u32(d, q + 4, True), u32(d, q + 8, True)
-    out[FLAGS] = d[q + 13]
+    out[FLAGS] = d[q + 13] & KNOWN_FLAGS
     out[OFF] = q + head
     out[WIRE] = last - q - head
     out[CAP] = max(0, min(end, last) - q - head)

@@ -15,6 +15,7 @@ from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import entry, kernel
 from ..compiled.layout import (
     ACK,
+    COPY,
     HELLO_WANTED,
     MASK,
     N_CONNS,
@@ -258,7 +259,7 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         _hold(st, d, seg, k, conn, sender, frame, late)
         return True
     if ahead < 0 and not resumed:
-        s["resent"] += 1
+        s["resent"] += not seg["flags"] & COPY
         if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
             s["blind"] = 1
         _compare(st, d, seg, k, conn, sender, seq, frame)
@@ -280,7 +281,7 @@ def _segment(st, d, seg, conn, resumed):
     s, other = st.streams[k], st.streams[2 * conn + 1 - sender]
     c["last"] = max(c["last"], seg["time"])
     if not resumed:
-        s["segments"] += 1
+        s["segments"] += not seg["flags"] & COPY
         if seg["flags"] & SYN:
             syn(s, other, seg)
         _tell(s, other, seg)

@@ -1,0 +1,185 @@
+"""Captures that hold the same connections at the same time are read as one.
+
+No packet is lost or counted twice, whatever each of them lacks, and the clocks may be apart.
+Knows: audit_kit, real traffic through its relay. Must not know: how captures are put together.
+"""
+
+import gzip
+import io
+import json
+import random
+
+import audit_kit as kit
+import pyarrow.parquet as pq
+import pytest
+import test_audit_damage as damage
+
+COUNTS = ("client_segments", "client_resent", "broker_segments", "broker_resent", "client_bytes",
+          "broker_bytes", "client_dup", "broker_dup", "client_gaps", "broker_gaps")  # fmt: skip
+
+
+def made(step=10**8, messages=60, again=False):
+    """Frames of a client that publishes; again: with some segments that TCP sends again."""
+    talk = kit.Talk(step=step).open().client(kit.connect()).broker(kit.connack())
+    for k in range(1, messages + 1):
+        at = talk.seq[0]
+        talk.client(kit.publish("a", b"%d" % k, 1, k))
+        if again and k % 10 == 0:
+            talk.client(kit.publish("a", b"%d" % k, 1, k), seq=at)
+        talk.broker(kit.ack(4, k)).segment(0, flags=kit.ACK)
+    return talk.client(kit.DISCONNECT).close().wrapped()
+
+
+def said(found):
+    """What must not depend on how many captures there are."""
+    packets = [{k: v for k, v in p.items() if k not in ("file", "frame", "connection", "time")}
+               for p in sorted(found["packets"], key=lambda p: p["time"])]  # fmt: skip
+    connections = [{k: c[k] for k in ("client", "protocol", "client_id", "ended", "why", *COUNTS)}
+                   for c in found["connections"]]  # fmt: skip
+    return packets, connections, found["violations"], sorted(
+        (f["packet_id"], f["outcome"], f["sent"]) for f in found["flows"])  # fmt: skip
+
+
+def shares(frames, kind, choice):
+    """Frames dealt out to two captures; each frame is in one of them at least."""
+    if kind == "turns":
+        return frames[::2], frames[1::2]
+    if kind == "sides":
+        return [[f for f in frames if (f[1][26:30] == b"\x0a\0\0\2") == way] for way in (1, 0)]
+    if kind == "copy":
+        return frames, frames
+    both = [choice.choice(("a", "b", "ab", "ab")) for _ in frames]
+    return [[f for f, b in zip(frames, both) if one in b] for one in "ab"]
+
+
+@pytest.mark.parametrize("kind", ["turns", "sides", "copy", "losses"])
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_two_captures_say_what_one_says(kind, buckets, tmp_path):
+    again = kind in ("sides", "copy")  # else one may have the first, the other one the second
+    frames = made(again=again)
+    whole = said(kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path))
+    assert whole[1][0]["client_resent"] == 6 * again and len(whole[0]) == 123
+    for seed in range(4 if kind == "losses" else 1):
+        parts = shares(frames, kind, random.Random(seed))
+        paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+        found = kit.read(paths, tmp_path, buckets=buckets)
+        assert said(found) == whole
+        for p in found["packets"]:
+            frame = parts[paths.index(tmp_path / p["file"].rpartition("/")[2])][p["frame"] - 1]
+            assert frame[0] // 1000 == round(p["time"].timestamp() * 10**6)
+
+
+def test_what_one_capture_cut_off_the_other_one_has(tmp_path):
+    frames = made()
+    whole = said(kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path))
+    paths = [kit.pcap(tmp_path / "1.pcap", frames, snap=60), kit.pcap(tmp_path / "2.pcap", frames)]
+    assert said(kit.read(paths, tmp_path))[0] == whole[0]
+
+
+@pytest.mark.parametrize("ahead", [2.5, -1.5])
+def test_clocks_that_are_apart(ahead, tmp_path):
+    """The later one's times are put right; nobody is accused of a silence between the two."""
+    from mqtt_audit import run
+
+    frames = made()
+    one, two = shares(frames, "losses", random.Random(5))
+    other = [(t + int(ahead * 10**9), f) for t, f in two]
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate((one, other))]
+    run.build(None, paths, tmp_path / "out")
+    problems = pq.read_table(tmp_path / "out" / "problems").to_pylist()
+    clock = [(p["file"], p["what"]) for p in problems if p["problem"] == "clock"]
+    assert [file for file, _ in clock] == [str(paths[ahead > 0])]
+    assert f"{abs(ahead):.3f} s ahead of that of {paths[ahead < 0]}" in clock[0][1]
+    assert {p["problem"] for p in problems} == {"together", "clock"}
+    assert pq.read_table(tmp_path / "out" / "violations").num_rows == 0
+    times = sorted(p["time"] for p in pq.read_table(tmp_path / "out" / "packets").to_pylist())
+    assert (times[-1] - times[0]).total_seconds() < 20
+
+
+def test_three_captures_in_a_chain_and_one_beside(tmp_path):
+    """The first and the third do not overlap; the fourth has a connection of its own."""
+    frames = made()
+    third = len(frames) // 3
+    beside = kit.Talk(("10.0.0.9", 9)).open().client(kit.connect("x")).broker(kit.connack())
+    parts = [frames[:third], frames[third // 2 : 2 * third], frames[2 * third - 20 :],
+             beside.close().wrapped()]  # fmt: skip
+    whole = kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path)
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+    found = kit.read(paths, tmp_path, buckets=2)
+    assert len(found["packets"]) == len(whole["packets"]) + 2 and found["violations"] == []
+    assert len(found["connections"]) == 2 and found["problems"] == []
+    assert {p["file"] for p in found["packets"]} == {str(p) for p in paths}
+
+
+def test_a_port_that_is_used_again(tmp_path):
+    """The second connection's numbers begin where they like; both are dealt out to two files."""
+    frames = []
+    for k in range(3):
+        talk = kit.Talk(isn=(9000 - 3000 * k, k * 10**9), start=kit.START + k * 10**9).open()
+        talk.client(kit.connect("d")).broker(kit.connack()).client(kit.publish("t", b"%d" % k))
+        frames += talk.client(kit.DISCONNECT).close().wrapped()
+    for kind in ("turns", "copy", "sides"):
+        parts = shares(frames, kind, None)
+        paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+        found = kit.read(paths, tmp_path)
+        assert len(found["packets"]) == 12 and len(found["connections"]) == 3, kind
+        assert found["violations"] == [] and not any(
+            c["client_resent"] + c["broker_resent"] for c in found["connections"])  # fmt: skip
+
+
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_real_traffic_in_two_captures(broker, tmp_path):
+    """Tables as of one capture; with damage in both, nobody is accused."""
+    frames = damage.captured(broker)
+    ports = (broker.port,)
+    whole = kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path, ports)
+    choice = random.Random(7)
+    for kind in ("turns", "copy", "losses"):
+        parts = shares(frames, kind, choice)
+        paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+        found = kit.read(paths, tmp_path, ports)
+        assert len(found["packets"]) == len(whole["packets"]), kind
+        assert found["violations"] == []
+    for number in range(12):
+        parts = [choice.choice(damage.FRAMES)(part, choice) or part[:3]
+                 for part in shares(frames, "losses", choice)]  # fmt: skip
+        paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+        told = [(v["file"][-6:], v["frame"], v["statement"], v["what"])
+                for v in kit.read(paths, tmp_path, ports)["violations"]]  # fmt: skip
+        assert told == [], number
+
+
+def test_a_packed_copy_counts_once(tmp_path):
+    from mqtt_audit import run
+
+    one = kit.pcap(tmp_path / "1.pcap", made())
+    with gzip.open(tmp_path / "2.pcap.gz", "wb") as out:
+        out.write(one.read_bytes())
+    run.build(None, [one], tmp_path / "alone")
+    run.build(None, [one, tmp_path / "2.pcap.gz"], tmp_path / "out")
+    for name in ("packets", "flows", "findings", "violations"):
+        rows = pq.read_table(tmp_path / "alone" / name).num_rows
+        assert pq.read_table(tmp_path / "out" / name).num_rows == rows
+
+
+def test_lines_tell_of_two_captures_what_they_tell_of_one(tmp_path):
+    from mqtt_audit import sources
+    from mqtt_audit.report.lines import EVENTS, JsonLines
+
+    def told(paths):
+        out = io.StringIO()
+        sources.lines(list(map(str, paths)), JsonLines(out, set(EVENTS.values())), (1883,))
+        rows = [json.loads(line) for line in out.getvalue().splitlines()]
+        kept = [{k: v for k, v in r.items() if k not in ("file", "frame", "connection", "first",
+                 "client_peak_frame", "broker_peak_frame")}
+                for r in rows if r["event"] != "problem"]  # fmt: skip
+        return kept, [r for r in rows if r["event"] == "problem"]
+
+    frames = made()
+    whole, _ = told([kit.pcap(tmp_path / "whole.pcap", frames)])
+    for kind in ("turns", "losses", "copy"):
+        parts = shares(frames, kind, random.Random(2))
+        paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+        found, problems = told(paths)
+        assert found == whole, kind
+        assert [p["problem"] for p in problems] == ["together"]

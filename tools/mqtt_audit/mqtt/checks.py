@@ -1,0 +1,109 @@
+"""What every packet has to keep to: flags, length, direction, size, its place among the others;
+compiled.
+
+Knows: rows of packets, connections. Must not know: bytes.
+"""
+
+from ..compiled.arena import violation
+from ..compiled.jit import kernel
+from ..compiled.layout import (
+    AUTH,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    METHOD_NAMED,
+    METHOD_NONE,
+    PINGREQ,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBREL,
+    RESERVED,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+)  # fmt: skip
+
+
+@kernel
+def _wrong_way(kind, sender, level):
+    """Whether a type is of the other side only, or of no side."""
+    servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
+    clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
+    clients = clients or kind == DISCONNECT and level != 5
+    return (clients if sender else servers) or kind == RESERVED or kind == AUTH and level != 5
+
+
+@kernel
+def _length_right(kind, length, level):
+    two = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK
+    if level == 5:
+        least = 3 if kind in (CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) else 2
+        return length >= least if two or kind == SUBACK else not length or (
+            kind != PINGREQ and kind != PINGRESP)  # fmt: skip
+    none = kind == PINGREQ or kind == PINGRESP or kind == DISCONNECT
+    return not (two and length != 2 or none and length or kind == SUBACK and length < 3)
+
+
+@kernel
+def check_form(st, row, conn, sender):
+    """Flags, length and direction of everything but PUBLISH."""
+    kind, flags, length, level = row["kind"], row["flags"], row["length"], row["level"]
+    time, frame = row["time"], row["frame"]
+    wanted = 2 if kind == PUBREL or kind == SUBSCRIBE or kind == UNSUBSCRIBE else 0
+    if flags != wanted and level != 3 and level != 2:
+        code = 36 if kind == PUBREL else 37 if kind == SUBSCRIBE else 38
+        violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
+    if _wrong_way(kind, sender, level):
+        violation(st, 48, conn, sender, kind, time, frame, 0)
+    if not _length_right(kind, length, level):
+        violation(st, 49, conn, sender, kind, time, frame, length)
+
+
+@kernel
+def check_size(st, row, conn, sender):
+    """The Maximum Packet Size of MQTT 5, which counts the fixed header."""
+    most, size = st.streams[2 * conn + sender]["packet_max"], row["length"] + 2
+    for limit in (128, 16_384, 2_097_152):
+        size += row["length"] >= limit
+    if 0 < most < size:
+        code = 66 if sender else 67
+        violation(st, code, conn, sender, row["kind"], row["time"], row["frame"], size)
+
+
+@kernel
+def _order_of_five(st, c, row, conn, sender):
+    """What MQTT 5 says about CONNACK, AUTH and the DISCONNECT of a server beside that."""
+    kind, time, frame = row["kind"], row["time"], row["frame"]
+    if sender and c["dismissed"]:
+        violation(st, 44, conn, 1, kind, time, frame, 0)
+    if kind == CONNACK and c["acked"]:
+        violation(st, 94, conn, 1, kind, time, frame, 0)
+    if sender and kind == DISCONNECT and c["acked"] and c["code"] >= 128:
+        violation(st, 107, conn, 1, kind, time, frame, c["code"])
+    if kind == AUTH and c["method"] == METHOD_NONE:
+        violation(st, 112 if sender else 113, conn, sender, kind, time, frame, 0)
+    early = c["method"] == METHOD_NAMED and not (c["acked"] or sender or row["missing"])
+    if early and kind != CONNECT and kind != AUTH and kind != DISCONNECT:
+        violation(st, 93, conn, 0, kind, time, frame, 0)
+
+
+@kernel
+def check_order(st, c, row, conn, sender):
+    """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
+    kind, time, frame = row["kind"], row["time"], row["frame"]
+    first = row["opening"]
+    if sender == 0:
+        if kind == CONNECT and c["connects"]:
+            violation(st, 3, conn, 0, kind, time, frame, 0)
+        if first and kind != CONNECT:
+            violation(st, 2, conn, 0, kind, time, frame, 0)
+        if c["disconnected"]:
+            violation(st, 44, conn, 0, kind, time, frame, 0)
+    elif first and kind != CONNACK and not (kind == AUTH and c["level"] == 5):
+        violation(st, 15, conn, 1, kind, time, frame, 0)
+    if c["level"] == 5:
+        _order_of_five(st, c, row, conn, sender)
+    if sender and c["code"] and c["acked"] and not (kind == DISCONNECT and c["level"] == 5):
+        violation(st, 18, conn, 1, kind, time, frame, c["code"])

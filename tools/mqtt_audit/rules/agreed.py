@@ -1,0 +1,65 @@
+"""What CONNECT and CONNACK of MQTT 5 say, and the packets that do not keep to it.
+
+Knows: packets that were taken apart. Must not know: bytes, TCP, tables.
+"""
+
+from ..compiled.layout import AUTH, CONNACK, CONNECT, DISCONNECT, PUBLISH
+
+_PROBLEM = {"Reason String", "User Property"}
+
+
+def _of(values):
+    return {p["name"]: p["value"] for p in values.get("properties") or ()}
+
+
+class Agreed:
+    """Of all connections; each packet that was there whole is to be given to packet()."""
+
+    def __init__(self):
+        self._said = {}  # connection: (its CONNECT's properties, client id)
+
+    def packet(self, conn, kind, by_server, values):
+        """Which rules a packet breaks: [(code, value)]. values: of bodies.Body."""
+        if kind == CONNECT:
+            self._said.setdefault(conn, (_of(values), values.get("client_id")))
+            return []
+        has, said = _of(values), self._said.get(conn)
+        if kind == PUBLISH and not by_server:
+            return [(99, 0)] * ("Subscription Identifier" in has)
+        broken = []
+        if kind == DISCONNECT and by_server and "Session Expiry Interval" in has:
+            broken.append((104, 0))
+        if said:
+            broken += _by_server(kind, values, has, *said) if by_server else _expiry(
+                kind, has, said[0])  # fmt: skip
+            if kind == AUTH or kind == CONNACK and not values.get("return_code"):
+                broken += _method(kind, has, said[0])
+        return broken
+
+
+def _by_server(kind, values, has, asked, client_id):
+    if kind == CONNACK and asked.get("Request Response Information", "0") == "0":
+        if "Response Information" in has:
+            yield 91, 0
+    if kind == CONNACK and client_id == "" and not values.get("return_code"):
+        if "Assigned Client Identifier" not in has:
+            yield 96, 0
+    if asked.get("Request Problem Information") == "0" and _PROBLEM & has.keys():
+        if kind not in (PUBLISH, CONNACK, DISCONNECT):
+            yield 92, 0
+
+
+def _expiry(kind, has, asked):
+    """A session that was to end with the connection is not to be kept by DISCONNECT."""
+    now = has.get("Session Expiry Interval", "0")
+    if kind == DISCONNECT and now != "0" and asked.get("Session Expiry Interval", "0") == "0":
+        yield 105, 0
+
+
+def _method(kind, has, asked):
+    """AUTH, and a CONNACK that accepts, have the method of CONNECT."""
+    wanted, named = asked.get("Authentication Method"), has.get("Authentication Method")
+    if kind == CONNACK and wanted is None and named is not None:
+        yield 112, 0
+    elif wanted is not None and named != wanted and (kind == AUTH or named is not None):
+        yield 114, 0

@@ -1,0 +1,1 @@
+"""Captures that hold the same connections at the same time, read as one."""

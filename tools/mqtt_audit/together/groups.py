@@ -1,0 +1,143 @@
+"""Which captures hold the same connections at the same time, and how far their clocks are apart.
+
+Knows: pairs of endpoints, times, segments that two captures have. Must not know: payloads, files
+of tables.
+"""
+
+import numpy as np
+
+from ..compiled.layout import SYN
+from ..tcp.openings import TLS_PORT
+
+ENDS = 36  #: bytes of layout.KEY that name both endpoints: addresses, then ports
+#: Clocks that are less apart are taken for the same: ns, if segments of both sides say so, and if
+#: only one side's do, for which the way between the captures counts as well.
+SAME, SAME_ONE_WAY = 10_000_000, 1_000_000_000
+
+
+def overlap(first, last, until):
+    """Whether a capture begins before the end of another one, or both have no clock."""
+    return first < until or first == last == until
+
+
+def ends(keys):
+    """The endpoints of rows of layout.KEY, as something that can be sorted."""
+    raw = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)[:, :ENDS]
+    return np.ascontiguousarray(raw).view(f"S{ENDS}").ravel()
+
+
+def _side(keys, address, port):
+    raw = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
+    raw = np.concatenate([raw[:, address : address + 16], raw[:, port : port + 2]], axis=1)
+    return np.ascontiguousarray(raw).view("S18").ravel()
+
+
+def _of_mqtt(keys, brokers, ports):
+    """Which pairs of endpoints may be MQTT. brokers: as _side() has them."""
+    named = [*ports, TLS_PORT]
+    return ((keys["server"] > 0) | np.isin(keys["ap"], named) | np.isin(keys["bp"], named)
+            | np.isin(_side(keys, 0, 32), brokers) | np.isin(_side(keys, 16, 34), brokers)
+            )  # fmt: skip
+
+
+def _sharing(split, ports, keys_of):
+    """The sets of files (places in `split`) that have a connection of MQTT in common."""
+    brokers = np.array(sorted({bytes.fromhex(a) + p.to_bytes(2, "little")
+                               for s in split for a, p in s["brokers"]}), "S18")  # fmt: skip
+    found, place = [np.zeros(0, f"S{ENDS}")], [np.zeros(0, np.int64)]
+    for k, s in enumerate(split):
+        if s["first"] is None:
+            continue
+        keys = keys_of(s)
+        mine = np.unique(ends(keys[_of_mqtt(keys, brokers, ports)]))
+        found.append(mine)
+        place.append(np.full(len(mine), k))
+    _, pair, times = np.unique(np.concatenate(found), return_inverse=True, return_counts=True)
+    place = np.concatenate(place)
+    several = times[pair] > 1
+    order = np.lexsort((place[several], pair[several]))
+    pair, place = pair[several][order], place[several][order]
+    cuts = np.flatnonzero(np.diff(pair)) + 1
+    return {tuple(part.tolist()) for part in np.split(place, cuts) if len(part)}
+
+
+def groups(split, ports, keys_of):
+    """Files that have to be read as one: lists of them, each file in one, in order. split: results
+    of worker.whole() in the order of time; keys_of: gives the rows of layout.KEY of one."""
+    spans = [(s["first"], s["last"]) for s in split if s["first"] is not None]
+    until = np.maximum.accumulate([last for _, last in spans]).tolist()
+    if not any(overlap(*b, a) for a, b in zip(until, spans[1:])):
+        return [[s] for s in split]
+    sets = _sharing(split, ports, keys_of)
+    group = {k: {k} for k in range(len(split))}
+    grown = True
+    while grown:
+        grown = False
+        for some in sets:
+            for one, other in zip(some, some[1:]):
+                grown = _meet(group, one, other, split) or grown
+    made = {min(members): members for members in group.values()}
+    return [[split[k] for k in sorted(made[first])] for first in sorted(made)]
+
+
+def _meet(group, one, other, split):
+    """Put two files' groups together if these overlap in time; whether they were apart."""
+    a, b = group[one], group[other]
+    if a is b:
+        return False
+    first, last = ([pick(split[k][name] for k in members) for members in (a, b)]
+                   for pick, name in ((min, "first"), (max, "last")))  # fmt: skip
+    if first[0] > first[1]:
+        first, last = first[::-1], last[::-1]
+    if not overlap(first[1], last[1], last[0]):
+        return False
+    both = a | b
+    for k in both:
+        group[k] = both
+    return True
+
+
+def _marks(rows, pairs):
+    """(numbers that tell segments apart, times, directions) of those that a file has once. pairs:
+    number of the pair of each key."""
+    rows = rows[(rows["wire"] > 0) | (rows["flags"] & SYN > 0)]
+    way = 2 * pairs[rows["key"]].astype(np.uint64) + rows["dir"]
+    one = way << np.uint64(32) | rows["seq"]
+    two = rows["ack"].astype(np.uint64) << np.uint64(32) | rows["wire"]
+    mark = one * np.uint64(0x9E3779B97F4A7C15) ^ two * np.uint64(0xC2B2AE3D27D4EB4F)
+    found, at, times = np.unique(mark, return_index=True, return_counts=True)
+    return found[times == 1], rows["time"][at[times == 1]], rows["dir"][at[times == 1]]
+
+
+def _apart(one, other):
+    """How far the clock of `other` is ahead of that of `one`, both from _marks(); None if they
+    have nothing in common."""
+    _, a, b = np.intersect1d(one[0], other[0], True, return_indices=True)
+    if not len(a):
+        return None
+    ahead, way = other[1][b] - one[1][a], one[2][a]
+    sides = [int(np.median(ahead[way == k])) for k in (0, 1) if (way == k).any()]
+    found = sum(sides) // len(sides)
+    return found if abs(found) >= (SAME if len(sides) == 2 else SAME_ONE_WAY) else 0
+
+
+def clocks(members, pieces):
+    """How far the clock of each file of a group is ahead of the first one's, in ns; 0 if nothing
+    says so. pieces: for one piece of the captures after the other gives [(segments, keys)] of all
+    the members."""
+    known = {0: 0}
+    for piece in pieces:
+        if len(known) == len(members):
+            break
+        _, pair = np.unique(np.concatenate([ends(k) for _, k in piece]), return_inverse=True)
+        cuts = np.cumsum([len(k) for _, k in piece])[:-1]
+        marks = [_marks(rows, p) for (rows, _), p in zip(piece, np.split(pair, cuts))]
+        todo = list(known)
+        while todo:
+            one = todo.pop()
+            for k in set(range(len(members))) - set(known):
+                ahead = _apart(marks[one], marks[k])
+                if ahead is not None:
+                    known[k] = known[one] + ahead
+                    todo.append(k)
+    return [known.get(k, 0) for k in range(len(members))]

@@ -1,0 +1,137 @@
+"""The segments of several captures in the order of time, as those of one; compiled.
+
+Knows: segments, which capture each is from. Must not know: files of tables, what payloads mean.
+
+What two captures have must count once. A segment that is new in its own capture and goes no
+further than the others have come is a COPY. One that its own capture has had before was sent
+again: of these as many count as the capture has that has most.
+"""
+
+import numpy as np
+
+from ..compiled.arena import copy
+from ..compiled.jit import entry, kernel
+from ..compiled.layout import COPY, FIN, MASK, SYN
+from ..scratch import BUNCH
+from ..tcp.connections import FAR
+from ..tcp.sequence import diff
+
+#: What is known of one direction of a pair of endpoints, by one capture or by all.
+#: high: how far its bytes go; far: the sum of that and of what it acknowledges, which goes up
+#: with each new segment; again, empty: how often one with data, without data, brought nothing new.
+SIDE = np.dtype([("high", "i8"), ("far", "i8"), ("isn", "i8"), ("again", "i8"), ("empty", "i8"),
+                 ("known", "u1"), ("begun", "u1"), ("isn_known", "u1")], align=True)  # fmt: skip
+
+
+@kernel
+def _forget(own, e, k):
+    """Another connection begins between the same endpoints."""
+    for j in range(own.shape[1]):
+        o = own[k, j]
+        o["known"] = o["begun"] = o["again"] = o["empty"] = 0
+    e["known"] = e["begun"] = e["again"] = e["empty"] = 0
+
+
+@kernel
+def _empty(o, e, far):
+    """Whether a segment without data is a copy."""
+    if o["begun"] and diff(far, o["far"]) <= 0:
+        o["empty"] += 1
+        copied = o["empty"] <= e["empty"]
+        e["empty"] = max(e["empty"], o["empty"])
+        return copied
+    return e["begun"] and diff(far, e["far"]) <= 0
+
+
+@kernel
+def _full(o, e, seq, end):
+    """Whether a segment with data is a copy."""
+    if o["known"] and diff(seq, o["high"]) < 0:
+        o["again"] += 1
+        copied = o["again"] <= e["again"]
+        e["again"] = max(e["again"], o["again"])
+        return copied
+    return e["known"] and diff(end, e["high"]) <= 0
+
+
+@kernel
+def _reach(side, end, far, data):
+    """Note how far one capture, or all, have come."""
+    if data and (not side["known"] or diff(end, side["high"]) > 0):
+        side["high"], side["known"] = end, 1
+    if not side["begun"] or diff(far, side["far"]) > 0:
+        side["far"], side["begun"] = far, 1
+
+
+@entry
+def mark(rows, which, side, own, every):
+    """Set COPY where it belongs. which: capture of each row; side: its place in `own` and `every`,
+    -1: none. A segment that was cut off has the bytes that are there: others may have the rest."""
+    for i in range(len(rows)):
+        row, k = rows[i], side[i]
+        if k < 0:
+            continue
+        o, e = own[k, which[i]], every[k]
+        row["wire"] = row["cap"]
+        seq = np.int64(row["seq"])
+        opens = row["flags"] & SYN and not (e["isn_known"] and e["isn"] == seq)
+        if opens or e["known"] and abs(diff(seq, e["high"])) > FAR:
+            _forget(own, e, k)
+            e["isn_known"], e["isn"] = opens > 0, seq
+        end = seq + row["wire"] + (row["flags"] & (SYN | FIN) > 0) & MASK
+        far = end + row["ack"] & MASK
+        copied = _full(o, e, seq, end) if row["wire"] else _empty(o, e, far)
+        _reach(o, end, far, row["wire"] > 0)
+        _reach(e, end, far, row["wire"] > 0)
+        if copied:
+            row["flags"] |= COPY
+
+
+@entry
+def collect(rows, which, number, source, target, at):
+    """Copy the payloads of the rows of one capture from its bytes to their places `at`."""
+    for i in range(len(rows)):
+        if which[i] == number:
+            copy(source, rows[i]["off"], np.int64(rows[i]["cap"]), target, at[i])
+
+
+class Woven:
+    """Captures read as one. members: [(name, bytes, rows of layout.KEY, of layout.SEGMENT, ns that
+    its clock is ahead)]. `names`, `which`, `frames`: the capture, and the frame in it, of what is
+    frame n + 1 here; `keys`: those of all, one capture behind the other."""
+
+    def __init__(self, members):
+        self.names = [name for name, *_ in members]
+        self._data = [data for _, data, *_ in members]
+        self.keys = np.concatenate([keys for _, _, keys, *_ in members])
+        many = [len(rows) for *_, rows, _ in members]
+        first = np.cumsum([0, *(len(keys) for _, _, keys, *_ in members)])
+        which = np.repeat(np.arange(len(members)), many)
+        rows = np.concatenate([rows for *_, rows, _ in members])
+        rows["key"] += first[which].astype(np.uint32)
+        rows["time"] -= np.array([ahead for *_, ahead in members], np.int64)[which]
+        # A capture's own order stays, also where its clock goes back.
+        time = [np.maximum.accumulate(part) for part in np.split(
+            rows["time"], np.cumsum(many)[:-1])]  # fmt: skip
+        order = np.argsort(np.concatenate(time), kind="stable")
+        self._rows, self.which = rows[order], which[order]
+        self.frames = self._rows["frame"].astype(np.int64)
+        self._rows["frame"] = np.arange(1, len(order) + 1)
+
+    def bunches(self, pair_of):
+        """Yields (bytes, segments whose payloads lie in them). pair_of: number of the pair of
+        endpoints of each key, or -1: its segments are left out."""
+        used, pair = np.unique(pair_of, return_inverse=True)
+        side = 2 * pair[self._rows["key"]] + self._rows["dir"]
+        side[pair_of[self._rows["key"]] < 0] = -1
+        mark(self._rows, self.which, side, np.zeros((2 * len(used), len(self.names)), SIDE),
+             np.zeros(2 * len(used), SIDE))  # fmt: skip
+        for start in range(0, len(side), BUNCH):
+            here = start + np.flatnonzero(side[start : start + BUNCH] >= 0)
+            rows, which = self._rows[here], self.which[here]
+            at = np.cumsum(rows["cap"], dtype=np.int64) - rows["cap"]
+            data = np.zeros(int(rows["cap"].sum(dtype=np.int64)), np.uint8)
+            for number, source in enumerate(self._data):
+                collect(rows, which, number, source, data, at)
+            rows["off"] = at
+            yield data, rows
