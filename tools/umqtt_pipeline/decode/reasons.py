@@ -37,7 +37,7 @@ SENML = {key: text.format(ep="ep", sq="sq", bo="bo", up="up", ms="ms", lo="lo")
          for key, text in FIELDS.items()}  # fmt: skip
 FLAT = {key: text.format(ep="epoch", sq="sequence", bo="boot", up="up", ms="ms", lo="low")
         for key, text in FIELDS.items()}  # fmt: skip
-#: of what a decoder of one's own gives
+#: of the fields that a user's decoder returns
 OWN = {
     "ep": "epoch is not 8 bytes, or 16 hex digits",
     "sq": f"sequence is not in 1..{LIMIT - 1}",
