@@ -10,9 +10,8 @@ A new set is on trial: each start of the program takes one of its tries, durably
 is loaded, and the watchdog is fed for so many seconds only. When the set says that it is healthy
 the trial is over; when the tries are used up the set before it comes back.
 
-boot.py, main.py, loader.py, resets.py, setfs.py, state.py and watchdog.py are the same for every
-set: they decide whether a set is any good, so they cannot be part of one. Only the cable changes
-them.
+boot.py, main.py and what FIXED names are the same for every set: they decide whether a set is any
+good, so they cannot be part of one. Only the cable changes them.
 """
 
 import os
@@ -24,7 +23,7 @@ import watchdog
 
 # What a set may ask of the files above; a set that needs more is refused.
 VERSION = 2
-FIXED = ("loader", "resets", "setfs", "state", "watchdog")
+FIXED = ("loader", "release", "resets", "rsa", "setfs", "state", "watchdog")
 # Neither is "/ota": a folder hides a module of its name.
 ROOT = "/sets"
 MOUNT = "/set"

@@ -13,6 +13,9 @@ written, though no piece is signed: what somebody else sends in between changes 
 
 Pieces go straight into the file of the slot that is not in use. After each 4 KiB or so it is
 synced and /sets/get.json says how far it is: from there it goes on after a reset.
+
+Ahead of a set that is signed comes its envelope (rsa.py), as the first "signed" bytes; no piece
+has bytes of both. A board without keys passes over it, one with keys has signed.py for it.
 """
 
 import hashlib
@@ -42,13 +45,13 @@ _FIELDS = (
     ("sha", str, 64, 64), ("chain", str, 2 * CHAIN, 2 * CHAIN), ("version", str, 1, 32),
     ("size", int, 1, 4194304), ("index", int, 1, 65536), ("piece", int, 1, PIECE),
     ("need", int, 0, 16777216), ("mpy", int, 0, 255), ("loader", int, 0, 255),
-    ("boots", int, 1, 100), ("seconds", int, 1, 86400),
+    ("boots", int, 1, 100), ("seconds", int, 1, 86400), ("signed", int, 0, 1792),
 )  # fmt: skip
 
 
 def _check(body):
     for key, kind, low, high in _FIELDS:
-        value = body.get(key)
+        value = body.get(key, 0 if key == "signed" else None)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise Refused('"%s" is missing or of the wrong kind' % key)
         size = len(value) if isinstance(value, str) else value
@@ -122,7 +125,7 @@ class Update:
             raise ValueError("damaged")
         self._chain = unhexlify(get["next"])
         self._id = unhexlify(get["sha"][:8])
-        self._file = SetFile(loader.place(get["slot"]), self._have)
+        self._file = SetFile(loader.place(get["slot"]), max(0, self._have - get["signed"]))
 
     def _drop(self):
         if self._file:
@@ -140,7 +143,7 @@ class Update:
         """
         try:
             _check(body)
-            if body["sha"] != self._get.get("sha"):
+            if body["chain"] != self._get.get("chain"):
                 found = loader.pointer()
                 if body["sha"][:8] == found.get("id"):
                     return True
@@ -162,7 +165,7 @@ class Update:
                 remove(loader.place(unused))
         if not self._has_room(body, found):
             return
-        get = {key: body[key] for key, _, _, _ in _FIELDS}
+        get = {key: body.get(key, 0) for key, _, _, _ in _FIELDS}
         get["slot"], get["have"], get["next"] = slot, 0, body["chain"]
         make_folder(loader.ROOT)
         state.save(get, self._path)
@@ -207,7 +210,8 @@ class Update:
     def _take(self, data):
         if self._have + len(data) > self._get["size"]:
             raise Refused("longer than its command says")
-        self._file.write(data)
+        if self._have >= self._get["signed"]:
+            self._file.write(data)
         self._have += len(data)
         self._pieces += 1
         self._moved = ticks_ms()

@@ -165,9 +165,16 @@ class Remote:
         # Only here: whoever is never updated never pays for it.
         gc.collect()
         try:
-            import ota
+            s = self._settings
+            trusted = [s[key].lower() for key in ("update.key", "update.spare") if s[key]]
+            if trusted:
+                from signed import Signed
 
-            self._update = ota.Update(self._tell, self._log)
+                self._update = Signed(self._tell, self._log, trusted, s["update.project"])
+            else:
+                import ota
+
+                self._update = ota.Update(self._tell, self._log)
         except Exception as error:
             # Too little memory, say: no reason to lose the connection, and it with each one.
             self._log("no update: %s: %s" % (type(error).__name__, error))

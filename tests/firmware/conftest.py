@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for folder in ("tests/firmware", "firmware", "lib"):
+for folder in ("tests/device/kit", "tests/firmware", "firmware", "lib"):
     path = str(ROOT / folder)
     if path not in sys.path:
         sys.path.insert(0, path)

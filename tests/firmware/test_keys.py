@@ -259,7 +259,7 @@ def test_pieces_go_on_from_what_the_board_has(session):
     session._client.publish = lambda topic, piece, qos: sent.append((topic, piece[4:8]))
     told(session, oven, state="receiving", have=0)
     session._pieces(oven)
-    window = send.WINDOW * session._set.step
+    window = session._set.window(0, send.WINDOW)
     assert len(sent) == send.WINDOW and oven.sent == window
     assert {topic for topic, _ in sent} == {"fleet/g/oven/cmd/piece"}
     told(session, oven, state="receiving", have=window // 2)

@@ -6,9 +6,11 @@ import bench
 import littlefs
 import pytest
 from patience import wait_until
+from signed_kit import FIRST
 from umqtt_board.flash.steps import flash
 from umqtt_board.ota import fileset, keys
 from umqtt_board.paths import LIBRARY
+from umqtt_board.release import bundle
 from update_kit import Sending, changed
 
 BLOCK = 4096
@@ -16,22 +18,31 @@ BLOCK = 4096
 BLOCKS, JOURNAL = 196, 16
 PICO = {"filesystem": BLOCKS * BLOCK, "journal": JOURNAL * BLOCK, "program_size": 256,
         "heap": "224K"}  # 27 KB of it are the modules that stand for the silicon
+# A board with keys checks a signature besides.
+SIGNED = PICO | {"heap": "230K"}
 # 30% of all blocks stay free.
 MOST = (BLOCKS + JOURNAL) * 7 // 10
 
 
+@pytest.fixture(params=[PICO, SIGNED], ids=["plain", "signed"])
+def pico(request):
+    """What the board of a test has."""
+    return request.param
+
+
 @pytest.fixture
-def board(broker, tmp_path):
+def board(broker, tmp_path, pico):
     """A running board with a Pico W's room, flashed, with a key."""
     shutil.rmtree(keys.root(), ignore_errors=True)
-    image = bench.make_image(tmp_path, **PICO)
+    image = bench.make_image(tmp_path, **pico)
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
     settings = {"device": "b1", "group": "test", "interval_ms": 100, "report_s": 1,
                 "broker": {"host": "127.0.0.1", "port": broker.port},
                 "retry": {"first_ms": 100, "max_ms": 500},
+                "update": {"key": FIRST.print if pico is SIGNED else ""},
                 "command_key": keys.give(flat, "b1")[0]["command_key"]}  # fmt: skip
-    with bench.make_board(image, tmp_path / "b1", settings, name="b1", **PICO) as made:
+    with bench.make_board(image, tmp_path / "b1", settings, name="b1", **pico) as made:
         made.power_on()
         made.wait_for("first publish acknowledged", 20)
         yield made
@@ -56,12 +67,15 @@ def runs(subscriber, version, id):
     subscriber.await_readings(len(subscriber.ordinals()) + 3)
 
 
-def test_flash_update_and_update_again_in_a_pico_ws_room(board, broker, tmp_path):
+def test_flash_update_and_update_again_in_a_pico_ws_room(board, broker, tmp_path, pico):
     cable = fileset.constant(LIBRARY / "__init__.py", "__version__")
     with bench.Subscriber(broker.port) as subscriber:
         runs(subscriber, cable, "")
         for version in ("9.9.1", "9.9.2"):
             made = changed(tmp_path / version, version)
+            if pico is SIGNED:
+                text = bundle.manifest(made, bundle.Limits())
+                made.seal(FIRST.modulus + FIRST.sign(text) + text)
             with Sending(broker.port, made, "b1") as sending:
                 pass
             assert sending.states == {"b1": "done"}, sending.session.members["b1"].why

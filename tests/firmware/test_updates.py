@@ -8,10 +8,9 @@ import time
 import pytest
 from bench import MPREMOTE, Subscriber, taken
 from patience import wait_until
-from umqtt_board import cli
 from umqtt_board.ota import keys, send
 from umqtt_board.paths import FIRMWARE
-from update_kit import NEW, Sending, changed, fleet
+from update_kit import NEW, Sending, changed, fleet, run_cli
 
 
 @pytest.fixture(autouse=True)
@@ -113,14 +112,6 @@ def test_a_stolen_key_commands_no_other_board(boards, broker):
         subscriber.client.publish(*fine[0], qos=1).wait_for_publish(10)
         two.wait_for("interval 77 ms by command", 10)
     assert "interval 7 ms" not in two.printed()
-
-
-def run_cli(capsys, *arguments):
-    """Exit status and what the command line said."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    return ended.value.code or 0, said.out + said.err
 
 
 def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):

@@ -6,7 +6,9 @@ Knows the host's commands and how a set is made of the project. Must not know wh
 import shutil
 from threading import Thread
 
+import pytest
 from patience import PATIENCE, wait_until
+from umqtt_board import cli
 from umqtt_board.ota import fileset, keys
 from umqtt_board.ota.send import Session
 from umqtt_board.paths import FIRMWARE, LIBRARY
@@ -41,6 +43,14 @@ def fleet(boards, port, *names, **settings):
     return made
 
 
+def run_cli(capsys, *arguments):
+    """Exit status and what the command line said."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return ended.value.code or 0, said.out + said.err
+
+
 class Sending:
     """An update of some boards, in a thread of its own."""
 
@@ -68,6 +78,6 @@ class Sending:
 
     def await_part(self, name, part):
         """Wait until a board has said that it has more than so much of the set."""
-        size = len(self._work[0].run)
+        size = self._work[0].size
         member = self.session.members[name]
         wait_until(lambda: member.have > part * size, 30, f"{part} of the set")

@@ -24,6 +24,7 @@ from umqtt_board.ota import keys, marks_cli, ota_cli
 from umqtt_board.paths import PROJECT
 from umqtt_board.port import find
 from umqtt_board.port.readable import Readable
+from umqtt_board.release import release_cli
 from umqtt_board.settings import settings_cli
 
 _board = click.option("--board", default="unix", show_default=True, help="Name of the board.")
@@ -190,6 +191,7 @@ for _command in (
     ota_cli.command, ota_cli.ota, backup_cli.backup, backup_cli.restore, backup_cli.erase,
     steps_cli.step, settings_cli.settings,
     marks_cli.mark_keys, marks_cli.telemetry_keys, identity_cli.command,
+    release_cli.signing_key, release_cli.bundle_command,
 ):  # fmt: skip
     cli.add_command(_command)
 
@@ -206,8 +208,9 @@ def main(arguments=None):
         sys.exit(2)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "cryptography":
-            click.echo("umqtt-board: certificates are made with the package cryptography, which "
-                       "is not installed: pip install 'umqtt-min[identity]'.", err=True)
+            click.echo("umqtt-board: certificates and signatures are made with the package "
+                       "cryptography, which is not installed: pip install 'umqtt-min[identity]'.",
+                       err=True)  # fmt: skip
             sys.exit(2)
         if error.name != "esptool":
             raise

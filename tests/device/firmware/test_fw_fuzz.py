@@ -44,4 +44,4 @@ def test_every_poison_in_every_place_of_an_update_and_of_a_setting():
 
     f = FirmwareFuzzer(2)
     f.play(signed)
-    assert f.cases == 13 * len(POISON), f.cases
+    assert f.cases == 14 * len(POISON), f.cases

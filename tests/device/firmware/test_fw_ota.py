@@ -7,57 +7,10 @@ import loader
 import ota
 import resets
 import state
-from ota_kit import Set, files, remove_all
+from ota_kit import Set, files
+from updated import Board
 
-ROOT = "fw_ota_test"
 SIZES = (700, 3000, 9000, 1, 512)
-HERE = os.getcwd()
-
-
-class Board:
-    """A board as far as an update sees it; start() is a new start of the program."""
-
-    def __init__(self, clean=True):
-        loader.ROOT = HERE + "/" + ROOT
-        if clean:
-            remove_all(loader.ROOT)
-        self.reports = []
-        self.lines = []
-        self.start()
-
-    def start(self):
-        self.update = ota.Update(self.reports.append, self.lines.append)
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        remove_all(loader.ROOT)
-
-    @property
-    def last(self):
-        return self.reports[-1]
-
-    def have(self):
-        self.update.tell()
-        return self.last["have"]
-
-    def give(self, made, first=0, last=None):
-        for piece in made.pieces[first:last]:
-            self.update.piece(piece)
-
-    def finish(self):
-        for _ in range(100):
-            if self.update.step():
-                return True
-        return False
-
-    def install(self, made):
-        self.update.begin(made.body)
-        self.give(made)
-        assert self.finish(), self.lines
-        self.start()
 
 
 def small(seed=1, **more):

@@ -5,7 +5,7 @@ Knows the form of index and pieces. Must not know the code of either side: both 
 
 import hashlib
 import os
-from binascii import hexlify
+from binascii import hexlify, unhexlify
 
 CHAIN = 16
 
@@ -27,24 +27,37 @@ class Set:
         index = index.encode()
         self.files = files
         self.run = index + b"".join([files[name] for name in names])
-        self.pieces = self._cut(piece - 8 - CHAIN)
+        self._piece = piece
         self.body = {
-            "sha": hexsha(self.run), "chain": hexlify(self._first).decode(), "version": "9.9",
-            "size": len(self.run), "index": len(index), "piece": piece, "need": 0, "mpy": 6,
-            "loader": 2, "boots": 3, "seconds": 600,
+            "sha": hexsha(self.run), "version": "9.9", "index": len(index), "piece": piece,
+            "need": 0, "mpy": 6, "loader": 2, "boots": 3, "seconds": 600,
         }  # fmt: skip
+        self.seal(b"")
         self.body.update(more)
         self.id = self.body["sha"][:8]
 
+    def seal(self, envelope):
+        """Have these bytes go ahead of it; see firmware/release.py."""
+        self.envelope = envelope
+        self.pieces = self._cut(self._piece - 8 - CHAIN)
+        self.body["chain"] = hexlify(self._first).decode()
+        self.body["size"] = len(envelope) + len(self.run)
+        self.body["signed"] = len(envelope)
+
     def _cut(self, size):
-        # From the end: each carries the hash of the next.
+        # From the end: each carries the hash of the next, and none has bytes of both parts.
+        run, first = self.envelope + self.run, len(self.envelope)
+        starts = list(range(0, first, size))
+        self.head = len(starts)  # so many pieces are the envelope
+        starts += list(range(first, len(run), size))
         self._first = bytes(CHAIN)
-        head = hashlib.sha256(self.run).digest()[:4]
-        pieces = []
-        for at in reversed(range(0, len(self.run), size)):
-            piece = head + at.to_bytes(4, "big") + self.run[at : at + size] + self._first
+        head = unhexlify(self.body["sha"][:8])
+        pieces, end = [], len(run)
+        for at in reversed(starts):
+            piece = head + at.to_bytes(4, "big") + run[at:end] + self._first
             self._first = hashlib.sha256(piece).digest()[:CHAIN]
             pieces.insert(0, piece)
+            end = at
         return pieces
 
     def lies_in(self, path):

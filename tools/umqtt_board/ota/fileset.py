@@ -16,6 +16,7 @@ CHAIN = 16  # bytes of the next piece's hash in each piece
 HEAD = 8  # id and offset before the bytes of the set
 PIECE = 384  # bytes of one piece, as firmware/ota.py takes them
 BLOCK = 4096
+MOST = 1 << 22  # bytes of all files that are taken from a run
 
 
 def constant(path, name):
@@ -32,39 +33,79 @@ def deflated(data):
     return packer.compress(data) + packer.flush()
 
 
+def _packed(files):
+    """(index, run) of a set with these files."""
+    index = data = b""
+    for path, content in files.items():
+        index += f"{path} {len(data)}\n".encode()
+        data += deflated(content)
+    return len(index), index + data
+
+
 class Set:
     """One set: `files` (path in the set -> bytes), `id`, `run` (all its bytes), `pieces`.
 
     files    dict, not yet compressed
     version  text shown in the status of a board
+    packed   (length of the index, run, .mpy version, version of the loader) of a set that was
+             packed elsewhere; None: as this computer does it
     """
 
-    def __init__(self, files, version):
+    def __init__(self, files, version, packed=None):
         if not files or not all(files.values()):
             raise BoardError("A set of files to send has none, or an empty one in it.")
         self.files = dict(sorted(files.items()))
         self.version = version
-        index = data = b""
-        for path, content in self.files.items():
-            index += f"{path} {len(data)}\n".encode()
-            data += deflated(content)
-        self.index = len(index)
-        self.run = index + data
+        self.index, self.run, self.mpy, self.loader = packed or (
+            *_packed(self.files), mpy_version()[0], constant(FIRMWARE / "loader.py", "VERSION")
+        )  # fmt: skip
         self.sha = hashlib.sha256(self.run).hexdigest()
         self.id = self.sha[:8]
-        self.step = PIECE - HEAD - CHAIN
+        self.seal(b"")
+
+    @classmethod
+    def of_run(cls, version, index, run, mpy, loader):
+        """The set in a run of bytes; see the class. Raises ValueError, TypeError and zlib.error
+        for what is none."""
+        files = {}
+        wbits = -constant(FIRMWARE / "setfs.py", "WBITS")
+        for line in run[:index].decode().splitlines():
+            path, _, offset = line.rpartition(" ")
+            start = index + int(offset)
+            files[path] = zlib.decompressobj(wbits).decompress(run[start:], MOST)
+            if sum(map(len, files.values())) > MOST:
+                raise ValueError(f"more than {MOST} bytes of files")
+        return cls(files, version, (index, run, mpy, loader))
+
+    def seal(self, envelope):
+        """Have these bytes go ahead of it (firmware/manifest.py); b"" for a set without."""
+        self.envelope = envelope
         self.pieces = self._cut()
 
+    @property
+    def size(self):
+        """Bytes that a board has to receive."""
+        return len(self.envelope) + len(self.run)
+
     def _cut(self):
+        # No piece has bytes of both: a board looks at the envelope before it takes more.
+        step, first = PIECE - HEAD - CHAIN, len(self.envelope)
+        run = self.envelope + self.run
+        starts = [*range(0, first, step), *range(first, len(run), step)]
         following = bytes(CHAIN)
         pieces = {}
-        for at in reversed(range(0, len(self.run), self.step)):
-            piece = bytes.fromhex(self.id) + at.to_bytes(4, "big")
-            piece += self.run[at : at + self.step] + following
+        for at, end in reversed([*zip(starts, [*starts[1:], len(run)])]):
+            piece = bytes.fromhex(self.id) + at.to_bytes(4, "big") + run[at:end] + following
             following = hashlib.sha256(piece).digest()[:CHAIN]
             pieces[at] = piece
         self.chain = following.hex()
         return pieces
+
+    def window(self, have, count):
+        """Where the pieces end that may be on their way to a board which has `have` bytes: `count`
+        pieces further, and not beyond the envelope before it has that."""
+        end = min(self.size, have + count * (PIECE - HEAD - CHAIN))
+        return min(end, len(self.envelope)) if have < len(self.envelope) else end
 
     @property
     def need(self):
@@ -84,10 +125,10 @@ class Set:
         seconds  time that each of them has, 1..86400
         """
         return {
-            "sha": self.sha, "chain": self.chain, "version": self.version, "size": len(self.run),
-            "index": self.index, "piece": PIECE, "need": self.need, "mpy": mpy_version()[0],
-            "loader": constant(FIRMWARE / "loader.py", "VERSION"), "boots": boots,
-            "seconds": seconds,
+            "sha": self.sha, "chain": self.chain, "version": self.version, "size": self.size,
+            "index": self.index, "piece": PIECE, "need": self.need, "mpy": self.mpy,
+            "loader": self.loader, "boots": boots,
+            "seconds": seconds, "signed": len(self.envelope),
         }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ sent.
 
 import os
 import sys
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -17,6 +18,7 @@ from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset, keys
 from umqtt_board.ota.send import VALID_S, Session
+from umqtt_board.release import release_cli
 from umqtt_board.settings.settings_file import firmware_settings
 
 PASSWORD = "UMQTT_BROKER_PASSWORD"
@@ -147,14 +149,24 @@ def _body(name, value):
               help="Starts within which the new firmware must get a publish acknowledged.")
 @click.option("--seconds", default=300, show_default=True, type=click.IntRange(1, 86400),
               help="Time that each of these starts has.")
-def ota(device, group, broker, ca, cert, key, timeout, boots, seconds):
+@click.option("--sign", type=click.Path(path_type=Path, dir_okay=False), metavar="KEY",
+              help="Sign it first (umqtt-board signing-key); for a key that is kept elsewhere: "
+              "umqtt-board bundle.")
+@click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False),
+              help="Send what is in this file instead (umqtt-board bundle).")  # fmt: skip
+def ota(device, group, broker, ca, cert, key, timeout, boots, seconds, sign, bundle):
     """Send this project's library and firmware to boards, over MQTT."""
+    if sign and bundle:
+        raise BoardError("--sign or --bundle: what is in a bundle is signed.")
     records = _records(device, group)
     where = _where(records, broker, ca, cert, key)
-    made = fileset.of_project()
+    if bundle:
+        made = release_cli.opened(bundle)
+    else:
+        made = release_cli.signed(sign) if sign else fileset.of_project()
     click.echo(f"  set {made.id}: version {made.version}, {len(made.files)} files, "
-               f"{len(made.run)} bytes")  # fmt: skip
+               f"{made.size} bytes")  # fmt: skip
     with Session(records[0].group, records, where, keys.next_count) as session:
         status = _run(session, lambda show: session.update(made, boots, seconds, timeout, show),
-                      len(made.run))  # fmt: skip
+                      made.size)  # fmt: skip
     sys.exit(status)

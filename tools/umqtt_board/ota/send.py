@@ -17,6 +17,7 @@ import paho.mqtt.client as mqtt
 
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import reports
+from umqtt_board.ota.fileset import CHAIN, HEAD
 
 ALL = "-all"
 CONNECT_S = 10
@@ -178,7 +179,7 @@ class Session:
             return
         if said.get("set") == made.id:
             member.state = "on trial" if said.get("trial") else "done"
-            member.have = len(made.run)
+            member.have = made.size
         elif (said.get("failed") or {}).get("id") == made.id:
             # Until the board has taken the command this is about an earlier try.
             if member.state not in ("waiting", "sent"):
@@ -194,7 +195,7 @@ class Session:
             member.state, member.why = "sent", "making room in its flash"
             member.asked = time.monotonic() - COMMAND_AGAIN_S + RESTART_S
             return
-        have = min(max(0, said.get("have") or 0), len(self._set.run))
+        have = min(max(0, said.get("have") or 0), self._set.size)
         if member.state == "receiving":
             # What the board does not have by its own word is sent again, from there.
             if have < member.have or have == 0 or member.sent < have:
@@ -282,7 +283,7 @@ class Session:
     def _pieces(self, member):
         topic = f"fleet/{self.group}/{member.device}/cmd/piece"
         made = self._set
-        end = min(len(made.run), member.have + WINDOW * made.step)
+        end = made.window(member.have, WINDOW)
         while member.sent < end:
             piece = made.pieces.get(member.sent)
             if piece is None:  # it has an offset that no piece begins at: begin anew
@@ -290,7 +291,7 @@ class Session:
                 return
             # QoS 0: what a broker would keep for a board that is away comes out of turn.
             self._client.publish(topic, piece, qos=0)
-            member.sent += made.step
+            member.sent += len(piece) - HEAD - CHAIN
 
 
 def _context(broker):

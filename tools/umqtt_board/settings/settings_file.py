@@ -22,7 +22,7 @@ from umqtt_board.settings import ca_file
 
 PATH = "/settings.json"
 PREFIX = "UMQTT_"  # environment: UMQTT_WIFI_PASSWORD is wifi.password
-OTHERS = ("UMQTT_JDK",)  # the pipeline's
+OTHERS = ("UMQTT_JDK", "UMQTT_SIGNING_PASSPHRASE")  # of other commands
 # What a file need not hold: it stays on the board as long as that is for the same network, login.
 BELONGS = {"wifi.password": ("wifi.ssid",), "broker.password": ("broker.host", "broker.user")}
 # What each value of `confirm` promises, for whoever sets it and whoever flashes it.

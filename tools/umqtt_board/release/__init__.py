@@ -1,0 +1,1 @@
+"""Releases: what an offline key signs, and the key."""
