@@ -35,9 +35,11 @@ ROUNDS ?=
 # report: the tables' folder and the file
 TABLES ?= build/demo/tables
 REPORT ?= build/report.html
-# bench-pipeline
+# bench-pipeline; bench-gold: how many, and seconds between two readings of a device
 MESSAGES ?=
 DEVICES ?=
+DAYS ?=
+INTERVAL ?=
 # bench-audit; FIVE: percent of the clients that speak MQTT 5
 FRAMES ?=
 FIVE ?=
@@ -47,7 +49,7 @@ STARTS ?=
 
 # A name that is written wrong would go unnoticed, and another board be flashed than was meant.
 KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
-  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES FRAMES FIVE KILLS \
+  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES DAYS INTERVAL FRAMES FIVE KILLS \
   STARTS ATTACK
 # What the programs below take from the environment may be given, too.
 PASSED := UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
@@ -70,6 +72,7 @@ USES_restore := BOARD PORT BACKUP YES
 USES_erase := BOARD PORT YES
 USES_bench := PEERS ROUNDS
 USES_bench-pipeline := MESSAGES DEVICES
+USES_bench-gold := DEVICES DAYS INTERVAL
 USES_report := TABLES REPORT
 USES_chaos := KILLS STARTS SEED
 USES_bench-audit := FRAMES ROUNDS FIVE
@@ -84,7 +87,7 @@ $(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip 
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-pipeline report chaos powercut fuzz fuzz-firmware explore clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-gold bench-pipeline report chaos powercut fuzz fuzz-firmware explore clean
 
 COMMA := ,
 
@@ -185,6 +188,10 @@ bench: $(VENV)/.ready ## umqtt_min beside the bare limit and other clients, wear
 bench-pipeline: $(VENV)/.ready ## memory from broker to silver over 10 million messages, counted: ten minutes: MESSAGES= DEVICES=
 	@$(BIN)/python tools/bench/bench_pipeline_memory.py $(if $(MESSAGES),--messages "$(MESSAGES)") \
 	  $(if $(DEVICES),--devices "$(DEVICES)") --out build/bench-pipeline.png
+
+bench-gold: $(VENV)/.ready ## gold after one more day beside gold made anew, a year of 1,000 devices: DEVICES= DAYS= INTERVAL=
+	@$(BIN)/python tools/bench/bench_gold.py $(if $(DEVICES),--devices "$(DEVICES)") $(if $(DAYS),--days "$(DAYS)") \
+	  $(if $(INTERVAL),--interval "$(INTERVAL)")
 
 report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLES= REPORT=
 	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"

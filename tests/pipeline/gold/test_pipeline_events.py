@@ -9,7 +9,7 @@ from pipeline_kit import DAY_US, NOON, clock, fill, publish, senml
 from pipeline_tables import arrow, ingest
 from umqtt_pipeline.decode import Reading
 from umqtt_pipeline.decode.own import Decoders
-from umqtt_pipeline.gold import build, events
+from umqtt_pipeline.gold import build, days, events, fleet
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.query import COLUMNS
 from umqtt_pipeline.tables.schema import CLOCK_ROWS, SILVER, ddl
@@ -45,8 +45,8 @@ def found(spark):
 
     def make(function, readings, clocks=()):
         mixed = [random.Random(1).sample(rows, len(rows)) for rows in (readings, list(clocks))]
-        made = function(*(spark.createDataFrame(rows, ddl(columns)) for rows, columns in zip(
-            mixed, (SILVER, CLOCK_ROWS))))  # fmt: skip
+        made = function(days.boot_days(*(spark.createDataFrame(rows, ddl(columns))
+                        for rows, columns in zip(mixed, (SILVER, CLOCK_ROWS)))))  # fmt: skip
         name = next(n for n in events.TABLES if n == function.__name__)
         assert made.columns == list(events.TABLES[name])
         return made.toArrow().to_pylist()
@@ -103,13 +103,39 @@ def test_corrections_of_the_clock(found):
         (2, 8, 80, at(90_010), None, None, None, 0)]  # fmt: skip
 
 
+def test_a_gap_is_behind_all_that_came_before(found):
+    """Runs of two days of receipt lie within each other, beside and between."""
+    late = 86_400_000
+    rows = found(events.gaps, [
+        *(reading(n, 1, n, exact=n) for n in (1, 2, 3, 9, 10)),
+        *(reading(n, 1, n, exact=n, received=late + n) for n in (5, 6, 14)),
+        *(reading(n, 2, n, exact=n, received=2 * late + n) for n in (4, 8, 12, 13)),
+    ])  # fmt: skip
+    rows.sort(key=lambda row: row["first"])
+    assert chosen(rows, "first", "last", "before_boot", "after_boot", "before_time",
+                  "first_received") == [
+        (7, 7, 1, 2, at(6), at(2 * late + 8, RECEIVED)),
+        (11, 11, 1, 2, at(10), at(2 * late + 12, RECEIVED))]  # fmt: skip
+
+
+def test_a_pack_of_a_clock_and_measurements_is_one_record(found):
+    """It is a row of silver and one of clock; the time is the later one that is known."""
+    rows = found(events.gaps, [reading(2, 1, 2, exact=2), reading(1, 1, 1, exact=1),
+                               reading(4, 1, 4), reading(6, 1, 6)],
+                 [told(2, 1, 2, 2), told(4, 1, 4, 44)])  # fmt: skip
+    assert chosen(sorted(rows, key=lambda row: row["first"]), "first", "last", "before_time",
+                  "after_time") == [(3, 3, at(2), at(44)), (5, 5, at(44), None)]  # fmt: skip
+
+
 def test_the_last_and_the_lowest_battery_and_rssi(spark):
     sent = [[("Battery", "V", 3.7), ("rssi", "dBm", -60.0)],
             [("Battery", "V", 3.1), ("rssi", "dBm", -90.0)], [("Battery", "V", 3.5)]]  # fmt: skip
     rows = [reading(n, 1, n, exact=n)[:10] + (values, "s", n, 0, at(0).date())
             for n, values in enumerate(sent)]  # fmt: skip
-    held = build._health(spark.createDataFrame(rows, ddl(SILVER))).collect()
-    assert [tuple(row) for row in held] == [("g", "d", 3.5, 3.1, -90.0, -90.0)]
+    made = days.boot_days(spark.createDataFrame(rows, ddl(SILVER)),
+                          spark.createDataFrame([], ddl(CLOCK_ROWS)))  # fmt: skip
+    (held,) = fleet._epochs(made).collect()
+    assert (held.battery, held.battery_min, held.rssi, held.rssi_min) == (3.5, 3.1, -90.0, -90.0)
 
 
 def test_a_copy_with_another_value_is_a_conflict_with_both(spark, tmp_path, caplog):
@@ -155,7 +181,8 @@ def test_late_readings_and_a_replay_change_the_tables(spark, tmp_path):
 
     def made(function, *columns):
         held = Tables(tables, COLUMNS)
-        rows = function(held.read(spark, "silver"), held.read(spark, "clock")).toArrow()
+        made = days.boot_days(held.read(spark, "silver"), held.read(spark, "clock"))
+        rows = function(made).toArrow()
         return chosen(rows.sort_by(columns[0]).to_pylist(), *columns)
 
     first = [senml(n, boot=1, **epoch) for n in (1, 2, 3, 6)]

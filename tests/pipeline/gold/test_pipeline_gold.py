@@ -12,11 +12,18 @@ from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
 from pipeline_tables import arrow, ingest, put
 from pyspark.sql import functions as F
-from umqtt_pipeline.gold import build
+from umqtt_pipeline.gold import build, days, fleet
 from umqtt_pipeline.ingest.query import COLUMNS, Runner
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
-from umqtt_pipeline.tables.schema import BATCHES, SILVER, ddl
+from umqtt_pipeline.tables.schema import (
+    BATCHES,
+    CLOCK_ROWS,
+    DUPLICATES,
+    QUARANTINE,
+    SILVER,
+    ddl,
+)
 from umqtt_pipeline.tables.store import Tables
 
 UTC = datetime.UTC
@@ -42,12 +49,16 @@ def rows(spark):
     return make
 
 
+def empty(spark, columns):
+    return spark.createDataFrame([], ddl(columns))
+
+
 def test_minutes(rows):
-    made = build.minute(rows(
+    made = fleet.minute(rows(
         ("d", "e", 1, 1, 0, [("t", 1), ("h", 5)]), ("d", "e", 2, 1, 59, [("t", 3)]),
         ("d", "e", 3, 1, 60, [("t", 8)]), ("d2", "e", 1, 1, 1, [("t", 100)]),
     ))  # fmt: skip
-    assert made.columns == list(build.MINUTE)
+    assert made.columns == list(fleet.MINUTE)
     found = {(r.device, r.minute.astimezone(UTC), r["name"]): (r["count"], r.min, r.mean, r.max)
              for r in made.collect()}  # fmt: skip
     assert found == {("d", at(0), "t"): (2, 1, 2, 3), ("d", at(0), "h"): (1, 5, 5, 5),
@@ -63,7 +74,7 @@ HUGE = 1.7e308
 ])  # fmt: skip
 def test_a_mean_is_within_its_range(rows, values, mean):
     """A sum of finite numbers may be infinite, or, of many, not a number."""
-    (found,) = build.minute(rows(*(("d", "e", n, 1, 0, [("t", value)])
+    (found,) = fleet.minute(rows(*(("d", "e", n, 1, 0, [("t", value)])
                                   for n, value in enumerate(values)))).collect()  # fmt: skip
     assert found.mean == pytest.approx(mean) and found.min <= found.mean <= found.max
 
@@ -101,12 +112,11 @@ def test_the_epoch_heard_last_of_one_read(spark, rows):
     keyed = F.create_map(*(F.lit(x) for (epoch, n), at in place.items()
                            for x in (f"{epoch}{n}", at)))  # fmt: skip
     held = held.withColumn("offset", keyed[F.concat("epoch", F.col("sequence"))].cast("bigint"))
-    clocks = spark.createDataFrame([], ddl(COLUMNS["clock"]))
-    (found,) = build._ranges(held, clocks).collect()
+    (found,) = fleet._epochs(days.boot_days(held, empty(spark, CLOCK_ROWS))).collect()
     assert (found.epochs, found.first_sequence, found.last_sequence) == (2, 1, 2)
 
 
-def test_the_last_battery_is_that_of_the_highest_sequence(rows):
+def test_the_last_battery_is_that_of_the_highest_sequence(spark, rows):
     """Not the one with the latest time, which may be that of a late receipt; of two epochs the
     one heard of last, of two in a pack the second."""
     held = rows(
@@ -117,9 +127,11 @@ def test_the_last_battery_is_that_of_the_highest_sequence(rows):
         ("two", "e", 1, 1, 0, [("Battery", 4), ("t", 1), ("battery", 3)]),
     )  # fmt: skip
     for frame in (held, held.orderBy("sequence"), held.orderBy(F.desc("sequence"))):
-        found = {r.device: tuple(r)[2:] for r in build._health(frame.coalesce(1)).collect()}
+        made = days.boot_days(frame.coalesce(1), empty(spark, CLOCK_ROWS))
+        found = {r.device: (r.battery, r.battery_min, r.rssi, r.rssi_min)
+                 for r in fleet._epochs(made).collect()}  # fmt: skip
         assert found == {"late": (3.5, 3.5, -60, -60), "new": (4.2, 3.1, -70, -70),
-                         "two": (3, 3, None, None)}  # fmt: skip
+                         "two": (3, 3, None, None), "none": (None,) * 4}  # fmt: skip
 
 
 def test_latency_from_the_reading_to_the_table(spark, rows):
@@ -130,9 +142,23 @@ def test_latency_from_the_reading_to_the_table(spark, rows):
     held = silver_rows.withColumn("batch", batch.cast("bigint"))
     commits = [(0, 3, 3, at(33), at(0).date()), (7, 1, 1, at(1004), at(0).date())]
     ends = spark.createDataFrame(commits, ddl(BATCHES))
-    (found,) = build._times(held, ends).collect()
-    assert (found.readings, found.latency_p50_s, found.latency_p99_s) == (5, 2, 2)
-    assert (found.stored_p50_s, found.stored_p99_s) == (31, 1000)  # of 30, 31, 32, 1000
+    made = days.device_days(held, empty(spark, DUPLICATES), empty(spark, QUARANTINE), ends)
+    (found,) = fleet._percentiles(fleet.latency((1, made))).collect()
+    assert (found.latency_p50_s, found.latency_p99_s) == pytest.approx((2, 2), rel=0.01)
+    # of 30, 31, 32, 1000
+    assert (found.stored_p50_s, found.stored_p99_s) == pytest.approx((31, 1000), rel=0.01)
+
+
+def test_a_bucket_of_latencies_is_two_percent_wide(spark):
+    """A latency below nothing, of a device whose clock is fast, stays below nothing."""
+    told = [0, 1, 999, 1000, 1_020_000, 31_000_000, 4 * 10**15, -1000, -31_000_000]
+    frame = spark.createDataFrame([(n,) for n in told], "us bigint")
+    made = frame.select("us", days._bucket(F.col("us")).alias("bucket"))
+    found = made.select("us", days.seconds(F.col("bucket")).alias("s"), "bucket").collect()
+    for row in found:
+        assert row.s == (0 if abs(row.us) < 1000 else pytest.approx(row.us / 1e6, rel=0.0101))
+    assert [row.bucket for row in sorted(found, key=lambda row: row.us)] == sorted(
+        row.bucket for row in found)  # fmt: skip
 
 
 @pytest.mark.parametrize("seconds,text", [
@@ -157,7 +183,7 @@ def test_an_axis_of_durations_has_ticks_on_both_sides(first, times):
 def test_the_report_has_the_latency_to_the_table(made, tmp_path):
     (d,) = (r for r in arrow(made, "gold_device").to_pylist() if r["device"] == "dev1")
     late = [r["committed_at"] - at(4) for r in arrow(made, "batches").to_pylist()]
-    assert abs(d["stored_p50_s"] - late[0].total_seconds()) < 20
+    assert d["stored_p50_s"] == pytest.approx(late[0].total_seconds(), rel=0.011)
     report.build(made, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert f'"to table">{report._duration(d["stored_p50_s"])}</td>' in page
@@ -175,10 +201,10 @@ def test_boots_gaps_and_restarts(made):
 
 def test_a_boot_of_which_only_a_clock_record_came(spark, rows):
     """It counts among the restarts, so it has a row."""
-    clocks = spark.createDataFrame([("g", "d", "e", 2)], "`group` string, device string, "
-                                   "epoch string, boot int")  # fmt: skip
-    made = build.boots(rows(("d", "e", 7, 1, 0, [("t", 1)])), clocks)
-    assert made.columns == list(build.BOOTS)
+    told = ("g", "d", "e", 9, 2, 5, at(0), at(1), "s", 9, at(1).date())
+    clocks = spark.createDataFrame([told], ddl(CLOCK_ROWS))
+    made = fleet.boots(days.boot_days(rows(("d", "e", 7, 1, 0, [("t", 1)])), clocks))
+    assert made.columns == list(fleet.BOOTS)
     assert sorted((r.boot, r.readings, r.first_sequence, r.first_time is None, r.clock)
                   for r in made.collect()) == [(1, 1, 7, False, False), (2, 0, None, True, True)]
 
@@ -225,7 +251,7 @@ def test_the_report_leaves_out_what_no_plot_can_show(made, tmp_path, triples, be
     (odd,) = held.slice(0, 1).to_pylist()
     rows = [{**odd, "name": "odd", "min": low, "mean": mean, "max": high}
             for low, mean, high in triples]  # fmt: skip
-    put(tmp_path, "gold_minute", build.MINUTE, *held.to_pylist(), *rows)
+    put(tmp_path, "gold_minute", fleet.MINUTE, *held.to_pylist(), *rows)
     report.build(tmp_path, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert "measurements of g/dev1" in text
@@ -237,14 +263,14 @@ def test_the_report_leaves_out_what_no_plot_can_show(made, tmp_path, triples, be
 def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
     """Its length does not grow with the fleet; the newest events are the ones that it shows."""
     last, old = at(0), at(-7200)
-    devices = [{**dict.fromkeys(build.DEVICES, 0), "group": "g",
+    devices = [{**dict.fromkeys(fleet.DEVICES, 0), "group": "g",
                 "device": "long" * 9000 if n == 2998 else f"d{n:04}", "readings": 10,
                 "last_received": old if n == 7 else last, "battery": 3.7,
                 "missing": {2999: 5, 2998: 4}.get(n, 0), "first_time": None, "last_time": None}
                for n in range(3000)]  # fmt: skip
     gaps = [{"group": "g", "device": "d2999", "epoch": "e", "first": n, "last": n, "missing": 1,
              "first_received": at(n)} for n in range(1000)]  # fmt: skip
-    put(tmp_path, "gold_device", build.DEVICES, *devices)
+    put(tmp_path, "gold_device", fleet.DEVICES, *devices)
     def value(number):
         return [{"name": "temperature", "unit": "Cel", "value": number}]
 

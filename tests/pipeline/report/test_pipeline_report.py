@@ -10,6 +10,7 @@ from matplotlib.text import Text
 from pipeline_kit import EPOCH, NOON, senml, topic
 from pipeline_tables import put
 from umqtt_pipeline.gold import build
+from umqtt_pipeline.gold.fleet import DEVICES, MINUTE
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
 from umqtt_pipeline.tables import quarantine
@@ -26,10 +27,10 @@ def at(seconds):
 def fleet(tmp_path):
     """Numbers 5 and 6 of dev1 are in no reading: 5 is in quarantine. dev2 sends nothing but
     rubbish, the last of it now; dev3 is silent."""
-    zero = dict.fromkeys(build.DEVICES, 0)
+    zero = dict.fromkeys(DEVICES, 0)
     times = {"first_time": None, "last_time": None, "latency_p50_s": None, "group": "g"}
     device = {**zero, **times, "readings": 8, "first_sequence": 1, "last_sequence": 10}
-    put(tmp_path, "gold_device", build.DEVICES,
+    put(tmp_path, "gold_device", DEVICES,
         {**device, "device": "dev1", "missing": 2, "quarantined": 1, "last_received": at(0)},
         {**device, "device": "dev2", "readings": 0, "quarantined": 1, "last_received": None},
         {**device, "device": "dev3", "last_received": at(-7200)})  # fmt: skip
@@ -74,8 +75,8 @@ def test_a_device_of_which_a_packet_came_is_not_silent(fleet):
 
 
 def test_no_name_is_markup_or_turns_the_direction_of_what_stands_beside_it(tmp_path):
-    put(tmp_path, "gold_device", build.DEVICES,
-        {**dict.fromkeys(build.DEVICES, 0), "first_time": None, "last_time": None,
+    put(tmp_path, "gold_device", DEVICES,
+        {**dict.fromkeys(DEVICES, 0), "first_time": None, "last_time": None,
          "latency_p50_s": None, "readings": 8, "last_received": at(0), "group": "g\u202eq",
          "device": "<d>\x1b[2J\x9b\u2066\u200f"})  # fmt: skip
     text = page(tmp_path)
@@ -175,7 +176,7 @@ def test_no_line_crosses_a_hole():
 
 
 def test_the_report_has_a_form_for_phones(fleet):
-    put(fleet, "gold_minute", build.MINUTE, *(
+    put(fleet, "gold_minute", MINUTE, *(
         {**row, "group": "g", "device": "dev1", "count": 1} for row in minutes(1, 2).to_pylist()))
     text = page(fleet)
     assert text.count('<source media="(max-width: 640px)"') == text.count("<img ") == 2

@@ -3,6 +3,8 @@
 Knows what comes before a command's name. Must not know any command.
 """
 
+from contextlib import contextmanager
+
 import click
 from umqtt_runtime.options import Problem, Sentences, log_to_stderr
 from umqtt_runtime.stop import Stop
@@ -37,6 +39,18 @@ def with_decoders(command):
         "--decoder", "decoders", multiple=True, callback=arguments.decoders, metavar="MODULE:NAME",
         help="a function for payloads of your own (DECODING.md); several times")
     return decoders(keys(command))  # fmt: skip
+
+
+@contextmanager
+def sentence_if_in_use():
+    """Of two that write the same tables without a lock between them, one wins; the other one says
+    so."""
+    from ..tables.lock import InUse
+
+    try:
+        yield
+    except InUse as error:
+        raise click.ClickException(f"{error}; nothing was changed")
 
 
 def there(tables):

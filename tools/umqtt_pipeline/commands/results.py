@@ -12,17 +12,20 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import OutputFile, TablesHere
-from .group import main, there
+from .group import main, sentence_if_in_use, there
 
 REASONS = 20  #: that are listed: a decoder of one's own may give each message another
 
 
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
+@click.option("--anew", is_flag=True, help="read all of silver, whatever was read before")
 @with_spark
 @click.pass_obj
-def gold(stop, tables, memory, conf):
-    """Make the gold tables anew: per minute, device, boot, and gaps."""
+def gold(stop, tables, anew, memory, conf):
+    """Bring the gold tables up to date: per minute, device, boot, and gaps.
+
+    What has not changed since the last run is not read again."""
     logging.getLogger("umqtt.gold").info("from the tables in %s", tables)
     from ..gold import build as making
     from ..tables.store import dataset
@@ -30,8 +33,8 @@ def gold(stop, tables, memory, conf):
     silver = dataset(tables, "silver")
     if silver is None or not silver.count_rows():
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
-    with running.spark(stop, memory, conf) as spark:
-        for name, rows in making.build(spark, tables).items():
+    with running.spark(stop, memory, conf) as spark, sentence_if_in_use():
+        for name, rows in making.build(spark, tables, anew).items():
             logging.getLogger("umqtt.gold").info("%s: %d rows", name, rows)
 
 

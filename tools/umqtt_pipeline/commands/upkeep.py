@@ -12,7 +12,7 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import Folder, TablesHere
-from .group import main, there, with_decoders
+from .group import main, sentence_if_in_use, there, with_decoders
 
 
 def _locked(tables):
@@ -33,23 +33,12 @@ def _locked(tables):
 
 
 @contextmanager
-def _sentence_if_in_use():
-    """In an object store another machine may win the number of a batch."""
-    from ..tables.lock import InUse
-
-    try:
-        yield
-    except InUse as error:
-        raise click.ClickException(f"{error}; nothing was changed")
-
-
-@contextmanager
 def _alone(stop, tables, memory, conf):
     """A SparkSession for work on tables that no ingest may write meanwhile."""
     lock = _locked(tables)
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
-        with _sentence_if_in_use():
+        with sentence_if_in_use():
             yield spark
 
 
@@ -109,16 +98,19 @@ def clean(tables, keep, unused_days):
     from ..tables import maintenance
     from ..tables.schema import ALL
     from ..tables.storage import is_object_store
-    from ..tables.store import Tables
+    from ..tables.store import Tables, existing
 
     if is_object_store(tables) and not unused_days:
         raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
                       "may be writing files that no table has yet")  # fmt: skip
     lock = _locked(tables)
     held = Tables(tables, ALL)
-    with _sentence_if_in_use():
+    with sentence_if_in_use():
         maintenance.expire(held, Ledger(held), keep)
     count = maintenance.vacuum(held, unused_days)
+    others = existing(tables)  # gold's: it may run, and have files that no table has yet
+    others.columns = {name: {} for name in others.columns if name not in ALL}
+    count += maintenance.vacuum(others, max(unused_days, 1))
     logging.getLogger("umqtt.tables").info("%d files removed", count)
     del lock
 

@@ -1,240 +1,317 @@
-"""Gold: what an analyst and an operator ask first, made anew from silver, clock, duplicates and
-quarantine. Pure DataFrame functions and `build`, which writes their tables and those of
-events.py. Must not know spools.
+"""Gold: what an analyst and an operator ask first, of silver, clock, duplicates and quarantine.
 
-The tables are small beside silver; each is replaced by one commit.
+Knows which days have changed since the last run, which files stay and which are made, and that
+all is decided at one instant. Must not know spools, nor what a row says (days.py, fleet.py,
+events.py).
+
+A run reads the days of receipt whose files are not those of the last run: days.py keeps of each
+what can be merged. gold_minute is replaced for the days whose readings are not the same, the other
+tables are small and made of what is kept. To make all anew is the same with nothing kept.
+
+    TABLES/_gold/intents/    which run was the last, and what each day was made of
 """
 
+import hashlib
 import logging
 
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from umqtt_runtime import progress
 
-from ..decode.topics import TELEMETRY
 from ..ingest import ledger
-from ..tables.schema import ALL, BOOT, KEY
+from ..spool.files import SpoolError
+from ..tables import intents
+from ..tables.schema import ALL
 from ..tables.store import Tables
-from . import events
-from .events import DEVICE
+from . import days, events, fleet
 
 log = logging.getLogger("umqtt.gold")
 
-MINUTE = {
-    "group": "string", "device": "string", "minute": "timestamp", "name": "string",
-    "unit": "string", "count": "bigint", "min": "double", "mean": "double", "max": "double",
-    "date": "date",
-}  # fmt: skip
-BOOTS = {
-    "group": "string", "device": "string", "epoch": "string", "boot": "int", "readings": "bigint",
-    "first_sequence": "bigint", "last_sequence": "bigint", "first_time": "timestamp",
-    "last_time": "timestamp", "clock": "boolean",
-}  # fmt: skip
-DEVICES = {
-    "group": "string", "device": "string", "epochs": "bigint", "readings": "bigint",
-    "first_sequence": "bigint", "last_sequence": "bigint", "gaps": "bigint", "missing": "bigint",
-    "duplicates": "bigint", "quarantined": "bigint", "restarts": "bigint",
-    "first_time": "timestamp", "last_time": "timestamp", "last_received": "timestamp",
-    "latency_p50_s": "double", "latency_p99_s": "double",
-    "stored_p50_s": "double", "stored_p99_s": "double",
-    "battery": "double", "battery_min": "double", "rssi": "double", "rssi_min": "double",
-}  # fmt: skip
-TABLES = {
-    "gold_minute": MINUTE,
-    "gold_boot": BOOTS,
-    "gold_device": DEVICES,
-    **events.TABLES,
-}
-#: What gold is made of, in the order in which it is looked at: `batches` before silver tells what
-#: silver has to have, and behind it when all that silver has was whole.
-INPUTS = ("batches", "silver", "clock", "duplicates", "quarantine", "batches")
-HEALTH = ("battery", "rssi")  #: measurements of these names are shown per device
-SCALE = 2.0**-64  #: so many of the greatest doubles still have a finite sum
+TABLES = {**fleet.TABLES, **events.TABLES}
+KEPT = {**days.TABLES, **fleet.KEPT}  #: for the next run
+MADE = {**KEPT, **TABLES}
+DAILY = ("silver", "clock", "duplicates", "quarantine")  #: what a day is made of, beside batches
+NAME = "_gold/intents"
+VERSION = 1  #: of what is kept: after another one all is made anew
+#: days: what each day of receipt was made of, as `made_of` says
+NONE = {**intents.NONE, "days": {}, "version": VERSION}
+CHUNK_ROWS = 20_000_000  #: so many rows of silver are worked on together, or one day of more
+FILE_ROWS = 2_000_000  #: of silver, whose minutes go into one file
 
 
-def minute(silver):
-    """Per device, minute of the reading and measurement: count, min, mean, max."""
-    of = F.date_trunc("minute", "time").alias("minute")
-    values = silver.select(*DEVICE, of, F.explode("measurements").alias("m"))
-    values = values.select(*DEVICE, "minute", "m.name", "m.unit", "m.value")
-    found = values.groupBy(*DEVICE, "minute", "name", "unit").agg(
-        F.count("*").alias("count"), F.min("value").alias("min"),
-        _mean(F.col("value")).alias("mean"), F.max("value").alias("max"),
-    )  # fmt: skip
-    return found.withColumn("date", F.to_date("minute")).select(*MINUTE)
+def build(spark, root, anew=False):
+    """Bring all gold tables up to date with the tables below `root`; returns {table: rows}. An
+    ingest or a compaction may work at the same time.
 
+    anew: read all days, whatever is kept of them
 
-def _mean(value):
-    """The mean of finite doubles, finite and within their range, though their sum may be neither:
-    then it is the mean of the values scaled down, by a power of two."""
-    plain = F.mean(value)
-    finite = F.abs(plain) < F.lit(float("inf"))
-    mean = F.when(finite, plain).otherwise(F.mean(value * SCALE) / SCALE)
-    return F.least(F.greatest(mean, F.min(value)), F.max(value))
-
-
-def boots(silver, clock):
-    """Per boot: its readings, their range, and whether a clock is known for it. Of a boot there
-    may be nothing but its clock record."""
-    clocks = clock.select(*BOOT).distinct().withColumn("_clock", F.lit(True))
-    found = silver.groupBy(*BOOT).agg(
-        F.count("*").alias("readings"),
-        F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
-        F.min("time").alias("first_time"), F.max("time").alias("last_time"),
-    )  # fmt: skip
-    joined = found.join(clocks, BOOT, "outer").fillna(0, ["readings"])
-    return joined.withColumn("clock", F.coalesce("_clock", F.lit(False))).select(*BOOTS)
-
-
-def devices(silver, clock, gap, restart, duplicates, quarantine, batches):
-    """Per device: range of the epoch heard of last, gaps, duplicates, restarts, latency, health.
-
-    gap, restart: rows of events.py;   batches: when each was whole in the tables
+    Raises InUse if another gold has done so meanwhile.
     """
-    out = _ranges(silver, clock)
-    for part in (_times(silver, batches), _health(silver), _missing(gap), _restarts(restart),
-                 _count(duplicates, "duplicates"),
-                 _count(_senders(quarantine), "quarantined")):  # fmt: skip
-        out = out.join(part, DEVICE, "outer")  # a device may have sent nothing but rubbish
-    zero = ["epochs", "restarts", "readings", "gaps", "missing", "duplicates", "quarantined"]
-    return out.fillna(0, zero).select(*DEVICES)
-
-
-def _ranges(silver, clock):
-    """How many epochs, and the first and the last sequence number of the one heard of last."""
-    numbers = [*KEY, "sequence", "received_at", "offset"]
-    per_epoch = silver.select(*numbers).unionByName(clock.select(*numbers)).groupBy(*KEY).agg(
-        F.min("sequence").alias("first_sequence"), F.max("sequence").alias("last_sequence"),
-        F.max(F.struct("received_at", "offset")).alias("_heard"),  # one time for a whole read
-    )  # fmt: skip
-    newest = F.struct("_heard", "first_sequence", "last_sequence")
-    ranges = per_epoch.groupBy(*DEVICE).agg(
-        F.max(newest).alias("_last"), F.count("*").alias("epochs"),
-    )  # fmt: skip
-    return ranges.select(*DEVICE, "epochs", "_last.first_sequence", "_last.last_sequence")
-
-
-def _times(silver, batches):
-    """A few numbers a batch are joined, in memory: silver is read no second time for it."""
-    exact = F.col("time_quality") == "clock"
-    late, stored = (F.when(exact, (F.unix_micros(until) - F.unix_micros("time")) / 1e6)
-                    for until in ("received_at", "committed_at"))  # fmt: skip
-    ends = F.broadcast(batches.groupBy("batch").agg(F.max("committed_at").alias("committed_at")))
-    return silver.join(ends, "batch", "left").groupBy(*DEVICE).agg(
-        F.count("*").alias("readings"),
-        F.min("time").alias("first_time"), F.max("time").alias("last_time"),
-        F.max("received_at").alias("last_received"),
-        F.percentile_approx(late, 0.5).alias("latency_p50_s"),
-        F.percentile_approx(late, 0.99).alias("latency_p99_s"),
-        F.percentile_approx(stored, 0.5).alias("stored_p50_s"),
-        F.percentile_approx(stored, 0.99).alias("stored_p99_s"),
-    )  # fmt: skip
-
-
-def _health(silver):
-    """The last and the lowest battery and RSSI of the devices that send them.
-
-    The last is the one with the highest sequence number: in that order the device took them,
-    while a time may be that of a late receipt. Of several epochs the one heard of last counts, by
-    its readings that have this measurement.
-    """
-    values = silver.select(*KEY, "sequence", "received_at", "offset",
-                           F.posexplode("measurements").alias("place", "m"))  # fmt: skip
-    values = values.where(F.lower("m.name").isin(*HEALTH))
-    per_epoch, columns = [], []
-    for name in HEALTH:
-        mine = F.when(F.lower("m.name") == name, F.col("m.value"))
-        for what, found in (("heard", F.struct("received_at", "offset")),
-                            ("last", F.struct("sequence", "place", mine.alias("value")))):
-            newest = F.max(F.when(mine.isNotNull(), found))
-            per_epoch.append(newest.alias(f"_{name}_{what}"))
-        per_epoch.append(F.min(mine).alias(f"_{name}_min"))
-        newest = F.max(F.struct(f"_{name}_heard", f"_{name}_last"))  # null is less than any
-        columns += [newest[f"_{name}_last"]["value"].alias(name),
-                    F.min(f"_{name}_min").alias(f"{name}_min")]  # fmt: skip
-    return values.groupBy(*KEY).agg(*per_epoch).groupBy(*DEVICE).agg(*columns)
-
-
-def _restarts(restart):
-    """A boot of which nothing came was a restart, too."""
-    both = F.count("*") + F.sum("unheard")
-    return restart.groupBy(*DEVICE).agg(both.alias("restarts"))
-
-
-def _missing(gap):
-    return gap.groupBy(*DEVICE).agg(F.count("*").alias("gaps"), F.sum("missing").alias("missing"))
-
-
-def _count(rows, name):
-    return rows.groupBy(*DEVICE).agg(F.count("*").alias(name))
-
-
-def _senders(quarantine):
-    """Quarantine with the device of the topic, where the topic has one."""
-    topic = f"^{TELEMETRY.pattern}$"
-    named = quarantine.select(
-        F.regexp_extract("topic", topic, 1).alias("group"),
-        F.regexp_extract("topic", topic, 2).alias("device"),
-    )
-    return named.where(F.col("device") != "")
-
-
-def build(spark, root):
-    """Make all gold tables anew from the tables below `root`; returns {table: rows}. An ingest or
-    a compaction may work at the same time."""
-    tables = Tables(root, {**ALL, **TABLES}, owner="gold")
+    tables = Tables(root, {**ALL, **MADE}, owner="gold")
     tables.clean(older_than=86_400)
     with progress.Watch(spark, "gold") as watch:
-        # The tables as they are now: the files of a commit stay, whoever compacts meanwhile.
-        return _made(spark, tables, watch, *(tables.read(spark, name) for name in INPUTS))
+        return _Run(spark, tables, watch, anew).run()
 
 
-def lacking(silver, batches):
-    """How many readings silver has not, though `batches` tells that they were put there: one row
-    with lacking, first and last (numbers of batches; null for none).
+def made_of(files):
+    """{day of receipt: digest of what it is made of}. files: {table: [File]}; no name of a file is
+    used twice.
 
-    batches: read before silver, or it tells of readings that silver did not have yet
+    A batch of which no row is in `batches`, not yet or no more, has no time of its commit: of
+    silver's files it counts from where to where their batches have one.
     """
-    held = silver.groupBy("batch").agg(F.count("*").alias("_held"))
-    told = batches.groupBy("batch").agg(F.max("readings").alias("_told"))
-    less = F.col("_told") - F.coalesce("_held", F.lit(0))
-    return told.join(held, "batch", "left").withColumn("_less", less).where(less > 0).agg(
-        F.coalesce(F.sum("_less"), F.lit(0)).alias("lacking"),
-        F.min("batch").alias("first"), F.max("batch").alias("last"),
-    )  # fmt: skip
+    ends = [end for file in files["batches"] for end in (file.least.get("batch"),
+            file.greatest.get("batch")) if end is not None] or [0, -1]  # fmt: skip
+    found = {}
+    for name in DAILY:
+        for file in files[name]:
+            text = f"{name}/{file.path}"
+            if name == "silver":
+                least = max(file.least.get("batch", 0), min(ends))
+                greatest = min(file.greatest.get("batch", max(ends)), max(ends))
+                text += f" {least} {greatest}" if least <= greatest else " none"
+            found.setdefault(file.day, []).append(text)
+    return {day: hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]
+            for day, texts in found.items()}  # fmt: skip
 
 
-def _tell_lacking(root, silver, batches):
-    let_go = ledger.newest(root).get("expired", {}).get("silver", -1)
-    found = lacking(silver, batches.where(F.col("batch") > let_go)).first()
-    if found.lacking:
-        log.warning("silver lacks %d readings of batches %d to %d: files were removed, or an "
-                    "older copy of its folder was put back; gold is made of what is there",
-                    found.lacking, found.first, found.last)  # fmt: skip
+def lacking(held, batches):
+    """How many readings silver has not, though `batches` tells that they were put there: (how
+    many, first and last number of such a batch, None for none).
+
+    held: rows of gold_day, an Arrow table;   batches: such a one, read before silver, or it tells
+    of readings that silver did not have yet
+    """
+    held = held.group_by("batch").aggregate([("readings", "sum")])
+    told = batches.group_by("batch").aggregate([("readings", "max")])
+    both = told.join(held, "batch")
+    less = pc.subtract(both["readings_max"], pc.fill_null(both["readings_sum"], 0))
+    both = both.append_column("less", less).filter(pc.greater(less, 0))
+    ends = pc.min_max(both["batch"]).as_py()
+    return pc.sum(both["less"], min_count=0).as_py(), ends["min"], ends["max"]
 
 
-def _made(spark, tables, watch, earlier, silver, clock, duplicates, quarantine, batches):
-    """Make and replace the tables one by one; those of events are read again for devices."""
-    watch.doing("comparing silver with what its batches brought")
-    _tell_lacking(tables.storage.root, silver, earlier)
+class _Intents(intents.Intents):
+    """What gold has decided. Tables that somebody has removed or put back are made anew."""
 
-    def replace(name, rows, *by):
-        replaced.append(name)
-        watch.doing(f"{name}, {len(replaced)} of {len(TABLES)} tables")
-        rows = rows.repartition(*by) if by else rows.repartition(1)
-        tables.replace(name, tables.store(rows, name))
+    advice = "all is made anew"
 
-    replaced = []
-    replace("gold_minute", minute(silver), "date")
-    replace("gold_boot", boots(silver, clock))
-    replace("restarts", events.restarts(silver, clock))
-    replace("gaps", events.gaps(silver, clock))
-    replace("clock_corrections", events.clock_corrections(silver, clock))
-    replace("conflicts", events.conflicts(silver, duplicates))
-    gap, restart = tables.read(spark, "gaps"), tables.read(spark, "restarts")
-    known = devices(silver, clock, gap, restart, duplicates, quarantine, batches)
-    replace("gold_device", known)
-    counts = {name: sum(file.rows for file in tables.files(name)) for name in TABLES}
-    if counts["conflicts"]:
-        log.warning("%d copies do not say what the reading of their identity says: both are in "
-                    "the table conflicts", counts["conflicts"])  # fmt: skip
-    return counts
+    def __init__(self, tables):
+        super().__init__(tables, NAME, NONE, "gold")
+
+    @classmethod
+    def of(cls, tables):
+        try:
+            return cls(tables)
+        except SpoolError as error:
+            log.warning("%s", error)
+            tables.storage.remove(NAME)
+            return cls(tables)
+
+    def next(self):
+        return 1 + max(self.last["number"], *map(self.tables.number, MADE))
+
+    def days(self):
+        """What each day was made of that is in the tables, once the commits of a killed run are
+        made; {} if the tables are not those of the last run."""
+        if self.last["version"] != VERSION or not all(map(self._fits, MADE)):
+            return {}
+        self.finish()
+        return self.last["days"]
+
+    def _fits(self, name):
+        held, touched = self.tables.number(name), self.last["touched"].get(name, -1)
+        if held == touched:
+            return True
+        if touched != self.last["number"] or held != self.last["before"].get(name, -1):
+            return False
+        # To be committed; but not if somebody has removed the table since then.
+        added = self.last["tables"][name][0]
+        return all(self.storage.exists(f"{name}/{path}") for path, *_ in added)
+
+
+class _Run:
+    """One run. held: {table: Files before it}; now: {table: Files after it}; changed: the days of
+    receipt that are not what they were."""
+
+    def __init__(self, spark, tables, watch, anew):
+        self.spark, self.tables, self.watch = spark, tables, watch
+        self.decided = _Intents.of(tables)
+        self.before = {} if anew else self.decided.days()
+        # `batches` before silver tells what silver has to have, and behind it when all that silver
+        # has was whole. The files of a commit stay, whoever compacts meanwhile.
+        self.earlier = tables.files("batches")
+        self.files = {name: tables.files(name) for name in (*DAILY, "batches")}
+        self.days = made_of(self.files)
+        self.changed = sorted(day for day in {*self.before, *self.days}
+                              if self.before.get(day) != self.days.get(day))  # fmt: skip
+        self.held = {name: tables.files(name) for name in MADE}
+        if not self.before and not self.changed:  # nothing is left, though something was
+            self.changed = sorted({file.day for file in self.held["gold_day"]})
+        self.number = self.decided.next()
+        self.now = dict(self.held)
+
+    def run(self):
+        if self.changed:
+            self._read_days()
+        self._tell_lacking()
+        if self.changed:
+            self._make()
+            changes = {name: self._change(name) for name in MADE}
+            changes = {name: both for name, both in changes.items() if any(both)}
+            self.decided.decide("gold", changes, days=self.days, version=VERSION)
+            self.decided.finish()
+        counts = {name: sum(file.rows for file in self.now[name]) for name in TABLES}
+        if counts["conflicts"]:
+            log.warning("%d copies do not say what the reading of their identity says: both are "
+                        "in the table conflicts", counts["conflicts"])  # fmt: skip
+        return counts
+
+    def _change(self, name):
+        """(Files that come, Files that go) of a table."""
+        now, held = set(self.now[name]), set(self.held[name])
+        return ([file for file in self.now[name] if file not in held],
+                [file for file in self.held[name] if file not in now])  # fmt: skip
+
+    def _kept(self, name, changed):
+        """The Files of a table that stay when these days of it are replaced."""
+        return [file for file in self.held[name] if self.before and file.day not in changed]
+
+    def _input(self, name, chosen):
+        """The rows of some days of receipt."""
+        chosen = set(chosen)
+        files = [file for file in self.files[name] if file.day in chosen]
+        return self.tables.read(self.spark, name, files)
+
+    def _output(self, name, files=None):
+        """The rows of a table after this run, or of some of its Files."""
+        return self.tables.read(self.spark, name, self.now[name] if files is None else files)
+
+    def _store(self, name, rows):
+        return self.tables.store(rows, name, self.number)
+
+    def _read_days(self):
+        """Have of each changed day what can be merged."""
+        changed = set(self.changed)
+        new = [day for day in self.changed if day in self.days]
+        for name in days.TABLES:
+            self.now[name] = self._kept(name, changed)
+        size = dict.fromkeys(new, 0)
+        for file in self.files["silver"]:
+            if file.day in size:
+                size[file.day] += file.rows
+        done = 0
+        for chunk in _chunks(new, size):
+            self.watch.doing(f"days of receipt that are new or have changed, {done} of {len(new)}")
+            silver, clock, duplicates, quarantine = (self._input(name, chunk) for name in DAILY)
+            batches = self.tables.read(self.spark, "batches", self.files["batches"])
+            for name, rows in (
+                ("gold_boot_day", days.boot_days(silver, clock)),
+                ("gold_device_day", days.device_days(silver, duplicates, quarantine, batches)),
+                ("gold_day", days.days(silver)),
+            ):
+                tasks = min(len(chunk), self.spark.sparkContext.defaultParallelism)
+                self.now[name] += self._store(name, rows.repartition(tasks, "date"))
+            done += len(chunk)
+
+    def _tell_lacking(self):
+        self.watch.doing("comparing silver with what its batches brought")
+        let_go = ledger.newest(self.tables.storage.root).get("expired", {}).get("silver", -1)
+        batches = self.tables.load("batches", self.earlier)
+        batches = batches.filter(pc.greater(batches["batch"], let_go))
+        found = lacking(self.tables.load("gold_day", self.now["gold_day"]), batches)
+        if found[0]:
+            log.warning("silver lacks %d readings of batches %d to %d: files were removed, or an "
+                        "older copy of its folder was put back; gold is made of what is there",
+                        *found)  # fmt: skip
+
+    def _make(self):
+        """Make the tables one by one; those of events are read again for devices."""
+        replaced = []
+
+        def doing(name):
+            replaced.append(name)
+            self.watch.doing(f"{name}, {len(replaced)} of {len(TABLES)} tables")
+
+        def replace(name, rows):
+            if name in TABLES:
+                doing(name)
+            self.now[name] = self._store(name, rows.repartition(1))
+
+        doing("gold_minute")
+        self._minutes()
+        boots = self._output("gold_boot_day").persist()
+        try:
+            replace("gold_boot", fleet.boots(boots))
+            for made in (events.restarts, events.gaps, events.clock_corrections):
+                replace(made.__name__, made(boots))
+            replace("conflicts", self._conflicts(boots))
+            replace("gold_latency", self._latency())
+            replace("gold_device", fleet.devices(boots, *map(self._output, (
+                "gold_device_day", "gold_latency", "gaps", "restarts"))))
+        finally:
+            boots.unpersist()
+
+    def _pairs(self, files):
+        """{(day of receipt, day of readings): (how many, which)} of some Files of gold_day."""
+        rows = self.tables.load("gold_day", files).group_by(["date", "minutes_of"]).aggregate(
+            [("readings", "sum"), ("digest", "sum")])  # fmt: skip
+        return {(str(row["date"]), str(row["minutes_of"])): (
+                row["readings_sum"], row["digest_sum"]) for row in rows.to_pylist()}  # fmt: skip
+
+    def _minutes(self):
+        """Replace the days of gold_minute whose readings are not the same."""
+        old = self._pairs(self._change("gold_day")[1]) if self.before else {}
+        new, changed = self._pairs(self.now["gold_day"]), set(self.changed)
+        found = {key for key in {*old, *new} if key[0] in changed and old.get(key) != new.get(key)}
+        minutes = {day for _, day in found}
+        self.now["gold_minute"] = self._kept("gold_minute", minutes)
+        size, sources = {}, {}
+        for (received, day), (readings, _) in new.items():
+            if day in minutes:
+                size[day] = size.get(day, 0) + readings
+                sources.setdefault(day, []).append(received)
+        for chunk in _chunks(sorted(size), size):
+            silver = self._input("silver", {day for each in chunk for day in sources[each]})
+            silver = silver.where(F.to_date("time").isin(chunk))
+            parts = 1 + max(size[day] for day in chunk) // FILE_ROWS
+            part = F.pmod(F.xxhash64(*days.DEVICE), F.lit(parts))
+            rows = fleet.minute(silver).repartition(len(chunk) * parts, "date", part)
+            self.now["gold_minute"] += self._store("gold_minute", rows)
+
+    def _conflicts(self, boots):
+        """Those of copies and readings whose days are as they were stay; the others are found
+        where the days kept have copies and readings of one number."""
+        before = self.held["conflicts"] if self.before else []
+        same = [~F.to_date(name).isin(self.changed) for name in ("received_at", "first_received")]
+        kept = self._output("conflicts", before).where(same[0] & same[1])
+        if not self.files["duplicates"]:
+            return kept
+        devices = self._output("gold_device_day")
+        pairs = events.copies_of(boots, devices, self.changed).collect()
+        copies = self._input("duplicates", {str(row["copied"]) for row in pairs})
+        silver = self._input("silver", {str(row["kept"]) for row in pairs})
+        return kept.union(events.conflicts(silver, copies).where(~(same[0] & same[1])))
+
+    def _latency(self):
+        """Those of all days: of the days that changed the old ones go, and the new ones come."""
+        new, gone = self._change("gold_device_day")
+        parts = [(1, self._output("gold_device_day", new))]
+        if self.before:
+            parts += [(1, self._output("gold_latency", self.held["gold_latency"])),
+                      (-1, self._output("gold_device_day", gone))]  # fmt: skip
+        return fleet.latency(*parts)
+
+
+def _chunks(chosen, rows):
+    """Lists of days that follow each other, of about CHUNK_ROWS rows together; rows: {day: number}
+    """
+    held, count = [], 0
+    for day in chosen:
+        held.append(day)
+        count += rows[day]
+        if count >= CHUNK_ROWS:
+            yield held
+            held, count = [], 0
+    if held:
+        yield held

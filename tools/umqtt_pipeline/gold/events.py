@@ -1,8 +1,9 @@
 """What happened to devices: restarts, gaps, corrections of their clocks, and conflicts of copies
 with what came first, a row each.
 
-Knows silver and clock rows: pure functions from DataFrames to DataFrames, of everything that is
-there, so a reading that comes late changes the rows beside it the next time. Must not know files.
+Knows the days that gold keeps (days.py), and for conflicts silver and duplicates: pure functions
+from DataFrames to DataFrames, of everything that is there, so a reading that comes late changes
+the rows beside it the next time. Must not know files.
 
 `before_` is the record in front of the event, `after_` the one behind it, both by sequence number;
 a record is a reading or a clock record. Times are those of the device's clock, null where its
@@ -17,8 +18,8 @@ from pyspark.sql.window import Window
 
 from ..decode.reasons import CLOCK
 from ..tables.schema import BOOT, IDENTITY, KEY, MEASUREMENTS
+from .days import DEVICE
 
-DEVICE = ["group", "device"]
 RESTARTS = {
     "group": "string", "device": "string", "epoch": "string", "boot": "int",
     "new_epoch": "boolean", "unheard": "bigint", "before_epoch": "string", "before_boot": "int",
@@ -47,28 +48,21 @@ TABLES = {"restarts": RESTARTS, "gaps": GAPS, "clock_corrections": CORRECTIONS,
           "conflicts": CONFLICTS}  # fmt: skip
 
 
-def _records(silver, clock):
-    """Readings and clock records, once each, with `exact`: time by the device's clock or null."""
-    exact = F.when(F.col("time_quality") == "clock", F.col("time"))
-    columns = [*BOOT, "sequence", "uptime_ms", "received_at", "offset"]
-    readings = silver.select(*columns, exact.alias("exact"))
-    told = clock.select(*columns, F.col("time").alias("exact"))
-    # A pack may hold a clock and measurements: it is in both tables.
-    return readings.unionByName(told).groupBy(*columns).agg(F.max("exact").alias("exact"))
-
-
-def restarts(silver, clock):
+def restarts(boot_days):
     """Boots of a device behind its first one, in the order of their numbers; epochs in the order
     in which they were first heard of.
 
     new_epoch   the journal is another one: formatted, or the board or its flash replaced
     unheard     boots between this and before_boot of which nothing has come; 0 for a new epoch
     """
-    ends = F.struct("sequence", "uptime_ms", "exact")
-    boots = _records(silver, clock).groupBy(*BOOT).agg(
-        F.min(ends).alias("after"), F.max(ends).alias("before"),
-        F.min("received_at").alias("first_received"),
-        F.min(F.struct("received_at", "offset")).alias("_heard"),
+    ends = []
+    for run, end in ((F.col("runs")[0], "first"), (F.element_at("runs", -1), "last")):
+        uptime, exact = run[f"{end}_uptime_ms"], run[f"{end}_exact"]
+        ends.append(F.struct(run[end].alias("sequence"), uptime.alias("uptime_ms"),
+                             exact.alias("exact")))  # fmt: skip
+    boots = boot_days.groupBy(*BOOT).agg(
+        F.min(ends[0]).alias("after"), F.max(ends[1]).alias("before"),
+        F.min("least").alias("_heard"),
     )  # fmt: skip
     boots = boots.withColumn("_epoch", F.min("_heard").over(Window.partitionBy(*KEY)))
     order = Window.partitionBy(*DEVICE).orderBy("_epoch", "epoch", "boot")
@@ -85,30 +79,35 @@ def restarts(silver, clock):
         F.col(old + "exact").alias("before_time"),
         F.col(first + "sequence").alias("after_sequence"),
         F.col(first + "uptime_ms").alias("after_uptime_ms"),
-        F.col(first + "exact").alias("after_time"), "first_received",
+        F.col(first + "exact").alias("after_time"),
+        F.col("_heard.received_at").alias("first_received"),
     )  # fmt: skip
 
 
-def gaps(silver, clock):
+def gaps(boot_days):
     """Runs of sequence numbers that never came, between the first and the last of an epoch.
 
     first_received   when the record behind the gap came, and so when the gap was first to be seen
     """
-    order = Window.partitionBy(*KEY).orderBy("sequence")
-    back = F.lag(F.struct("sequence", "boot", "exact")).over(order)
-    rows = _records(silver, clock).select("*", back.alias("_back"))
-    rows = rows.where(F.col("sequence") > F.col("_back.sequence") + 1)
+    rows = boot_days.select(*KEY, "boot", F.explode("runs").alias("run"))
+    before = Window.partitionBy(*KEY).orderBy("run.first").rowsBetween(
+        Window.unboundedPreceding, -1)  # fmt: skip
+    # Runs of two days may lie within each other: a gap is behind the greatest number so far.
+    front = F.struct(F.col("run.last").alias("sequence"), "boot",
+                     F.col("run.last_exact").alias("exact"))  # fmt: skip
+    rows = rows.select("*", F.max(front).over(before).alias("_back"))
+    rows = rows.where(F.col("run.first") > F.col("_back.sequence") + 1)
     return rows.select(
         *KEY, (F.col("_back.sequence") + 1).alias("first"),
-        (F.col("sequence") - 1).alias("last"),
-        (F.col("sequence") - F.col("_back.sequence") - 1).alias("missing"),
+        (F.col("run.first") - 1).alias("last"),
+        (F.col("run.first") - F.col("_back.sequence") - 1).alias("missing"),
         F.col("_back.boot").alias("before_boot"), F.col("_back.exact").alias("before_time"),
-        F.col("boot").alias("after_boot"), F.col("exact").alias("after_time"),
-        F.col("received_at").alias("first_received"),
+        F.col("boot").alias("after_boot"), F.col("run.first_exact").alias("after_time"),
+        F.col("run.received_at").alias("first_received"),
     )  # fmt: skip
 
 
-def clock_corrections(silver, clock):
+def clock_corrections(boot_days):
     """Clock records that changed what was known of a boot's time: the first of each boot, and
     every later one that does not say what the one before it lets expect.
 
@@ -120,12 +119,12 @@ def clock_corrections(silver, clock):
     """
     order = Window.partitionBy(*BOOT).orderBy("sequence")
     back = F.lag(F.struct("time", "uptime_ms")).over(order)
+    clock = boot_days.select(*BOOT, F.explode("clocks").alias("_of")).select(*BOOT, "_of.*")
     rows = clock.select("*", back.alias("_back"))
     since = F.col("uptime_ms") - F.col("_back.uptime_ms")
     expected = F.timestamp_millis(F.unix_millis("_back.time") + since)
     base = F.unix_millis("time") - F.col("uptime_ms")
-    used = silver.where(F.col("time_quality") == "clock").groupBy(*BOOT).agg(
-        F.min(base).alias("_used"))  # fmt: skip
+    used = boot_days.groupBy(*BOOT).agg(F.min("base_ms").alias("_used"))
     rows = rows.select("*", expected.alias("expected"), since.alias("since_ms"))
     rows = rows.where(F.col("expected").isNull() | (F.col("expected") != F.col("time")))
     return rows.join(used, BOOT, "left").select(
@@ -151,3 +150,22 @@ def conflicts(silver, duplicates):
     same = (F.col(name).eqNullSafe(F.col(f"copy_{name}")) for name in said)
     differs = ~reduce(and_, same)
     return copies.join(kept, list(IDENTITY)).where(differs).select(*CONFLICTS)
+
+
+def copies_of(boot_days, device_days, changed):
+    """(day of receipt of a copy, that of the reading of its identity): one row for each pair of
+    days of which one is in `changed`, a list of dates as text."""
+    copies = device_days.select(*DEVICE, F.col("date").alias("copied"),
+                                F.explode("copies").alias("copy"))  # fmt: skip
+    copies = copies.select("*", F.col("copy.epoch").alias("epoch"))
+    runs = boot_days.select(*KEY, F.col("date").alias("kept"), F.explode("runs").alias("run"))
+    new, to_new = F.col("copied").isin(changed), F.col("kept").isin(changed)
+
+    def pairs(copies, runs):
+        overlap = (F.col("copy.first") <= F.col("run.last")) & (
+            F.col("run.first") <= F.col("copy.last"))  # fmt: skip
+        return copies.join(runs, KEY).where(overlap).select("copied", "kept")
+
+    # Two joins, of which each has few rows on one side.
+    return pairs(copies.where(new), runs).union(
+        pairs(copies.where(~new), runs.where(to_new))).distinct()  # fmt: skip

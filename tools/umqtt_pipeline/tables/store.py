@@ -206,6 +206,13 @@ class Tables:
         within = reader(spark, kinds).option("basePath", base)
         return within.parquet(*(f"{base}/{each.path}" for each in paths))
 
+    def load(self, name, files):
+        """Some Files of a table as an Arrow table with the table's columns, without Spark."""
+        schema = arrow_schema(self.columns[name])
+        days = [{"name": f"{name}/{each.path}", "day": each.day} for each in files]
+        held = _Load(self.storage, self.columns[name])([pa.Table.from_pylist(days)])
+        return pa.Table.from_batches(held if days else (), schema)
+
     def _loaded(self, spark, name, files):
         """The same without Spark's own reader, which knows no object store."""
         days = [(f"{name}/{each.path}", each.day) for each in files]

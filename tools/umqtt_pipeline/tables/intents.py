@@ -1,0 +1,123 @@
+"""Intents: what a run changes in several tables, decided at one instant.
+
+Knows numbers, intents, and the order in which the commits of one are made. Must not know what a
+row of a table means, nor who decides.
+
+    ROOT/NAME/        a Delta table without rows: its commits are the intents
+
+Delta Lake has no commit over several tables. An intent has a number and says which files each
+table gains and loses. `decide` writes it at one instant, and only if nobody else has written one
+in its place. From then on it is a fact: `finish` makes a commit in each table, and whoever starts
+after a kill makes those that are missing. Before that instant nothing has happened: what a killed
+run has written are files that no log names.
+"""
+
+import json
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from ..spool.files import SpoolError
+from .lock import InUse
+from .store import File
+
+COLUMN = pa.schema([("none", pa.int64())])  #: a table must have one
+PUT_BACK = "put it back as it was, or begin in another folder (--tables)"
+#: As if before the first one. touched: the last number that changed a table; before: the one
+#: before that, of the tables that the newest intent changes.
+NONE = {"number": -1, "tables": {}, "touched": {}, "before": {}}
+
+
+class Intents:
+    """The intents of some Tables. last: the newest one, a dict as in NONE.
+
+    name      of their own table, below the root
+    nothing   what holds before the first one
+    writers   who else may write them, in words
+    mend      whoever makes this is the only one to write these tables
+
+    Raises SpoolError if they are damaged.
+    """
+
+    advice = PUT_BACK  #: for them when they are damaged
+
+    def __init__(self, tables, name, nothing, writers, mend=True):
+        self.tables, self.storage, self.name = tables, tables.storage, name
+        self._nothing, self._writers = nothing, writers
+        self._unfinished = True  # until it is known
+        if mend:
+            self.storage.drop_torn(f"{name}/_delta_log")
+        try:
+            self._log = DeltaTable(self.storage.uri(name), storage_options=self.storage.options)
+        except TableNotFoundError:
+            self._log = DeltaTable.create(self.storage.uri(name), COLUMN, mode="ignore",
+                                          storage_options=self.storage.options)  # fmt: skip
+            self._sync()
+        except DeltaError as error:
+            raise self._damaged(error)
+        self.last = self._newest()
+
+    def _damaged(self, error):
+        where = self.storage.path(self.name)
+        why = str(error).partition("\n")[0]
+        return SpoolError(f"{where} is damaged ({why}): {self.advice}")
+
+    def _newest(self):
+        # Not by history(): it finds nothing below a folder with some names.
+        try:
+            version = f"{self._log.version():020d}"
+            text = self.storage.read(f"{self.name}/_delta_log/{version}.json")
+            told = [json.loads(line) for line in text.splitlines()]
+        except (OSError, ValueError) as error:
+            raise self._damaged(error)
+        found = next((each["commitInfo"].get("intent") for each in told if "commitInfo" in each),
+                     None)  # fmt: skip
+        if found is None and self._log.version():
+            raise self._damaged("its last commit is no intent")
+        return found or self._nothing
+
+    def _sync(self):
+        for end in (f"{self._log.version():020d}.json", "_last_checkpoint",
+                    f"{self._log.version():020d}.checkpoint.parquet"):  # fmt: skip
+            self.storage.sync(f"{self.name}/_delta_log/{end}")
+
+    def refresh(self):
+        """Look again at what is decided: somebody else may have done so."""
+        self._log.update_incremental()
+        self._unfinished, self.last = True, self._newest()
+
+    def next(self):
+        """The number of the next intent."""
+        return self.last["number"] + 1
+
+    def decide(self, kind, tables, **more):
+        """Write the next intent; returns the one before. `tables` is {name: (Files added, Files
+        removed)}, in the order of the commits; `more` replaces what the last intent says. Raises
+        InUse if somebody else has written one in its place."""
+        number, touched = self.next(), self.last["touched"]
+        made = {**self.last, **more, "number": number, "kind": kind,
+                "before": {name: touched.get(name, -1) for name in tables},
+                "touched": {**touched, **dict.fromkeys(tables, number)},
+                "tables": {name: [[each.kept() for each in files] for files in both]
+                           for name, both in tables.items()}}  # fmt: skip
+        try:
+            self._log.create_write_transaction(
+                [], mode="append", schema=Schema.from_arrow(COLUMN),
+                commit_properties=CommitProperties({"intent": made}, max_commit_retries=0))
+        except CommitFailedError:
+            raise InUse(f"{self.storage.root} is being written by another {self._writers}")
+        self._log.update_incremental()
+        self._unfinished, old, self.last = True, self.last, made
+        self._sync()
+        return old
+
+    def finish(self):
+        """Make the commits of the newest intent that are not made yet."""
+        if not self._unfinished:
+            return
+        number, kind = self.last["number"], self.last.get("kind")
+        for name, both in self.last["tables"].items():
+            added, removed = ([File(*each) for each in files] for files in both)
+            self.tables.commit(name, number, added, removed, kind != "compact")
+        self._unfinished = False
