@@ -130,16 +130,22 @@ def build(schema, columns):
 
 
 def _bodies(bodies, n):
-    """Columns of BODY; bodies: {row: values}."""
+    """Columns of BODY; bodies: {row: values}. Rows may have the same values, as one object."""
     columns = {}
     if not bodies:
         return columns
     rows = np.array(sorted(bodies))
-    place = np.full(n, -1, np.int64)
-    place[rows] = np.arange(len(rows))
+    place, rows_at = np.full(n, -1, np.int64), np.zeros(len(rows), np.int64)
+    number, different = {}, []
+    for k, values in enumerate(map(bodies.get, rows.tolist())):
+        if id(values) not in number:
+            number[id(values)] = len(different)
+            different.append(values)
+        rows_at[k] = number[id(values)]
+    place[rows] = rows_at
     indices = pa.array(place, mask=place < 0)
     for item in BODY:
-        values = [bodies[r].get(item.name) for r in rows]
+        values = [one.get(item.name) for one in different]
         if any(v is not None for v in values):
             columns[item.name] = pa.array(values, item.type).take(indices)
     return columns

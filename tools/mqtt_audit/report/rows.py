@@ -42,6 +42,9 @@ from .tallies import Tallies
 
 _EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBLEMS]
 
+KNOWN = 1 << 14  #: different properties of PUBLISH that are remembered
+SUBSCRIBED = "Subscription Identifier"
+
 
 class Rows:
     """sink(table, pyarrow.Table) takes what is ready. span, steps: as Decoder's. The caller sets
@@ -61,6 +64,7 @@ class Rows:
         self._hellos = {}  # of TLS: what hello.read() says of both sides
         self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE, of UNSUBSCRIBE
         self._agreed = Agreed()
+        self._properties = {}  # bytes of properties of PUBLISH: (values, broken, SUBSCRIBED)
         self._found = []  # violations found in Python: tuples
         self._late = np.zeros(0, VIOLATION), np.zeros(0, PROBLEM)
         self._told = np.zeros(0, bool)  # which connections were handed on already
@@ -93,12 +97,16 @@ class Rows:
     def _read_bodies(self, rows):
         """Take the rare packets apart; returns {row: values}."""
         heap, found = self.arrays.talk.bodies, {}
-        for k in np.flatnonzero(rows["body"] >= 0).tolist():
+        some = np.flatnonzero(rows["body"] >= 0)
+        fields = (rows[n][some].tolist() for n in ("conn", "kind", "body", "body_len"))
+        for k, conn, kind, at, size in zip(some.tolist(), *fields):
+            raw = heap[at : at + size].tobytes()
+            if kind == PUBLISH:
+                found[k] = self._publish(raw, rows, k)
+                continue
             row = rows[k]
-            conn, kind, at = int(row["conn"]), int(row["kind"]), int(row["body"])
-            raw = heap[at : at + int(row["body_len"])].tobytes()
             out = bodies.read(kind, raw, int(row["level"]))
-            if row["damaged"] or kind != PUBLISH and len(raw) < row["length"]:
+            if row["damaged"] or len(raw) < row["length"]:
                 out.broken = []
             elif row["level"] == 5:
                 out.broken += self._agreed.packet(conn, kind, row["from_server"], out.values)
@@ -107,6 +115,23 @@ class Rows:
             for code, value in out.broken:
                 self._violate(code, row, value)
         return found
+
+    def _publish(self, raw, rows, k):
+        """The values of a PUBLISH's properties. Most have the bytes of many others."""
+        known = self._properties.get(raw)
+        if known is None:
+            out = bodies.read(PUBLISH, raw, 5)
+            subscribed = any(p["name"] == SUBSCRIBED for p in out.values.get("properties", ()))
+            if len(self._properties) >= KNOWN:
+                self._properties.clear()
+            known = self._properties[raw] = out.values, out.broken, subscribed
+        values, broken, subscribed = known
+        if (broken or subscribed) and not rows[k]["damaged"]:
+            for code, value in broken:
+                self._violate(code, rows[k], value)
+            if subscribed and not rows[k]["from_server"]:
+                self._violate(99, rows[k])
+        return values
 
     def _violate(self, code, row, value=0):
         if row["found"] & FOUND or row["found"] and code in ORDER:

@@ -3,7 +3,7 @@
 Knows: packets that were taken apart. Must not know: bytes, TCP, tables.
 """
 
-from ..compiled.layout import AUTH, CONNACK, CONNECT, DISCONNECT, PUBLISH
+from ..compiled.layout import AUTH, CONNACK, CONNECT, DISCONNECT
 
 _PROBLEM = {"Reason String", "User Property"}
 
@@ -13,7 +13,8 @@ def _of(values):
 
 
 class Agreed:
-    """Of all connections; each packet that was there whole is to be given to packet()."""
+    """Of all connections; each packet but PUBLISH that was there whole is to be given to
+    packet()."""
 
     def __init__(self):
         self._said = {}  # connection: (its CONNECT's properties, client id)
@@ -24,8 +25,6 @@ class Agreed:
             self._said.setdefault(conn, (_of(values), values.get("client_id")))
             return []
         has, said = _of(values), self._said.get(conn)
-        if kind == PUBLISH and not by_server:
-            return [(99, 0)] * ("Subscription Identifier" in has)
         broken = []
         if kind == DISCONNECT and by_server and "Session Expiry Interval" in has:
             broken.append((104, 0))
@@ -45,7 +44,7 @@ def _by_server(kind, values, has, asked, client_id):
         if "Assigned Client Identifier" not in has:
             yield 96, 0
     if asked.get("Request Problem Information") == "0" and _PROBLEM & has.keys():
-        if kind not in (PUBLISH, CONNACK, DISCONNECT):
+        if kind not in (CONNACK, DISCONNECT):
             yield 92, 0
 
 
