@@ -73,7 +73,8 @@ STREAM = _rows(
     "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
-    "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1"
+    "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
+    "lapse:u1 lapses:i4 aligned:i4"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -88,7 +89,9 @@ STREAM = _rows(
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
-#: its packets from here on were found by their look, which a payload may have as well.
+#: its packets from here on were found by their look, which a payload may have as well; aligned: so
+#: many segments in a row begin and end with a packet. lapse: bytes are missing since its last
+#: packet; lapses: how often bytes of it went missing, or were skipped.
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
 HELLO_NONE, HELLO_WANTED, HELLO_WHOLE = 0, 1, 2
@@ -106,24 +109,28 @@ REMEMBERED = 4  #: of them are known of each stream
 #: opening: it is the first that its side sent, and nothing is missing before it. text: it came in
 #: a WebSocket's frame that is not binary. found: FOUND if the stream was `searched`, OTHER_FOUND
 #: if the other side's was. wide: its Remaining Length takes more bytes than it must.
+#: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
+#: are not there (yet); lapses: as STREAM's of the other side.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
-    "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1"
+    "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1 "
+    "lapse:u1 now:u1 lapses:i4"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
 #: or UNSUBSCRIBE (its type in `qos`) that waits for its answer. topic: a place in the arena.
 #: unsure: it was captured after TCP's acknowledgement of it, and its answer may be there already.
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
-#: PACKET's, of that one.
+#: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 FOUND, OTHER_FOUND = 1, 2
+PENDING, UNSEEN = 1, 2  #: PACKET.now: bytes are waited for; none has come so far
 METHOD_UNKNOWN, METHOD_NONE, METHOD_NAMED = 0, 1, 2
 REQUEST = 2
 ALIAS = 4  #: and more: a topic that has an alias (its number in `id`) of sender 0 or 1

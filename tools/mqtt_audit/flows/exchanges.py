@@ -17,6 +17,7 @@ from ..compiled.layout import (
     N_DONE_TEXT,
     N_FLOW_FREE,
     N_FLOWS,
+    PENDING,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -107,7 +108,7 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     f["rec"] = f["rel"] = f["done"] = f["hash"] = f["length"] = 0
     f["topic"] = f["topic_len"] = f["sent"] = f["dup"] = f["nodup"] = 0
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
-    f["frame"], f["missing"] = frame, missing
+    f["frame"], f["missing"], f["lapses"] = frame, missing, -1
     f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = f["unsure"] = 0
     return k
 
@@ -135,29 +136,38 @@ def _same(f, digest, length, qos):
 
 
 @kernel
-def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_len, time, frame,
-            late, missing):  # fmt: skip
-    """A PUBLISH at QoS 1 or 2; topic: its place in d. late: captured after TCP's acknowledgement
-    of it, so that its answer may be there already. missing: as in answer(). What looks like the
-    message before, without DUP, is another one if the answer to that may be what is missing."""
+def _hidden(f, row):
+    """Whether the answer to what was asked before may be missing, since then."""
+    return row["now"] > 0 or row["lapses"] != f["lapses"]
+
+
+@kernel
+def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
+    """A PUBLISH at QoS 1 or 2, a row of layout.PACKET; topic: its place in d. If it is late, that
+    is, captured after TCP's acknowledgement of it, its answer may be there already. What looks
+    like the message before, without DUP, is another one if the answer to that may be missing."""
+    ident, length, time, frame = row["id"], row["length"], row["time"], row["frame"]
+    late, missing = row["late"], row["missing"]
     at = find(st, conn, sender, ident)
     ended = False
     asked = find(st, conn, REQUEST, ident)
-    asked = asked >= 0 and st.flows[st.slots[asked]]["state"] == WHOLE
-    if asked and not (sender or dup or missing):
-        violation(st, 29, conn, sender, PUBLISH, time, frame, ident)
+    if asked >= 0 and not (sender or dup):
+        f = st.flows[st.slots[asked]]
+        if f["state"] == WHOLE and not _hidden(f, row):
+            violation(st, 29, conn, sender, PUBLISH, time, frame, ident)
     if at >= 0:
         f = st.flows[st.slots[at]]
+        hidden = _hidden(f, row)
         if f["state"] == ACKED_EARLY and (late or time <= f["done"]):
             ended = True
         elif f["state"] != WHOLE:  # of another message, which the capture does not have
             finish(st, at, F_HEADLESS)
             at = find(st, conn, sender, ident)
-        elif (dup or not missing) and _same(f, digest, length, qos):
-            _again(st, f, conn, sender, ident, dup, time, frame, missing)
+        elif (dup or not hidden) and _same(f, digest, length, qos):
+            _again(st, f, conn, sender, ident, dup, time, frame, hidden)
             return
         else:
-            if not missing:
+            if not hidden:
                 violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
             finish(st, at, F_REUSED)
             at = find(st, conn, sender, ident)
@@ -166,6 +176,7 @@ def publish(st, conn, sender, ident, qos, dup, digest, length, d, topic, topic_l
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
+    f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
     s = st.streams[2 * conn + sender]
     s["open"] += 1
     if 0 < s["receive_max"] < s["open"] and not missing:
@@ -235,9 +246,11 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
 
 
 @kernel
-def request(st, kind, conn, ident, time, frame, late, missing):
-    """A SUBSCRIBE or UNSUBSCRIBE of the client. late, missing: as in publish(); what is late is
-    known, but is held against nobody: its answer may be there already."""
+def request(st, row, conn, missing):
+    """A SUBSCRIBE or UNSUBSCRIBE of the client, a row of layout.PACKET. missing: as in answer().
+    What is late is known, but is held against nobody: its answer may be there already."""
+    kind, ident, late = row["kind"], row["id"], row["late"]
+    time, frame = row["time"], row["frame"]
     at = find(st, conn, 0, ident)
     used = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
     at = find(st, conn, REQUEST, ident)
@@ -248,6 +261,7 @@ def request(st, kind, conn, ident, time, frame, late, missing):
         f = st.flows[_begin(st, at, conn, REQUEST, ident, time, frame, missing)]
         f["qos"], f["sent"] = 0 if late else kind, 1
         f["state"] = ACKED_EARLY if late else WHOLE
+        f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
         return
     f = st.flows[st.slots[at]]
     f["qos"] = kind if f["qos"] == kind else 0  # either answer is right

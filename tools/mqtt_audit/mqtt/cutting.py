@@ -31,15 +31,19 @@ from ..compiled.layout import (
     P_PROXY,
     P_RESYNC,
     P_TLS,
+    PENDING,
     PROPERTIES,
     PUBLISH,
     SEARCHING,
+    UNSEEN,
 )  # fmt: skip
 from ..tcp.openings import proxy_header
 from ..tls import collecting
 from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at
 
 KEPT = 64  #: bytes of a search that are kept, in case a packet begins in them
+#: Segments in a row that are packets from beginning to end; those of a payload are not.
+TRUSTED = 8
 JOINED = 1 << 14  #: bytes behind them that are looked at
 
 
@@ -64,8 +68,12 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     other = st.streams[2 * conn + 1 - sender]
     ahead = (other["acked"] - other["next"] + 0x80000000 & MASK) - 0x80000000
     behind = other["acked_known"] and ahead > 0
-    unread = other["blind"] or other["skipped"] > 0 or not other["known"]
-    row["missing"] = other["head"] >= 0 or other["gaps"] > 0 or behind or unread
+    unread = other["blind"] > 0
+    pending = other["head"] >= 0 or behind or other["skipped"] > 0
+    row["now"] = PENDING if pending else 0 if other["known"] else UNSEEN
+    row["lapses"] = other["lapses"]
+    row["missing"] = row["now"] > 0 or other["gaps"] > 0 or unread
+    row["lapse"], s["lapse"] = s["lapse"], 0
     row["late"] = s["late"]
     row["opening"] = s["whole"] and not s["first"]
     row["text"], row["wide"] = s["web_text"], s["wide"]
@@ -220,6 +228,9 @@ def _search(st, s, d, p, end, conn, sender, time, frame):
     else:
         s["skipped"] += q - p
     s["blind"] |= s["skipped"] > 0
+    if s["skipped"] > 0:
+        s["lapse"] = 1
+        s["lapses"] += 1
     kind = P_RESYNC if s["ever"] else P_BEFORE
     problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
     s["skipped"] = 0
@@ -322,8 +333,8 @@ def _doubted(s, d, p, end, sender):
 
 
 @kernel
-def feed(st, d, off, n, s, conn, sender, time, frame, kept):
-    """The next n bytes of a stream; returns how many were taken (fewer if a table is full)."""
+def _pieces(st, d, off, n, s, conn, sender, time, frame, kept):
+    """As feed()."""
     p, end = off, off + n
     while p < end and not st.conns[conn]["opaque"]:
         if not room(st):
@@ -358,11 +369,26 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
 
 
 @kernel
+def feed(st, d, off, n, s, conn, sender, time, frame, kept):
+    """The next n bytes of a stream, of one segment; returns how many were taken (fewer if a table
+    is full). What was found by its look is believed when TRUSTED segments in a row are packets."""
+    fresh = s["sync"] == IN_STEP and s["stage"] == FRESH
+    done = _pieces(st, d, off, n, s, conn, sender, time, frame, kept)
+    if s["searched"]:
+        whole = fresh and done == n and s["sync"] == IN_STEP and s["stage"] == FRESH
+        s["aligned"] = s["aligned"] + 1 if whole else 0
+        s["searched"] = s["aligned"] < TRUSTED
+    return done
+
+
+@kernel
 def lose(st, s, n, conn, sender, time, frame, kind):
     """n bytes of the stream will never come. time, frame: of those behind them. A packet that
     ends in what is missing has the frame of the last bytes of it that are there."""
     s["lost"] += n
     s["gaps"] += 1
+    s["lapses"] += 1
+    s["lapse"] = 1
     problem(st, kind, conn, sender, time, frame, -1, n)
     if s["hello"] == HELLO_WANTED:
         collecting.give_up(s)

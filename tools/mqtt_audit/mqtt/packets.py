@@ -149,8 +149,8 @@ def _publish(st, d, p, have, row, conn, sender, digest):
     if row["id"] == 0:
         violation(st, 28, conn, sender, PUBLISH, time, frame, 0)
     if qos < 3 and not row["damaged"]:
-        publish(st, conn, sender, row["id"], qos, flags >> 3 & 1, digest, length, st.text, at,
-                st.n[N_TEXT] - at, time, frame, row["late"], row["missing"])  # fmt: skip
+        publish(st, conn, sender, row, qos, flags >> 3 & 1, digest, st.text, at,
+                st.n[N_TEXT] - at)  # fmt: skip
 
 
 @kernel
@@ -198,7 +198,7 @@ def _silence(st, c, conn, start, row):
     """Keep alive: the time between the end of a client's packet and the start of the next."""
     gap = start - c["last_client"]
     c["last_client"] = row["time"]
-    if not c["keep_alive"] or not c["connected"] or st.streams[2 * conn]["gaps"]:
+    if not c["keep_alive"] or not c["connected"] or row["lapse"]:
         return
     c["longest"] = max(c["longest"], gap)
     allowed = c["keep_alive"] * SECOND
@@ -217,7 +217,7 @@ def _subscription(st, row, sender, missing):
     if asks and row["id"] == 0:
         violation(st, 28, conn, sender, kind, time, frame, 0)
     elif asks and not sender:
-        request(st, kind, conn, row["id"], time, frame, row["late"], missing)
+        request(st, row, conn, missing)
     elif sender and not asks:
         granted(st, kind, conn, row["id"], time, frame, missing)
 

@@ -31,10 +31,10 @@ from .statements import SILENCE
 STILL = 100 * SECOND
 
 
-def full(ways):
+def full(ways, since="gaps"):
     """Which streams have all their bytes, as far as is known: none is missing between two others,
     and neither the other side's acknowledgements nor its own segments say that there are more at
-    the end. FIN counts as a byte."""
+    the end. FIN counts as a byte. since: "lapse" asks only for those behind the last packet."""
 
     def beyond(item):
         return (ways[item] - ways["next"] + 0x80000000 & MASK) - 0x80000000
@@ -43,7 +43,7 @@ def full(ways):
     acked = (ways["acked_known"] > 0) & (beyond("acked") > fin)
     said = (ways["said_known"] > 0) & (ways["known"] > 0) & (beyond("said") > fin)
     unread = (ways["blind"] > 0) | (ways["skipped"] > 0)
-    return (ways["gaps"] == 0) & ~unread & ~acked & ~said
+    return (ways[since] == 0) & ~unread & ~acked & ~said
 
 
 def _watched(conns, ways):
@@ -51,7 +51,7 @@ def _watched(conns, ways):
     middle of a packet was not silent."""
     return (
         (conns["connected"] > 0) & (conns["keep_alive"] > 0)
-        & (ways["stage"][:, 0] == FRESH) & full(ways)[:, 0]
+        & (ways["stage"][:, 0] == FRESH) & full(ways, "lapse")[:, 0]
         & (conns["opaque"] == 0) & (conns["code"] == 0)
     )  # fmt: skip
 

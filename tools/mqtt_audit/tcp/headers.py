@@ -259,6 +259,13 @@ def _rehash(keys, n, slots):
         slots[at] = k
 
 
+def _grown(rows, used, size):
+    """So many rows; the used ones are copied, for memory that is not touched costs nothing."""
+    more = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    more[:used] = rows[:used]
+    return more
+
+
 class Endpoints:
     """The pairs of endpoints of one file; grows with their number and nothing else."""
 
@@ -275,11 +282,14 @@ class Endpoints:
     def segments(self, data, first, frames):
         """The TCP segments of `frames`, the first of which has number `first`."""
         # Each frame may be of a new pair.
-        while int(self._state[0]) + len(frames) > len(self._keys):
-            self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
-            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)])
+        known = int(self._state[0])
+        if known + len(frames) > len(self._keys):
+            self._keys, self._trails = (
+                _grown(rows, known, 2 * (known + len(frames)))
+                for rows in (self._keys, self._trails))  # fmt: skip
         if len(self._slots) < 2 * len(self._keys):
-            self._slots = np.full(2 * len(self._keys), -1, np.int64)
+            size = 1 << (2 * len(self._keys) - 1).bit_length()  # a power of two, for _find()
+            self._slots = np.full(size, -1, np.int64)
             _rehash(self._keys, int(self._state[0]), self._slots)
         rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 2), np.int64)
         n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,

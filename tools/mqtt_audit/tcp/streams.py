@@ -229,7 +229,9 @@ def _tell(s, other, seg):
     taken for the beginning of the other stream tells of bytes before that."""
     if seg["flags"] & ACK and not other["isn_known"] and other["acked_known"]:
         if other["known"]:
-            other["blind"] |= diff(seg["ack"], other["origin"]) < 0
+            before = diff(seg["ack"], other["origin"]) < 0
+            other["lapses"] += before and not other["blind"]
+            other["blind"] |= before
         elif diff(seg["ack"], other["next"]) < 0:
             other["next"] = seg["ack"]
     if seg["flags"] & ACK and (not other["acked_known"] or diff(seg["ack"], other["acked"]) > 0):
@@ -262,6 +264,7 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         s["resent"] += not seg["flags"] & COPY
         if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
             s["blind"] = 1
+            s["lapses"] += 1
         _compare(st, d, seg, k, conn, sender, seq, frame)
     _remember(st, seg, k, seq)
     if ahead + seg["wire"] > 0 and not _take(
