@@ -19,6 +19,26 @@ def end_programs(none_left_running):
 
 
 @pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """An object store."""
+    from object_store import ObjectStore
+
+    made = ObjectStore(tmp_path_factory.mktemp("objects"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def place(server, tmp_path, monkeypatch):
+    """Where a test's objects may lie; its process and those it starts can get at it."""
+    from object_store import BUCKET
+
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.fixture(scope="session")
 def told(spark, tmp_path_factory):
     """The story's spool, and its tables after an undisturbed run in one batch."""
     from pipeline_kit import fill

@@ -2,9 +2,10 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 from patience import wait_until
 from pipeline_kit import PROGRAMS
@@ -16,7 +17,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "not a secret",
 SERVICES = ("master", "volume", "filer", "s3")
 
 
-def _ports(count):
+def ports(count):
     """Free ports, all different; who asks first for one has it."""
     with ExitStack() as held:
         socks = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -35,13 +36,13 @@ class ObjectStore:
                     "credentials": [{"accessKey": KEYS["AWS_ACCESS_KEY_ID"],
                                      "secretKey": KEYS["AWS_SECRET_ACCESS_KEY"]}]}  # fmt: skip
         (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-        ports = _ports(2 * len(SERVICES))
+        free = ports(2 * len(SERVICES))
         words = ["-filer", "-s3", f"-s3.config={folder / 's3.json'}", f"-dir={folder / 'data'}",
                  "-ip=127.0.0.1", "-volume.max=20", "-master.volumeSizeLimitMB=64",
                  "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]  # fmt: skip
         for at, name in enumerate(SERVICES):
-            words += [f"-{name}.port={ports[2 * at]}", f"-{name}.port.grpc={ports[2 * at + 1]}"]
-        self.url = f"http://127.0.0.1:{ports[2 * SERVICES.index('s3')]}"
+            words += [f"-{name}.port={free[2 * at]}", f"-{name}.port.grpc={free[2 * at + 1]}"]
+        self.url = f"http://127.0.0.1:{free[2 * SERVICES.index('s3')]}"
         self.environment = {**KEYS, "AWS_ENDPOINT_URL": self.url}
         with open(folder / "log", "wb") as log:
             self.process = subprocess.Popen(
@@ -60,6 +61,15 @@ class ObjectStore:
         except OSError:
             return False
         return True
+
+    @contextmanager
+    def away(self):
+        """It answers nobody in here."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def close(self):
         self.process.kill()

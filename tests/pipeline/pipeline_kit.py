@@ -158,6 +158,16 @@ def family(pid):
     return found
 
 
+def killed(process):
+    """Kill a command and all that it has begun, as a machine that is gone."""
+    for pid, _ in [(process.pid, b""), *family(process.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait(60)
+
+
 def wait_for(condition, seconds=30, what="the condition"):
     """Poll until `condition()` is true and return its value; AssertionError PATIENCE * `seconds`
     later."""

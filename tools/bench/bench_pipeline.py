@@ -132,11 +132,10 @@ class Site:
 
     def durable(self):
         """Messages in the spool, exactly."""
-        from umqtt_pipeline.source import data_source
-        from umqtt_pipeline.spool import reader
+        from umqtt_pipeline.spool import logs, reader
 
         end = reader.durable(self.spool)
-        return sum(block.count for _, block in data_source.blocks(self.spool, 0, end))
+        return sum(block.count for _, block in logs.blocks(self.spool, 0, end))
 
     def durable_since(self):
         """When the last message in the spool became durable, as time.monotonic() tells it."""

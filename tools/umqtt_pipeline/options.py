@@ -72,9 +72,30 @@ class TablesHere(click.Path):
         return super().convert(value, param, ctx)
 
 
+class ObjectPlace(click.ParamType):
+    """s3://BUCKET/PREFIX."""
+
+    name = "place"
+
+    def convert(self, value, param, ctx):
+        return _object_store(self, value, param, ctx)
+
+
+class PeerPlace(click.Path):
+    """A folder, which may not be there yet, or s3://BUCKET/PREFIX."""
+
+    def __init__(self):
+        super().__init__(file_okay=False)
+
+    def convert(self, value, param, ctx):
+        if "://" in value:
+            return _object_store(self, value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _object_store(of, value, param, ctx):
     """A place in an object store, of which the environment says where it is."""
-    from .tables.objects import PLACE
+    from .spool.objects import PLACE
 
     if not value.startswith("s3://"):
         of.fail(f"{value}: only s3:// is spoken here; write a folder or s3://BUCKET/PREFIX",

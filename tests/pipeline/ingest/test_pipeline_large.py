@@ -5,7 +5,7 @@ import pytest
 from pipeline_kit import QUICK, fill, publish, run, senml
 from pipeline_tables import arrow, ingest, numbers, table
 from umqtt_pipeline.ingest import replay
-from umqtt_pipeline.source import data_source
+from umqtt_pipeline.source import rows
 
 MIB = 1 << 20
 
@@ -29,7 +29,7 @@ def test_a_payload_too_large_for_a_row_is_in_quarantine_by_reference(made):
     assert numbers(made) == [1, 2] and numbers(made, "duplicates") == [1]
     first, exact, second = (row for row in table(made, "bronze") if row["payload"] is None
                             or len(row["payload"]) > MIB)  # fmt: skip
-    assert len(exact["payload"]) == data_source.LARGE
+    assert len(exact["payload"]) == rows.LARGE
     kept = {path.name: path.read_bytes() for path in (made / "_large").iterdir()}
     for row, payload in ((first, large(9)), (second, large(12, b"{"))):
         assert row["payload"] is None

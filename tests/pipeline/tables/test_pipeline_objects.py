@@ -1,34 +1,17 @@
 """Tables in an object store: the same as in a folder, to the row, over kills and a lost disk."""
 
-import os
 import shutil
-import signal
 from collections import Counter
 
 import pyarrow as pa
 import pytest
-from object_store import BUCKET, ObjectStore
-from pipeline_kit import QUICK, family, fill, flat, publish, run, senml, spawn, wait_for
+from object_store import BUCKET
+from pipeline_kit import QUICK, fill, flat, killed, publish, run, senml, spawn, wait_for
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables.lock import InUse
 from umqtt_pipeline.tables.schema import ALL, BATCHES, arrow_schema
 from umqtt_pipeline.tables.storage import are_there, parquet, storage_of
 from umqtt_pipeline.tables.store import Tables, dataset, files_of, written
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = ObjectStore(tmp_path_factory.mktemp("objects"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def place(server, tmp_path, monkeypatch):
-    """Where a test's tables may lie; its process and those it starts can get at it."""
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{BUCKET}/{tmp_path.name}"
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
@@ -103,16 +86,6 @@ def test_what_is_refused_in_an_object_store_is_a_sentence(place, tmp_path):
                         (("clean", "--unused-days", 0), "another machine may be writing")):
         done = run(*words, "--tables", place)
         assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
-
-
-def killed(process):
-    """Kill a command and all that it has begun, as a machine that is gone."""
-    for pid, _ in [(process.pid, b""), *family(process.pid)]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    process.wait(60)
 
 
 def arrow(root, name):

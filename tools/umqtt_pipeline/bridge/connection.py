@@ -35,6 +35,8 @@ class Settings:
     cert: str | None = None  #: this client's certificate, and its key (None: in the same file)
     key: str | None = None
     peers: tuple = ()  #: spools of the other bridges of a shared subscription
+    ship: str | None = None  #: s3://BUCKET/PREFIX, where the marks' readings must be as well
+    ship_interval: float = 1.0  #: between two objects
     metrics: str | None = None
     segment_bytes: int = 64 << 20
     max_spool_bytes: int | None = None

@@ -10,7 +10,9 @@ import logging
 
 from ..spool import consumers
 from ..spool import reader as spooling
+from ..spool.objects import is_place
 from ..spool.reader import SpoolError
+from .far_peers import FarPeers
 
 log = logging.getLogger("umqtt.peers")
 
@@ -18,12 +20,14 @@ SHARE = 4 << 20  #: bytes of one peer that are looked at in one go
 
 
 class Peers:
-    """folders: the other bridges' spools; name: under which this bridge registers there."""
+    """places: the other bridges' spools, and s3://BUCKET/PREFIX for all that ship there; own: id
+    of this bridge's spool; seen: {spool id: position up to which the marks know it}"""
 
-    def __init__(self, folders, name):
-        self.folders = tuple(folders)
-        self.name = name
-        self.positions = {}  #: {spool id: position up to which the marks know it}
+    def __init__(self, places, own, seen=()):
+        self.folders = tuple(place for place in places if not is_place(place))
+        self.name = f"bridge-{own}"  #: under which this bridge registers there
+        self.positions = dict(seen)  #: as `seen`
+        self.far = [FarPeers(place.rstrip("/"), own, seen) for place in places if is_place(place)]
         self.unsaved = 0  #: bytes read since the last `release`
         self._missing = set()
         self._said = {}  #: {folder: what was wrong with it the last time}
@@ -56,7 +60,13 @@ class Peers:
         self.unsaved = 0
 
     def feed(self, marks):
-        """Take in what the peers have made durable since the last time."""
+        """Take in what the peers have made durable since the last time. What comes from an object
+        store is known here later than it is there, so that each bridge tells the marks of all."""
+        for far in self.far:
+            for key, block, body in far.take():
+                marks.feed(body, now=block.received)
+                self.unsaved += block.length
+                self.positions[key] = block.end
         for folder, key, position in self._open():
             if key not in self.positions:
                 consumers.register(folder, self.name, position)

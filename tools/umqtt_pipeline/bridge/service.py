@@ -20,19 +20,20 @@ from .. import wire
 from ..spool import consumers
 from ..spool import reader as spooling
 from ..spool.writer import SpoolFull, SpoolWriter, now_us
-from . import answers
+from . import accounts, answers
 from .connection import READ_SIZE, Link, Settings, certificates
 from .disk_reserve import Reserve
 from .faults import Faults, Refused
 from .mark_keys import MarkKeys
 from .marks import Marks
 from .peers import Peers
+from .shipping import NAME as SHIP
+from .shipping import Shipper
 
 __all__ = ["Bridge", "Refused", "Settings"]
 
 log = logging.getLogger("umqtt.bridge")
 
-OWED_BYTES = 4 << 20  #: at most so much is acknowledged and not yet in the marks
 MARK_WINDOW = 512  #: marks published and not yet acknowledged by the broker
 MARK_SHARE = 20  #: under load there is one mark for so many messages received, at most
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
@@ -70,8 +71,7 @@ class Bridge:
         self.spool = self._open_spool()  # and marks, _snapshot_at, peers
         self.reserve = Reserve(self.spool.folder)
         self.peers.register()
-        self._owed = []  # what is durable and not yet in the marks
-        self._owed_bytes = 0
+        self._accounts = self._open_accounts()  # and shipper
         self._told = {}  # packet id -> key of a mark on its way
         self._round = {}  # keys to be told in this round, one round per mark_interval
         self._packet_id = 1
@@ -107,32 +107,25 @@ class Bridge:
             log.warning("spool: %s", note)
         return opened
 
+    def _open_accounts(self):
+        self.shipper = None
+        if self.settings.ship is None:
+            if SHIP in consumers.positions(self.spool.folder):
+                log.warning("an earlier bridge shipped this spool: without --ship nothing is "
+                            "deleted that is not shipped. To give that up, remove %s",
+                            self.spool.folder / "consumers" / f"{SHIP}.json")  # fmt: skip
+            return accounts.Accounts(self.spool, self.marks, self.spool.position)
+        self.shipper = Shipper(self.spool, self.settings.ship, self.settings.ship_interval)
+        self.shipper.start()
+        return accounts.ShippedAccounts(self.spool, self.marks, self._snapshot_at, self.shipper)
+
     def _restore_marks(self, spool):
-        """Marks as of the snapshot, and on from there through what the spool still holds, which
-        may be damaged: nothing is changed yet."""
-        path = spool.folder / "marks"
-        self.marks = Marks(self.settings.decoders, self.settings.telemetry_keys)
-        self.peers = Peers(self.settings.peers, f"bridge-{spool.id}")
-        start, begun = 0, spooling.begin(spool.folder)
-        try:
-            start, self.peers.positions = self.marks.load(path.read_bytes())
-            if start < begun:  # nothing is deleted before a snapshot covers it
-                log.warning("%s is an old one, of position %d: made again from position %d on",
-                            path, start, begun)  # fmt: skip
-        except FileNotFoundError:
-            if begun:  # nothing is deleted before there are marks
-                log.warning("%s is missing: marks are made again from position %d on", path, begun)
-        except (ValueError, KeyError, TypeError) as error:
-            log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
-            self.marks = Marks(self.settings.decoders, self.settings.telemetry_keys)
-        self._snapshot_at = start
-        count = 0
-        for block, body in spooling.walk(spool.folder, start, spool.position):
-            self.marks.feed(body, now=block.received)
-            count += block.count
-        self.marks.tell_all()
-        log.info("spool %s at position %d; %d marks (messages read again: %d)",
-                 spool.folder, spool.position, len(self.marks.marks), count)  # fmt: skip
+        """Called before anything of the spool is changed."""
+        s = self.settings
+        restored = accounts.restore(spool, Marks(s.decoders, s.telemetry_keys),
+                                    with_rest=s.ship is None)  # fmt: skip
+        self.marks, self._snapshot_at, seen = restored
+        self.peers = Peers(s.peers, spool.id, seen)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -269,20 +262,14 @@ class Bridge:
         return now_us()
 
     def _taken(self, found):
-        """Count what was acknowledged; whose it is is looked at later, many reads at once."""
         self.counts["received"] += found.count
         self.counts["acknowledged"] += len(found.acks) // 4
         self.counts["blocks"] += 1
-        self._owed.append(found.body)
-        self._owed_bytes += len(found.body)
-        if self._owed_bytes > OWED_BYTES:
-            self._account()
+        self._accounts.taken(found.body)
 
     def _account(self):
         """Take into the marks what was made durable since the last time."""
-        if self._owed:
-            self.marks.feed(b"".join(self._owed), now=now_us())
-            self._owed, self._owed_bytes = [], 0
+        self._accounts.settle()
         self.peers.feed(self.marks)
 
     def _disk_full(self, found, error):
@@ -379,7 +366,7 @@ class Bridge:
         if self._pending is not None:
             return min(self._retry_at - now, HOUSEKEEPING_S)
         until = self._next_house
-        if self._ready and (self.marks.due or self._owed):
+        if self._ready and (self.marks.due or self._accounts.waiting):
             until = min(until, self._next_marks)
         return min(until - now, HOUSEKEEPING_S)
 
@@ -391,7 +378,8 @@ class Bridge:
                 self._account()
                 self._round, self.marks.due = self.marks.due, {}
                 self._next_marks = now + self.settings.mark_interval
-            self._tell_marks()
+            if self._accounts.may_tell:
+                self._tell_marks()
         if now >= self._next_house:
             self._next_house = now + HOUSEKEEPING_S
             self._house()
@@ -436,8 +424,10 @@ class Bridge:
         self.mark_keys.refresh()
         self.settings.telemetry_keys.refresh()
         self._account()
+        if self.shipper:
+            self.shipper.keep()
         done = self.spool.done_with()
-        behind = self.spool.position - self._snapshot_at + self.peers.unsaved
+        behind = self._accounts.position - self._snapshot_at + self.peers.unsaved
         if done > self._snapshot_at or behind > SNAPSHOT_BYTES:
             self._snapshot()
         if done:
@@ -447,10 +437,10 @@ class Bridge:
     def _snapshot(self):
         """Save the marks: what is below their position may then be deleted from the spool."""
         try:
-            data = self.marks.dump(self.spool.position, self.peers.positions)
+            data = self.marks.dump(self._accounts.position, self.peers.positions)
             spooling.replace_file(self.spool.folder / "marks", data)
             self.reserve.size = max(self.reserve.size, 2 * len(data))
-            self._snapshot_at = self.spool.position
+            self._snapshot_at = self._accounts.position
             self.peers.release()
             self._works("the file of the marks")
         except OSError as error:  # nothing is deleted that they are made of
@@ -483,9 +473,15 @@ class Bridge:
             "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._round),
             "unreadable": self.marks.unreadable, "held_back": self.marks.held_back,
             "unsigned": self.marks.unsigned, "last_error": self._last_error, **self.counts,
+            **({"shipped": self.shipper.shipped, "ship_error": self.shipper.error}
+               if self.shipper else {}),
         }  # fmt: skip
 
     def _finish(self):
+        if self.shipper:
+            self.shipper.stop()
+            while self._accounts.settle():
+                continue
         if self.spool.in_place():  # else the folder may be another bridge's by now
             self._account()
             self._snapshot()

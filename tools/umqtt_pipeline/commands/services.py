@@ -39,8 +39,14 @@ from .group import main, with_decoders
 @click.option("--cert", type=click.Path(exists=True, dir_okay=False),
               help="this client's certificate; implies --tls")  # fmt: skip
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), help="and its key")
-@click.option("--peer", "peers", multiple=True, type=click.Path(file_okay=False),
-              help="spool of another bridge on the same $share subscription; several times")
+@click.option("--peer", "peers", multiple=True, type=arguments.PeerPlace(),
+              help="spool of another bridge on the same $share subscription, or s3://BUCKET/"
+                   "PREFIX for all that ship there; several times")  # fmt: skip
+@click.option("--ship", type=arguments.ObjectPlace(), metavar="s3://BUCKET/PREFIX",
+              help="ship the spool there, too; a mark waits for that, and the spool's machine may "
+                   "be lost")  # fmt: skip
+@click.option("--ship-interval", type=Seconds(0.05, 3600), default=1.0,
+              help="seconds between two objects that are shipped, unless much is waiting")
 @click.option("--wait", is_flag=True, help="go on trying when the broker's name is not known yet")
 @click.option("--metrics", type=OutputFile(), help="JSON file, written each second")
 @click.option("--segment-bytes", type=click.IntRange(4096), show_default="64 MiB",
@@ -92,15 +98,21 @@ def bridge(stop, broker, keys, **options):
 
 
 def _wait_for_spool(folders, once):
-    """The bridge may be started after the ingest; a single run needs a spool now."""
-    from ..spool.reader import SpoolError, spool_id
+    """The bridge may be started after the ingest; a single run needs a spool now. Returns the
+    places of all spools."""
+    from ..spool import logs
+    from ..spool.objects import Unreachable
+    from ..spool.reader import SpoolError
 
-    said = False
+    said, places = False, [folder.strip() for folder in folders.split(",")]
     while True:
         try:
-            for folder in folders.split(","):
-                spool_id(folder.strip())
-            return
+            found = logs.by_id(places)
+            if not found:
+                raise SpoolError(f"{folders}: no bridge has shipped there: no spool.json")
+            return list(found.values())
+        except Unreachable as error:
+            raise Problem(str(error))
         except SpoolError as error:
             if once or "no spool.json" not in str(error):
                 raise Problem(str(error))
@@ -111,10 +123,14 @@ def _wait_for_spool(folders, once):
 
 
 @main.command()
-@click.option("--spool", help="its folder (several: separated by commas)")
+@click.option("--spool", help="its folder (several: separated by commas), or s3://BUCKET/PREFIX "
+              "for all that bridges ship there")  # fmt: skip
 @click.option("--kafka", multiple=True, callback=arguments.pairs, metavar="KEY=VALUE",
               help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
 @click.option("--tables", required=True, type=TablesFolder(), help="their folder")
+@click.option("--work", type=click.Path(file_okay=False),
+              help="folder for Spark's checkpoint and metrics when the tables are in an object "
+                   "store; it may be lost")  # fmt: skip
 @click.option("--once", is_flag=True, help="take what is there and end")
 @click.option("--interval", type=Seconds(0.1, 86_400), default=10.0,
               help="seconds between two batches, without --once")  # fmt: skip
@@ -129,7 +145,7 @@ def _wait_for_spool(folders, once):
 @with_decoders
 @with_spark
 @click.pass_obj
-def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, consumer,
+def ingest(stop, spool, kafka, tables, work, once, interval, max_rows, max_bytes, consumer,
            compact_files, skip_damaged, decoders, keys, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     # Before what takes seconds to load.
@@ -152,18 +168,21 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
     if kafka and is_object_store(tables):
         raise Problem("--kafka: with tables in an object store there is no folder for Spark's "
                       "checkpoint; name a folder of tables")  # fmt: skip
+    if work and not is_object_store(tables):
+        raise Problem("--work: these tables are a folder, and Spark's checkpoint lies in it")
+    spools = ()
     if spool:
         try:
             Options({"path": spool})
         except ValueError as error:
             raise Problem(f"--spool: {error}")
-        _wait_for_spool(spool, once)
+        spools = _wait_for_spool(spool, once)
     try:
         lock = Lock(tables)
         are_there(tables)
         ready(tables)
-        for folder in spool.split(",") if spool else ():
-            consumers.claim(folder.strip(), consumer, place(tables), are_there)
+        for folder in spools:
+            consumers.claim(folder, consumer, place(tables), are_there)
     except (InUse, SpoolError) as error:
         raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
@@ -171,7 +190,7 @@ def ingest(stop, spool, kafka, tables, once, interval, max_rows, max_bytes, cons
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
                         compact_files=compact_files, kafka=kafka,
                         skip_damaged=skip_damaged, size=max_bytes,
-                        decoders=decoders, keys=keys)  # fmt: skip
+                        decoders=decoders, keys=keys, work=work)  # fmt: skip
         stop.tell(runner.stop)
         try:
             runner.run()

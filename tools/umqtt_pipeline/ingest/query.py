@@ -28,7 +28,7 @@ from umqtt_runtime import failures, progress
 from ..decode.own import NO_DECODERS
 from ..decode.signed import NO_KEYS
 from ..source import data_source as source
-from ..spool import consumers
+from ..spool import consumers, logs
 from ..spool.files import SpoolError, tell_once
 from ..tables import compaction, quarantine
 from ..tables.lock import InUse, Lock
@@ -267,7 +267,8 @@ class Ingest:
 class Runner:
     """Runs the query until it is done or stopped, and again when it fails.
 
-    spool: folder of a spool, or several separated by commas; None with `kafka`, the options of
+    spool: folder of a spool, or several separated by commas, or s3://BUCKET/PREFIX, where all
+    bridges that ship there have their logs; None with `kafka`, the options of
     Spark's format("kafka"), which then is the source (bronze.from_kafka has what it must hold)
     once: take what is there and end; else a batch every `interval` seconds
     rows, size: most messages in a batch, and about the most bytes of them
@@ -275,23 +276,25 @@ class Runner:
     skip_damaged: leave out, and log, what of the spool is damaged or missing
     decoders: of one's own; keys: of the devices that sign their readings
 
-    With tables in an object store Spark's checkpoint, metrics and large payloads lie in a folder
-    beside the first spool. It may be lost: the tables say how far ingest is.
+    work: with tables in an object store, the folder of Spark's checkpoint and metrics; by default
+    beside the first spool, SPOOL.CONSUMER, or CONSUMER.work if that is away, too. It may be lost:
+    the tables say how far ingest is.
     """
 
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
                  consumer="ingest", on_batch=None, patience=4, compact_files=None,
                  kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES,
-                 decoders=NO_DECODERS, keys=NO_KEYS):  # fmt: skip
+                 decoders=NO_DECODERS, keys=NO_KEYS, work=None):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.consumer = kafka, consumer
         self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
-        local = f"{self.folders[0]}.{consumer}" if is_object_store(root) else None
+        away = is_object_store(root)
+        local = (work or self._beside(consumer)) if away else None
         self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local, keys)
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
                         "maxBytesPerBatch": str(size), "skipDamaged": str(skip_damaged),
-                        "largeFolder": str(self.ingest.local / "_large")}  # fmt: skip
+                        "largeFolder": f"{root if away else self.ingest.local}/_large"}
         self.ingest.tables.clean()
         self._last = self.ingest.local / "_state" / "stop"
         self._last.parent.mkdir(parents=True, exist_ok=True)
@@ -300,6 +303,10 @@ class Runner:
         self._told, self._left, self.patience = on_batch, patience, patience
         self._late = 0  # starts of the query, in a row, for which Spark's Python came too late
         self._stopping = False
+
+    def _beside(self, consumer):
+        first = self.folders[0]
+        return f"{consumer}.work" if is_object_store(first) else f"{first}.{consumer}"
 
     def _batch(self, counts):
         self._left, self._late = self.patience, 0
@@ -317,7 +324,10 @@ class Runner:
     def _release(self):
         """Have the spools freed of what is in the tables for good; while no query runs."""
         try:
-            consumers.finish(self.ingest.checkpoint, self.folders, self.consumer)
+            spools = logs.spools(self.folders)
+            consumers.finish(self.ingest.checkpoint, spools, self.consumer)
+            for spool in spools:
+                logs.trim(spool)
         except (OSError, ValueError, SpoolError) as error:
             # Once: if it is the reason why the query fails, that is said, too.
             tell_once(f"the spool is not released now, but with a later batch: {error}")

@@ -4,12 +4,14 @@ Knows the spool's files and PySpark's Data Source API. Must not know brokers, pa
 
 Options
     path             folder of a spool, or several separated by commas; a relative one is below
-                     the folder in which the driver was started
+                     the folder in which the driver was started. s3://BUCKET/PREFIX: the logs of
+                     all bridges that ship there
     maxRowsPerBatch  most rows in one micro-batch (default 200000; 0: no limit)
     maxBytesPerBatch  about the most bytes in one micro-batch (default 128 MiB; 0: no limit); one
                      packet is always taken
     largeFolder      a payload of more than 8 MiB is written to a file of its own in this folder,
-                     SPOOL-OFFSET.bin, and is null in its row; without it all payloads are in rows
+                     or to an object below s3://BUCKET/PREFIX, SPOOL-OFFSET.bin, and is null in its
+                     row; without it all payloads are in rows
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
                      digits, - and _); without it nothing is ever deleted on its account
@@ -31,7 +33,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -44,28 +45,19 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from .. import wire
-from ..decode.firmware import slices
-from ..spool import consumers, files, offsets
-from ..spool import reader as spooling
-from ..spool.reader import SpoolError, blocks
-from ..spool.segment import BLOCK
+from ..spool import consumers, logs, offsets
+from ..spool.files import SpoolError, spool_id
+from ..spool.logs import by_id
+from ..spool.objects import PLACE, is_place
 from . import embedded
+from .rows import SCHEMA, read_range
 
 log = logging.getLogger("umqtt.source")
 
-SCHEMA = (
-    "topic string, payload binary, qos int, retain boolean, dup boolean, packet_id int, "
-    "received_at timestamp, spool string, offset bigint"
-)
-BATCH_ROWS = 20_000  #: about so many rows make one Arrow record batch, or
-BATCH_BYTES = 32 << 20  #: so many bytes
-LATEST_US = 253_402_128_000_000_000  #: 9999-12-30; not every reader of Parquet knows later times
 PART_ROWS = 10_000  #: fewer are not worth a task of their own
 DEFAULT_ROWS = 200_000
 DEFAULT_BYTES = 128 << 20
 NO_LIMIT = 1 << 62
-LARGE = 8 << 20  #: bytes of a payload; a row goes several times through Spark's memory
 OPTIONS = ("path", "maxRowsPerBatch", "maxBytesPerBatch", "numPartitions", "consumer", "broker",
            "topics", "stopFile", "skipDamaged", "largeFolder")  # fmt: skip
 
@@ -94,7 +86,7 @@ class Options:
         self.rows = self._number(given, "maxRowsPerBatch", DEFAULT_ROWS, 0)
         self.bytes = self._number(given, "maxBytesPerBatch", DEFAULT_BYTES, 0) or NO_LIMIT
         large = given.get("largeFolder")
-        self.large = large and str(Path(large).absolute())
+        self.large = large and self._place(large)
         self.partitions = self._number(given, "numPartitions", 2, 1)
         self.consumer = given.get("consumer")
         if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
@@ -122,10 +114,21 @@ class Options:
         folders = [part.strip() for part in path.split(",")]
         if not all(folders):
             raise ValueError(f"option path={path!r}: a folder's name is empty")
-        if len({Path(folder).resolve() for folder in folders}) < len(folders):
+        found = [Options._place(folder) for folder in folders]
+        if len({each if is_place(each) else Path(each).resolve() for each in found}) < len(found):
             raise ValueError(f"option path={path!r}: a spool is named twice")
-        # A partition is read by a process that may work in another folder.
-        return [str(Path(folder).absolute()) for folder in folders]
+        return found
+
+    @staticmethod
+    def _place(where):
+        """A place in an object store, or a folder by its whole name: a partition is read by a
+        process that may work in another one."""
+        if not is_place(where):
+            return str(Path(where).absolute())
+        if not PLACE.fullmatch(where):
+            raise ValueError(f"{where}: write s3://BUCKET/PREFIX, with letters, digits and . _ = "
+                             "- in PREFIX")  # fmt: skip
+        return where.rstrip("/")
 
     @staticmethod
     def _number(given, name, default, low):
@@ -146,7 +149,7 @@ def advance(folder, start, ceiling, rows, skip_damaged=False, size=NO_LIMIT):
     least one packet: (offset, packets counted)."""
     position, skip = start[:2]
     taken, read = 0, None
-    for _, block in blocks(folder, position, ceiling, skip_damaged):
+    for _, block in logs.blocks(folder, position, ceiling, skip_damaged):
         count = block.count - skip
         each = block.length / max(block.count, 1)  # the packets of a block may differ
         fit = min(count, rows - taken, max(int(size // each), not taken) if each else count)
@@ -161,7 +164,7 @@ def advance(folder, start, ceiling, rows, skip_damaged=False, size=NO_LIMIT):
 def split(folder, start, stop, parts, skip_damaged=False):
     """Cut [start, stop) at block boundaries into at most `parts` SpoolRanges of like size."""
     (position, skip), (end, end_skip) = start[:2], stop[:2]
-    found = blocks(folder, position, end, skip_damaged)
+    found = logs.blocks(folder, position, end, skip_damaged)
     listed = [(b.position, b.count) for _, b in found]
     share = max(PART_ROWS, sum(count for _, count in listed) // parts)
     cuts, held = [], 0
@@ -171,83 +174,8 @@ def split(folder, start, stop, parts, skip_damaged=False):
             held = 0
         held += count
     edges = [(position, skip), *((at, 0) for at in cuts), (end, end_skip)]
-    key = spooling.spool_id(folder)
+    key = spool_id(folder)
     return [SpoolRange(key, str(folder), *a, *b) for a, b in zip(edges, edges[1:])]
-
-
-def _batch(key, held, large):
-    """One Arrow record batch of some (Block, body, first, last): packets [first, last) of each.
-    key: the spool's id;   large: the folder for large payloads, or None"""
-    import pyarrow as pa
-
-    parts, offsets, received, at = [], [], [], 0
-    for block, body, first, last in held:
-        frames = wire.frames(body).part(slice(first, last))
-        parts.append(frames.moved(at))
-        offsets.append(frames.start + (block.position + BLOCK.size))
-        received.append(np.full(len(frames), min(block.received, LATEST_US)))
-        at += len(body)
-    raw = np.frombuffer(b"".join(body for _, body, _, _ in held), np.uint8)
-    frames, places = wire.joined(parts), np.concatenate(offsets)
-    arrays = [
-        _topics(slices(raw, frames.topic, frames.topic_end)),
-        _payloads(raw, frames, places, large and Path(large, key)),
-        pa.array(frames.qos.astype(np.int32)),
-        pa.array(frames.head & 1 != 0),
-        pa.array(frames.head & 8 != 0),
-        pa.array(frames.packet_ids(raw), mask=frames.qos == 0),
-        pa.array(np.concatenate(received)).cast(pa.timestamp("us", tz="UTC")),
-        pa.repeat(key, len(frames)),
-        pa.array(places),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, [column.split()[0] for column in SCHEMA.split(",")])
-
-
-def _payloads(raw, frames, places, large):
-    """The payloads as Arrow array; one that is too large goes to the file `large`-PLACE.bin, and
-    is null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kept = (frames.end - frames.payload <= LARGE) | (large is None)
-    found = slices(raw, frames.payload, np.where(kept, frames.end, frames.payload))
-    if kept.all():
-        return found
-    files.make_folder(large.parent)
-    for n in np.flatnonzero(~kept):
-        data = raw[frames.payload[n] : frames.end[n]].tobytes()
-        files.replace_file(large.with_name(f"{large.name}-{places[n]}.bin"), data)
-    return pc.if_else(pa.array(kept), found, pa.scalar(None, found.type))
-
-
-def _topics(raw):
-    """Topics as text; bytes that are no UTF-8, which no broker should let through, as U+FFFD."""
-    import pyarrow as pa
-
-    try:
-        return raw.cast(pa.string())
-    except pa.ArrowInvalid:
-        names = [name.decode("utf-8", "replace") for name in raw.to_pylist()]
-        return pa.array(names, pa.string())
-
-
-def read_range(part, skip_damaged, large=None):
-    """Arrow record batches of one SpoolRange; large: the folder for large payloads."""
-    held, rows, size = [], 0, 0
-    # A stop inside a block needs that block, too: ask for one byte more.
-    stop = part.stop + (1 if part.stop_skip else 0)
-    for reader, block in blocks(part.folder, part.position, stop, skip_damaged):
-        body = reader.body(block)
-        first = part.skip if block.position == part.position else 0
-        last = part.stop_skip if block.position == part.stop else block.count
-        held.append((block, body, first, last))
-        rows += last - first
-        size += len(body)
-        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _batch(part.id, held, large)
-            held, rows, size = [], 0, 0
-    if rows:
-        yield _batch(part.id, held, large)
 
 
 class MqttSource(DataSource):
@@ -270,32 +198,6 @@ class MqttSource(DataSource):
         return SpoolStreamReader(Options(self.options))
 
 
-def by_id(folders):
-    """{id: folder} of spools. Raises SpoolError where there is none, and for two with one id: a
-    copy has the same readings at the same positions."""
-    found = {}
-    for folder in folders:
-        key = spooling.spool_id(folder)
-        if key in found:
-            raise SpoolError(f"{found[key]} and {folder} are copies of one spool (both have the "
-                             f"id {key}): name one of them")  # fmt: skip
-        found[key] = folder
-    return found
-
-
-def covered(folder, end, position, skip):
-    """Look whether a spool that is durable up to `end` has all up to `position`, where a query
-    goes on. Raises SpoolError; with skip it is logged: nothing of it is read up to there."""
-    try:
-        spooling.covering(folder, end, position, skip)
-    except SpoolError as error:
-        raise SpoolError(f"{error}. {offsets.COPY}")
-    listed = spooling.segments(folder)
-    if listed and listed[-1].base + listed[-1].size() < position:
-        files.tell_once(f"{folder}: it ends before position {position}, nothing of it is "
-                              f"read until it is longer. {offsets.COPY}")  # fmt: skip
-
-
 class SpoolReader(DataSourceReader):
     """Batch read: all that is durable when the query is planned."""
 
@@ -305,7 +207,7 @@ class SpoolReader(DataSourceReader):
     def partitions(self):
         found = []
         for folder in by_id(self.options.folders).values():
-            begin, end = spooling.extent(folder, self.options.skip_damaged)
+            begin, end = logs.extent(folder, self.options.skip_damaged)
             if end > begin:
                 found += split(folder, [begin, 0], [end, 0], self.options.partitions,
                                self.options.skip_damaged)  # fmt: skip
@@ -334,11 +236,11 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _begin(folder):
-        return [spooling.begin(folder), 0]
+        return [logs.begin(folder), 0]
 
     def _ends(self):
         skip = self.options.skip_damaged
-        return {key: spooling.extent(folder, skip)[1] for key, folder in self._spools().items()}
+        return {key: logs.extent(folder, skip)[1] for key, folder in self._spools().items()}
 
     def initialOffset(self):  # noqa: N802
         start = {key: self._begin(folder) for key, folder in self._spools().items()}
@@ -366,7 +268,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = ends.get(key, 0)
             if end <= at[0]:
                 # After a power cut `durable` may be behind what was read; the segments are not.
-                covered(folder, end, at[0], skip)
+                logs.covered(folder, end, at[0], skip, offsets.COPY)
                 reached[key] = at
             else:
                 reached[key], taken = at, 0
@@ -404,7 +306,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.consumer is not None:
             for key, folder in self._spools().items():
                 if key in end:
-                    consumers.advance(folder, self.options.consumer, key, end)
+                    logs.advance(folder, self.options.consumer, key, end)
 
     def stop(self):
         if self._bridge is not None:

@@ -22,7 +22,7 @@ import re
 import zlib
 from pathlib import Path
 
-from . import offsets
+from . import objects, offsets
 from .files import SpoolError, make_folder, replace_file, spool_id, sync_folder
 
 log = logging.getLogger("umqtt.consumers")
@@ -33,13 +33,25 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 def _path(folder, name):
     if not NAME.fullmatch(name):
         raise ValueError(f"consumer name {name!r}: letters, digits, - and _ only, at most 64")
+    if objects.is_place(folder):
+        return objects.Object(folder, f"consumers/{name}.json")
     return Path(folder, "consumers", f"{name}.json")
 
 
+def _files(folder):
+    """The files of the readers of a spool, or the objects of those of a log."""
+    if objects.is_place(folder):
+        return [objects.Object(folder, name) for name, _ in objects.listed(folder, "consumers")]
+    return sorted(Path(folder, "consumers").glob("*.json"))
+
+
 def _held(path):
-    """What a reader's file says, as a dict; empty if there is none or it is damaged."""
+    """What a reader's file says, as a dict; empty if there is none or it is damaged. Raises
+    Unreachable."""
     try:
         told = json.loads(path.read_text())
+    except objects.Unreachable:
+        raise
     except (OSError, ValueError):
         return {}
     if not isinstance(told, dict):
@@ -55,7 +67,7 @@ def _check(name, told):
 def positions(folder):
     """{name: position} of every registered reader of the spool in `folder`."""
     found = {}
-    for path in Path(folder, "consumers").glob("*.json"):
+    for path in _files(folder):
         position = _held(path).get("position")
         # Unreadable: keep everything rather than guess.
         found[path.stem] = position if isinstance(position, int) else 0
@@ -64,15 +76,14 @@ def positions(folder):
 
 def unreadable(folder):
     """The files of readers that are damaged; nothing is deleted until they are written again."""
-    return [path for path in sorted(Path(folder, "consumers").glob("*.json"))
-            if not isinstance(_held(path).get("position"), int)]  # fmt: skip
+    return [path for path in _files(folder) if not isinstance(_held(path).get("position"), int)]
 
 
 def reached(folder, key):
     """{name: position} up to which each reader has once had the spool in `folder`, whose id is
     `key`: all that was durable then."""
     found = positions(folder)
-    for path in Path(folder, "consumers").glob("*.json"):
+    for path in _files(folder):
         committed = _held(path).get("committed")
         if isinstance(committed, dict) and key in committed:
             found[path.stem] = max(found.get(path.stem, 0), committed[key][0])
@@ -86,10 +97,14 @@ def register(folder, name, position, **more):
     Raises ValueError for a name that cannot be a file's.
     """
     path = _path(folder, name)
-    make_folder(path.parent)
     kept = {key: value for key, value in _held(path).items() if key == "tables"}
     told = {**kept, "position": position, **more}
-    replace_file(path, json.dumps({**told, "check": _check(name, told)}).encode())
+    data = json.dumps({**told, "check": _check(name, told)}).encode()
+    if objects.is_place(folder):
+        path.write(data)
+    else:
+        make_folder(path.parent)
+        replace_file(path, data)
 
 
 def advance(folder, name, key, end):

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from .objects import is_place
+
 VERSION = 1
 HEADER = struct.Struct("<4sBBHQQII")
 DURABLE = struct.Struct("<QI")
@@ -82,7 +84,9 @@ def tell_once(text):
 
 def spool_id(folder):
     """The id of the spool in `folder`: that of spool.json or, where this was removed, that of
-    `deleted`. Raises SpoolError when there is none."""
+    `deleted`. A log in an object store is named by it. Raises SpoolError when there is none."""
+    if is_place(folder):
+        return str(folder).rpartition("/")[2]
     path, kept = Path(folder, "spool.json"), deleted(folder)
     try:
         about = json.loads(path.read_text())

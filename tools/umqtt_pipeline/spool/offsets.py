@@ -23,6 +23,7 @@ from collections import deque
 
 from . import starts
 from .files import SpoolError, segments
+from .objects import is_place
 from .segment import SegmentReader
 
 CURE = ("Delete the query's checkpoint (of ingest: the folder _checkpoint of the tables): all of "
@@ -44,9 +45,10 @@ def check(folder, at):
     `at`: its blocks are others, or come from another start of the bridge.
 
     What cannot be known passes: an offset that remembers no block, a block that was deleted since
-    or is damaged (whoever reads what is behind it tells of that).
+    or is damaged (whoever reads what is behind it tells of that). A log in an object store passes:
+    it has one history only.
     """
-    if len(at) < 6:
+    if len(at) < 6 or is_place(folder):
         return
     try:
         instead = _instead(folder, *at[2:])

@@ -65,6 +65,10 @@ class SegmentReader:
         self._file.seek(position - self.segment.base)
         return self._file.read(count)
 
+    def raw(self, position, stop):
+        """The bytes between two positions, as they are."""
+        return self._read(position, stop - position)
+
     def sync(self):
         """fsync the file: what was read of it stays. Raises SpoolError when it does not."""
         try:

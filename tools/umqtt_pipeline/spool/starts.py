@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 
 from .files import replace_file
+from .objects import is_place
 
 START = struct.Struct("<Q8sI")
 
@@ -31,7 +32,10 @@ def listed(folder):
 
 
 def of(folder, position):
-    """The id of the start that what is at `position` comes from; "" where that is not known."""
+    """The id of the start that what is at `position` comes from; "" where that is not known, or
+    not needed: a log in an object store has one history only."""
+    if is_place(folder):
+        return ""
     return max(((at, name) for at, name in listed(folder) if at <= position), default=(0, ""))[1]
 
 

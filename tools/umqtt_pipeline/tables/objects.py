@@ -1,45 +1,25 @@
 """Files of the tables in an object store, which is `s3://BUCKET/PREFIX`.
 
-Knows objects, by the package `obstore`. Must not know tables, rows or Delta Lake. Where the store
-is and who may use it is told by the environment, as for every tool of AWS: AWS_ENDPOINT_URL,
-AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY. Spark's workers need it, too.
+Knows objects, by a client of spool/objects.py, which says how the store is found. Spark's workers
+need its environment, too. Must not know tables, rows or Delta Lake.
 
 A put is whole or not there, and durable when it is answered: there is nothing to sync, and no
 commit is torn.
 """
 
 import datetime
-import os
-import re
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-PLACE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*/?", re.ASCII)
+from ..spool.objects import PLACE, Unreachable, allow_http, store, unreachable
+
+__all__ = ["PLACE", "Objects", "Unreachable"]
+
 DAY = 86_400
-
-
-class Unreachable(OSError):
-    """The object store does not answer, or does not let us in."""
-
-
-RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-
-
-@lru_cache(maxsize=4)
-def _store(root, process):
-    """The store below `root`; not one of the process that this one was forked from."""
-    from obstore.store import from_url
-
-    return from_url(root, client_options={"allow_http": _allow_http()}, retry_config=RETRIES)
-
-
-def _allow_http():
-    return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
 
 
 class Objects:
@@ -56,11 +36,11 @@ class Objects:
     @property
     def options(self):
         """What Delta Lake is told of the store: a commit is a put that one writer wins."""
-        return {"aws_conditional_put": "etag", "allow_http": str(_allow_http()).lower()}
+        return {"aws_conditional_put": "etag", "allow_http": str(allow_http()).lower()}
 
     @property
     def _objects(self):
-        return _store(self.root, os.getpid())
+        return store(self.root)
 
     def uri(self, name=""):
         """What Delta Lake takes for the place `name`."""
@@ -85,8 +65,7 @@ class Objects:
         try:
             next(iter(self._objects.list("_state", chunk_size=1)), None)
         except Exception as error:  # of the store, of the network, for want of obstore
-            told = str(error).replace("\n", " ")
-            raise Unreachable(0, f"the object store cannot be used: {told[:500]}", self.root)
+            raise unreachable(error, self.root)
 
     def keep(self, name, data):
         """Write bytes, whole and durable. Raises OSError."""

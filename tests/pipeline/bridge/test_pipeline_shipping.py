@@ -1,0 +1,265 @@
+"""The log in an object store: what a mark covers outlives the bridge's machine."""
+
+import json
+import shutil
+import signal
+from collections import Counter
+
+import pytest
+from patience import wait_until
+from pipeline_kit import NOON, QUICK, end, messages, publish, run, senml, wait_for
+from test_pipeline_bridge import Device, start
+from umqtt_pipeline.bridge.shipping import Shipper
+from umqtt_pipeline.source.data_source import Options, SpoolStreamReader
+from umqtt_pipeline.spool import consumers, logs, objects, reader, shipped
+from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.writer import SpoolWriter
+from umqtt_pipeline.tables.store import dataset
+
+SMALL = 4096  #: bytes of a segment
+
+
+def body(number, count=10):
+    return b"".join(publish(senml(number * count + k)) for k in range(count))
+
+
+def grow(writer, first, last):
+    """Append the blocks of these numbers."""
+    for number in range(first, last):
+        writer.append(body(number), 10, NOON + number)
+
+
+def ship(writer, place):
+    """Ship all of a spool, object by object, in this thread; returns the Shipper."""
+    made = Shipper(writer, place, 0)
+    made._find_end()
+    made.durable(writer.position)
+    while made._ship():
+        continue
+    return made
+
+
+def log_of(writer, place):
+    return f"{place}/{writer.id}"
+
+
+@pytest.fixture
+def writer(tmp_path):
+    made = SpoolWriter(tmp_path / "spool", SMALL)
+    yield made
+    made.close()
+
+
+def test_a_log_is_the_spool_byte_for_byte(writer, place):
+    for last in (1, 2, 12, 30):
+        grow(writer, last - 1, last)
+        ship(writer, place)
+    grow(writer, 30, 60)
+    ship(writer, place)
+    log = log_of(writer, place)
+    assert logs.by_id([place]) == {writer.id: log}
+    segments = reader.segments(writer.folder)
+    assert len(segments) > 3
+    _, parts = shipped.parts(log)
+    raw = b"".join(objects.read(log, part.name) for part in parts)
+    assert raw == b"".join(segment.path.read_bytes() for segment in segments)
+    assert logs.extent(log) == (0, writer.position)
+    mine = list(reader.walk(writer.folder, 0, writer.position))
+    assert list(shipped.walk(log, 0, writer.position)) == mine
+    block = mine[20][0]
+    assert list(shipped.walk(log, block.position, block.end)) == [mine[20]]
+
+
+def test_the_source_cuts_a_log_as_it_cuts_the_folder(writer, place):
+    grow(writer, 0, 40)
+    ship(writer, place)
+    read = []
+    for path in (writer.folder, place):
+        stream = SpoolStreamReader(Options({"path": str(path), "maxRowsPerBatch": "77"}))
+        at, found = stream.initialOffset(), []
+        for _ in range(6):
+            then = stream.latestOffset(at, stream.getDefaultReadLimit())
+            rows = [batch for part in stream.partitions(at, then) for batch in stream.read(part)]
+            found += [row for batch in rows for row in batch.to_pylist()]
+            at = then
+        assert stream.partitions(at, stream.latestOffset(at, stream.getDefaultReadLimit())) == []
+        read.append(found)
+    assert len(read[0]) == 400 and read[1] == read[0]
+
+
+def test_what_all_readers_are_done_with_is_removed(writer, place):
+    for last in range(1, 20):
+        grow(writer, last - 1, last)
+        ship(writer, place)
+    log = log_of(writer, place)
+    assert shipped.trim(log) == 0, "nobody reads it yet"
+    _, parts = shipped.parts(log)
+    consumers.register(log, "one", parts[9].end)
+    consumers.register(log, "two", parts[4].end - 1)
+    assert shipped.trim(log) == 4
+    consumers.register(log, "two", parts[9].end + 1)
+    assert shipped.trim(log) == 6
+    assert shipped.parts(log) == (parts[9].end, parts[10:])
+    shipped.begin_at(log, parts[2].end)  # of one who was slower
+    assert shipped.begin(log) == parts[9].end
+    assert [block.position for block, _ in shipped.walk(log, 0, parts[10].end)]
+    with pytest.raises(SpoolError, match="was removed"):
+        list(logs.blocks(log, 0, parts[10].end))
+    ship(writer, place)  # nothing to do
+
+
+def test_what_is_missing_or_damaged_is_told(writer, place, caplog):
+    for last in range(1, 6):
+        grow(writer, last - 1, last)
+        ship(writer, place)
+    log = log_of(writer, place)
+    _, parts = shipped.parts(log)
+    raw = bytearray(objects.read(log, parts[2].name))
+    raw[50] ^= 1
+    objects.remove(log, [parts[2].name])
+    with pytest.raises(SpoolError, match="are missing in the object store"):
+        logs.extent(log)
+    assert len(list(logs.blocks(log, 0, writer.position, True))) == 4
+    objects.create(log, parts[2].name, bytes(raw))
+    shipped._cache.__init__()
+    with pytest.raises(SpoolError, match="wrong check value"):
+        list(shipped.walk(log, 0, writer.position))
+    assert len(list(logs.blocks(log, 0, writer.position, True))) == 4
+    assert "damaged: left out" in caplog.text
+
+
+def test_an_answer_that_was_lost_is_no_harm(writer, place):
+    grow(writer, 0, 5)
+    first = ship(writer, place)
+    again = Shipper(writer, place, 0)
+    again._find_end()
+    assert again.shipped == first.shipped
+    again.shipped = 0  # as if the put had not been answered
+    again._ship()
+    assert again.shipped == first.shipped
+
+
+def test_an_older_copy_of_the_spool_ships_nothing(writer, place, tmp_path):
+    grow(writer, 0, 5)
+    ship(writer, place)
+    shutil.copytree(writer.folder, tmp_path / "copy")
+    grow(writer, 5, 10)
+    ship(writer, place)
+    before = objects.listed(log_of(writer, place), None)
+    copy = SpoolWriter(tmp_path / "copy", SMALL)
+    try:
+        with pytest.raises(SpoolError, match="an older copy of this spool"):
+            ship(copy, place)  # it is shorter
+        grow(copy, 105, 120)
+        with pytest.raises(SpoolError, match="an older copy of this spool"):
+            ship(copy, place)  # it has gone on
+    finally:
+        copy.close()
+    assert objects.listed(log_of(writer, place), None) == before
+
+
+def covered(spool):
+    """Sequence numbers in the log, copies and all."""
+    return sum(len(messages(raw)) for _, raw in shipped.walk(spool, 0, logs.extent(spool)[1]))
+
+
+@pytest.mark.parametrize("broker", ["iotcore"], indirect=True)
+def test_a_mark_waits_for_the_store_and_the_machine_may_be_lost(broker, server, place, tmp_path):
+    device = Device(broker)
+    try:
+        bridge = bridge_at(broker, tmp_path / "here", place)
+        device.take(100)
+        device.confirmed()
+        with server.away():
+            device.take(50)
+            wait_for(lambda: told(tmp_path / "here")["received"] >= 150, what="the spool")
+            came = told(tmp_path / "here")["time"]
+            # A mark that does not wait for the store is told with the next line of metrics.
+            wait_for(lambda: told(tmp_path / "here")["time"] > came + 1, what="two more rounds")
+            assert device.upto == 100, "a mark for what only this machine has"
+            bridge.send_signal(signal.SIGKILL)
+            bridge.wait()
+            shutil.rmtree(tmp_path / "here")
+        bridge = bridge_at(broker, tmp_path / "there", place)
+        device.take(10)
+        device.confirmed()
+        assert end(bridge) == 0
+    finally:
+        device.close()
+    assert len(shipped.spools(place)) == 2
+    done = run("ingest", "--spool", place, "--tables", tmp_path / "tables", "--once", *QUICK)
+    assert done.returncode == 0, done.stderr
+    rows = dataset(tmp_path / "tables", "silver").to_table().to_pylist()
+    assert Counter(row["sequence"] for row in rows) == Counter(range(1, 161))
+    assert not any(shipped.parts(log)[1] for log in shipped.spools(place)), "all is released"
+
+
+def bridge_at(broker, machine, place, *more):
+    """A bridge with a disk of its own."""
+    machine.mkdir()
+    return start(broker, machine / "spool", "--ship", place, "--ship-interval", 0.1,
+                 "--segment-bytes", SMALL, *more)  # fmt: skip
+
+
+def told(machine):
+    """The metrics of the bridge of a machine."""
+    return json.loads((machine / "metrics.json").read_text())
+
+
+@pytest.mark.parametrize("broker", ["iotcore"], indirect=True)
+def test_the_spool_keeps_what_is_not_shipped_and_no_more(broker, server, place, tmp_path):
+    spool = tmp_path / "here" / "spool"
+    device = Device(broker)
+    try:
+        bridge = bridge_at(broker, tmp_path / "here", place)
+        device.take(300)
+        device.confirmed()
+        wait_until(lambda: len(reader.segments(spool)) == 1, 60, "segments that are deleted")
+        with server.away():
+            device.take(300)
+            wait_for(lambda: reader.durable(spool) > 3 * SMALL and len(reader.segments(spool)) > 3,
+                     what="segments that are kept")  # fmt: skip
+        device.confirmed()
+        assert end(bridge) == 0
+    finally:
+        device.close()
+    (log,) = shipped.spools(place)
+    assert covered(log) >= 600
+
+
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_bridges_that_share_a_subscription_share_no_disk(broker, place, tmp_path):
+    """A mark covers what both have, and is told to its end without a reading sent twice."""
+    more = ("--topic", "$share/site/fleet/+/+/telemetry", "--peer", place)
+    device = Device(broker)
+    try:
+        bridges = [bridge_at(broker, tmp_path / name, place, *more, "--client-id", name)
+                   for name in ("one", "two")]  # fmt: skip
+        for _ in range(20):
+            device.take(10).wait_for_publish(60)
+        wait_for(lambda: device.upto == 200, what="the whole mark")
+        assert [end(bridge) for bridge in bridges] == [0, 0]
+        counts = [told(tmp_path / name)["received"] for name in ("one", "two")]
+        assert sum(counts) == 200 and all(counts), "each has had some"
+        third = bridge_at(broker, tmp_path / "three", place, *more, "--client-id", "one")
+        device.marks.clear()
+        device.take(1)
+        device.confirmed()
+        assert end(third) == 0
+        assert device.marks[-1]["upto"] == 201 and not device.marks[-1]["missing"]
+    finally:
+        device.close()
+
+
+def test_places_that_cannot_be(place, tmp_path):
+    for words, said in (
+        (("bridge", "--broker", "localhost:1", "--spool", tmp_path / "a", "--ship", "b"),
+         "only s3"),
+        (("ingest", "--spool", f"{place}/none", "--tables", tmp_path / "t", "--once"),
+         "no bridge has shipped there"),
+        (("ingest", "--spool", "s3://UPPER/x", "--tables", tmp_path / "t"), "BUCKET/PREFIX"),
+        (("ingest", "--spool", place, "--tables", tmp_path / "t", "--work", "w"), "--work"),
+    ):  # fmt: skip
+        done = run(*words)
+        assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,177 @@
+"""Ships what the spool has made durable to an object store, from a thread of its own.
+
+Knows the spool's bytes and the log that they become (spool/shipped.py). Must not know sockets or
+marks. A store that is slow or away holds up nothing but the marks: the bridge goes on receiving.
+
+Each object is put only if there is none of its name. An answer that got lost is no harm, then: the
+object that is there has the same bytes. If it has others, somebody goes on with a copy of this
+spool, and the bridge ends.
+"""
+
+import logging
+import threading
+import time
+from contextlib import suppress
+
+from ..spool import consumers, objects, shipped
+from ..spool.files import SpoolError, segments
+from ..spool.reader import begin, covering
+from ..spool.segment import SegmentReader
+
+log = logging.getLogger("umqtt.ship")
+
+NAME = "ship"  #: as which the bridge keeps segments that are not shipped yet
+OBJECT_BYTES = 8 << 20  #: of one object, or one block if that is longer
+RETRY_S = (0.5, 30.0)  #: between two tries when the store is away, at first and at most
+COPY = ("an older copy of this spool was put back, or copied to another machine. Begin a new "
+        "spool in another folder; what is shipped is read all the same")  # fmt: skip
+
+
+class Shipper:
+    """spool: the SpoolWriter;   place: s3://BUCKET/PREFIX, below which it gets a log of its own;
+    interval: seconds between two objects, unless much is waiting
+
+    shipped  position up to which the store has all; 0 until that is known
+    fault    None, or the SpoolError for which nothing more is shipped
+    error    what is wrong with the store at present, in words, or None
+    """
+
+    def __init__(self, spool, place, interval):
+        self.folder = spool.folder
+        self.place = f"{place.rstrip('/')}/{spool.id}"
+        self.interval = interval
+        self.shipped, self.fault, self.error = 0, None, None
+        self._durable = spool.position
+        self._kept = 0  # position that is registered
+        self._news, self._stopping = threading.Event(), False
+        if NAME not in consumers.positions(self.folder):
+            consumers.register(self.folder, NAME, begin(self.folder))
+        self._thread = threading.Thread(target=self._run, name="ship", daemon=True)
+
+    def start(self):
+        """Begin to ship."""
+        self._thread.start()
+
+    def durable(self, position):
+        """The spool is durable up to `position`."""
+        self._durable = position
+        self._news.set()
+
+    def keep(self):
+        """Tell the spool how far it may delete segments. Raises SpoolError if shipping is over,
+        OSError."""
+        if self.fault is not None:
+            raise self.fault
+        if self.shipped > self._kept:
+            consumers.register(self.folder, NAME, self.shipped)
+            self._kept = self.shipped
+
+    def stop(self, patience=10.0):
+        """Ship what is left, for so many seconds at most: the next start ships the rest."""
+        self._stopping = True
+        self._news.set()
+        self._thread.join(patience)
+        with suppress(SpoolError, OSError):
+            self.keep()
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self):
+        wait, known = RETRY_S[0], False
+        while self.fault is None:
+            try:
+                if not known:
+                    self._find_end()
+                    known = True
+                if not self._ship_all():
+                    return
+                wait = RETRY_S[0]
+            except objects.Unreachable as error:
+                if self._stopping:
+                    return
+                if self.error is None:
+                    log.warning("%s: %s; marks wait, and it is tried again", self.place,
+                                error.strerror)  # fmt: skip
+                self.error = error.strerror
+                time.sleep(wait)
+                wait = min(2 * wait, RETRY_S[1])
+            except (SpoolError, OSError) as error:
+                self.fault = error if isinstance(error, SpoolError) else SpoolError(str(error))
+
+    def _ship_all(self):
+        """Ship until the bridge stops, which is False then; a store that is away raises."""
+        while True:
+            self._news.wait(1.0)
+            self._news.clear()
+            last = self._stopping  # all that came before is in _durable
+            begun = time.monotonic()
+            while self._ship():
+                if self.error is not None:
+                    log.info("%s: the object store takes what is shipped again", self.place)
+                    self.error = None
+            if last:
+                return False
+            if not self._stopping:
+                time.sleep(max(0.0, self.interval - (time.monotonic() - begun)))
+
+    def _find_end(self):
+        """Find out how far the store has this spool; a new one gets its beginning."""
+        start = begin(self.folder)
+        try:
+            first, parts = shipped.parts(self.place)
+        except SpoolError:
+            if objects.listed(self.place, None):
+                raise
+            shipped.begin_at(self.place, start)
+            first, parts = start, []
+        end = parts[-1].end if parts else first
+        if end > self._durable:
+            raise SpoolError(f"{self.place} has the spool up to position {end}, but {self.folder} "
+                             f"ends at {self._durable}: {COPY}")  # fmt: skip
+        if end < start:
+            raise SpoolError(f"{self.folder} begins at position {start}, but {self.place} ends at "
+                             f"{end}: what is between was deleted before it was shipped. Begin a "
+                             "new spool in another folder")  # fmt: skip
+        if parts and parts[-1].base >= start:
+            self._compare(parts[-1].base, parts[-1].end)
+        log.info("%s: shipped up to position %d of %d", self.place, end, self._durable)
+        self.shipped = end
+
+    def _compare(self, base, end, data=None):
+        """Raises SpoolError unless the store has these bytes of the spool."""
+        data = self._bytes(base, end) if data is None else data
+        name = f"{shipped.BLOCKS}/{base:020d}"
+        if objects.read(self.place, name) != data:
+            raise SpoolError(f"{self.place}/{name} has other bytes than {self.folder} at that "
+                             f"position: {COPY}")  # fmt: skip
+
+    def _bytes(self, base, end):
+        with self._segment(base) as reader:
+            return reader.raw(base, end)
+
+    def _segment(self, position):
+        """A reader of the segment that has `position`; of two, the one that begins there."""
+        found = [segment for segment in segments(self.folder) if segment.base <= position]
+        if not found:
+            covering(self.folder, position, position + 1)  # says what is missing
+        return SegmentReader(found[-1])
+
+    def _ship(self):
+        """Ship one object; returns whether there was anything."""
+        base, end = self.shipped, self._durable
+        if base >= end:
+            return False
+        with self._segment(base) as reader:
+            start = stop = max(base, reader.segment.first)
+            for block in reader.headers(start, end):
+                if block.end - base > OBJECT_BYTES and stop > start:
+                    break
+                reader.body(block)  # nothing damaged leaves
+                stop = block.end
+            if stop == start:
+                return False  # a segment that has just begun
+            data = reader.raw(base, stop)
+        if not objects.create(self.place, f"{shipped.BLOCKS}/{base:020d}", data):
+            self._compare(base, stop, data)
+        self.shipped = stop
+        return True
