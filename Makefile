@@ -75,6 +75,7 @@ USES_bench-pipeline := MESSAGES DEVICES
 USES_bench-gold := DEVICES DAYS INTERVAL
 USES_report := TABLES REPORT
 USES_chaos := KILLS STARTS SEED
+USES_cluster := MESSAGES ROUNDS SEED
 USES_bench-audit := FRAMES ROUNDS FIVE
 USES_powercut := SEED SECONDS
 USES_fuzz := SEED MUTATIONS
@@ -87,7 +88,7 @@ $(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip 
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-gold bench-pipeline report chaos powercut fuzz fuzz-firmware explore clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-gold bench-pipeline report chaos cluster powercut fuzz fuzz-firmware explore clean
 
 COMMA := ,
 
@@ -200,6 +201,9 @@ report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLE
 
 chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED= STARTS=
 	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(STARTS),--starts "$(STARTS)") $(if $(SEED),--seed "$(SEED)")
+
+cluster: $(VENV)/.ready ## bridges, a Spark cluster and an object store, every machine is lost, silver is counted: MESSAGES= ROUNDS= SEED=
+	@$(BIN)/python tests/pipeline/cluster.py $(if $(MESSAGES),--messages "$(MESSAGES)") $(if $(ROUNDS),--rounds "$(ROUNDS)") $(if $(SEED),--seed "$(SEED)")
 
 bench-audit: $(VENV)/.ready ## the wire audit beside tshark, 4 million frames: FRAMES= ROUNDS= FIVE=
 	@$(BIN)/python tools/bench/bench_audit.py $(if $(FRAMES),--frames "$(FRAMES)") $(if $(ROUNDS),--rounds "$(ROUNDS)") $(if $(FIVE),--five "$(FIVE)")
