@@ -10,7 +10,7 @@ Must not know: how many workers there are. Runs on MicroPython and on CPython.
 import sys
 
 ROOT = __file__.replace("\\", "/").rsplit("/", 1)[0] + "/../.."
-sys.path.insert(0, ROOT + "/tests/device/kit")
+sys.path.insert(0, ROOT + "/tests/device")
 
 import _run  # noqa: E402
 
