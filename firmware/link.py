@@ -106,6 +106,10 @@ class Link:
 
     def _connect(self):
         client = self.client
+        # If CONNACK gets lost nobody hears that the session is a new one: the next one says that
+        # it is there.
+        subscribed = self.subscribed
+        self.subscribed = False
         present = client.connect(timeout=self._timeout)
         self._alive()
         self.up = True
@@ -114,8 +118,7 @@ class Link:
             client.server, client.port, "present" if present else "new", client.inflight()))
         # Once per boot also into a session that is there: what is wanted may have changed. A new
         # session may be cut off before it has the subscription, and be "present" the next time.
-        if not present:
-            self.subscribed = False
+        self.subscribed = present and subscribed
         if not self.subscribed:
             if self._topics:
                 client.subscribe(self._topics)

@@ -79,8 +79,12 @@ class Reconnect:
         return self._ready
 
     def _connect(self):
-        if not self.client.connect(timeout=self._attempt):
-            self._owed = bool(self.subscriptions)
+        # If CONNACK gets lost nobody hears that the session is a new one: the next one says that
+        # it is there.
+        owed = self._owed
+        self._owed = bool(self.subscriptions)
+        if self.client.connect(timeout=self._attempt):
+            self._owed = owed
         if self._owed:
             # At the QoS asked for, all in one packet. Until it is answered they stay
             # owed: the next connection may find the session, without them.

@@ -323,7 +323,7 @@ class Oracle:
             if message.qos > 0 and not message.count and not (
                     message.forgotten or self.tolerant()):
                 raise Broken("message %d never comes to the application" % message.number)
-            if message.qos < 0 and not self.hole:
+            if message.qos < 0:
                 raise Broken("message %d is never sent by the broker" % message.number)
 
     def _drained(self, message):

@@ -126,9 +126,11 @@ class World:
         self.oracle.accepted(number, accepted)
 
     def _connect(self):
+        # As reconnect.py does it: if CONNACK gets lost nobody hears that the session is new.
         client = self.board.client
-        if not client.connect():
-            self.subscribed = False
+        subscribed = self.subscribed
+        self.subscribed = False
+        self.subscribed = client.connect() and subscribed
         if self.case.inbound and not self.subscribed:
             client.subscribe(b"in", 2)
             self.subscribed = True

@@ -81,6 +81,7 @@ class Core(MQTTClient):
     """The core, as the pump of a loop wants it: one message per call, none without room."""
 
     clean = None  # what connect() was asked for, for the connections that follow
+    owed = False  # the broker may have begun a session without the subscriptions, unheard
     _granted = b""  # the codes of the last SUBACK
 
     def __init__(self, store, window, inbox, room, ended, arguments, options):
@@ -97,7 +98,13 @@ class Core(MQTTClient):
         """As the core's; None is what it was the last time."""
         if clean_session is not None:
             self.clean = clean_session
-        return super().connect(self.clean, timeout)
+        ends = self.counters.closed
+        try:
+            return super().connect(self.clean, timeout)
+        except BaseException:
+            # CONNECT may be out, and CONNACK lost: nobody hears that the session is a new one.
+            self.owed = self.owed or self.counters.closed != ends
+            raise
 
     def check_msg(self):
         """As the core's, but it stops before a message that there is no room for and

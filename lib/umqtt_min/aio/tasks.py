@@ -90,7 +90,8 @@ class Tasks:
                 if core.sock is not self._sock:
                     self._changed()
                     # A link that is cut before SUBACK leaves a session without subscriptions.
-                    self._owed = self._owed or core.connected and not core.session_present
+                    anew = core.owed or not core.session_present
+                    self._owed = self._owed or core.connected and anew
                     if core.connected and self._owed:
                         await self._renew()
             except Exception as e:  # no memory for a task or a packet: with the next connection
@@ -122,7 +123,7 @@ class Tasks:
         # Subscriptions are the session's; a broker that refuses one now did not before.
         if self._filters:
             await self._ask(_SUBSCRIBE, list(self._filters.items()), True, self._end(None))
-        self._owed = False
+        self._owed = self.core.owed = False
 
     async def _stop(self):
         # A cancellation can get lost in what a task just awaits: until it has ended.

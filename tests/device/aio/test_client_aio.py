@@ -229,6 +229,19 @@ def test_a_renewal_that_fails_is_made_again_although_the_session_is_there():
     run(test)
 
 
+def test_subscriptions_are_renewed_in_a_session_whose_beginning_was_not_heard():
+    async def test(b):
+        await b.client.subscribe("t", 1)
+        b.broker.when(CONNECT, CLOSE)  # the session is new, CONNACK that would say so gets lost
+        b.broker.lose_sessions()
+        await eventually(lambda: b.broker.count(CONNECT) == 3, "a third connection")
+        await eventually(lambda: b.broker.count(SUBSCRIBE) == 2, "a second SUBSCRIBE")
+        b.broker.publish(b"t", b"back", 1)
+        assert await take(b.client, 1) == [b"back"]
+
+    run(test)
+
+
 def test_publish_without_a_link_waits_for_it():
     async def test(b):
         b.net.refuse = 3

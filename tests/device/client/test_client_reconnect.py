@@ -77,6 +77,19 @@ def test_a_subscription_that_was_cut_off_is_still_owed():
     assert b.kinds() == [CONNECT, SUBSCRIBE, CONNECT, SUBSCRIBE]
 
 
+def test_subscribes_in_a_session_whose_beginning_was_not_heard():
+    b = bench(first=0)
+    b.link.client = Persistent(b.client)
+    assert b.link.step()
+    b.broker.lose_sessions()
+    b.broker.when(CONNECT, CLOSE)  # the session is new, CONNACK that would say so gets lost
+    for _ in range(50):
+        b.link.step()
+        time.sleep_ms(10)
+    assert b.client.session_present  # and yet
+    assert b.conn.session.subscriptions == {b"t": 1, b"u/#": 2}
+
+
 def test_no_answer_to_subscribe_blocks_no_longer_than_allowed():
     b = bench(attempt=2)
     b.client.timeout = 30

@@ -174,3 +174,27 @@ def test_a_session_that_was_cut_off_before_its_subscription_gets_it_the_next_tim
     run(made, lambda: len(asked) == 2 and made.link.up)
     assert asked[0] == asked[1] == [(made._ack, 1)]
     leave(made)
+
+
+def test_a_session_whose_beginning_was_not_heard_gets_its_subscription():
+    # The broker has lost everything, CONNACK gets lost, and then the session is present.
+    made = make("fw-unheard-%d" % int.from_bytes(os.urandom(3), "big"), confirm="pipeline")
+    connect, subscribe, tried, asked = made.client.connect, made.client.subscribe, [], []
+
+    def cut_once(**options):
+        tried.append(options)
+        if len(tried) == 1:
+            raise OSError(104)
+        connect(**options)
+        return True
+
+    def ask(topics):
+        asked.append(topics)
+        return subscribe(topics)
+
+    made.link.subscribed = True
+    made.client.connect = cut_once
+    made.client.subscribe = ask
+    run(made, lambda: len(tried) == 2 and made.link.up)
+    assert asked == [[(made._ack, 1)]]
+    leave(made)
