@@ -154,10 +154,10 @@ class App:
         except Exception as error:
             self._troubled(error)
         try:
-            if self.client.connected:
+            if self.link.step():
+                if self.link.new:
+                    self._connected()
                 self._online()
-            elif self.link.step():
-                self._connected()
         except Exception as error:
             self.link.failed(error)
 
@@ -281,7 +281,6 @@ class App:
         self._dog.alive()
 
     def _online(self):
-        self.client.check_msg()
         if self.confirm:
             self.confirm.step()
         if self._first and self.client.counters.acked:

@@ -1,14 +1,14 @@
-"""Link: the connection to the broker: joined, made, subscribed, and made again after a pause.
+"""Link: the connection to the broker, over Wi-Fi, as the settings want it.
 
-Knows Wi-Fi, the MQTT client, and when to try again. Must not know what is published nor what a
-message means. No step waits longer than one attempt to connect may take.
+Knows Wi-Fi, the MQTT client, what to log. Must not know when to try again and what to subscribe
+(umqtt_min.reconnect), what is published, nor what a message means.
 """
 
 import gc
 from binascii import a2b_base64
 
 from umqtt_min import MQTTClient
-from umqtt_min.backoff import Backoff
+from umqtt_min.reconnect import Reconnect
 from wifi import Wifi
 
 # Of each of the client's two buffers: a piece of an update fits, with the longest topic.
@@ -70,7 +70,7 @@ def make_client(settings, store, suffix=""):
     )
 
 
-class Link:
+class Link(Reconnect):
     """One client, kept connected.
 
     settings  flat dict as settings.complete() gives it
@@ -82,56 +82,42 @@ class Link:
 
     def __init__(self, settings, client, topics, alive, log):
         first, most = settings["retry.first_ms"], settings["retry.max_ms"]
-        self.client = client
+        Reconnect.__init__(self, client, topics, first / 1000, most / 1000, None,
+                           settings["connect_s"])  # fmt: skip
+        # Once per boot also into a session that is there: what is wanted may have changed.
+        self.owed = bool(topics)
         self.wifi = Wifi(settings["wifi.ssid"], settings["wifi.password"], first, most, log)
-        self.up = False
-        self.subscribed = False
-        self._topics = topics
-        self._timeout = settings["connect_s"]
-        self._backoff = Backoff(first, most)
+        self.new = False
         self._alive = alive
         self._log = log
 
     def step(self):
-        """Take the next step towards a connection; return True when one has just been made.
-
-        To be called while the client is not connected. Raises what connecting raises.
+        """Handle what has arrived, or take the next step towards a connection: True while there is
+        one. `new` is True in the step that has made it. Raises what the client's callback raises.
         """
-        if self.up:
-            self.failed(OSError("connection lost, error %d" % self.client.counters.last_error))
-        if not (self.wifi.joined() and self._backoff.ready()):
+        if not self.up and not self.wifi.joined():
             return False
-        self._connect()
-        return True
-
-    def _connect(self):
-        client = self.client
-        # If CONNACK gets lost nobody hears that the session is a new one: the next one says that
-        # it is there.
-        subscribed = self.subscribed
-        self.subscribed = False
-        present = client.connect(timeout=self._timeout)
-        self._alive()
-        self.up = True
-        self._backoff.began()
-        self._log("connected to %s:%d, session %s, %d to send" % (
-            client.server, client.port, "present" if present else "new", client.inflight()))
-        # Once per boot also into a session that is there: what is wanted may have changed. A new
-        # session may be cut off before it has the subscription, and be "present" the next time.
-        self.subscribed = present and subscribed
-        if not self.subscribed:
-            if self._topics:
-                client.subscribe(self._topics)
+        was = self.up
+        if Reconnect.step(self):
+            self.new = not was
+            if self.new:
                 self._alive()
-            self.subscribed = True
+            return True
+        return False
+
+    def made(self, present):
+        """See Reconnect.made()."""
+        self._alive()
+        self._log("connected to %s:%d, session %s, %d to send" % (
+            self.client.server, self.client.port, "present" if present else "new",
+            self.client.inflight()))  # fmt: skip
 
     def failed(self, error):
         """The connection is over, whatever it was: the board goes on, with a new one."""
-        self.up = False
-        if self.client.connected:
-            self.client.disconnect()
-        gc.collect()
-        self._log("%s, next try in %d ms" % (why(error), self._backoff.failed()))
+        if error is not self.error:  # else step() has raised what it has told
+            pause = Reconnect.failed(self, error)
+            gc.collect()
+            self._log("%s, next try in %d ms" % (why(error), pause))
 
     def leave(self, topic, payload):
         """Say goodbye on a topic (retained) and disconnect; never raises."""

@@ -60,16 +60,15 @@ class Safe:
         try:
             # Without the time no certificate is valid yet, and nobody could mend the board.
             self._ntp.step(self.link.wifi.joined)
-            if self.client.connected:
+            if self.link.step():
+                if self.link.new:
+                    self.remote.connected()
+                    self._report()
                 self._online()
-            elif self.link.step():
-                self.remote.connected()
-                self._report()
         except Exception as error:
             self.link.failed(error)
 
     def _online(self):
-        self.client.check_msg()
         self.remote.step()
         seconds = self.settings["report_s"]
         if seconds and ticks_diff(ticks_ms(), self._report_at) >= seconds * 1000:

@@ -20,9 +20,12 @@ class Reconnect:
     between attempts; each pause is drawn evenly from 0 to the current bound
     (full jitter), which doubles with every failure; stable: seconds that a
     connection must have lasted before the bound starts at `first` again, so that a
-    broker that lets everybody in and throws them out is not stormed; attempt:
-    seconds that connecting may take, and subscribing, the longest that step() blocks;
-    all of them 16777 (4 hours and 39 minutes) at most. Raises ValueError.
+    broker that lets everybody in and throws them out is not stormed; None: as long
+    as the bound at that time; attempt: seconds that connecting may take, and
+    subscribing, the longest that step() blocks; all of them 16777 (4 hours and
+    39 minutes) at most. Raises ValueError.
+
+    A subclass may add to made() and failed(), which step() calls.
     """
 
     def __init__(self, client, subscriptions=(), first=1, most=60, stable=30, attempt=5):
@@ -33,7 +36,7 @@ class Reconnect:
         self.client = client
         self.subscriptions = _checked(client, subscriptions) if subscriptions else []
         names = ("first", "most", "stable", "attempt")
-        for name, n in zip(names, (first, most, stable, attempt)):
+        for name, n in zip(names, (first, most, stable or 0, attempt)):
             if not isinstance(n, (int, float)) or not 0 <= n <= _MOST:
                 raise ValueError("%s=%r: seconds, 0 to %d" % (name, n, _MOST))
         if first > most or not attempt:
@@ -41,9 +44,13 @@ class Reconnect:
                              % (first, most, attempt))  # fmt: skip
         self.error = None  # what ended the last connection or attempt
         self._attempt = attempt
-        self._backoff = Backoff(int(first * 1000), int(most * 1000), int(stable * 1000))
-        self._ready = False  # connected, and subscriptions stand
-        self._owed = False  # the broker began a session that has not got them yet
+        if stable is not None:
+            stable = int(stable * 1000)
+        self._backoff = Backoff(int(first * 1000), int(most * 1000), stable)
+        self.up = False  # connected, and subscriptions stand, when step() last looked
+        # The subscriptions go out with the next connection, whatever session the broker has:
+        # it began one that has not got them yet.
+        self.owed = False
 
     def step(self):
         """One check_msg(), or one attempt to connect when it is due.
@@ -56,60 +63,68 @@ class Reconnect:
         """
         ends = self.client.counters.closed
         try:
-            if self._ready and self.client.connected:
+            if self.up and self.client.connected:
                 self.client.check_msg()
                 self._backoff.stands()
                 return True
-            if self._ready:  # a tick of the keep-alive found it dead
+            if self.up:  # a tick of the keep-alive found it dead
                 e = self.client.counters.last_error
-                self._ended(MQTTException(e - 1000) if e > 1000 else OSError(e or ENOTCONN))
+                self.failed(MQTTException(e - 1000) if e > 1000 else OSError(e or ENOTCONN))
             if self._backoff.ready():
                 self._connect()
         except (OSError, MQTTException) as e:
             reason = getattr(e, "reason", 0)
             if reason == BUSY:
                 raise
-            self._ended(e)
+            self.failed(e)
             if reason == STORE_FULL or by_callback(self.client, ends):
                 raise  # the application's own
         except BaseException as e:
-            if not self._ready:  # no memory to connect: with a pause, too
-                self._ended(e)
+            if not self.up:  # no memory to connect: with a pause, too
+                self.failed(e)
             raise
-        return self._ready
+        return self.up
 
     def _connect(self):
         # If CONNACK gets lost nobody hears that the session is a new one: the next one says that
         # it is there.
-        owed = self._owed
-        self._owed = bool(self.subscriptions)
-        if self.client.connect(timeout=self._attempt):
-            self._owed = owed
-        if self._owed:
+        owed = self.owed
+        self.owed = bool(self.subscriptions)
+        present = self.client.connect(timeout=self._attempt)
+        if present:
+            self.owed = owed
+        self.made(present)
+        if self.owed:
             # At the QoS asked for, all in one packet. Until it is answered they stay
             # owed: the next connection may find the session, without them.
             self.client.subscribe(self.subscriptions, timeout=self._attempt)
-            self._owed = False
+            self.owed = False
         self.begun()
+
+    def made(self, present):
+        """A connection has been made, and the subscriptions come next. present: the broker still
+        had the session."""
 
     def begun(self):
         """The client is connected; to be called by who connected it without step()."""
         self._backoff.began()
-        self._ready = True
+        self.up = True
         self.error = None
 
     def anew(self):
         """Disconnect, and have step() make another connection without a pause: nothing failed."""
         self.client.disconnect()
-        self._ready = False
+        self.up = False
         self._backoff.now()
 
-    def _ended(self, e):
-        self.error = e
-        self._ready = False
+    def failed(self, error):
+        """A connection or an attempt has ended by `error`, or what the application did with it
+        failed, if that calls this. Returns the ms until the next attempt."""
+        self.error = error
+        self.up = False
         if self.client.connected:
             self.client.disconnect()
-        self._backoff.failed()
+        return self._backoff.failed()
 
 
 def _checked(client, subscriptions):

@@ -161,14 +161,14 @@ def test_steady_state_takes_nothing_from_the_heap():
 def test_a_session_that_was_cut_off_before_its_subscription_gets_it_the_next_time():
     # The broker has lost everything, the link goes before SUBACK, and then the session is present.
     made = make("fw-cut-%d" % int.from_bytes(os.urandom(3), "big"), confirm="pipeline")
-    made.link.subscribed = True
+    made.link.owed = False
     subscribe, asked = made.client.subscribe, []
 
-    def cut_once(topics):
+    def cut_once(topics, timeout):
         asked.append(topics)
         if len(asked) == 1:
             raise OSError(104)
-        return subscribe(topics)
+        return subscribe(topics, timeout=timeout)
 
     made.client.subscribe = cut_once
     run(made, lambda: len(asked) == 2 and made.link.up)
@@ -188,11 +188,11 @@ def test_a_session_whose_beginning_was_not_heard_gets_its_subscription():
         connect(**options)
         return True
 
-    def ask(topics):
+    def ask(topics, timeout):
         asked.append(topics)
-        return subscribe(topics)
+        return subscribe(topics, timeout=timeout)
 
-    made.link.subscribed = True
+    made.link.owed = False
     made.client.connect = cut_once
     made.client.subscribe = ask
     run(made, lambda: len(tried) == 2 and made.link.up)
