@@ -11,6 +11,7 @@ from pipeline_tables import Killed, arrow, files, ingest
 from umqtt_pipeline.decode import Reading
 from umqtt_pipeline.decode.own import Decoders
 from umqtt_pipeline.gold import build
+from umqtt_pipeline.gold.fleet import minute
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables import compaction, maintenance
@@ -34,6 +35,12 @@ def anew(spark, root, where):
     shutil.copytree(root, where)
     build.build(spark, where, anew=True)
     return rows(where)
+
+
+def minutes(spark, root):
+    """gold_minute, made of all of silver at once."""
+    found = minute(Tables(root, ALL).read(spark, "silver")).toArrow().to_pylist()
+    return sorted(map(str, found))
 
 
 def csv_decoders():
@@ -119,6 +126,7 @@ def test_whatever_happened_it_is_as_if_made_anew(spark, tmp_path):
         made, whole = rows(fleet.root), anew(spark, fleet.root, tmp_path / "anew")
         for name in build.MADE:
             assert made[name] == whole[name], (name, [each.__name__ for each in step])
+        assert made["gold_minute"] == minutes(spark, fleet.root)
     assert all(whole[name] for name in ("gaps", "restarts", "conflicts", "clock_corrections"))
 
 
