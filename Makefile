@@ -80,6 +80,7 @@ USES_bench-audit := FRAMES ROUNDS FIVE
 USES_powercut := SEED SECONDS
 USES_fuzz := SEED MUTATIONS
 USES_explore := SECONDS
+USES_simulate := SEED
 USES_fuzz-firmware := SEED MUTATIONS
 GOALS := $(or $(MAKECMDGOALS),help)
 UNUSED := $(filter-out PYTHON VENV PIP_FLAGS $(PASSED) $(foreach g,$(GOALS),$(USES_$(g))),$(GIVEN))
@@ -88,7 +89,7 @@ $(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip 
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-gold bench-pipeline report chaos cluster powercut fuzz fuzz-firmware explore clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-gold bench-pipeline report chaos cluster powercut fuzz fuzz-firmware explore simulate clean
 
 COMMA := ,
 
@@ -219,6 +220,9 @@ fuzz-firmware: $(VENV)/.ready ## a hundred thousand spoiled marks, commands and 
 
 explore: $(VENV)/.ready ## every order of events for small cases, to the end, and planted faults: up to an hour of two cores: SECONDS=
 	@$(BIN)/python tests/explore/campaign.py $(if $(SECONDS),--seconds "$(SECONDS)")
+
+simulate: $(VENV)/.ready ## board, broker, bridge and ingest in one process, ten thousand seeds: half an hour; SEED=: one, step by step
+	@$(BIN)/python tests/explore/simulate.py $(if $(SEED),--seed "$(SEED)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)
 	@for marker in build/*/.umqtt-demo; do [ ! -e "$$marker" ] || flock --nonblock "$$marker" true || \

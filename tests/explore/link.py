@@ -58,7 +58,7 @@ class Stream:
             return 0
         if not self.down:
             return 0 if self.state == BROKEN else None
-        data = bytes(self.down[:n])
+        data = bytes(self.down[: min(n, len(buf))])
         del self.down[: len(data)]
         memoryview(buf)[: len(data)] = data
         world.oracle.read(data)

@@ -1,0 +1,106 @@
+"""The other half of the chain: bridge, spool and ingest, without sockets, files and Spark.
+
+Knows: which functions of umqtt_pipeline decide: Marks (what a device may let go of), decode(),
+told_apart() (what is new). Must not know: the device, what goes wrong when.
+
+A spool is a list of packets, of which the first `durable` are on disk. A batch is decided at one
+instant, as ledger.py does it: the rows, the numbers seen and the place in the spool change
+together or not at all.
+"""
+
+import pyarrow as pa
+from umqtt_pipeline.bridge.marks import Marks
+from umqtt_pipeline.decode.rows import decode
+from umqtt_pipeline.ingest.dedup import told_apart
+from umqtt_pipeline.tables.schema import BRONZE, READINGS, SEEN, arrow_schema
+
+TOPIC = b"fleet/g/d/telemetry"
+
+
+class Bridge:
+    """Takes packets from the broker, makes them durable, acknowledges, tells marks."""
+
+    def __init__(self):
+        self.spool = []  # (received_at, packet)
+        self.durable = 0
+        self.fed = 0  # so far the marks know the spool
+        self.saved = (0, None)  # what is on disk of the marks
+        self.marks = Marks()
+
+    def take(self, packet, now):
+        """A packet is in the spool, and not durable."""
+        self.spool.append((now, packet))
+
+    def sync(self):
+        """fsync; what may be acknowledged now, and the marks that are due: [(topic, payload)]."""
+        self.durable = len(self.spool)
+        return self._feed()
+
+    def _feed(self, heard=True):
+        for now, packet in self.spool[self.fed : self.durable]:
+            self.marks.feed(packet, heard, now)
+        self.fed = self.durable
+        due = [self.marks.ack(key) for key in self.marks.due]
+        self.marks.due.clear()
+        return due
+
+    def save(self):
+        """The marks are written down, true for what is durable."""
+        self.saved = self.fed, self.marks.dump(self.fed)
+
+    def kill(self):
+        """It is killed, and started again: the spool's end is gone that was not durable."""
+        del self.spool[self.durable :]
+        self.marks = Marks()
+        self.fed, raw = self.saved
+        if raw:
+            self.fed = self.marks.load(raw)[0]
+        self.marks.tell_all()
+        return self._feed()
+
+
+class Ingest:
+    """Spool to silver, batch by batch."""
+
+    def __init__(self, bridge):
+        self.bridge = bridge
+        self.place = 0
+        self.seen = arrow_schema(SEEN).empty_table()
+        self.silver = []  # (sequence, value)
+        self.last = None  # (place, end) of the batch decided last
+        self.duplicates = self.quarantined = 0
+
+    def batch(self, most, killed=False):
+        """The next packets that are durable; killed: before the batch was decided."""
+        end = min(self.place + most, self.bridge.durable)
+        self._batch(self.place, end, killed)
+
+    def again(self):
+        """The batch decided last is given once more, as after a restart without a checkpoint."""
+        if self.last:
+            self._batch(*self.last, False)
+
+    def _batch(self, begin, end, killed):
+        rows = decode(self._bronze(begin, end))
+        bad = [reason for reason in rows["reason"].to_pylist() if reason is not None]
+        good = rows.filter(pa.compute.is_valid(rows["sequence"])).select(list(READINGS))
+        new, copies, seen = told_apart(good, self.seen)
+        if killed:
+            return
+        self.seen = seen
+        self.duplicates += len(copies)
+        self.quarantined += len(bad)
+        for row in new.select(["sequence", "measurements"]).to_pylist():
+            self.silver.append((row["sequence"], round(row["measurements"][0]["value"])))
+        self.last = begin, end
+        self.place = max(self.place, end)
+
+    def _bronze(self, begin, end):
+        rows = []
+        for offset in range(begin, end):
+            now, packet = self.bridge.spool[offset]
+            n = packet[2] << 8 | packet[3]
+            rows.append({"topic": TOPIC.decode(), "payload": packet[4 + n :], "qos": 0,
+                         "retain": False, "dup": False, "packet_id": 0, "received_at": now,
+                         "spool": "s", "offset": offset, "date": 0})  # fmt: skip
+        return pa.Table.from_pylist(rows, schema=arrow_schema(BRONZE))
