@@ -1,7 +1,7 @@
 """The simulated chain: some seeds, and that it finds what is wrong.
 
-Knows: simulate.py, the lines that decide. Must not know: what a seed does. Each runs in a process of
-its own: the explorer changes it.
+Knows: simulate.py, the lines that decide. Must not know: what a seed does. Each runs in a process
+of its own: the explorer changes it.
 """
 
 import subprocess
