@@ -5,6 +5,7 @@ Knows: how the library is set up, what a mount finds. Must not know: when someth
 
 import device  # noqa: F401, I001  first: it stands in for a board
 from nor import NOR, PowerCut, Random
+from oracle import Broken
 from umqtt_min import MQTTClient
 from umqtt_min.store.flash import FlashStore
 from umqtt_min.store.ram import RAMStore
@@ -128,7 +129,10 @@ class Board:
         if found is None:
             copy = NOR(chip.blocks, chip.block, chip.page, False, 1, bytearray(chip.data))
             store = self._journal(copy)
-            store.open()
+            try:
+                store.open()
+            except Exception as e:
+                raise Broken("a mount fails: %r" % e)
             if len(self.views) > KEPT:
                 self.views.clear()
             found = self.views[key] = _look(store, first)

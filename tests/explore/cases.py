@@ -21,5 +21,9 @@ QUICK = [
     Case("torn", out=[2], crashes=1, torn="words"),
     Case("twice", out=[2], crashes=2),
 ]
-FULL = []
+FULL = [
+    Case("flash-free", out=[2, 2], window=2, cuts=1, crashes=1, free=True),
+    Case("flash-twice", out=[1], inbound=[2], crashes=2),
+    Case("flash-latest", out=[1, 1], policy=2, cuts=1, crashes=1),
+]
 CASES = {case.name: case for case in QUICK + FULL}
