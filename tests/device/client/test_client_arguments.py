@@ -273,6 +273,8 @@ def test_reconnect():
     assert "a list of (topic filter, QoS)" in words(Reconnect, c, "topic")
     for name in ("first", "most", "stable", "attempt"):
         for wrong in (-1, "x", None, 16778, float("nan")):
+            if name == "stable" and wrong is None:
+                continue  # as long as the bound at that time
             text = words(Reconnect, c, **{name: wrong})
             assert name + "=" + repr(wrong) in text and "0 to 16777" in text
     assert "first=2" in words(Reconnect, c, first=2, most=1)

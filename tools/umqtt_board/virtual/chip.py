@@ -74,6 +74,25 @@ class Interpreter:
             return True, 0.0
         return fields[0] == "S", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def interrupt_in_sleep(self):
+        """Send SIGINT if it sleeps in the kernel; returns whether it was sent.
+
+        It stands still from the look to the signal: else it could wake up in between and begin a
+        garbage collection, which the unix port leaves with its heap locked.
+        """
+        if not self.state()[0]:
+            return False
+        pid = self.process.pid
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            asleep = _in_system_call(pid) and self.takes_interrupts()
+            if asleep:
+                self.process.send_signal(signal.SIGINT)
+            return asleep
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
 
@@ -82,6 +101,16 @@ class Interpreter:
         self.line.close()
         os.close(self.requests)
         return self.process.wait()
+
+
+def _in_system_call(pid):
+    """Whether a process that stands still was stopped in a system call. Where the kernel does not
+    tell, what its state was before has to do."""
+    try:
+        with open(f"/proc/{pid}/syscall") as file:
+            return file.read().split()[0] not in ("running", "-1")
+    except (OSError, IndexError):
+        return True
 
 
 def _environment(folder, config, cause, main, control):

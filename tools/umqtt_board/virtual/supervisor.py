@@ -377,12 +377,13 @@ class Supervisor:
         """Interrupt the program, when it sleeps or has taken `latest` seconds of the processor;
         what the client sends meanwhile waits."""
         board = self.board
-        asleep, taken = board.state()
         if not board.takes_interrupts():
             self.to_board += b"\x03"
         elif time.monotonic() - board.last_interrupt <= INTERRUPT_GAP_S:
             return
-        elif asleep or taken >= latest:
+        elif board.interrupt_in_sleep():
+            board.last_interrupt = time.monotonic()
+        elif board.state()[1] >= latest:
             board.last_interrupt = time.monotonic()
             board.process.send_signal(signal.SIGINT)
         else:
