@@ -84,7 +84,7 @@ def test_a_package_that_is_missing_is_of_the_extra_of_the_audit(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", script, str(capture), "--out", str(tmp_path / "out")],
         capture_output=True, text=True, timeout=300)  # fmt: skip
-    assert done.returncode == 2 and "pip install 'umqtt-min[audit]'" in done.stderr
+    assert done.returncode == 2 and "pip install '.[audit]'" in done.stderr
 
 
 def test_the_first_run_says_that_it_compiles_and_how_far_it_is(tmp_path):

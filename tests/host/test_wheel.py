@@ -124,14 +124,14 @@ def test_what_is_missing_is_said_with_the_extra_that_brings_it(installed, tmp_pa
     if not installed.has("pyarrow"):
         done = installed.run("umqtt-pipeline", "bridge", "--broker", "127.0.0.1:1",
                              "--spool", tmp_path / "spool")  # fmt: skip
-        assert done.returncode == 2 and "umqtt-min[bridge]" in done.stderr, done.stderr
+        assert done.returncode == 2 and "'.[bridge]'" in done.stderr, done.stderr
 
 
 def test_the_demonstration_says_which_extra_it_needs(installed):
     done = subprocess.run([installed.bin / "python", "-m", "umqtt_demo"], cwd=installed.work,
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "pip install 'umqtt-min[demo]'" in done.stderr
+    assert "pip install '.[demo]'" in done.stderr
 
 
 def test_the_bridge_needs_no_spark(installed, iotcore, tmp_path):
@@ -153,7 +153,7 @@ def test_the_bridge_needs_no_spark(installed, iotcore, tmp_path):
     (tmp_path / "tables").mkdir()
     done = installed.run("umqtt-pipeline", "ingest", "--spool", tmp_path / "spool",
                          "--tables", tmp_path / "tables", "--once")  # fmt: skip
-    assert done.returncode == 2 and "umqtt-min[pipeline]" in done.stderr, done.stderr
+    assert done.returncode == 2 and "'.[pipeline]'" in done.stderr, done.stderr
     done = installed.run("umqtt-board", "flash", "--board", "esp32", "--port", "/dev/null",
                          "--firmware", "x.bin")  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr

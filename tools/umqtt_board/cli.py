@@ -118,7 +118,7 @@ def logs(board, port, folder, lines, follow):
         for line in past[max(0, len(past) - lines) :]:
             click.echo(plain.line(line))
         if not virtual.running:
-            click.echo("(the board is off; `make flash BOARD=unix` starts it)", err=True)
+            click.echo("(the board is off; `make start` gives it power)", err=True)
         if follow:
             _tail(log, stream, readable)
 
@@ -209,13 +209,14 @@ def main(arguments=None):
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "cryptography":
             click.echo("umqtt-board: certificates and signatures are made with the package "
-                       "cryptography, which is not installed: pip install 'umqtt-min[identity]'.",
+                       "cryptography, which is not installed: pip install '.[identity]' in the "
+                       "project's folder.",
                        err=True)  # fmt: skip
             sys.exit(2)
         if error.name != "esptool":
             raise
         click.echo("umqtt-board: a chip of Espressif's is flashed with esptool, which is not "
-                   "installed: pip install 'umqtt-min[esp32]'.", err=True)
+                   "installed: pip install '.[esp32]' in the project's folder.", err=True)
         sys.exit(2)
     except OSError as error:  # of this computer: a disk that is full, a folder that is not ours
         where = f"{error.filename}: " if error.filename else ""

@@ -10,5 +10,5 @@ except ModuleNotFoundError as error:
     if error.name.startswith("umqtt_"):
         raise
     print(f"python -m umqtt_demo: {error.name} is not installed, which the demonstration needs: "
-          "pip install 'umqtt-min[demo]'", file=sys.stderr)  # fmt: skip
+          "pip install '.[demo]' in the project's folder", file=sys.stderr)  # fmt: skip
     sys.exit(2)

@@ -66,7 +66,7 @@ def _run(name, commands, stop):
         if not extra:
             raise
         print(f"{name}: {error.name} is not installed, which this command needs: "
-              f"pip install 'umqtt-min[{extra}]', in the project's folder `make venv`",
+              f"pip install '.[{extra}]' in the project's folder, or `make venv` there",
               file=sys.stderr)  # fmt: skip
         return 2
     except OSError as error:

@@ -39,7 +39,7 @@ MARK_SHARE = 20  #: under load there is one mark for so many messages received, 
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
-LOST_AGAIN_S = 60.0  #: the same failure to connect, in a row, is told once in so long
+LOST_AGAIN_S = 15.0  #: the same failure to connect, in a row, is told once in so long
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
 
 
