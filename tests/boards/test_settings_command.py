@@ -4,6 +4,7 @@ import os
 import stat
 import sys
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -36,6 +37,16 @@ def test_it_promises_exactly_once_unless_told_otherwise(folder):
     said = command("other.toml", "--broker", "b", "--confirm", "broker")
     assert settings_file.gather(folder / "other.toml", {})["confirm"] == "broker"
     assert "loses with its memory is lost" in said
+
+
+def test_a_broker_that_is_none_is_asked_for_again_at_once(folder, monkeypatch):
+    """All answers had been taken before the first was looked at."""
+    monkeypatch.setattr(settings_cli, "sys", SimpleNamespace(stdin=SimpleNamespace(
+        isatty=lambda: True)))  # fmt: skip
+    said = command(said="http://x y\n10.0.0.9:1885\n\n\n")
+    flat = settings_file.gather(folder / "settings.toml", {})
+    assert (flat["broker.host"], flat["broker.port"]) == ("10.0.0.9", 1885)
+    assert said.index("expected HOST or HOST:PORT") < said.index("Wi-Fi network")
 
 
 def test_every_key_stands_in_it(folder):

@@ -49,7 +49,8 @@ def settings(file, broker, wifi, device, group, confirm, force):
 
 def _ask(broker, wifi, confirm):
     if broker is None:
-        broker = click.prompt("MQTT broker, HOST or HOST:PORT", default="", show_default=False)
+        broker = click.prompt("MQTT broker, HOST or HOST:PORT", default="", show_default=False,
+                              value_proc=_usable)  # fmt: skip
     if wifi is None:
         wifi = click.prompt("Wi-Fi network (empty: none)", default="", show_default=False)
     if confirm is None:
@@ -58,6 +59,15 @@ def _ask(broker, wifi, confirm):
             click.echo(f"  {word}: {promise}")
         confirm = click.prompt("confirm", type=click.Choice(list(PROMISES)), default="pipeline")
     return broker, wifi, confirm
+
+
+def _usable(broker):
+    """What was typed, if it is the address of a broker; else click says why and asks again."""
+    try:
+        _check(_address(broker.strip()))
+    except BoardError as error:
+        raise click.BadParameter(str(error))
+    return broker.strip()
 
 
 def _address(broker):
