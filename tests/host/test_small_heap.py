@@ -43,8 +43,8 @@ c.disconnect()
 """
 
 # The same with a FlashStore on 64 KiB, login and subscription, as the sensor firmware has it:
-# 94.6 KB were seen, and once 95.1.
-MOST_STORED = 95_000
+# 94.6 KB were seen, and 95.1 in a folder with a longer path (0.9 KB of it since reading ahead).
+MOST_STORED = 95_500
 MEASURE_STORED = """
 import gc, socket, select
 class Flash:  # NOR flash as a block device
