@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from device_plugin import find_micropython
+from patience import wait_until
 from strict_server import StrictServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,7 +44,7 @@ c.disconnect()
 """
 
 # The same with a FlashStore on 64 KiB, login and subscription, as the sensor firmware has it:
-# 94.6 KB were seen, and 95.1 in a folder with a longer path (0.9 KB of it since reading ahead).
+# 94.6 to 95.1 KB were seen, by the path of the folder (0.9 KB of it since reading ahead).
 MOST_STORED = 95_500
 MEASURE_STORED = """
 import gc, socket, select
@@ -131,7 +132,7 @@ def least(compiled, heap, program):
     with StrictServer() as server:
         said = [run(compiled, heap, server.port, program) for _ in range(3)]
         assert all(status == 0 for status, _ in said), said
-        assert len(server.broker.messages) == 3
+        wait_until(lambda: len(server.broker.messages) == 3, 15, "the last message at the broker")
     return min(int(out) for _, out in said)
 
 
