@@ -73,14 +73,15 @@ class Incoming:
         else:
             self.hand(rx.target[0][p:end], end, op)
             rx.message = op
-            self.alive()
+            if self._client.sock is None:
+                self.alive()
 
     def _confirmed(self, op, p, end):
         # One of QoS 1 or 2, whose topic lies from `p` to `end` in the buffer.
         rx = self._rx
         if op & _QOS == _QOS or end + 2 > rx.next:
             rx.bad("PUBLISH [MQTT-3.3.1-4]")
-        pid = self._pid(end)
+        pid = rx.buf[end] << 8 | rx.buf[end + 1] or self._pid(end)
         if op & _QOS_2 and self.seen(pid):
             return
         self.hand(rx.target[0][p:end], end + 2, op)
@@ -94,7 +95,17 @@ class Incoming:
             self.hear(topic)
         at = self._rx.target[0][at : self._rx.next]
         if not self.views:
-            self.deliver(self._heard, at)
+            c = self._client
+            if self.handlers or c.cb is None:
+                self.deliver(self._heard, at)
+                return
+            # As deliver() does: without the call one message takes a tenth less time.
+            self.counters.received += 1
+            at = bytes(at)
+            c._busy = _CALLBACK
+            c.cb(self._heard, at)
+            if c.sock:
+                c._busy = _MAIN
         elif self.handlers and self.wanted(topic):
             self.deliver(bytes(topic), at)
         else:

@@ -211,6 +211,50 @@ class Receiver:
         """What lies at rung `i` and above goes down to `at`."""
         self.buf[at : at + len(self.target[i])] = self.target[i]
 
+    def ahead(self):
+        """Handle the message whose first bytes wait_msg() has read ahead, if the rest is there:
+        what pump() does, with fewer calls. Returns its first byte; 0: pump() has to go on."""
+        i = self.start
+        if self.end - i != _AHEAD:
+            return 0
+        b = self.buf
+        n = b[i + 1]
+        if (
+            not 1 < n <= self.plain
+            or b[i] & _TYPE != _PUBLISH
+            or self.due
+            or self.asked
+            or self.tx.waiting
+        ):
+            return 0
+        if i:
+            b[0] = b[i]
+            b[1] = n
+            b[2] = b[i + 2]
+            self.start = 0
+        self.pos = 2
+        self.n = n
+        self.next = n = n + 2
+        self.end = _AHEAD
+        i = self.client.sock.readinto(self.behind, n)
+        if not i:
+            return 0  # pump() hears of it once more
+        self.request = None
+        self.time = ticks_ms()
+        self.end = i = i + _AHEAD
+        if i < n:
+            return 0
+        self.start = n
+        self.message = 0
+        self.ended = _ENDS
+        self.alone = True
+        (self.incoming or self.messages()).on_publish(b[0])
+        if self.alive is not None and not self.tx.waiting:
+            self.alive.check(1)
+        if self.client._session is not None:
+            self.client._session.pump()
+        return self.message
+
     def read(self, buf, n):
         """Read into `buf`, `n` at most; returns how much, 0: nothing came. OSError at the end."""
         n = self.client.sock.readinto(buf, n)
@@ -360,7 +404,7 @@ class Receiver:
         self.client._busy = _MAIN
         self.ended = 0
         try:
-            exact = self.pump(False, exact)
+            exact = exact and self.ahead() or self.pump(False, exact)
         except BaseException:
             self.client._lost()
             raise

@@ -133,6 +133,29 @@ def test_one_read_takes_each_message_of_a_queue():
         assert [len(m) for _, m in b.got] == [n * 11 + 9 for n in range(20)]
 
 
+def test_at_most_three_bytes_are_read_ahead():
+    for qos in (0, 1):
+        b = Bench().subscribe()
+        for _ in range(5):
+            b.broker.publish(b"t", b"x" * 20, qos)
+        size = 2 + 3 + 2 * qos + 20
+        for left in (4, 3, 2, 1, 0):
+            assert b.client.wait_msg()
+            assert len(b.net.stream.conn.out) >= left * size - 3, left
+        assert len(b.got) == 5
+
+
+def test_the_rest_of_what_was_read_ahead_may_come_in_pieces():
+    for limit in range(1, 30):
+        b = Bench().subscribe()
+        b.broker.publish(b"t", b"x" * 20)
+        b.broker.publish(b"t", b"y" * 20, 1)
+        assert b.client.wait_msg() == 0x30
+        b.net.max_read = limit
+        assert b.client.wait_msg() == 0x32
+        assert b.got == [(b"t", b"x" * 20), (b"t", b"y" * 20)]
+
+
 def test_what_is_read_ahead_leaves_the_rest_to_be_seen():
     """Around the lengths that a Remaining Length of one and of two bytes can tell."""
     lengths = (0, 1, 0, 121, 125, 128, 0, 16379, 16383, 2, 0, 0, 200, 20000, 1)
