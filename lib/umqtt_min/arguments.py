@@ -55,17 +55,13 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
     if connector is not None and not callable(connector):
         raise ValueError("connector=%r: f(host, port, timeout_ms)" % (connector,))
     self.connector = connector
-    _check_tls(self)
-    _check_login(self, user, password)
-
-
-def _check_tls(self):
     if self.ssl:
         from .tls import check
 
         check(self.ssl, self.ssl_params)
     elif self.ssl_params and self.ssl is None:
         raise ValueError("ssl_params without ssl: ssl=True, or ssl=False for a plain connection")
+    _check_login(self, user, password)
 
 
 def _check_login(self, user, password):

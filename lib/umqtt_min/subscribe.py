@@ -9,7 +9,6 @@ from .exception import MQTTException
 from .packets import pack
 from .port import const, ticks_add, ticks_ms
 from .topics import check_filter
-from .validate import milliseconds
 
 # As in errors.py and packets.py
 _TIMEOUT = const(17)
@@ -74,7 +73,11 @@ def send(client, op, wanted, codes):
 
 def _request(client, op, wanted, codes, timeout):
     # Send the packet and wait for its answer.
-    ms = milliseconds(client, timeout)
+    ms = client._tmo
+    if timeout is not None:
+        from .validate import milliseconds
+
+        ms = milliseconds(client, timeout)
     if client._busy > 1:
         client._raise()
     rx = client._receiver()
@@ -114,7 +117,10 @@ def subscribe(client, topic, qos, handler, timeout):
         # Before SUBSCRIBE: retained messages may come before SUBACK.
         incoming.handlers = _without(before, wanted) + [(t, handler) for t, _ in wanted]
     try:
-        return _subscribe(client, topic, wanted, timeout)
+        if 2 in [q for _, q in wanted]:
+            incoming.known(0)  # the table is made now, not with the first message
+        _request(client, _SUBSCRIBE, wanted, True, timeout)
+        return granted(client, wanted, topic)
     except BaseException:
         incoming.handlers = before
         raise
@@ -124,13 +130,6 @@ def _without(handlers, wanted):
     # The handlers of other filters.
     gone = [t for t, _ in wanted]
     return [(t, f) for t, f in handlers if t not in gone]
-
-
-def _subscribe(client, topic, wanted, timeout):
-    if 2 in [q for _, q in wanted]:
-        client._rx.incoming.known(0)  # the table is made now, not with the first message
-    _request(client, _SUBSCRIBE, wanted, True, timeout)
-    return granted(client, wanted, topic)
 
 
 def unsubscribe(client, topic, timeout):

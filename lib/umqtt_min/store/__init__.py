@@ -27,14 +27,14 @@ RELEASED = const(1)  # PUBREC recorded: PUBREL is due
 HELD = const(2)  # acknowledged, not yet confirmed by the pipeline
 AGAIN = const(3)  # held, to be sent as a new delivery
 
-ENOSPC = const(28)
+_ENOSPC = const(28)
 
 
 class StoreFull(OSError):
     """No room for another message: confirm or deliver some first, or choose a policy."""
 
     def __init__(self, text="the store is full"):
-        super().__init__(ENOSPC, text)
+        super().__init__(_ENOSPC, text)
 
 
 def give_back(*names):

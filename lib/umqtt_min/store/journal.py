@@ -94,6 +94,9 @@ class Journal(IndexedLog):
 
             try:
                 Recovery(self).mount()
+            except BaseException:
+                self._head = -1
+                raise
             finally:
                 give_back("recovery", "scan", "replay", "settle")
 

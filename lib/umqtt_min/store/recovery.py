@@ -32,14 +32,7 @@ class Recovery:
         self._anew = False  # settle in a new segment, for its header forgets what this one says
 
     def mount(self):
-        """Replay the medium and settle it. Closes the journal if that fails."""
-        try:
-            self._mount()
-        except BaseException:
-            self.j._head = -1
-            raise
-
-    def _mount(self):
+        """Replay the medium and settle it. If that fails the journal is not open."""
         j = self.j
         j.medium.open()
         span = j._span

@@ -326,24 +326,19 @@ class Replay:
             j.confirmed = max(j.confirmed, value)
             if j.held:
                 j._forget_held()
+        elif kind == _SENT:
+            j.sent = max(j.sent, value)
         elif value > 0:
-            self._apply_seq(kind, value)
-
-    def _apply_seq(self, kind, seq):
-        j = self.j
-        if kind == _SENT:
-            j.sent = max(j.sent, seq)
-            return
-        self._raise_seq(seq + 1)
-        state = j._state(seq)
-        if not state:
-            return
-        if kind == _REC:
-            j._set(seq, _LIVE | _IS_RELEASED | state & 7)
-        elif kind == _HOLD and seq > j.confirmed:
-            j._set(seq, _LIVE | _IS_HELD | state & 7)
-        else:
-            j._set(seq, 0)
+            self._raise_seq(value + 1)
+            state = j._state(value)
+            if not state:
+                return
+            if kind == _REC:
+                j._set(value, _LIVE | _IS_RELEASED | state & 7)
+            elif kind == _HOLD and value > j.confirmed:
+                j._set(value, _LIVE | _IS_HELD | state & 7)
+            else:
+                j._set(value, 0)
 
     def _raise_seq(self, seq):
         """Numbers below seq were given."""
