@@ -11,7 +11,7 @@ together or not at all.
 import pyarrow as pa
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.decode.rows import decode
-from umqtt_pipeline.ingest.dedup import told_apart
+from umqtt_pipeline.ingest.dedup import joined_seen, told_apart
 from umqtt_pipeline.tables.schema import BRONZE, READINGS, SEEN, arrow_schema
 
 TOPIC = b"fleet/g/d/telemetry"
@@ -84,10 +84,10 @@ class Ingest:
         rows = decode(self._bronze(begin, end))
         bad = [reason for reason in rows["reason"].to_pylist() if reason is not None]
         good = rows.filter(pa.compute.is_valid(rows["sequence"])).select(list(READINGS))
-        new, copies, seen = told_apart(good, self.seen)
+        new, copies, added = told_apart(good, self.seen)
         if killed:
             return
-        self.seen = seen
+        self.seen = joined_seen(pa.concat_tables([self.seen, added]))
         self.duplicates += len(copies)
         self.quarantined += len(bad)
         for row in new.select(["sequence", "measurements"]).to_pylist():

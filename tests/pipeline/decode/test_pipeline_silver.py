@@ -197,11 +197,14 @@ def test_another_epoch_or_device_is_no_duplicate(seen):
 
 def test_ranges_grow_together(seen):
     packs = [senml(n) for n in (2, 4, 7, 10, 12)]
-    came = good(rows(*packs))
-    after = dedup.told_apart(came, seen((1, 1), (3, 3), (5, 6), (20, 30)))[2].to_pylist()
+    came, before = good(rows(*packs)), seen((1, 1), (3, 3), (5, 6), (20, 30))
+    added = dedup.told_apart(came, before)[2]
+    found = [(r["first"], r["last"]) for r in added.to_pylist()]
+    assert sorted(found) == [(2, 2), (4, 4), (7, 7), (10, 10), (12, 12)]
+    after = dedup.joined_seen(pa.concat_tables([before, added])).to_pylist()
     found = sorted((r["first"], r["last"]) for r in after)
     assert found == [(1, 7), (10, 10), (12, 12), (20, 30)]
-    other = dedup.told_apart(came, seen((1, 9), device="d2"))[2].to_pylist()
+    other = dedup.joined_seen(pa.concat_tables([seen((1, 9), device="d2"), added])).to_pylist()
     assert {(r["device"], r["first"], r["last"]) for r in other} >= {("d2", 1, 9)}
 
 
@@ -233,11 +236,12 @@ def test_clock_records(seen, clocks):
                   for r in made.to_pylist()]  # fmt: skip
     assert sorted(told_times) == [(2, 4, 1_500, at(0)), (3, 4, 90_000, at(77))]
     assert dedup.readings(told)["sequence"].to_pylist() == [1]
-    first = dedup.clocks_after(clocks(), made).to_pylist()
+    first = dedup.clocks_added(clocks(), made).to_pylist()
     assert [(r["boot"], r["clock_time"], r["clock_uptime_ms"]) for r in first] == [
         (4, at(0), 1_500)]  # fmt: skip
-    known = dedup.clocks_after(clocks((4, -9, 1)), made).to_pylist()
-    assert [(r["boot"], r["clock_time"]) for r in known] == [(4, at(-9))]
+    assert not len(dedup.clocks_added(clocks((4, -9, 1)), made))
+    other = dedup.clocks_added(clocks((3, -9, 1)), made).to_pylist()
+    assert [(r["boot"], r["clock_time"]) for r in other] == [(4, at(0))]
 
 
 def test_a_clock_beside_a_measurement_gives_both(seen, clocks):

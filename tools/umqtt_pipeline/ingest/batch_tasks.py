@@ -3,8 +3,8 @@
 `Receive` takes the packets of a part of the batch: it writes their bronze file, decodes them, and
 writes readings into files by bucket (a hash of group and device), what is none into quarantine.
 `Settle` takes a bucket's readings, of all parts, beside the state that the batch before left, and
-makes of them silver, duplicates, clock and the new state. Only the names of files and counts go
-through Spark (RESULT).
+makes of them silver, duplicates, clock and what is new in the state. Only the names of files and
+counts go through Spark (RESULT).
 
 Files of tables and of the state are written where they stay; they count when the driver has
 decided the batch (ledger.py). What goes from one step to the next is below the folder of the batch
@@ -29,26 +29,29 @@ from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE, arrow_schema
 from ..tables.storage import parquet
 from ..tables.store import FILES, by_day, dataset, file_batch, file_row, written
 from . import dedup
-from .state import bucket_of, keep_part, read_part
+from .state import LITTLE, Part
 
 RESULT = f"kind string, bucket int, name string, {FILES}"
 READ = "readings"  #: kind of a file with the readings of a bucket
 OTHER = "other"  #: kind of a mere count: packets of topics that carry no readings
+FORGOTTEN = "forgotten"  #: kind of a file of the state whose rows are in another one now
 KNOWN = "known"  #: kind of a mere count: packets that bronze has from an earlier batch
 PLACE = "place"  #: kind of what tells how far a spool is read: name and highest offset
 CORRECTED = "corrected"  #: kind of a file of silver that takes the place of the one named
 NEW, COPIES, CLOCKS, DUE = "silver_and_clock", "duplicate", "clocks_told", "due"
+PART_OF = 4  #: a batch with readings for so much of the numbers seen writes all of these
 CHUNK_ROWS = 250_000  #: so many rows are worked on together, or
 CHUNK_BYTES = 64 << 20  #: so many bytes
 
 
 class Work:
     """What a batch gives its tasks. storage: of the tables; folder: its name in the staging
-    folder; number: of the batch; buckets: how many there are."""
+    folder; number: of the batch; buckets: how many there are; little: rows of a file of the state
+    that is not worth being one."""
 
-    def __init__(self, storage, folder, number, buckets):
+    def __init__(self, storage, folder, number, buckets, little=LITTLE):
         self.storage, self.folder = storage, folder
-        self.number, self.buckets = number, buckets
+        self.number, self.buckets, self.little = number, buckets, little
 
 
 class Folder:
@@ -99,6 +102,14 @@ class Folder:
                 with pa.ipc.new_file(out, rows.schema) as file:
                     file.write_table(rows.slice(a, b - a))
                 self.stage(READ, out.getvalue(), int(b - a), bucket)
+
+    def kept(self, part, written):
+        """Tell of what was written of a part of the state, and of what it takes the place of."""
+        for bucket, name, rows, gone in written:
+            if name is not None:
+                self.tell(part, rows, bucket, name)
+            for old in gone:
+                self.tell(FORGOTTEN, 0, bucket, old)
 
     def told(self):
         """RESULT rows as a record batch."""
@@ -213,7 +224,8 @@ def _held(root, rows):
 
 
 class Settle:
-    """Buckets (a column of their numbers) -> files of silver, duplicates, clock and of the state.
+    """Buckets (a column of their numbers) -> files of silver, duplicates, clock, and of what the
+    batch adds to the state.
 
     readings  {bucket: [name]}
     state     {part: [name]} as the batch before left it
@@ -236,49 +248,36 @@ class Settle:
         yield folder.told()
 
     def _settle(self, folder, rows, mine):
-        seen, clocks, unclocked = (self._held(part, mine) for part in STATE)
-        new, copies, seen_now = dedup.told_apart(rows, seen)
-        told = dedup.clock_rows(new)
-        clocks_now = dedup.clocks_after(clocks, told) if len(told) else clocks
-        silver = dedup.silver(new, clocks_now, self.number)
+        parts = {part: Part(self.work, part, self.state.get(part, ()), mine) for part in STATE}
+        devices = pc.unique(rows["device"])
+        seen, clocks, unclocked = (parts[part] for part in STATE)
+        # Most of it is looked through and changed anyway: then it is as cheap to write it anew.
+        whole = len(rows) * PART_OF >= seen.rows
+        new, copies, seen_now = dedup.told_apart(rows, seen.of(None if whole else devices), whole)
+        known, told = clocks.of(devices), dedup.clock_rows(new)
+        more = dedup.clocks_added(known, told)
+        silver = dedup.silver(new, pa.concat_tables([known, more]), self.number)
         folder.tell(NEW, len(new))
         folder.tell(COPIES, len(copies))
         folder.tell(CLOCKS, len(told))
         for name, found in (("duplicates", dedup.duplicates(copies)), ("clock", told),
                             ("silver", silver)):  # fmt: skip
             folder.table(name, found)
-        still, due = dedup.unclocked_after(unclocked, silver, clocks_now, self.number)
+        due = dedup.due(unclocked.of(devices), more)
         if len(due):
             folder.stage(DUE, parquet(due), len(due))
-        self._keep(folder, "seen", seen_now, len(new), mine)
-        self._keep(folder, "clocks", clocks_now, len(clocks_now) > len(clocks), mine)
-        self._keep(folder, "unclocked", still, not still.equals(unclocked), mine)
 
-    def _held(self, part, mine):
-        """A part of the state, as far as it is of these buckets. Files that were written for
-        another number of buckets are all looked through."""
-        schema = arrow_schema(STATE[part])
-        found = [schema.empty_table()]
-        for name in self.state.get(part, ()):
-            whose, of = bucket_of(name)
-            if of != self.buckets:
-                rows = read_part(self.storage, name, schema)
-                here = np.isin(firmware_packs.buckets_of(rows, self.buckets), mine)
-                found.append(rows.filter(pa.array(here)))
-            elif whose in mine:
-                found.append(read_part(self.storage, name, schema))
-        return pa.concat_tables(found).combine_chunks()
+        def waiting(rows):
+            there = clocks.of(pc.unique(rows["device"]))
+            return dedup.joined_unclocked(rows, pa.concat_tables([there, more]))
 
-    def _keep(self, folder, part, rows, changed, mine):
-        """Write a part of the state, if it is not as it was."""
-        old = any(bucket_of(name)[1] != self.buckets for name in self.state.get(part, ()))
-        if not changed and not old:
-            return
-        number = firmware_packs.buckets_of(rows, self.buckets)
-        for bucket in mine:
-            held = rows.filter(pa.array(number == bucket))
-            name = keep_part(self.storage, part, self.number, bucket, self.buckets, held)
-            folder.tell(part, len(held), bucket, name)
+        if not whole:
+            folder.kept(seen.part, seen.add(seen_now, dedup.joined_seen))
+        elif len(new) or seen.dealt_otherwise:
+            folder.kept(seen.part, seen.replace(seen_now))
+        folder.kept(clocks.part, clocks.add(more, lambda rows: rows))
+        late = dedup.unclocked_added(silver, self.number)
+        folder.kept(unclocked.part, unclocked.add(late, waiting))
 
 
 def _read(storage, names):

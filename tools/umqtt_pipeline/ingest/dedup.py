@@ -2,8 +2,11 @@
 
 Pure functions from Arrow tables to Arrow tables, by column: nothing here reads or writes a file.
 The columns are those of tables/schema.py. A reading is known by (group, device, epoch, sequence);
-the numbers seen of an epoch are kept as ranges (`seen_after`), for ever: it is a duplicate however
-late it comes, and a reading however late.
+the numbers seen of an epoch are kept as ranges, for ever: it is a duplicate however late it comes,
+and a reading however late.
+
+What was seen is told as what a batch adds to it. The additions of several batches, one behind the
+other, mean the same as their `joined_...`, in whatever order.
 
 Knows identities, ranges, clocks. Must not know payloads, Spark or files.
 """
@@ -70,25 +73,33 @@ def _within(codes, values, range_codes, first, last):
     return inside[ranges:]
 
 
-def told_apart(readings, seen):
-    """Readings -> (the new ones, the duplicates, the ranges of `seen` with the new taken in).
+def told_apart(readings, seen, whole=False):
+    """Readings -> (the new ones, the duplicates, the ranges that the new ones add to `seen`).
 
     seen: disjoint ranges of the sequence numbers that came before. Among copies the one received
-    first is new. The new ones come sorted by epoch and sequence.
+    first is new. The new ones come sorted by epoch and sequence. whole: the ranges are all of
+    `seen`, with the new ones taken in.
     """
     readings = by_receipt(readings)
     keys, codes, seen_codes = coded(KEY, readings, seen)
     sequence = numbers(readings["sequence"])
     order = np.lexsort((sequence, codes))  # stable: copies stay in the order of receipt
     code, number = codes[order], sequence[order]
-    first, last = numbers(seen["first"]), numbers(seen["last"])
-    new = _differs(code, number) & ~_within(code, number, seen_codes, first, last)
-    ranges = _joined(
-        np.concatenate((seen_codes, code[new])), np.concatenate((first, number[new])),
-        np.concatenate((last, number[new])),
-    )  # fmt: skip
-    after = _table(SEEN, keys.take(ranges[0]), first=ranges[1], last=ranges[2])
+    held = _joined(seen_codes, numbers(seen["first"]), numbers(seen["last"]))
+    new = _differs(code, number) & ~_within(code, number, *held)
+    ranges = (code[new], number[new], number[new])
+    if whole:
+        ranges = tuple(np.concatenate(both) for both in zip(held, ranges))
+    found, first, last = _joined(*ranges)
+    after = _table(SEEN, keys.take(found), first=first, last=last)
     return readings.take(order[new]), readings.take(np.sort(order[~new])), after
+
+
+def joined_seen(ranges):
+    """Disjoint ranges of the numbers seen, with those that touch made one."""
+    keys, codes = coded(KEY, ranges)
+    found, first, last = _joined(codes, numbers(ranges["first"]), numbers(ranges["last"]))
+    return _table(SEEN, keys.take(found), first=first, last=last)
 
 
 def _joined(codes, first, last):
@@ -145,16 +156,15 @@ def clock_rows(new):
     return _table(CLOCK_ROWS, new.take(rows), time=told)
 
 
-def clocks_after(clocks, new_clock_rows):
-    """One clock per boot: the one known, else the first that came (later ones do not change
-    times that were told)."""
+def clocks_added(clocks, new_clock_rows):
+    """What new clock records add to the clocks known: that of each boot that has none, the first
+    that came (later ones do not change times that were told)."""
     came = by_receipt(new_clock_rows)
     _, codes, known = coded(BOOT, came, clocks)
     boots, first = np.unique(codes, return_index=True)
     added = came.take(first[~np.isin(boots, known)])
-    more = _table(CLOCKS, added, clock_time=numbers(added["time"]),
+    return _table(CLOCKS, added, clock_time=numbers(added["time"]),
                   clock_uptime_ms=numbers(added["uptime_ms"]))  # fmt: skip
-    return pa.concat_tables([clocks, more])
 
 
 def readings(new):
@@ -217,27 +227,39 @@ def corrected(rows, clocks):
         at[1], rows.schema.field(at[1]), quality)  # fmt: skip
 
 
-def unclocked_after(unclocked, silver_rows, clocks, number):
-    """(boots that still wait for a clock, boots that waited and have one now).
-
-    unclocked: the boots that waited before batch `number`, which brought `silver_rows`; clocks: as
-    after it. The second table has the clock, too.
-    """
+def unclocked_added(silver_rows, number):
+    """The boots that wait for a clock since batch `number`, which brought `silver_rows`."""
     late = silver_rows.filter(pc.equal(silver_rows["time_quality"], "received"))
-    boots, before, here, clocked = coded(BOOT, unclocked, late, clocks)
-    first = np.full(len(boots), number)
-    last = np.full(len(boots), -1)
-    first[before], last[before] = numbers(unclocked["first_batch"]), numbers(
-        unclocked["last_batch"])  # fmt: skip
-    last[here] = number
-    has_clock = np.zeros(len(boots), bool)
-    has_clock[clocked] = True
-    waits = np.flatnonzero((last >= 0) & ~has_clock)
-    still = _table(UNCLOCKED, boots.take(waits), first_batch=first[waits], last_batch=last[waits])
-    waited = np.zeros(len(boots), bool)
-    waited[before] = True
-    chosen = np.flatnonzero(waited[clocked])
-    due = clocks.take(chosen)
+    boots, codes = coded(BOOT, late)
+    batch = np.full(len(boots), number, np.int64)
+    found = np.unique(codes)
+    return _table(UNCLOCKED, boots.take(found), first_batch=batch[found], last_batch=batch[found])
+
+
+def joined_unclocked(unclocked, clocks):
+    """One row for each boot that waits, without those whose clock has come: in `clocks`."""
+    boots, codes, known = coded(BOOT, unclocked, clocks)
+    first, last = _span(unclocked, codes, len(boots))
+    waits = np.setdiff1d(codes, known)
+    return _table(UNCLOCKED, boots.take(waits), first_batch=first[waits], last_batch=last[waits])
+
+
+def due(unclocked, clocks):
+    """Rows of `clocks`, which have just come, of boots that waited: with the first and the last
+    batch that has readings of them."""
+    boots, codes, known = coded(BOOT, unclocked, clocks)
+    first, last = _span(unclocked, codes, len(boots))
+    chosen = np.flatnonzero(np.isin(known, codes))
+    found = clocks.take(chosen)
     for name, values in (("first_batch", first), ("last_batch", last)):
-        due = due.append_column(name, pa.array(values[clocked[chosen]]))
-    return still, due
+        found = found.append_column(name, pa.array(values[known[chosen]]))
+    return found
+
+
+def _span(unclocked, codes, count):
+    """(first, last batch) of each code, as arrays."""
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, -1)
+    np.minimum.at(first, codes, numbers(unclocked["first_batch"]))
+    np.maximum.at(last, codes, numbers(unclocked["last_batch"]))
+    return first, last

@@ -200,7 +200,7 @@ class Ingest:
     def _worked(self, rows, kind, places, **more):
         number = self.ledger.next()
         work = batch_tasks.Work(self.tables.storage, self.tables.staging(), number,
-                                self._buckets())  # fmt: skip
+                                self._buckets(), state.LITTLE)  # fmt: skip
         with progress.Watch(self.spark, f"batch {number}") as watch:
             batch = Batch(self.spark, work, watch)
             refused = self.tables.files("quarantine") if kind == "replay" else []
@@ -230,7 +230,7 @@ class Ingest:
             changes["quarantine"] = (batch.files("quarantine"), refused)
         changes["batches"] = ([self._row(batch)], [])
         made = [(part, name) for part in STATE for name in batch.names(part)]
-        now = state.after(self.ledger.last["state"], made, batch.work.buckets)
+        now = state.after(self.ledger.last["state"], made, batch.names(batch_tasks.FORGOTTEN))
         places = batch.places(self.ledger.last["places"])
         old = self.ledger.decide(kind, changes, state=now, places=places, **more)
         self.ledger.finish()

@@ -72,8 +72,8 @@ ALL = {**TABLES, "batches": BATCHES}
 KEY = ["group", "device", "epoch"]
 BOOT = [*KEY, "boot"]
 _KEY = dict.fromkeys(KEY, "string")
-# The state: numbers seen (ranges), the clock of a boot; boots with readings whose time is only
-# bounded, and the batches that hold them.
+# The state, of which a batch adds rows: numbers seen (ranges), the clock of a boot; boots with
+# readings whose time is only bounded, and the batches that hold them.
 SEEN = {**_KEY, "first": "bigint", "last": "bigint"}
 CLOCKS = {**_KEY, "boot": "int", "clock_time": "timestamp", "clock_uptime_ms": "bigint"}
 UNCLOCKED = {**_KEY, "boot": "int", "first_batch": "bigint", "last_batch": "bigint"}
