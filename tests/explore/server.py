@@ -9,6 +9,7 @@ together or not at all.
 """
 
 import pyarrow as pa
+from umqtt_pipeline.bridge import mark_file
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.decode.rows import decode
 from umqtt_pipeline.ingest.dedup import joined_seen, told_apart
@@ -46,7 +47,7 @@ class Bridge:
 
     def save(self):
         """The marks are written down, true for what is durable."""
-        self.saved = self.fed, self.marks.dump(self.fed)
+        self.saved = self.fed, mark_file.record(self.marks, self.fed, {}, whole=True)
 
     def kill(self):
         """It is killed, and started again: the spool's end is gone that was not durable."""
@@ -54,7 +55,7 @@ class Bridge:
         self.marks = Marks()
         self.fed, raw = self.saved
         if raw:
-            self.fed = self.marks.load(raw)[0]
+            self.fed = mark_file.load(self.marks, raw)[0]
         self.marks.tell_all()
         return self._feed()
 

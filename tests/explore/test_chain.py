@@ -18,8 +18,8 @@ FAULTS = {
         "server.Bridge.take = lambda self, p, now: (self.spool.append((now, p)),"
         " self.marks.feed(p, True, now))",
     "a killed bridge forgets what it has not saved":
-        "load = server.Marks.load; server.Marks.load = lambda self, raw: (load(self, raw),"
-        " setattr(self, 'marks', {}))[0]",
+        "load = server.mark_file.load; server.mark_file.load = lambda marks, raw: ("
+        "load(marks, raw), marks.marks.clear())[0]",
     "a killed bridge reads its spool from the end on":
         "server.Bridge.kill = lambda self: (self.spool.__delitem__(slice(self.durable, None)),"
         " setattr(self, 'fed', self.durable), setattr(self, 'marks', server.Marks()), [])[-1]",

@@ -1,7 +1,6 @@
 """Marks: the highest number below which nothing is missing, whatever the order of arrival."""
 
 import json
-import zlib
 
 import cbor2
 import pytest
@@ -159,18 +158,6 @@ def test_a_device_is_heeded_again_when_the_clock_was_wrong():
     assert (upto(marks), marks.held_back) == (ahead, 4)
 
 
-def test_when_the_last_reading_came_is_kept_and_older_files_are_read():
-    feed(marks := Marks(), [(TOPIC, senml(1))], now=NOON)
-    again = Marks()
-    again.load(marks.dump(1))
-    feed(again, [(TOPIC, senml(9000, low=9000))], now=NOON)
-    assert (upto(again), again.held_back) == (1, 1)
-    body = marks.dump(1).partition(b"\n")[2].replace(b", %d]" % NOON, b"]")
-    again.load(b"%08x\n" % zlib.crc32(body) + body)
-    feed(again, [(TOPIC, senml(9000, low=9000))], now=NOON)
-    assert (upto(again), again.held_back) == (9000, 1)
-
-
 def test_low_on_a_topic_that_carries_no_readings_moves_no_mark():
     feed(marks := Marks(), [(b"plant/telemetry", senml(500, device="plant", low=500))])
     assert json.loads(marks.ack((b"plant/telemetry", EPOCH))[1])["upto"] == 0
@@ -291,16 +278,3 @@ def test_what_comes_twice_in_cbor_is_marked_as_in_json(first, then, upto):
         else:
             ack = json.loads(marks.ack((TOPIC, EPOCH))[1])
             assert (ack["upto"], ack["missing"]) == (upto, [[upto + 1, 2]])
-
-
-def test_dump_and_load():
-    marks, again = Marks(), Marks()
-    odd = b"fleet/g/\xff\xfe/telemetry"
-    feed(marks, [(TOPIC, senml(n)) for n in (1, 2, 5, 9)] + [(odd, senml(1))])
-    assert again.load(marks.dump(4711, {"a": 5})) == (4711, {"a": 5})
-    assert {k: (m.upto, list(m.starts), list(m.ends)) for k, m in again.marks.items()} == {
-        k: (m.upto, list(m.starts), list(m.ends)) for k, m in marks.marks.items()}  # fmt: skip
-    raw = bytearray(marks.dump(1))
-    raw[-3] ^= 1
-    with pytest.raises(ValueError):
-        again.load(bytes(raw))

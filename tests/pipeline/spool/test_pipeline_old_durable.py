@@ -17,7 +17,7 @@ from damage_kit import (
     stream,
 )
 from pipeline_kit import NOON
-from umqtt_pipeline.bridge import marks
+from umqtt_pipeline.bridge import mark_file
 from umqtt_pipeline.spool import reader
 from umqtt_pipeline.spool.segment import BLOCK
 
@@ -61,12 +61,12 @@ def test_a_source_says_so_until_a_bridge_has_been_started(folder, proven, caplog
 def test_marks_that_are_damaged_prove_nothing(folder, caplog):
     by_marks(folder)
     path, end = folder / "marks", reader.segments(folder)[-1].first
-    assert marks.position(path.read_bytes()) == reader.durable(folder)
+    assert mark_file.position(path.read_bytes()) == reader.durable(folder)
     durable_at(folder, end)
     assert batch(folder) == PAYLOADS[:16] and "`marks` are of position" in caplog.text
     caplog.clear()
     flip(path, len(path.read_bytes()) // 2)
-    assert marks.position(path.read_bytes()) is None
+    assert mark_file.position(path.read_bytes()) is None
     assert batch(folder) == PAYLOADS[:16] and "`marks`" not in caplog.text
 
 

@@ -12,6 +12,7 @@ from damage_kit import PAYLOADS, batch, blocks, bridge, content, cut, flip, last
 from pipeline_kit import NOON, fill, publish, senml
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline import commands
+from umqtt_pipeline.bridge.mark_file import MarkFile
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.spool import reader, salvage
 from umqtt_pipeline.spool.files import SpoolError
@@ -74,7 +75,7 @@ def test_the_marks_promise_nothing_that_was_left_behind(folder, tmp_path):
     assert command(folder, tmp_path / "new")[0] == 0
     bridge(tmp_path / "new")
     marks = Marks()
-    marks.load((tmp_path / "new" / "marks").read_bytes())
+    MarkFile(tmp_path / "new").load(marks)
     mark, = marks.marks.values()
     assert mark.upto == 2 and mark.missing() == [[3, 4]]
 

@@ -80,14 +80,15 @@ class ShippedAccounts(Accounts):
         return True
 
 
-def restore(spool, marks, with_rest):
-    """`marks`, which are empty, as of the snapshot in the folder of `spool`, whose position is
-    known and of which nothing is changed yet; with_rest: and on from there through all that the
-    spool still holds. Returns (marks, position of the snapshot, {id of a peer: position})."""
-    path, seen = spool.folder / "marks", {}
+def restore(spool, marks, file, with_rest):
+    """`marks`, which are empty, as of the snapshot in `file`, the MarkFile of `spool`, whose
+    position is known and of which nothing is changed yet; with_rest: and on from there through all
+    that the spool still holds. Returns (marks, position of the snapshot, {id of a peer:
+    position})."""
+    path, seen = file.path, {}
     start, begun = 0, spooling.begin(spool.folder)
     try:
-        start, seen = marks.load(path.read_bytes())
+        start, seen = file.load(marks)
         if start < begun:  # nothing is deleted before a snapshot covers it
             log.warning("%s is an old one, of position %d: made again from position %d on",
                         path, start, begun)  # fmt: skip

@@ -1,13 +1,12 @@
 """How far each device's readings have arrived without a gap: the state behind `.../ack`.
 
-Knows identities of readings and ranges of numbers. Must not know sockets or files; it is fed
-only with what the spool has made durable, and can be saved and restored.
+Knows identities of readings and ranges of numbers. Must not know sockets or files (mark_file.py
+saves and restores it); it is fed only with what the spool has made durable.
 """
 
 import json
 import logging
 import re
-import zlib
 from bisect import bisect_right
 
 import numpy as np
@@ -28,7 +27,6 @@ MISSING_LIMIT = 16  #: ranges listed in one ack
 RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
 TELEMETRY = b"/telemetry"
 OWNER = re.compile(rb"fleet/[^/]+/([^/]+)/telemetry", re.DOTALL)
-HEAD = re.compile(rb'\{"version": 1, "position": (\d+),')  #: what a dump begins with
 
 
 def _owned(name, payload):
@@ -40,14 +38,6 @@ def _owned(name, payload):
         return owner is not None and reading(payload).device.encode() == owner[1]
     except Malformed:
         return False
-
-
-def position(raw):
-    """The position of what `Marks.dump` made, as bytes, without a look at the marks; None if it
-    is damaged."""
-    check, _, body = raw.partition(b"\n")
-    found = HEAD.match(body)
-    return int(found[1]) if found and check == b"%08x" % zlib.crc32(body) else None
 
 
 def _is_power_of_two(count):
@@ -63,13 +53,15 @@ def _each(frames, body, judge):
 
 class Mark:
     """Sequence numbers seen of one epoch: all up to `upto`, and separate ranges above. `at`: when
-    the last of them came, unix us; 0 for an epoch that nothing is known of yet, or not when."""
+    the last of them came, unix us; 0 for an epoch that nothing is known of yet, or not when.
+    `number`: how many marks were made before it."""
 
-    __slots__ = ("upto", "starts", "ends", "at")
+    __slots__ = ("upto", "starts", "ends", "at", "number")
 
-    def __init__(self, upto=0, ranges=(), at=0):
+    def __init__(self, upto=0, ranges=(), at=0, number=0):
         self.upto = upto
         self.at = at
+        self.number = number
         # Most devices have no gap: two shared empty tuples instead of two lists each.
         self.starts = [a for a, _ in ranges] if ranges else ()
         self.ends = [b for _, b in ranges] if ranges else ()
@@ -140,13 +132,15 @@ class Marks:
     their readings: what is not signed moves no mark of theirs.
 
     `due` holds (telemetry topic, epoch) of every epoch heard of since it was last told: also a
-    duplicate puts it there, since a device that repeats itself has not got the mark.
+    duplicate puts it there, since a device that repeats itself has not got the mark. `changed`
+    holds each Mark that is not as it was when all were `saved`, `named` how many there were then.
     """
 
     def __init__(self, decoders=NO_DECODERS, keys=NO_KEYS):
         self.decoders, self.keys = decoders, keys
-        self.marks = {}
+        self.marks = {}  # never loses one: their order is that of Mark.number
         self.due = {}
+        self.changed, self.named = set(), 0
         self.unreadable = 0
         self.held_back = 0  #: readings that no device can have made when they came
         self.unsigned = 0  #: readings without their device's code
@@ -220,7 +214,7 @@ class Marks:
         """Messages whose identity is known, as arrays; epochs: where the 8 bytes begin."""
         names = [body[a:b] for a, b in zip(frames.topic.tolist(), frames.topic_end.tolist())]
         keys = zip(names, [body[a : a + 8] for a in epochs.tolist()])
-        marks, due, now = self.marks, self.due, self._now
+        marks, due, now, changed = self.marks, self.due, self._now, self.changed
         known = zip(keys, sequences.tolist(), lows.tolist())
         for row, (key, sequence, low) in enumerate(known):
             mark = marks.get(key)
@@ -228,10 +222,11 @@ class Marks:
                 if not key[0].endswith(TELEMETRY):
                     self.unreadable += 1
                     continue
-                mark = marks[key] = Mark()
+                mark = self._made(key)
             due[key] = None
             if sequence == mark.upto + 1 and not mark.starts and low <= sequence:
                 mark.upto, mark.at = sequence, now
+                changed.add(mark)
             else:
                 if low > mark.upto + 1:  # seldom: so only here a packet is decoded as a whole
                     payload = body[frames.payload[row] : frames.end[row]]
@@ -248,6 +243,7 @@ class Marks:
                 return
             mark.at = self._now
         mark.add(sequence, low)
+        self.changed.add(mark)
 
     def _tell_held_back(self, key, sequence, far):
         if _is_power_of_two(self.held_back):
@@ -260,9 +256,17 @@ class Marks:
         """The mark of (topic, epoch), made if need be, and due to be told."""
         self.due[key] = None
         mark = self.marks.get(key)
-        if mark is None:
-            mark = self.marks[key] = Mark()
+        return self._made(key) if mark is None else mark
+
+    def _made(self, key):
+        mark = self.marks[key] = Mark(number=len(self.marks))
+        self.changed.add(mark)
         return mark
+
+    def saved(self):
+        """All is written down as it is."""
+        self.changed.clear()
+        self.named = len(self.marks)
 
     def ack(self, key):
         """Topic and JSON payload (bytes) that tell a device its mark."""
@@ -275,30 +279,3 @@ class Marks:
     def tell_all(self):
         """Everything is to be told again: the broker has lost what it retained."""
         self.due = dict.fromkeys(self.marks)
-
-    def dump(self, position, peers=None):
-        """All marks as bytes, true for the spool up to `position` and for those of `peers`
-        ({spool id: position})."""
-        rows = [
-            [topic.decode("utf-8", "surrogateescape"), epoch.hex(), m.upto,
-             list(zip(m.starts, m.ends)), m.at]
-            for (topic, epoch), m in self.marks.items()
-        ]  # fmt: skip
-        held = {"version": 1, "position": position, "peers": peers or {}, "marks": rows}
-        body = json.dumps(held).encode()
-        return b"%08x\n" % zlib.crc32(body) + body
-
-    def load(self, raw):
-        """Take over what `dump` made; returns its position and peers. Raises ValueError if
-        damaged."""
-        check, _, body = raw.partition(b"\n")
-        if check != b"%08x" % zlib.crc32(body):
-            raise ValueError("wrong check value")
-        data = json.loads(body)
-        if data["version"] != 1:
-            raise ValueError(f"format {data['version']}, this program reads 1")
-        self.marks = {
-            (topic.encode("utf-8", "surrogateescape"), bytes.fromhex(epoch)): Mark(upto, *more)
-            for topic, epoch, upto, *more in data["marks"]
-        }
-        return data["position"], data.get("peers", {})

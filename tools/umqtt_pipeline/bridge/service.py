@@ -10,33 +10,29 @@ remembers; what the broker forgets the devices send again, since the mark (`mark
 bridge publishes on `.../ack` stands still.
 """
 
-import json
 import logging
 import random
 import time
-from pathlib import Path
 
 from .. import wire
 from ..spool import consumers
-from ..spool import reader as spooling
 from ..spool.writer import SpoolFull, SpoolWriter, now_us
-from . import accounts, answers
+from . import accounts, answers, telling
 from .connection import READ_SIZE, Link, Settings, certificates
-from .disk_reserve import Reserve
 from .faults import Faults, Refused
+from .mark_file import MarkFile
 from .mark_keys import MarkKeys
 from .marks import Marks
 from .peers import Peers
 from .shipping import NAME as SHIP
 from .shipping import Shipper
+from .telling import Telling
+from .upkeep import Upkeep
 
 __all__ = ["Bridge", "Refused", "Settings"]
 
 log = logging.getLogger("umqtt.bridge")
 
-MARK_WINDOW = 512  #: marks published and not yet acknowledged by the broker
-MARK_SHARE = 20  #: under load there is one mark for so many messages received, at most
-SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
 LOST_AGAIN_S = 15.0  #: the same failure to connect, in a row, is told once in so long
@@ -68,23 +64,17 @@ class Bridge:
         self._stopping = False
         self._link = None
         self._pending = None  # a Scan that the full disk did not take
-        self.spool = self._open_spool()  # and marks, _snapshot_at, peers
-        self.reserve = Reserve(self.spool.folder)
+        self.spool = self._open_spool()  # and marks, peers, upkeep
         self.peers.register()
+        self._telling = Telling(self.marks, self.mark_keys)
         self._accounts = self._open_accounts()  # and shipper
-        self._told = {}  # packet id -> key of a mark on its way
-        self._round = {}  # keys to be told in this round, one round per mark_interval
-        self._packet_id = 1
-        self.counts = dict.fromkeys(
-            ("received", "acknowledged", "blocks", "connects", "refused_by_disk", "acks_published",
-             "segments_deleted", "too_large"), 0
-        )  # fmt: skip
+        self.counts = dict.fromkeys(("received", "acknowledged", "blocks", "connects",
+                                     "refused_by_disk", "too_large"), 0)  # fmt: skip
         self._started = time.time()
         self._last_error = None
         self._lost_again = 0.0  # when a failure that was told is told again
         self._rate = (time.monotonic(), 0, 0.0)
         self._full = False
-        self._failing = {}  # what cannot be written, and why
         self._early = False  # the clock was set to before 1970
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
@@ -117,15 +107,18 @@ class Bridge:
             return accounts.Accounts(self.spool, self.marks, self.spool.position)
         self.shipper = Shipper(self.spool, self.settings.ship, self.settings.ship_interval)
         self.shipper.start()
-        return accounts.ShippedAccounts(self.spool, self.marks, self._snapshot_at, self.shipper)
+        position = self.upkeep.snapshot_at
+        return accounts.ShippedAccounts(self.spool, self.marks, position, self.shipper)
 
     def _restore_marks(self, spool):
         """Called before anything of the spool is changed."""
         s = self.settings
-        restored = accounts.restore(spool, Marks(s.decoders, s.telemetry_keys),
+        file = MarkFile(spool.folder)
+        restored = accounts.restore(spool, Marks(s.decoders, s.telemetry_keys), file,
                                     with_rest=s.ship is None)  # fmt: skip
-        self.marks, self._snapshot_at, seen = restored
+        self.marks, position, seen = restored
         self.peers = Peers(s.peers, spool.id, seen)
+        self.upkeep = Upkeep(spool, file, position, self.peers, s.metrics)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -189,8 +182,7 @@ class Bridge:
                 self._link.send(wire.DISCONNECT_PACKET)
         finally:
             self._link.close()
-            self.marks.due.update(dict.fromkeys((*self._told.values(), *self._round)))
-            self._told, self._round = {}, {}
+            self._telling.lost()
             self._ready = False
 
     def _step(self):
@@ -212,7 +204,7 @@ class Bridge:
             elif data:
                 link.keep(found.consumed, found.needs)
             busy = len(data) > READ_SIZE // 8
-            self._allowance = found.count // MARK_SHARE if busy else MARK_WINDOW
+            self._allowance = found.count // telling.SHARE if busy else telling.WINDOW
             if found.consumed:
                 self._store(found)
         self._timers()
@@ -221,7 +213,7 @@ class Bridge:
         """Make the packets of one read durable, then acknowledge; or hold them: disk full."""
         if found.count:
             try:
-                self.reserve.take()
+                self.upkeep.reserve.take()
                 self.spool.append(found.body, found.count, self._received())
             except SpoolFull as error:
                 self._disk_full(found, error)
@@ -283,26 +275,7 @@ class Bridge:
         self._retry_at = time.monotonic() + FULL_RETRY_S
         limit = self.settings.max_spool_bytes
         if limit is None or self.spool.bytes < limit:
-            self._make_room()
-
-    def _make_room(self):
-        """The disk itself is full: give readers and marks room to be written in, and close the
-        segment, so that it can be deleted when they are done with it."""
-        self.reserve.give()
-        try:
-            self.spool.roll()
-            self._works("a new segment")
-        except SpoolFull as error:
-            self._fails("a new segment", error)
-
-    def _fails(self, what, error):
-        """Say that something cannot be written: once, though it is tried each second."""
-        if self._failing.get(what) != str(error):
-            log.warning("%s cannot be written: %s", what, error)
-        self._failing[what] = str(error)
-
-    def _works(self, what):
-        self._failing.pop(what, None)
+            self.upkeep.make_room()
 
     # -- what the broker says beside messages ----------------------------------------------------
 
@@ -315,7 +288,7 @@ class Bridge:
         elif kind == wire.PUBREL:
             self._link.send(wire.PUBCOMP_HEAD + body)
         elif kind == wire.PUBACK:
-            self._told.pop(int.from_bytes(body, "big"), None)
+            self._telling.acknowledged(int.from_bytes(body, "big"))
         elif kind != wire.PINGRESP:
             raise wire.ProtocolError(f"unexpected packet, first byte 0x{head:02x}")
 
@@ -342,7 +315,7 @@ class Bridge:
                         "give --spool with that folder, or --client-id with a name of its own",
                         s.client_id, self.spool.folder.resolve())  # fmt: skip
         self.counts["connects"] += 1
-        self._link.send(wire.subscribe_packet(1, s.topics, s.qos))
+        self._link.send(wire.subscribe_packet(telling.SUBSCRIBE_ID, s.topics, s.qos))
         log.info("connected to %s:%d, session %s", s.host, s.port,
                  "present" if body[0] & 1 else "new")  # fmt: skip
 
@@ -359,7 +332,7 @@ class Bridge:
     # -- timers -----------------------------------------------------------------------------
 
     _next_marks = _next_house = _retry_at = _deadline = 0.0
-    _allowance = MARK_WINDOW
+    _allowance = telling.WINDOW
 
     def _next_timer(self):
         now = time.monotonic()
@@ -374,12 +347,15 @@ class Bridge:
         now = time.monotonic()
         self._keep_alive(now)
         if self._ready:
-            if not self._round and now >= self._next_marks:
+            if not self._telling and now >= self._next_marks:
                 self._account()
-                self._round, self.marks.due = self.marks.due, {}
+                self._telling.begin()
                 self._next_marks = now + self.settings.mark_interval
-            if self._accounts.may_tell:
-                self._tell_marks()
+            # A fleet that comes back with its backlog is received first: each of its devices is
+            # due in each round, and a mark costs as much as a message.
+            packets = self._telling.packets(self._allowance) if self._accounts.may_tell else b""
+            if packets:
+                self._link.send(packets)
         if now >= self._next_house:
             self._next_house = now + HOUSEKEEPING_S
             self._house()
@@ -400,25 +376,6 @@ class Bridge:
             if not link.unsent and now - link.last_out > min(half, 1.0):
                 link.send(wire.PINGREQ_PACKET)
 
-    def _tell_marks(self):
-        """Send marks of this round. A fleet that comes back with its backlog is received first:
-        each of its devices is due in each round, and a mark costs as much as a message."""
-        limit = min(self._allowance, MARK_WINDOW - len(self._told))
-        packets = []
-        for _ in range(min(limit, len(self._round))):
-            key = next(iter(self._round))
-            del self._round[key]
-            topic, payload = self.marks.ack(key)
-            payload = self.mark_keys.seal(topic, payload)
-            self._packet_id = self._packet_id % 65_535 + 1
-            while self._packet_id in self._told or self._packet_id == 1:  # 1: SUBSCRIBE's
-                self._packet_id = self._packet_id % 65_535 + 1
-            self._told[self._packet_id] = key
-            packets.append(wire.publish_packet(topic, payload, 1, True, self._packet_id))
-        if packets:  # in one write: to the broker each is a wakeup
-            self.counts["acks_published"] += len(packets)
-            self._link.send(b"".join(packets))
-
     def _house(self):
         self.spool.check_place()  # also when no message comes
         self.mark_keys.refresh()
@@ -426,35 +383,11 @@ class Bridge:
         self._account()
         if self.shipper:
             self.shipper.keep()
-        done = self.spool.done_with()
-        behind = self._accounts.position - self._snapshot_at + self.peers.unsaved
-        if done > self._snapshot_at or behind > SNAPSHOT_BYTES:
-            self._snapshot()
-        if done:
-            self.counts["segments_deleted"] += self.spool.trim(self._snapshot_at)
+        self.upkeep.house(self.marks, self._accounts.position)
         self._metrics()
 
-    def _snapshot(self):
-        """Save the marks: what is below their position may then be deleted from the spool."""
-        try:
-            data = self.marks.dump(self._accounts.position, self.peers.positions)
-            spooling.replace_file(self.spool.folder / "marks", data)
-            self.reserve.size = max(self.reserve.size, 2 * len(data))
-            self._snapshot_at = self._accounts.position
-            self.peers.release()
-            self._works("the file of the marks")
-        except OSError as error:  # nothing is deleted that they are made of
-            self._fails("the file of the marks", error)
-
     def _metrics(self):
-        if self.settings.metrics is None:
-            return
-        try:
-            data = json.dumps(self.state(), indent=1).encode()
-            spooling.replace_file(Path(self.settings.metrics), data, sync=False)
-            self._works("the metrics file")
-        except OSError as error:
-            self._fails("the metrics file", error)
+        self.upkeep.write_metrics(self.state)
 
     def state(self):
         """Counters and gauges as a dict (the metrics file)."""
@@ -463,14 +396,14 @@ class Bridge:
         if now - at >= HOUSEKEEPING_S:
             rate = (self.counts["received"] - count) / (now - at)
             self._rate = (now, self.counts["received"], rate)
-        position = self.spool.position
-        readers = consumers.positions(self.spool.folder)
         return {
             "time": time.time(), "started": self._started, "connected": self._ready,
-            "rate": round(rate, 1), "position": position, "spool_bytes": self.spool.bytes,
-            "spool_segments": self.spool.segments, "spool_full": self._full,
-            "lag_bytes": {name: position - at for name, at in readers.items()},
-            "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._round),
+            "rate": round(rate, 1), "position": self.spool.position,
+            "spool_bytes": self.spool.bytes, "spool_segments": self.spool.segments,
+            "spool_full": self._full,
+            "lag_bytes": self.upkeep.lag(), "segments_deleted": self.upkeep.deleted,
+            "marks": len(self.marks.marks), "marks_due": len(self.marks.due) + len(self._telling),
+            "acks_published": self._telling.published,
             "unreadable": self.marks.unreadable, "held_back": self.marks.held_back,
             "unsigned": self.marks.unsigned, "last_error": self._last_error, **self.counts,
             **({"shipped": self.shipper.shipped, "ship_error": self.shipper.error}
@@ -484,7 +417,7 @@ class Bridge:
                 continue
         if self.spool.in_place():  # else the folder may be another bridge's by now
             self._account()
-            self._snapshot()
+            self.upkeep.snapshot(self.marks, self._accounts.position)
         self._metrics()
         n = self.counts["received"]
         log.info("ended: %d message%s received, all in the spool%s", n, "" if n == 1 else "s",

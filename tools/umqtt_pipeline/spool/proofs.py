@@ -9,7 +9,7 @@ more.
 from functools import lru_cache
 from pathlib import Path
 
-from ..bridge import marks
+from ..bridge import mark_file
 from . import consumers
 from .files import segments, spool_id
 from .segment import SegmentReader
@@ -49,6 +49,6 @@ def _begun(folder):
 def _of_marks(path, *_):
     """Position of a snapshot: a stream asks in each batch, and a fleet's marks are long."""
     try:
-        return marks.position(path.read_bytes())
+        return mark_file.position(path.read_bytes())
     except FileNotFoundError:
         return None

@@ -1,0 +1,90 @@
+"""What the bridge writes beside the spool's segments: the marks, the metrics; and what it deletes.
+
+Knows files of the spool's folder, and what a full disk leaves undone. Must not know sockets, or
+what a message says.
+"""
+
+import json
+import logging
+from pathlib import Path
+
+from ..spool import consumers
+from ..spool import reader as spooling
+from ..spool.writer import SpoolFull
+from .disk_reserve import Reserve
+
+log = logging.getLogger("umqtt.bridge")
+
+SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
+
+
+class Upkeep:
+    """Of the SpoolWriter `spool`.
+
+    file        MarkFile, of which the marks were restored, true up to `snapshot_at`
+    peers       the bridge's Peers
+    metrics     path of the metrics file, or None
+    """
+
+    def __init__(self, spool, file, snapshot_at, peers, metrics):
+        self.spool, self.peers, self.metrics = spool, peers, metrics
+        self.snapshot_at = snapshot_at
+        self.deleted = 0  #: segments
+        self.reserve = Reserve(spool.folder)
+        self._file = file
+        self._failing = {}  # what cannot be written, and why
+
+    def house(self, marks, position):
+        """Save the marks, which are of `position`, when it is time; delete what is done with."""
+        done = self.spool.done_with()
+        behind = position - self.snapshot_at + self.peers.unsaved
+        if done > self.snapshot_at or behind > SNAPSHOT_BYTES:
+            self.snapshot(marks, position)
+        if done:
+            self.deleted += self.spool.trim(self.snapshot_at)
+
+    def snapshot(self, marks, position):
+        """Save the marks: what is below `position` may then be deleted from the spool."""
+        try:
+            self._file.save(marks, position, self.peers.positions)
+            self.reserve.size = max(self.reserve.size, 2 * self._file.whole)
+            self.snapshot_at = position
+            self.peers.release()
+            self._works("the file of the marks")
+        except OSError as error:  # nothing is deleted that they are made of
+            self._fails("the file of the marks", error)
+
+    def make_room(self):
+        """The disk itself is full: give readers and marks room to be written in, and close the
+        segment, so that it can be deleted when they are done with it."""
+        self.reserve.give()
+        try:
+            self.spool.roll()
+            self._works("a new segment")
+        except SpoolFull as error:
+            self._fails("a new segment", error)
+
+    def lag(self):
+        """{reader: bytes of the spool that it has not stored yet}."""
+        readers = consumers.positions(self.spool.folder)
+        return {name: self.spool.position - at for name, at in readers.items()}
+
+    def write_metrics(self, state):
+        """Write what `state()` gives to the metrics file, if there is to be one."""
+        if self.metrics is None:
+            return
+        try:
+            data = json.dumps(state(), indent=1).encode()
+            spooling.replace_file(Path(self.metrics), data, sync=False)
+            self._works("the metrics file")
+        except OSError as error:
+            self._fails("the metrics file", error)
+
+    def _fails(self, what, error):
+        """Say that something cannot be written: once, though it is tried each second."""
+        if self._failing.get(what) != str(error):
+            log.warning("%s cannot be written: %s", what, error)
+        self._failing[what] = str(error)
+
+    def _works(self, what):
+        self._failing.pop(what, None)
