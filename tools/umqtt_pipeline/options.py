@@ -72,6 +72,18 @@ class TablesHere(click.Path):
         return super().convert(value, param, ctx)
 
 
+class SpoolHere(click.Path):
+    """The folder of a spool that exists, or s3://BUCKET/PREFIX."""
+
+    def __init__(self):
+        super().__init__(exists=True, file_okay=False)
+
+    def convert(self, value, param, ctx):
+        if "://" in value:
+            return _object_store(self, value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class ObjectPlace(click.ParamType):
     """s3://BUCKET/PREFIX."""
 

@@ -128,6 +128,31 @@ def test_what_is_missing_or_damaged_is_told(writer, place, caplog):
     assert "damaged: left out" in caplog.text
 
 
+def test_every_byte_of_a_log_is_verified_without_tables(writer, place, monkeypatch, tmp_path):
+    monkeypatch.setattr("umqtt_pipeline.bridge.shipping.OBJECT_BYTES", 2000)
+    grow(writer, 0, 20)
+    ship(writer, place)
+    log = log_of(writer, place)
+    done = run("verify", "--spool", place, "--spool", writer.folder)
+    assert done.returncode == 0 and done.stdout.endswith("nothing damaged\n"), done.stdout
+    _, parts = shipped.parts(log)
+    assert len(parts) > 5
+    for part, place_of_flip in ((parts[1], -3), (parts[4], 2)):
+        raw = bytearray(objects.read(log, part.name))
+        raw[place_of_flip] ^= 1
+        objects.remove(log, [part.name])
+        objects.create(log, part.name, bytes(raw))
+    objects.remove(log, [parts[3].name])
+    done = run("verify", "--spool", place)
+    said = done.stdout.splitlines()
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert said[0].startswith(f"{log}/{parts[1].name}: wrong check value")
+    assert said[1] == f"{log}: positions {parts[3].base} to {parts[4].base} are missing"
+    assert said[2].startswith(f"{log}/{parts[4].name}: ") and said[3].endswith("3 damaged")
+    nothing = run("verify")
+    assert nothing.returncode == 2 and "--tables or --spool" in nothing.stderr
+
+
 def test_an_answer_that_was_lost_is_no_harm(writer, place):
     grow(writer, 0, 5)
     first = ship(writer, place)

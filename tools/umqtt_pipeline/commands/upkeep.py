@@ -11,7 +11,7 @@ from umqtt_runtime import command as running
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
-from ..options import Folder, TablesHere
+from ..options import Folder, SpoolHere, TablesHere
 from .group import main, sentence_if_in_use, there, with_decoders
 
 
@@ -116,30 +116,37 @@ def clean(tables, keep, unused_days):
 
 
 @main.command()
-@click.option("--tables", required=True, type=TablesHere())
-@click.option("--spool", "spools", multiple=True, type=click.Path(exists=True, file_okay=False),
-              help="a spool to look at as well; several times")  # fmt: skip
+@click.option("--tables", type=TablesHere())
+@click.option("--spool", "spools", multiple=True, type=SpoolHere(),
+              help="a spool to look at, or s3://BUCKET/PREFIX for all logs of bridges there; "
+                   "several times")  # fmt: skip
 def verify(tables, spools):
     """Look at every byte of the tables, of ingest's state and of spools: exit status 1, and a line
     for each file, if bits have flipped or files are gone. Ingest may run meanwhile."""
     from ..ingest.ledger import state_files
-    from ..spool.reader import SpoolError, begin, durable, walk
+    from ..spool import logs
+    from ..spool.files import SpoolError
+    from ..spool.objects import Unreachable
     from ..tables import maintenance
     from ..tables.store import existing
 
-    there(tables)
+    if tables is None and not spools:
+        raise Problem("--tables or --spool: say what to look at")
+    found = maintenance.Verified()
     try:
-        found = maintenance.verify(existing(tables), lambda: state_files(tables))
+        if tables is not None:
+            there(tables)
+            found = maintenance.verify(existing(tables), lambda: state_files(tables))
+        for size, wrong in (each for spool in spools for each in logs.verify(spool)):
+            found.bytes += size
+            found.wrong += [wrong] if wrong else []
+    except Unreachable as error:
+        raise Problem(f"{error.filename}: {error.strerror}")
     except SpoolError as error:
         raise click.ClickException(str(error))
-    for spool in spools:
-        try:
-            found.bytes += sum(len(body) for _, body in walk(spool, begin(spool), durable(spool)))
-        except SpoolError as error:
-            found.wrong.append(str(error))
     for line in found.wrong:
         click.echo(line)
-    click.echo(f"{found.files} files of the tables, {found.bytes:,} bytes with the spools: "
+    click.echo(f"{found.files} files of tables, {found.bytes:,} bytes with those of spools: "
                f"{len(found.wrong) or 'nothing'} damaged")  # fmt: skip
     if found.wrong:
         raise click.exceptions.Exit(1)

@@ -82,6 +82,13 @@ def tell_once(text):
     log.warning("%s", text)
 
 
+def refuse(text, skip, instead="left out"):
+    """Raise SpoolError with what is wrong; with `skip` log it, and what is done instead."""
+    if not skip:
+        raise SpoolError(text)
+    log.error("%s: %s", text, instead)
+
+
 def spool_id(folder):
     """The id of the spool in `folder`: that of spool.json or, where this was removed, that of
     `deleted`. A log in an object store is named by it. Raises SpoolError when there is none."""

@@ -51,6 +51,7 @@ from .files import (
     holds_packets,
     kept_aside,
     log,
+    refuse,
     replace_file,
     segments,
     set_aside,
@@ -73,7 +74,7 @@ def durable(folder, skip_damaged=False):
     if position is None and (deleted(folder) is not None or holds_packets(segments(folder))):
         position = durable_mark(folder)  # of a spool that was made between the two looks
         if position is None:
-            _tell(f"{folder}/durable is missing or damaged, though the spool has been in use: "
+            refuse(f"{folder}/durable is missing or damaged, though the spool has been in use: "
                   "start the bridge on this spool, which makes it again from what the segments "
                   "hold; if it refuses: umqtt-pipeline salvage OLD NEW", skip_damaged,
                   "read up to the last whole block")  # fmt: skip
@@ -133,7 +134,7 @@ def extent(folder, skip_damaged=False):
     proven = proofs.proven(folder)  # before `durable`, with which a bridge that runs goes on
     end = durable(folder, skip_damaged)
     if listed and end and end < listed[0].base:
-        _tell(f"{folder}/durable says {end}, but the spool begins at {listed[0].base}: start the "
+        refuse(f"{folder}/durable says {end}, but the spool begins at {listed[0].base}: start the "
               "bridge on this spool, which makes it again", skip_damaged,
               "read up to the last whole block")  # fmt: skip
         end = _whole_end(folder)
@@ -256,8 +257,8 @@ def _overlap(found, segment, at, skip):
     before, _ = found[-1]
     with SegmentReader(segment) as reader, SegmentReader(before) as other:
         ours = reader.valid_header() or not other.valid_header()
-    _tell(f"{before.path} and {segment.path.name} both have positions {segment.base} to {at}: "
-          f"one of them does not belong here, or was made longer: {GONE}", skip)  # fmt: skip
+    refuse(f"{before.path} and {segment.path.name} both have positions {segment.base} to {at}: "
+           f"one of them does not belong here, or was made longer: {GONE}", skip)  # fmt: skip
     if ours:
         found[-1] = before, segment.base
     return ours
@@ -288,13 +289,7 @@ def _missing(folder, first, stop, found, skip):
         where += f" or the end of {found[-1][0].path.name}"
     elif (said := deleted(folder)) and said.position == first and holds_packets(segments(folder)):
         other = f". If {folder}/deleted was put back from an older copy: remove that file"
-    _tell(f"{folder}: positions {first} to {stop} are missing ({where}): {GONE}{other}", skip)
-
-
-def _tell(text, skip, instead="left out"):
-    if not skip:
-        raise SpoolError(text)
-    log.error("%s: %s", text, instead)
+    refuse(f"{folder}: positions {first} to {stop} are missing ({where}): {GONE}{other}", skip)
 
 
 def blocks(folder, position, stop, skip_damaged=False):
@@ -306,26 +301,8 @@ def blocks(folder, position, stop, skip_damaged=False):
     """
     for segment, end in covering(folder, position, stop, skip_damaged):
         with SegmentReader(segment) as reader:
-            begun = max(position, segment.first)
-            if skip_damaged:
-                found = reader.whole_blocks(begun, end, _left_out(reader))
-            else:
-                reader.check_header()
-                found = reader.headers(begun, end)
-            for block in found:
+            for block in reader.blocks(max(position, segment.first), end, skip_damaged):
                 yield reader, block
-
-
-def _left_out(reader):
-    if not reader.valid_header():
-        log.error("%s: its header is damaged: what is in it is read all the same",
-                  reader.segment.path)  # fmt: skip
-
-    def tell(first, stop):
-        log.error("%s: bytes %d to %d are damaged: left out", reader.segment.path,
-                  first - reader.segment.base, stop - reader.segment.base)  # fmt: skip
-
-    return tell
 
 
 def walk(folder, start, stop):

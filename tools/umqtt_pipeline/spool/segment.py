@@ -10,7 +10,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from .files import GONE, HEADER, VERSION, SpoolError
+from .files import GONE, HEADER, VERSION, SpoolError, log
 
 SEGMENT_MAGIC, BLOCK_MAGIC = b"UMQS", b"UB"
 BLOCK = struct.Struct("<2sBBIQII")
@@ -154,6 +154,21 @@ class SegmentReader:
         return bytes(body) if check == int.from_bytes(raw[20:24], "little") else None
 
     # -- blocks, some of which may be damaged -----------------------------------------------------
+
+    def blocks(self, position, stop, skip_damaged=False):
+        """Blocks from `position` up to `stop`. Without skip_damaged all have to be there, and
+        bodies are not checked; with it what is damaged is logged, and only whole blocks come."""
+        if not skip_damaged:
+            self.check_header()
+            return self.headers(position, stop)
+        if not self.valid_header():
+            log.error("%s: its header is damaged: what is in it is read all the same",
+                      self.segment.path)  # fmt: skip
+        return self.whole_blocks(position, stop, self._left_out)
+
+    def _left_out(self, first, stop):
+        log.error("%s: bytes %d to %d are damaged: left out", self.segment.path,
+                  first - self.segment.base, stop - self.segment.base)  # fmt: skip
 
     def whole_until(self, position):
         """End of the run of whole blocks that begins at `position`."""

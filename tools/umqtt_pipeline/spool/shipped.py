@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from . import consumers, objects
-from .files import HEADER, SpoolError, log
+from .files import HEADER, SpoolError, refuse
 from .segment import SEGMENT_MAGIC, SegmentReader
 
 BLOCKS = "blocks"
@@ -144,8 +144,8 @@ def _parts(place, found, skip_damaged):
             continue
         part = Part(int(name[-20:]), size, str(place))
         if part.base != at:
-            _tell(f"{place}: positions {at} to {part.base} are missing in the object store: put "
-                  "back what was there", skip_damaged)  # fmt: skip
+            refuse(f"{place}: positions {at} to {part.base} are missing in the object store: put "
+                   "back what was there", skip_damaged)  # fmt: skip
         kept.append(part)
         at = part.end
     return start, kept
@@ -169,22 +169,36 @@ def blocks(place, start, stop, skip_damaged=False):
                          "the tables have")  # fmt: skip
     end = found[-1].end if found else begun
     if end < stop:
-        _tell(f"{place}: positions {end} to {stop} are missing in the object store: put back what "
-              "was there", skip_damaged)  # fmt: skip
+        refuse(f"{place}: positions {end} to {stop} are missing in the object store: put back "
+               "what was there", skip_damaged)  # fmt: skip
     for part in found:
         if part.end <= start:
             continue
         if part.base >= stop:
             return
         with PartReader(part) as reader:
-            at = max(start, reader.first)
-            if skip_damaged:
-                held = reader.whole_blocks(at, stop, _left_out(part))
-            else:
-                reader.check_header()
-                held = reader.headers(at, stop)
-            for block in held:
+            for block in reader.blocks(max(start, reader.first), stop, skip_damaged):
                 yield reader, block
+
+
+def verify(place):
+    """Look at every byte of a log; yields (bytes that are right, None or what is wrong) for each
+    object, and what is missing between them. Its bridge and its readers may go on meanwhile."""
+    start, found = parts(place, skip_damaged=True)
+    at = start
+    for part in found:
+        if part.base != at:
+            yield 0, f"{place}: positions {at} to {part.base} are missing"
+        at = part.end
+        size, wrong = 0, None
+        try:
+            with PartReader(part) as reader:
+                for block in reader.blocks(reader.first, part.end):
+                    size += len(reader.body(block))
+        except SpoolError as error:
+            wrong = str(error)
+        if wrong is None or begin(place) <= part.base:  # else every reader is done with it
+            yield size, wrong
 
 
 def walk(place, start, stop):
@@ -212,17 +226,3 @@ def trim(place):
            if name.startswith((f"{BLOCKS}/", f"{FROM}/")) and int(name[-20:]) < start]
     objects.remove(place, old)
     return sum(name.startswith(BLOCKS) for name in old)
-
-
-def _left_out(part):
-    def tell(first, stop):
-        log.error("%s: bytes %d to %d are damaged: left out", part.path, first - part.base,
-                  stop - part.base)  # fmt: skip
-
-    return tell
-
-
-def _tell(text, skip):
-    if not skip:
-        raise SpoolError(text)
-    log.error("%s: left out", text)
