@@ -1,11 +1,14 @@
 """Fixtures of the board tests: a virtual board in a temporary folder, and the real mpremote."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from patience import PatientBoard
+from umqtt_board.flash import build, steps
+from umqtt_board.port import device
 
 MPREMOTE = [sys.executable, "-m", "mpremote"]
 
@@ -67,3 +70,42 @@ def pico(board, put):
     """A virtual board with a module rp2: its filesystem lies in flash as on an rp2 board."""
     put(board, "rp2.py", (Path(__file__).parent / "rp2_module.py").read_text())
     return board
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A small library and firmware in place of the real ones; returns a writer of their files."""
+
+    def write(name, text):
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    write("lib/__init__.py", "__version__ = '9.9'\n")
+    write("lib/part.py", "def f():\n    return 1\n")
+    write("firmware/boot.py", "print('boot ran')\n")
+    write("firmware/main.py", "import app\n")
+    write("firmware/app.py", "import time\nimport sensors.one\nprint('app ran')\n"
+                             "while True:\n    time.sleep(1)\n")  # fmt: skip
+    write("firmware/sensors/one.py", "X = 1\n")
+    write("firmware/big.py", "".join(f"V{n} = 'value {n}'\n" for n in range(600)))
+    folder = tmp_path / "project"
+    monkeypatch.setattr(steps, "build", functools.partial(
+        build.build, folder / "lib", folder / "firmware", folder / "out"))  # fmt: skip
+    monkeypatch.setattr(device, "ANSWER_S", 2)
+    write.folder = folder
+    return write
+
+
+@pytest.fixture
+def files_on(mpremote):
+    """Function that lists the files on a board."""
+    code = """
+import os
+def walk(folder):
+    for entry in os.ilistdir(folder or "/"):
+        path = folder + "/" + entry[0]
+        walk(path) if entry[1] == 0x4000 else print(path)
+walk("")
+"""
+    return lambda board: sorted(mpremote(board, "exec", code).split())

@@ -1,6 +1,5 @@
 """Flashing a board: only what differs, whatever is cut in the middle, and errors that help."""
 
-import functools
 import json
 import os
 import subprocess
@@ -16,31 +15,6 @@ SETTINGS = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one"}
 CLI = [sys.executable, "-m", "umqtt_board"]
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A small library and firmware in place of the real ones; returns a writer of their files."""
-
-    def write(name, text):
-        path = tmp_path / "project" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    write("lib/__init__.py", "__version__ = '9.9'\n")
-    write("lib/part.py", "def f():\n    return 1\n")
-    write("firmware/boot.py", "print('boot ran')\n")
-    write("firmware/main.py", "import app\n")
-    write("firmware/app.py", "import time\nimport sensors.one\nprint('app ran')\n"
-                             "while True:\n    time.sleep(1)\n")  # fmt: skip
-    write("firmware/sensors/one.py", "X = 1\n")
-    write("firmware/big.py", "".join(f"V{n} = 'value {n}'\n" for n in range(600)))
-    folder = tmp_path / "project"
-    monkeypatch.setattr(steps, "build", functools.partial(
-        build.build, folder / "lib", folder / "firmware", folder / "out"))  # fmt: skip
-    monkeypatch.setattr(device, "ANSWER_S", 2)
-    write.folder = folder
-    return write
-
-
 def _flash(board, settings=SETTINGS, **options):
     return steps.flash("unix", board.port, settings, **options)
 
@@ -51,24 +25,12 @@ def _bytes_sent(board):
     return report, max(sent)
 
 
-def _files(board, mpremote):
-    code = """
-import os
-def walk(folder):
-    for entry in os.ilistdir(folder or "/"):
-        path = folder + "/" + entry[0]
-        walk(path) if entry[1] == 0x4000 else print(path)
-walk("")
-"""
-    return sorted(mpremote(board, "exec", code).split())
-
-
-def test_a_bare_board_gets_everything_and_starts(board, project, mpremote):
+def test_a_bare_board_gets_everything_and_starts(board, project, mpremote, files_on):
     report = _flash(board)
     board.wait_for(r"boot ran\napp ran")
     assert report.library == "9.9" and report.journal == 65536 and report.settings == "written"
     assert report.heap_before > report.heap_after > 100_000
-    assert _files(board, mpremote) == [
+    assert files_on(board) == [
         "/app.mpy", "/big.mpy", "/boot.py", "/installed.json", "/lib/umqtt_min/__init__.mpy",
         "/lib/umqtt_min/part.mpy", "/main.py", "/sensors/one.mpy", "/settings.json",
     ]  # fmt: skip
@@ -167,7 +129,7 @@ def _operations_of_an_update(board, project):
     *(("force", n / 9) for n in range(10)),
 ])  # fmt: skip
 def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
-    make_board, project, mpremote, part, of
+    make_board, project, files_on, part, of
 ):
     board, measured = make_board("one"), make_board("measured")
     for one in (board, measured):
@@ -188,7 +150,7 @@ def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
     mark = len(board.printed())
     _flash(board)
     board.wait_for("new app 5 7", since=mark)
-    assert not [path for path in _files(board, mpremote) if path.endswith((".new", ".off"))]
+    assert not [path for path in files_on(board) if path.endswith((".new", ".off"))]
 
 
 def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):

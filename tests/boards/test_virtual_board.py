@@ -400,7 +400,7 @@ def test_an_image_is_private_while_it_is_written(make_board, monkeypatch):
     monkeypatch.setattr(Path, "rename", look)
     umask = os.umask(0)
     try:
-        make_board()._make_image()
+        make_board()._make_images()
     finally:
         os.umask(umask)
     assert seen == [0o600]

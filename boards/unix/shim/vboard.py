@@ -10,6 +10,7 @@ on the board.
                     own count of what it measured, which no power cut can touch
 `journal`           block device of the journal region, as `esp32.Partition`
 `flash`             block device of the filesystem region
+`rom`               block device of the ROMFS, or None
 `program_size`      bytes that the filesystem programs at a time
 `reset_cause`       one of the constants below
 `unique_id`         6 bytes
@@ -40,6 +41,9 @@ flash = Region(_image, 0, _fs_sectors)
 _journal_sectors = int(os.getenv("VBOARD_JOURNAL_SECTORS"))
 # None: as a chip that was flashed without the region.
 journal = Region(_image, _fs_sectors * SECTOR, _journal_sectors) if _journal_sectors else None
+
+_rom_sectors = int(os.getenv("VBOARD_ROMFS_SECTORS"))
+rom = Region(open(os.getenv("VBOARD_ROMFS"), "r+b"), 0, _rom_sectors) if _rom_sectors else None
 
 
 def _ask_and_wait(request):
@@ -96,9 +100,9 @@ def _arm_cut():
         if left == 0:
             _ask_and_wait(b"cut\n")
 
-    flash.before = count_down
-    if journal:
-        journal.before = count_down
+    for region in (flash, journal, rom):
+        if region:
+            region.before = count_down
 
 
 _arm_cut()

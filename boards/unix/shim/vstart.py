@@ -1,7 +1,7 @@
 """From power-on to the prompt: what `_boot.py` and the C main loop do on a chip.
 
 Knows the order of things: the modules that replace built-in ones are loaded,
-littlefs takes `/`, boot.py runs, main.py runs unless boot.py failed or the host
+littlefs takes `/`, a ROMFS /rom, boot.py runs, main.py runs unless boot.py failed or the host
 is about to use the raw REPL. Knows nothing of what these files do.
 """
 
@@ -48,6 +48,7 @@ def _mount_flash():
     vfs.mount(filesystem, "/")
     os.chdir("/")
     sys.path[:] = ["", ".frozen", "/lib"]
+    sys.modules["vrom"].mount_rom()
     return True
 
 

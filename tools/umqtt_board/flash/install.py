@@ -15,6 +15,7 @@ import posixpath
 from dataclasses import dataclass, field
 
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import romfs
 from umqtt_board.flash.build import Item
 from umqtt_board.port.device import DeviceError
 
@@ -75,6 +76,14 @@ def _clear(folder):
     os.rmdir(folder)
 _clear({folder!r})
 """
+_EXISTS = """
+import os
+try:
+    os.stat({path!r})
+    print(1)
+except OSError:
+    print(0)
+"""
 _MAKE = """
 def _make(path):
     try:
@@ -92,12 +101,14 @@ class Plan:
     write: list = field(default_factory=list)  # Items whose content is not on the board at all
     rename: list = field(default_factory=list)  # Items written aside or to be written aside
     remove: list = field(default_factory=list)  # paths that an earlier installation left
+    rom: object = None  # the romfs.Image to be written
+    hides: bool = False  # a folder in the filesystem, be it empty, that hides the library in there
     same: int = 0
     main_off: bool = False  # an earlier run ended before main.py was in place and alone
 
     @property
     def nothing_to_do(self):
-        return not (self.rename or self.remove or self.main_off)
+        return not (self.rename or self.remove or self.rom or self.hides or self.main_off)
 
 
 def digest(data):
@@ -117,8 +128,11 @@ def hashes(device, paths):
     return result
 
 
-def plan(device, items):
-    """Compare the board with what it should hold; return the Plan. Changes nothing."""
+def plan(device, items, image=None):
+    """Compare the board with what it should hold; return the Plan. Changes nothing.
+
+    image  the romfs.Image that its ROMFS should hold, None for a board without
+    """
     device.doing = "comparing its files"
     record = record_item(items)
     items = [*items, record]
@@ -138,6 +152,9 @@ def plan(device, items):
             result.write.append(item)
     stale = [path for path, content in there.items() if content and path.endswith(".new")]
     result.remove = stale + _leftovers(device, items)
+    if image:
+        result.rom = None if romfs.holds(device, image) else image
+        result.hides = bool(device.value(_EXISTS.format(path=OURS)))
     return result
 
 
@@ -177,6 +194,9 @@ def carry_out(device, todo, progress):
         if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
             raise
         _give_up(device, todo)
+    if todo.rom:
+        # With main.py away nothing starts from a ROMFS that a cut has left half written.
+        romfs.write(device, todo.rom, progress)
     _put_in_force(device, todo)
     allow_main(device, any(item.path == MAIN for item in todo.rename))
 
@@ -270,5 +290,8 @@ def _put_in_force(device, todo):
         device.run(f"import os\nfor _p in {part!r}:\n os.rename(_p+'.new', _p)")
     if todo.remove:
         device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remove!r}:\n _remove(_p)")
-    if any(path.startswith(UPDATES + "/") for path in todo.remove):
-        device.hard_reset()  # the set that was in force is still on its search path
+    if todo.hides:
+        device.run(_CLEAR.format(folder=OURS))
+    if todo.rom or any(path.startswith(UPDATES + "/") for path in todo.remove):
+        # The new ROMFS is not mounted yet; the set that was in force is on its search path still.
+        device.hard_reset()

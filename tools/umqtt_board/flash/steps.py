@@ -1,7 +1,7 @@
 """From a board and a folder of sources to a sensor that reports: the steps in their order.
 
 Each step is a module of its own (onto_chip with find, fetch, esp, rp2 and interpreter; build,
-settings_file, install, verify, follow) and can be used alone, also from the command line
+settings_file, romfs, install, verify, follow) and can be used alone, also from the command line
 (steps_cli). This one only puts them in order and says what happens.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from umqtt_board import boards
 from umqtt_board.backup import copies
-from umqtt_board.flash import follow, install, onto_chip, region, verify
+from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
 from umqtt_board.flash.build import build
 from umqtt_board.ota import counters
 from umqtt_board.settings import settings_file
@@ -19,7 +19,9 @@ from umqtt_board.settings import settings_file
 @dataclass
 class Report:
     """What flash() did: `written` and `removed` are paths on the board, `same` a count of files,
-    `settings` is "written", "same", "kept" or "none", `acknowledged` True when a publish was seen.
+    `rom_written` whether its ROMFS was, `settings` is "written", "same", "kept" or "none",
+    `library` and `folder` the version that an import finds and where, `acknowledged` True when a
+    publish was seen.
     """
 
     port: str = ""
@@ -28,7 +30,9 @@ class Report:
     removed: list = field(default_factory=list)
     same: int = 0
     settings: str = "none"
+    rom_written: bool = False
     library: str = ""
+    folder: str = ""
     heap_before: int = 0
     heap_after: int = 0
     journal: int = 0
@@ -83,8 +87,9 @@ def flash(
         set_aside(device, description, progress)
         items = build_items(flat, progress)
         items += counter_items(device, flat or there, least, progress)
-        install_items(device, items, flat, report, progress, transfer)
-        verify_items(device, description, items, report, progress)
+        items, image = romfs.split(device, items, progress)
+        install_items(device, items, flat, report, progress, transfer, image)
+        verify_items(device, description, items, report, progress, image)
         start(device, flat, report, progress, follow_log, follow_timeout)
     return report
 
@@ -142,17 +147,19 @@ def build_items(flat, progress):
     return items if flat is None else [*items, settings_file.as_item(flat)]
 
 
-def install_items(device, items, flat, report, progress, transfer):
-    """Bring the board's files to what `items` say; the Report is told."""
-    todo = install.plan(device, items)
+def install_items(device, items, flat, report, progress, transfer, image=None):
+    """Bring the board's files to what `items` say, its ROMFS to `image`; the Report is told."""
+    todo = install.plan(device, items, image)
     report.same = todo.same
     report.written = [item.path for item in todo.rename]
     report.removed = todo.remove
+    report.rom_written = bool(todo.rom)
     report.settings = _settings_word(device, flat, report.written)
     if todo.nothing_to_do:
         progress("install", f"nothing to do: all {todo.same} files are as they should be")
     else:
-        progress("install", f"{len(todo.rename)} files to write, {todo.same} as they should be")
+        what = f"{len(todo.rename)} files to write, {todo.same} as they should be"
+        progress("install", what + (", the ROMFS to write" if todo.rom else ""))
         install.carry_out(device, todo, transfer)
         progress("install", "done")
     progress("settings", report.settings)
@@ -171,12 +178,13 @@ def _has_settings(device):
     return bool(install.hashes(device, [settings_file.PATH])[settings_file.PATH])
 
 
-def verify_items(device, board, items, report, progress):
+def verify_items(device, board, items, report, progress, image=None):
     """Prove that they are there and load; the Report is told."""
-    found = verify.verify(device, board, items)
-    report.library, report.journal = found.library, found.journal
+    found = verify.verify(device, board, items, image)
+    report.library, report.folder, report.journal = found.library, found.folder, found.journal
     report.heap_before, report.heap_after = found.heap_before, found.heap_after
-    progress("verify", f"{len(items)} files read back, umqtt_min {found.library} loads; "
+    progress("verify", f"{len(items)} files read back, umqtt_min {found.library} loads "
+                       f"from {found.folder}; "
                        f"heap free {found.heap_before} -> {found.heap_after} bytes; "
                        f"journal region {found.journal} bytes")  # fmt: skip
     needed = board["micropython"]["heap_free"]

@@ -12,7 +12,7 @@ import click
 from umqtt_board import boards
 from umqtt_board.backup.backup_cli import confirmed_by, options, say, transferred
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import fetch, follow, install, onto_chip, steps
+from umqtt_board.flash import fetch, follow, install, onto_chip, romfs, steps
 from umqtt_board.ota import keys
 from umqtt_board.paths import BUILD
 from umqtt_board.port import find
@@ -87,7 +87,8 @@ def install_(board, port, folder):
     with _open(board, port, folder) as (description, device):
         steps.set_aside(device, description, say)
         items = steps.build_items(None, say)
-        steps.install_items(device, items, None, steps.Report(), say, transferred)
+        items, image = romfs.split(device, items, say)
+        steps.install_items(device, items, None, steps.Report(), say, transferred, image)
 
 
 @step.command()
@@ -119,7 +120,8 @@ def verify(board, port, folder):
     """Compare a board with what this project would put there; nothing is changed."""
     with _open(board, port, folder) as (description, device):
         items = steps.build_items(None, say)
-        steps.verify_items(device, description, items, steps.Report(), say)
+        items, image = romfs.split(device, items, say)
+        steps.verify_items(device, description, items, steps.Report(), say, image)
 
 
 @step.command()

@@ -6,6 +6,7 @@ Knows how to ask. It must not change anything on the board.
 from dataclasses import dataclass
 
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import romfs
 from umqtt_board.flash.install import digest, hashes
 
 _LOAD = """
@@ -14,7 +15,7 @@ gc.collect()
 _before = gc.mem_free()
 import umqtt_min
 gc.collect()
-print((umqtt_min.__version__, _before, gc.mem_free()))
+print((umqtt_min.__version__, umqtt_min.__path__, _before, gc.mem_free()))
 """
 
 # How each kind of journal region is opened; `region` speaks the block protocol.
@@ -45,19 +46,22 @@ else:
 
 @dataclass(frozen=True)
 class Verified:
-    """Library version, bytes of heap free before and after its import, bytes of journal region.
+    """Library version and folder, bytes of heap free before and after its import, bytes of journal
+    region.
 
     `journal` is 0 where messages are kept in files.
     """
 
     library: str
+    folder: str
     heap_before: int
     heap_after: int
     journal: int
 
 
-def verify(device, board, items):
-    """Check the board against `items`; return what was found, BoardError on the first fault."""
+def verify(device, board, items, image=None):
+    """Check the board against `items` and the romfs.Image that its ROMFS should hold, if any;
+    return what was found, BoardError on the first fault."""
     device.doing = "verifying its files"
     found = hashes(device, [item.path for item in items])
     wrong = [item.path for item in items if found[item.path] != digest(item.data)]
@@ -65,9 +69,11 @@ def verify(device, board, items):
         raise BoardError(
             f"{', '.join(wrong)} on {device.port} is not what was installed: flash it again."
         )
+    if image and not romfs.holds(device, image):
+        raise BoardError(f"The ROMFS on {device.port} is not what was installed: flash it again.")
     device.doing = "importing umqtt_min"
-    library, before, after = device.value(_LOAD)
-    return Verified(library, before, after, _journal_size(device, board["journal"]))
+    library, folder, before, after = device.value(_LOAD)
+    return Verified(library, folder, before, after, _journal_size(device, board["journal"]))
 
 
 def opening(journal):

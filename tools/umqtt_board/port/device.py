@@ -9,10 +9,14 @@ import ast
 import base64
 import contextlib
 import struct
+import tempfile
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import serial
 from mpremote import transport_serial
+from mpremote.commands import CommandError, do_romfs
 from mpremote.transport import TransportError, TransportExecError
 
 from umqtt_board import plain
@@ -27,7 +31,7 @@ REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itse
 # The firmware, if it is there, shall not take our resets for crashes (firmware/resets.py).
 _WANTED = "try:\n import resets\n resets.by_cable()\nexcept Exception:\n pass"
 
-_FAILURES = (TransportError, serial.SerialException, OSError, struct.error, EOFError)
+_FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
 
 # mpremote prints what a board said when it did not understand it; our errors say it better.
@@ -196,6 +200,20 @@ class Device:
             data += base64.b64decode(piece)
             progress(len(data))
         return data
+
+    def deploy_romfs(self, data):
+        """Write a ROMFS image as `mpremote romfs deploy` does, which knows each port's way.
+
+        It prints how far it is. The ROMFS that was mounted is so no longer.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "image.romfs"
+            path.write_bytes(data)
+            wanted = SimpleNamespace(command=["deploy"], path=str(path), partition=0, mpy=False)
+            session = SimpleNamespace(
+                transport=self._transport, ensure_raw_repl=lambda: None, did_action=lambda: None
+            )
+            self._guarded(lambda: do_romfs(session, wanted))
 
     # ---- resets
 

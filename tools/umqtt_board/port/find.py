@@ -10,6 +10,8 @@ from umqtt_board.errors import BoardError
 from umqtt_board.paths import VIRTUAL
 from umqtt_board.virtual.board import VirtualBoard
 
+ROMFS = 0x20000  # bytes of it on a virtual board: room for the library and a third more
+
 
 class NoPort(BoardError):
     """No port of this computer fits."""
@@ -34,7 +36,8 @@ def find(board, port=None, folder=None):
 
 def virtual_board(folder=None):
     """The virtual board in `folder`, left running when this program ends."""
-    return VirtualBoard(folder or VIRTUAL, name=None if folder else "unix", tied=False)
+    return VirtualBoard(folder or VIRTUAL, name=None if folder else "unix", tied=False,
+                        new={"romfs": ROMFS})  # fmt: skip
 
 
 def _by_usb(board):

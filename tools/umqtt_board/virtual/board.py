@@ -6,9 +6,9 @@
         board.cut()                 # SIGKILL: flash.img stays as at that instant
         board.power_on()
 
-The folder holds `flash.img` (filesystem, then journal region), `sensor.log` (the simulated
-sensor's own count), `console.log` (what the board printed), `port` (link to the
-pseudo-terminal), `board.json` (name, seed, sizes). It knows the supervisor and its
+The folder holds `flash.img` (filesystem, then journal region), `romfs.img` (if it has a ROMFS),
+`sensor.log` (the simulated sensor's own count), `console.log` (what the board printed), `port`
+(link to the pseudo-terminal), `board.json` (name, seed, sizes). It knows the supervisor and its
 control socket. It must not know what is installed on the board.
 """
 
@@ -30,7 +30,7 @@ ANSWER_S = 5  # deadline for an answer of the supervisor
 SECTOR = 4096
 DEFAULTS = {
     "seed": 0, "heap": "256K", "filesystem": 0x100000, "journal": 0x10000, "program_size": 32,
-    "watchdog": "kind",
+    "watchdog": "kind", "romfs": 0,
 }  # fmt: skip
 
 
@@ -45,21 +45,24 @@ class VirtualBoard:
                 multiples of 4096, fixed once flash.img exists
     program_size  bytes that littlefs programs at a time: 32 as on esp32, 256 as on rp2, where
                   files of up to 512 bytes take no block of their own; fixed as those are
+    romfs       bytes of the partition for a ROMFS, as `mpremote romfs` writes it, 0: none; a
+                multiple of 4096, fixed as those are
     watchdog    "kind": rests at the prompt and ends with a soft reset; "chip": does neither
+    new         options of a board that has no board.json yet, or one without them
     tied        True: the board loses its power when this program ends, however it ends
 
     What is left out is taken from an existing board.json.
     """
 
-    def __init__(self, folder, name=None, *, tied=True, **options):
+    def __init__(self, folder, name=None, *, tied=True, new=None, **options):
         self.folder = Path(folder).resolve()
         self.tied = tied
         self._supervisor = None
-        unknown = set(options) - set(DEFAULTS)
+        unknown = (set(options) | set(new or ())) - set(DEFAULTS)
         if unknown:
             raise TypeError(f"VirtualBoard has no option {', '.join(sorted(unknown))}")
         self._take_folder()
-        self.config = self._configure(name, options)
+        self.config = self._configure(name, new or {}, options)
 
     # ---- its folder
 
@@ -71,6 +74,10 @@ class VirtualBoard:
     @property
     def flash_image(self):
         return self.folder / "flash.img"
+
+    @property
+    def romfs_image(self):
+        return self.folder / "romfs.img"
 
     @property
     def console_log(self):
@@ -95,37 +102,44 @@ class VirtualBoard:
             raise BoardError(f"{self.folder} holds something that is no virtual board (no "
                              "board.json); name a new or an empty folder")
 
-    def _configure(self, name, options):
+    def _configure(self, name, new, options):
         path = self.folder / "board.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         given = options | ({"name": name} if name else {})
         # Two boards that took the same number would take each other's name at the broker.
-        config = DEFAULTS | {"name": self.folder.name, "uid": secrets.token_hex(6)} | known | given
+        drawn = {"name": self.folder.name, "uid": secrets.token_hex(6)}
+        config = DEFAULTS | new | drawn | known | given
         _check(config, self.folder)
         if config != known:
             path.write_text(json.dumps(config, indent=2) + "\n")
         return config
 
-    def _make_image(self):
+    def _make_images(self):
+        flash = self.config["filesystem"] + self.config["journal"]
+        self._make_image(self.flash_image, flash, "filesystem + journal")
+        if self.config["romfs"]:
+            self._make_image(self.romfs_image, self.config["romfs"], "romfs")
+
+    def _make_image(self, path, size, what):
         # Its settings hold passwords and the key of its commands.
-        size = self.config["filesystem"] + self.config["journal"]
-        if not self.flash_image.exists():
-            aside = self.flash_image.with_suffix(".new")
+        if not path.exists():
+            aside = path.with_suffix(".new")
             private.write(aside, b"\xff" * size)
-            aside.rename(self.flash_image)
-        elif self.flash_image.stat().st_size != size:
+            aside.rename(path)
+        elif path.stat().st_size != size:
             raise BoardError(
-                f"{self.flash_image} has {self.flash_image.stat().st_size} bytes, but filesystem "
-                f"+ journal in board.json make {size}: erase the board or set them back."
+                f"{path} has {path.stat().st_size} bytes, but {what} in board.json make {size}: "
+                "erase the board or set them back."
             )
-        private.seal(self.flash_image)
+        private.seal(path)
 
     def erase(self):
         """Flash as it comes from the factory: all bits set. The board must be off."""
         if self.running:
             raise BoardError(f"Switch the board {self.name} off before erasing it.")
-        self.flash_image.unlink(missing_ok=True)
-        self._make_image()
+        for image in (self.flash_image, self.romfs_image):
+            image.unlink(missing_ok=True)
+        self._make_images()
 
     # ---- power
 
@@ -141,7 +155,7 @@ class VirtualBoard:
 
     def power_on(self, wait=True):
         """Switch on; with `wait` return when boot.py is about to run. Nothing if it is on."""
-        self._make_image()
+        self._make_images()
         self._start_supervisor()
         self._ask("power_on")
         if wait:
@@ -279,9 +293,9 @@ def _check(config, folder):
         raise BoardError(f'watchdog {config["watchdog"]!r} {where}: give "kind" or "chip".')
     if config["program_size"] not in (32, 256):
         raise BoardError(f"program_size {config['program_size']!r} {where}: give 32 or 256.")
-    for key in ("filesystem", "journal"):
+    for key in ("filesystem", "journal", "romfs"):
         size = config[key]
-        if key == "journal" and size == 0:
+        if key != "filesystem" and size == 0:
             continue
         if not isinstance(size, int) or size < 2 * SECTOR or size % SECTOR:
             raise BoardError(

@@ -43,7 +43,7 @@ class Interpreter:
         read_end, write_end = os.pipe()
         with theirs:
             self.process = subprocess.Popen(
-                [interpreter(), "-X", f"heapsize={config['heap']}", "-i",
+                [interpreter(), "-X", f"heapsize={_heap(config)}", "-i",
                  str(DEVICE_SIDE / "start.py")],
                 stdin=theirs, stdout=theirs, stderr=theirs, pass_fds=(write_end,),
                 cwd=folder, start_new_session=True, preexec_fn=_die_with_parent,
@@ -103,6 +103,13 @@ class Interpreter:
         return self.process.wait()
 
 
+def _heap(config):
+    """Bytes of heap. The interpreter holds the ROMFS there, which a chip has in its flash."""
+    text = config["heap"].lower()
+    heap = int(text.rstrip("km")) << {"k": 10, "m": 20}.get(text[-1], 0)
+    return heap + config["romfs"]
+
+
 def _in_system_call(pid):
     """Whether a process that stands still was stopped in a system call. Where the kernel does not
     tell, what its state was before has to do."""
@@ -121,11 +128,13 @@ def _environment(folder, config, cause, main, control):
         "VBOARD_FS_SECTORS": str(config["filesystem"] // 4096),
         "VBOARD_PROGRAM_SIZE": str(config["program_size"]),
         "VBOARD_JOURNAL_SECTORS": str(config["journal"] // 4096),
+        "VBOARD_ROMFS_SECTORS": str(config["romfs"] // 4096),
     }  # fmt: skip
     # No HOME: the unix port would keep a history file there.
     return from_config | {
         "PATH": os.environ.get("PATH", ""),
         "VBOARD_FLASH": str(folder / "flash.img"),
+        "VBOARD_ROMFS": str(folder / "romfs.img"),
         "VBOARD_SENSOR_LOG": str(folder / "sensor.log"),
         "VBOARD_SHIM": str(DEVICE_SIDE / "shim"),
         "VBOARD_CONTROL": str(control),
