@@ -40,6 +40,8 @@ MESSAGES ?=
 DEVICES ?=
 DAYS ?=
 INTERVAL ?=
+# bench-fleet: minutes of the fleet
+MINUTES ?=
 # bench-audit; FIVE: percent of the clients that speak MQTT 5
 FRAMES ?=
 FIVE ?=
@@ -49,7 +51,7 @@ STARTS ?=
 
 # A name that is written wrong would go unnoticed, and another board be flashed than was meant.
 KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
-  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES DAYS INTERVAL FRAMES FIVE KILLS \
+  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES DAYS INTERVAL MINUTES FRAMES FIVE KILLS \
   STARTS ATTACK
 # What the programs below take from the environment may be given, too.
 PASSED := UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
@@ -72,6 +74,7 @@ USES_restore := BOARD PORT BACKUP YES
 USES_erase := BOARD PORT YES
 USES_bench := PEERS ROUNDS
 USES_bench-pipeline := MESSAGES DEVICES
+USES_bench-fleet := DEVICES MINUTES
 USES_bench-gold := DEVICES DAYS INTERVAL
 USES_report := TABLES REPORT
 USES_chaos := KILLS STARTS SEED
@@ -89,7 +92,7 @@ $(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip 
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-gold bench-pipeline report chaos cluster powercut fuzz fuzz-firmware explore simulate clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-fleet bench-gold bench-pipeline report chaos cluster powercut fuzz fuzz-firmware explore simulate clean
 
 COMMA := ,
 
@@ -194,6 +197,9 @@ bench-pipeline: $(VENV)/.ready ## memory from broker to silver over 10 million m
 bench-gold: $(VENV)/.ready ## gold after one more day beside gold made anew, a year of 1,000 devices: DEVICES= DAYS= INTERVAL=
 	@$(BIN)/python tools/bench/bench_gold.py $(if $(DEVICES),--devices "$(DEVICES)") $(if $(DAYS),--days "$(DAYS)") \
 	  $(if $(INTERVAL),--interval "$(INTERVAL)")
+
+bench-fleet: $(VENV)/.ready ## what a million devices with a reading a minute cost, part by part: DEVICES= MINUTES=
+	@$(BIN)/python tools/bench/bench_fleet.py $(if $(DEVICES),--devices "$(DEVICES)") $(if $(MINUTES),--minutes "$(MINUTES)")
 
 report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLES= REPORT=
 	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"
