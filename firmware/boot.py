@@ -15,4 +15,4 @@ import loader  # noqa: E402
 import watchdog  # noqa: E402
 
 watchdog.hold()
-loader.choose()
+loader.late("trial", "choose")

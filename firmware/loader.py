@@ -1,14 +1,10 @@
-"""Loader: which set of files this board runs, and whether a new set is kept or taken back.
+"""Loader: which set of files this board runs.
 
 Knows the pointer file and where the sets lie. Must not know how a set comes onto the board
-(ota.py) nor what it does. Slot 0 is what the cable put: `/` and `/lib`; it is never changed over
-the air and is what runs when anything about the pointer is wrong. Slots 1 and 2 are the files
-/sets/1 and /sets/2; the one that runs is mounted as a file system (setfs.py). Renaming the pointer
-file into place is the one step that decides.
-
-A new set is on trial: each start of the program takes one of its tries, durably, before any of it
-is loaded, and the watchdog is fed for so many seconds only. When the set says that it is healthy
-the trial is over; when the tries are used up the set before it comes back.
+(ota.py), whether it is any good (trial.py) nor what it does. Slot 0 is what the cable put: `/` and
+`/lib`; it is never changed over the air and is what runs when anything about the pointer is wrong.
+Slots 1 and 2 are the files /sets/1 and /sets/2; the one that runs is mounted as a file system
+(setfs.py). Renaming the pointer file into place is the one step that decides.
 
 boot.py, main.py and what FIXED names are the same for every set: they decide whether a set is any
 good, so they cannot be part of one. Only the cable changes them.
@@ -23,7 +19,7 @@ import watchdog
 
 # What a set may ask of the files above; a set that needs more is refused.
 VERSION = 2
-FIXED = ("loader", "release", "resets", "rsa", "setfs", "state", "watchdog")
+FIXED = ("guard", "loader", "release", "resets", "rsa", "setfs", "state", "trial", "watchdog")
 # Neither is "/ota": a folder hides a module of its name.
 ROOT = "/sets"
 MOUNT = "/set"
@@ -39,9 +35,10 @@ def place(slot):
 def pointer():
     """Return what the pointer file says: a dict with "slot" 0, 1 or 2.
 
-    With a set from over the air "id", "version", "index" (length, bytes) and "need" (bytes of
-    flash); on trial also "before" (what the pointer said until then), "left" (tries) and
-    "seconds"; "failed" {"id", "why"} after one was taken back.
+    With a set from over the air "id", "version", "index" (length, bytes), "need" (bytes of flash),
+    "sha" (first half of its SHA-256), "security" (version, 0 if it is not signed) and "before"
+    (what the pointer said until then); on trial also "left" (tries) and "seconds"; "failed" {"id",
+    "why"} after one was taken back.
     """
     try:
         found = state.load(ROOT + "/boot.json")
@@ -65,65 +62,21 @@ def on_trial(found):
     return "left" in found
 
 
-def choose(found=None):
-    """Put the set that is in force first on sys.path, and no other."""
-    found = found or pointer()
-    if MOUNT in sys.path:
-        import vfs
-
-        sys.path.remove(MOUNT)
-        vfs.umount(MOUNT)
-    if found["slot"]:
-        try:
-            _mount(place(found["slot"]), found["index"])
-        except OSError as error:
-            _take_back(found, found.get("before") or {"slot": 0}, "cannot be read: %s" % error)
-
-
-def _mount(path, index):
-    import vfs
-    from setfs import SetFS
-
-    vfs.mount(SetFS(path, index), MOUNT)
-    sys.path.insert(0, MOUNT)
-
-
-def _take_back(found, before, why):
-    # Put the set before this one in force, and say so from now on.
-    before["failed"] = {"id": found.get("id"), "why": why}
-    _pointed(before)
-    choose(before)
-    resets.lasted()  # the crashes were the other set's
-    print("umqtt: update %s taken back: %s" % (found.get("id"), why))
-    return before
-
-
-def try_once():
-    """Take one of the tries of a set on trial, or take the set back; return the pointer then."""
-    found = pointer()
-    if not on_trial(found):
-        return found
+def exists(path):
+    """Tell whether there is a file or a folder of that name."""
     try:
-        # The power may have gone between the swap and the end of the update.
-        os.remove(ROOT + "/get.json")
+        os.stat(path)
     except OSError:
-        pass  # it was gone
-    if found["left"] > 0:
-        found["left"] -= 1
-        if _pointed(found):
-            watchdog.trial(found["seconds"])
-            return found
-    return _take_back(found, found["before"], "not healthy within its starts")
-
-
-def _pointed(what):
-    # A full filesystem must not keep the board from starting: then it runs the set before.
-    try:
-        point(what)
-        return True
-    except OSError as error:
-        print("umqtt: %s/boot.json: %s" % (ROOT, error))
         return False
+    return True
+
+
+def late(module, work, *args):
+    """Call a function of trial.py or guard.py, and let go of the module, for the room."""
+    try:
+        return getattr(__import__(module), work)(*args)
+    finally:
+        sys.modules.pop(module, None)
 
 
 def healthy():
@@ -131,19 +84,12 @@ def healthy():
     found = pointer()
     if not on_trial(found):
         return False
-    for key in ("left", "seconds", "before"):
-        found.pop(key, None)
+    del found["left"], found["seconds"]
     point(found)
     watchdog.trial(0)
-    return True
-
-
-def exists(path):
-    """Tell whether there is a file or a folder of that name."""
-    try:
-        os.stat(path)
-    except OSError:
-        return False
+    # Only now: a set that fails its trial must find a way back.
+    if found.get("security"):
+        late("guard", "settle")
     return True
 
 
@@ -154,12 +100,12 @@ def run(program):
     """
     import machine
 
-    trial = False
+    tried = False
     try:
         resets.began(resets.cause())
-        trial = on_trial(try_once())
+        tried = on_trial(late("trial", "try_once"))
         program()
-        if not trial:
+        if not tried:
             return
         resets.asked("trial")
     except Exception as error:

@@ -96,6 +96,7 @@ class Update:
         self._have = self._synced = self._pieces = 0
         self._told = self._moved = ticks_ms()
         self.forged = 0
+        self._security = 0  # version that was signed
         self._leave = False
         self._resume()
 
@@ -167,6 +168,7 @@ class Update:
             return
         get = {key: body.get(key, 0) for key, _, _, _ in _FIELDS}
         get["slot"], get["have"], get["next"] = slot, 0, body["chain"]
+        get["security"] = self._security
         make_folder(loader.ROOT)
         state.save(get, self._path)
         self._get = get
@@ -264,8 +266,10 @@ class Update:
     def _swap(self):
         get = self._get
         before = loader.pointer()
+        before.pop("before", None)
         new = {"slot": get["slot"], "id": get["sha"][:8], "version": get["version"],
                "need": get["need"], "index": get["index"], "before": before,
+               "sha": get["sha"][:32], "security": get.get("security", 0),
                "left": get["boots"], "seconds": get["seconds"]}
         loader.point(new)  # from here on the board boots the new set
         self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))

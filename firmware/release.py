@@ -8,7 +8,10 @@ sets is the cable's.
 import json
 import sys
 
-# Security version: to be raised with a release after which no older one should run.
+import loader
+
+# Security version: to be raised with a release after which no older one may run. A board refuses
+# what is older than that of its own release.py, and than any set that has passed its trial on it.
 SECURITY = 1
 MOST = 1024  # bytes of a manifest
 _MOST_INT = (1 << 53) - 1
@@ -64,4 +67,7 @@ def _fits(found, body, project, now):
             raise ValueError('signed for the %s "%s", this is "%s"' % (key, found[key], this))
     if found["expires"] and now > found["expires"]:
         raise ValueError("the signature has expired %d s ago" % (now - found["expires"]))
-
+    lowest = max(SECURITY, loader.late("guard", "floor"))
+    if found["security"] < lowest:
+        raise ValueError("security version %d, this board takes %d and later"
+                         % (found["security"], lowest))

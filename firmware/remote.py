@@ -190,8 +190,17 @@ class Remote:
                 self._actions["report"](body)
         elif name == "restart":
             self._restart("command")
+        elif name == "commit":
+            self._commit(body)
         elif name in self._actions:
             self._actions[name](body)
         else:
             self._log("command %s: unknown" % name)
 
+    def _commit(self, body):
+        # Of the set that runs: one that was withheld is for no other.
+        if body.get("set") == loader.pointer().get("id") and loader.healthy():
+            self._log("update is healthy, and stays")
+            self._actions["report"](body)
+        else:
+            self._log("command commit: not for a set on trial here")

@@ -61,6 +61,8 @@ SCHEMA = (
      "SHA-256 of the key that updates must be signed with (umqtt-board signing-key); empty: none"),
     ("update.spare", HEX, 64, 64, "", "and that of a second one, which may sign as well"),
     ("update.project", NAME, 1, 32, "umqtt_min", "project that a signed update must be for"),
+    ("update.trial", ("reading", "commit"), 0, 0, "reading",
+     "what ends the trial of new firmware: the first acknowledged reading, or the command commit"),
     ("ntp", TEXT, 0, 253, "pool.ntp.org", "time server; empty: something else sets the clock"),
     ("report_s", INT, 0, 86400, 60, "seconds between two status reports; 0: only on connecting"),
     ("deep_sleep", BOOL, 0, 1, False,

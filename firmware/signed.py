@@ -110,7 +110,7 @@ class Signed(Update):
         gc.collect()
         import release
 
-        release.check(text, get, self._project, clock.unix_s())
+        self._security = release.check(text, get, self._project, clock.unix_s())["security"]
 
     def _drop(self):
         if not self._unproved:

@@ -12,12 +12,17 @@ know the old counter or the new one, and come through with what was cut.
 import os
 
 import commands
+import guard
 import loader
 import ota
+import release
+import resets
 import state
+import trial
 import vfs
 from ota_kit import Set, files, plain
 from setfs import SetFS
+from signed_kit import PROJECT, manifest
 
 BLOCK = 4096
 BLOCKS = 28
@@ -175,7 +180,7 @@ def test_a_set_fits_when_the_board_says_so_and_is_refused_with_a_block_less():
             if more == 0:
                 install(made)
                 for _ in range(3):
-                    loader.try_once()
+                    trial.try_once()
                 assert loader.healthy() and boots((made,)) is made, program
             else:
                 update, reports = updater()
@@ -218,7 +223,7 @@ def test_cut_anywhere_in_a_trial_never_gives_it_more_tries():
 
     def tries():
         for _ in range(4):
-            loader.try_once()
+            trial.try_once()
 
     count = 0
     for left in cuts(*record(flash, tries)):
@@ -226,7 +231,7 @@ def test_cut_anywhere_in_a_trial_never_gives_it_more_tries():
         before = loader.pointer()
         boots((one, two))
         for _ in range(before.get("left", 0) + 1):
-            loader.try_once()
+            trial.try_once()
         assert boots((one, two)) is one, "taken back in the end"
         assert loader.pointer()["failed"]["id"] == two.id
         count += 1
@@ -237,13 +242,75 @@ def test_cut_anywhere_as_a_set_becomes_healthy():
     flash = formatted()
     one = small(1)
     install(one)
-    loader.try_once()
+    trial.try_once()
     states = []
     for left in cuts(*record(flash, loader.healthy)):
         mounted(left)
         assert boots((one,)) is one
         states.append(loader.on_trial(loader.pointer()))
     assert states[0] and not states[-1] and states == sorted(states, reverse=True)
+
+
+def lets_no_older_one_in():
+    """Whether a set of security version 2 is refused, because 3 has been in force."""
+    old = small(7)
+    try:
+        release.check(manifest(old, security=2), old.body, PROJECT, 0)
+    except ValueError as error:
+        return "security version 2, this board takes 3" in str(error)
+    return False
+
+
+def test_cut_anywhere_as_a_trial_ends_and_in_the_start_after_it_lets_no_older_set_in():
+    flash = formatted()
+    install(small(1))
+    loader.point(dict(loader.pointer(), security=3))
+    trial.try_once()
+    count = passed = 0
+    for left in cuts(*record(flash, loader.healthy)):
+        mounted(left)
+        if loader.on_trial(loader.pointer()):
+            assert guard.floor() == 0 and not passed  # and during a trial no set is taken at all
+            continue
+        passed += 1
+        assert lets_no_older_one_in()
+        image, left.log = bytes(left.data), []
+        trial.try_once()
+        for again in cuts(image, left.log):
+            mounted(again)
+            assert lets_no_older_one_in()
+            trial.try_once()
+            for number in (1, 2):
+                assert state.load("%s.floor%d" % (loader.ROOT, number)) == {"security": 3}
+            count += 1
+    assert passed > 4 and count > 2 * passed, (passed, count)
+
+
+def test_cut_anywhere_as_crashes_bring_the_set_before_back():
+    saved = resets.PATH
+    resets.PATH = MOUNT + "/resets.json"
+    try:
+        flash = formatted()
+        one, two = small(1), small(2)
+        for made in (one, two):
+            install(made)
+            trial.try_once()
+            loader.healthy()
+        state.save({"row": 2}, resets.PATH)
+        resets.began("wdt")
+        seen = []
+        for left in cuts(*record(flash, trial.try_once)):
+            mounted(left)
+            seen.append(boots((one, two)))
+            resets.began("wdt")
+            trial.try_once()
+            assert boots((one, two)) is one and loader.pointer()["failed"]["id"] == two.id
+        assert seen[0] is two and seen[-1] is one
+        assert seen == sorted(seen, key=lambda made: made is one)
+    finally:
+        trial.choose({"slot": 0})
+        resets.PATH = saved
+        resets._data = {}
 
 
 def test_cut_anywhere_in_the_counter_of_a_command():

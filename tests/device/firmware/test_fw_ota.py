@@ -7,6 +7,7 @@ import loader
 import ota
 import resets
 import state
+import trial
 from ota_kit import Set, files
 from updated import Board
 
@@ -251,10 +252,11 @@ def test_a_healthy_set_stays():
     with Board() as board:
         made = small()
         board.install(made)
-        assert loader.try_once()["left"] == 2 and loader.healthy()
+        assert trial.try_once()["left"] == 2 and loader.healthy()
         for _ in range(5):
-            assert loader.try_once() == {"slot": 1, "id": made.id, "version": "9.9", "need": 0,
-                                          "index": made.body["index"]}
+            assert trial.try_once() == {"slot": 1, "id": made.id, "version": "9.9", "need": 0,
+                                        "index": made.body["index"], "sha": made.body["sha"][:32],
+                                        "security": 0, "before": {"slot": 0}}
         assert not loader.healthy()
 
 
@@ -265,11 +267,11 @@ def test_a_set_that_never_gets_healthy_is_taken_back():
         loader.healthy()
         board.install(two)
         for left in (2, 1, 0):
-            assert loader.try_once()["left"] == left and loader.pointer()["slot"] == 2
-        found = loader.try_once()
+            assert trial.try_once()["left"] == left and loader.pointer()["slot"] == 2
+        found = trial.try_once()
         assert found["slot"] == 1 and found["id"] == one.id and one.lies_in(loader.place(1))
         assert found["failed"] == {"id": two.id, "why": "not healthy within its starts"}
-        assert loader.try_once() == found
+        assert trial.try_once() == found
         board.install(small(3))
         assert "failed" not in loader.pointer()
 
@@ -288,19 +290,19 @@ def test_the_search_path_has_the_set_in_force_first_and_no_other():
     import sys
 
     with Board() as board:
-        loader.choose()  # what another test has left
+        trial.choose()  # what another test has left
         saved = list(sys.path)
         try:
             assert sys.path == saved
             board.install(small(1))
-            loader.choose()
+            trial.choose()
             assert sys.path == [loader.MOUNT] + saved
-            loader.choose()
+            trial.choose()
             assert sys.path == [loader.MOUNT] + saved
-            loader.choose({"slot": 0})
+            trial.choose({"slot": 0})
             assert sys.path == saved
         finally:
-            loader.choose({"slot": 0})
+            trial.choose({"slot": 0})
 
 
 def test_a_set_that_cannot_be_read_is_taken_back_at_once():
@@ -313,7 +315,7 @@ def test_a_set_that_cannot_be_read_is_taken_back_at_once():
             os.remove(loader.place(slot))
             os.mkdir(loader.place(slot))  # what opens, but not as a file
             try:
-                loader.choose()
+                trial.choose()
                 assert loader.pointer()["failed"]["id"] == id
                 assert loader.pointer()["failed"]["why"].startswith("cannot be read")
             finally:
@@ -329,7 +331,7 @@ def test_a_full_filesystem_does_not_keep_the_board_from_starting():
         board.install(small(1))
         saved, loader.state.save = state.save, full
         try:
-            assert loader.try_once()["slot"] == 0
+            assert trial.try_once()["slot"] == 0
         finally:
             loader.state.save = saved
 

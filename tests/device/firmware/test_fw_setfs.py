@@ -6,6 +6,7 @@ import sys
 
 import loader
 import ota_kit
+import trial
 from setfs import SetFS
 
 ROOT = os.getcwd() + "/fw_setfs_test"
@@ -28,11 +29,11 @@ class Mounted:
         with open(loader.place(1), "wb") as file:
             file.write(made.run)
         self.modules = set(sys.modules)
-        loader.choose({"slot": 1, "index": made.body["index"]})
+        trial.choose({"slot": 1, "index": made.body["index"]})
         return self
 
     def __exit__(self, *args):
-        loader.choose({"slot": 0})
+        trial.choose({"slot": 0})
         ota_kit.remove_all(ROOT)
         for name in set(sys.modules) - self.modules:
             del sys.modules[name]
@@ -85,10 +86,10 @@ def test_another_set_takes_its_place_and_none_leaves_nothing_behind():
         made = ota_kit.Set({"fw_other.mpy": ota_kit.stored(TINY)})
         with open(loader.place(2), "wb") as file:
             file.write(made.run)
-        loader.choose({"slot": 2, "index": made.body["index"]})
+        trial.choose({"slot": 2, "index": made.body["index"]})
         assert missing(os.stat, "/set/app.mpy") and os.stat("/set/fw_other.mpy")
         assert sys.path.count("/set") == 1
-        loader.choose({"slot": 0})
+        trial.choose({"slot": 0})
         assert missing(os.stat, "/set/fw_other.mpy") and "/set" not in sys.path
 
 

@@ -22,7 +22,7 @@ class Board:
 
     def __init__(self, *more):
         loader.ROOT = HERE + "/" + ROOT
-        remove_all(loader.ROOT)
+        self._clear()
         self._more = more
         self.reports = []
         self.lines = []
@@ -37,7 +37,12 @@ class Board:
         return self
 
     def __exit__(self, *args):
+        self._clear()
+
+    def _clear(self):
         remove_all(loader.ROOT)
+        for number in (1, 2):
+            ota.remove(loader.ROOT + ".floor%d" % number)
 
     @property
     def last(self):

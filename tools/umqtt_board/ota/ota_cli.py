@@ -5,6 +5,7 @@ sent.
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -109,10 +110,13 @@ def _run(session, work, size=None):
               help="Seconds to wait for the boards.")
 @click.option("--valid", default=VALID_S, show_default=True, type=click.IntRange(1, 31536000),
               help="Seconds after which a board that was away obeys it no more.")
-@click.argument("name", type=click.Choice(["interval", "report", "restart"]))
+@click.argument("name", type=click.Choice(["commit", "interval", "report", "restart"]))
 @click.argument("value", required=False)
 def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
-    """Send a signed command: interval SECONDS, report, or restart."""
+    """Send a signed command: interval SECONDS, report, restart, or commit SET.
+
+    commit ends the trial of an update where the settings say update.trial = "commit"; SET is the
+    set's name, as `umqtt-board ota` says it."""
     body = _body(name, value)
     records = _records(device, group)
     where = _where(records, broker, ca, cert, key)
@@ -122,6 +126,11 @@ def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
 
 
 def _body(name, value):
+    if name == "commit":
+        if not re.fullmatch("[0-9a-f]{8}", value or ""):
+            raise BoardError("commit: expected the name of the set, eight hexadecimal digits, "
+                             f"got {value!r}.")  # fmt: skip
+        return {"set": value}
     if name != "interval":
         if value is not None:
             raise BoardError(f"{name} takes no value, got {value!r}.")
