@@ -190,8 +190,10 @@ def test_a_bad_file_of_options(tmp_path, text, words):
     assert "Traceback" not in done.stderr
 
 
-def test_one_of_spool_and_kafka(tmp_path):
+def test_one_of_spool_kafka_and_nats(tmp_path):
     both = ("--spool", "x", "--kafka", "subscribe=y")
-    for more, said in (((), "one of --spool and --kafka is needed"), (both, "leave out one")):
+    for more, said in (((), "one of --spool, --kafka and --nats is needed"),
+                       (both, "--spool and --kafka: an ingest has one source"),
+                       (("--nats", "127.0.0.1:4222"), "write nats://HOST:PORT/STREAM")):
         done = run("ingest", "--tables", tmp_path, *more)
         assert done.returncode == 2 and said in done.stderr, done.stderr

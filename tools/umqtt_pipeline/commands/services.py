@@ -127,6 +127,8 @@ def _wait_for_spool(folders, once):
               "for all that bridges ship there")  # fmt: skip
 @click.option("--kafka", multiple=True, callback=arguments.pairs, metavar="KEY=VALUE",
               help="instead of a spool: an option of Spark's format(\"kafka\"); several times")
+@click.option("--nats", metavar="nats://HOST:PORT/STREAM", help="instead of a spool: a stream of "
+              "JetStream in which an MQTT broker of NATS keeps the messages")  # fmt: skip
 @click.option("--tables", required=True, type=TablesFolder(), help="their folder")
 @click.option("--work", type=click.Path(file_okay=False),
               help="folder for Spark's checkpoint and metrics when the tables are in an object "
@@ -145,11 +147,11 @@ def _wait_for_spool(folders, once):
 @with_decoders
 @with_spark
 @click.pass_obj
-def ingest(stop, spool, kafka, tables, work, once, interval, max_rows, max_bytes, consumer,
+def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max_bytes, consumer,
            compact_files, skip_damaged, decoders, keys, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
     # Before what takes seconds to load.
-    logging.getLogger("umqtt.ingest").info("from %s into %s", spool or "Kafka", tables)
+    logging.getLogger("umqtt.ingest").info("from %s into %s", spool or nats or "Kafka", tables)
     import pyspark
     from pyspark.errors import PySparkException
 
@@ -161,10 +163,7 @@ def ingest(stop, spool, kafka, tables, work, once, interval, max_rows, max_bytes
 
     if not consumers.NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
-    if spool and kafka:
-        raise Problem("--spool and --kafka: an ingest has one source; leave out one of them")
-    if not spool and not kafka:
-        raise Problem("one of --spool and --kafka is needed")
+    _one_source(spool, kafka, nats)
     if kafka and is_object_store(tables):
         raise Problem("--kafka: with tables in an object store there is no folder for Spark's "
                       "checkpoint; name a folder of tables")  # fmt: skip
@@ -188,7 +187,7 @@ def ingest(stop, spool, kafka, tables, work, once, interval, max_rows, max_bytes
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
         runner = Runner(spark, spool, tables, once, interval, max_rows, consumer,
-                        compact_files=compact_files, kafka=kafka,
+                        compact_files=compact_files, kafka=kafka, nats=nats,
                         skip_damaged=skip_damaged, size=max_bytes,
                         decoders=decoders, keys=keys, work=work)  # fmt: skip
         stop.tell(runner.stop)
@@ -196,6 +195,23 @@ def ingest(stop, spool, kafka, tables, work, once, interval, max_rows, max_bytes
             runner.run()
         except PySparkException as error:
             raise _failed(error, pyspark.__version__)
+
+
+def _one_source(spool, kafka, nats):
+    """Raises Problem unless one source is named, and named rightly."""
+    given = [name for name, value in (("--spool", spool), ("--kafka", kafka), ("--nats", nats))
+             if value]  # fmt: skip
+    if not given:
+        raise Problem("one of --spool, --kafka and --nats is needed")
+    if len(given) > 1:
+        raise Problem(f"{' and '.join(given)}: an ingest has one source; leave out one of them")
+    if nats:
+        from ..source.jetstream import place_of
+
+        try:
+            place_of(nats)
+        except ValueError as error:
+            raise Problem(f"--nats: {error}")
 
 
 def _failed(error, version):

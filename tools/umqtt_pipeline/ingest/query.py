@@ -28,6 +28,7 @@ from umqtt_runtime import failures, progress
 from ..decode.own import NO_DECODERS
 from ..decode.signed import NO_KEYS
 from ..source import data_source as source
+from ..source import jetstream
 from ..spool import consumers, logs
 from ..spool.files import SpoolError, tell_once
 from ..tables import compaction, quarantine
@@ -269,7 +270,8 @@ class Runner:
 
     spool: folder of a spool, or several separated by commas, or s3://BUCKET/PREFIX, where all
     bridges that ship there have their logs; None with `kafka`, the options of
-    Spark's format("kafka"), which then is the source (bronze.from_kafka has what it must hold)
+    Spark's format("kafka"), which then is the source (bronze.from_kafka has what it must hold),
+    or with `nats`, nats://HOST:PORT/STREAM of JetStream
     once: take what is there and end; else a batch every `interval` seconds
     rows, size: most messages in a batch, and about the most bytes of them
     patience: failures in a row without a batch between them
@@ -284,11 +286,11 @@ class Runner:
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
                  consumer="ingest", on_batch=None, patience=4, compact_files=None,
                  kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES,
-                 decoders=NO_DECODERS, keys=NO_KEYS, work=None):  # fmt: skip
+                 decoders=NO_DECODERS, keys=NO_KEYS, work=None, nats=None):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
-        self.kafka, self.consumer = kafka, consumer
-        self.folders = [] if kafka else [part.strip() for part in spool.split(",")]
+        self.kafka, self.nats, self.consumer = kafka, nats, consumer
+        self.folders = [part.strip() for part in spool.split(",")] if spool else []
         away = is_object_store(root)
         local = (work or self._beside(consumer)) if away else None
         self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local, keys)
@@ -305,8 +307,8 @@ class Runner:
         self._stopping = False
 
     def _beside(self, consumer):
-        first = self.folders[0]
-        return f"{consumer}.work" if is_object_store(first) else f"{first}.{consumer}"
+        here = [folder for folder in self.folders[:1] if not is_object_store(folder)]
+        return f"{here[0]}.{consumer}" if here else f"{consumer}.work"
 
     def _batch(self, counts):
         self._left, self._late = self.patience, 0
@@ -339,6 +341,11 @@ class Runner:
         if self.kafka:
             held = self.spark.readStream.format("kafka").options(**self.kafka).load()
             frame = bronze.from_kafka(held)
+        elif self.nats:
+            jetstream.register(self.spark)
+            given = ("maxRowsPerBatch", "maxBytesPerBatch", "skipDamaged", "stopFile")
+            named = {"path": self.nats, **{name: self.options[name] for name in given}}
+            frame = self.spark.readStream.format("jetstream").options(**named).load()
         else:
             frame = self.spark.readStream.format("mqtt").options(**self.options).load()
         writer = frame.writeStream.foreachBatch(self.ingest).queryName("ingest")
@@ -361,7 +368,7 @@ class Runner:
     def _begin(self):
         """Start the query; returns it when it has begun a batch, or has none to do."""
         self.ingest.begun.clear()
-        source = "Kafka" if self.kafka else ", ".join(self.folders)
+        source = "Kafka" if self.kafka else self.nats or ", ".join(self.folders)
         with progress.Watch(self.spark, "ingest", doing=f"looking for messages in {source}"):
             query = self._start()
             while not (self.ingest.begun.wait(0.1) or self._stopping or not query.isActive):
