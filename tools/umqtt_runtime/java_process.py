@@ -127,14 +127,14 @@ class Java:
             how += " (by the system, if memory has run out: --memory is its heap)"
         return how
 
-    def end(self):
-        """End it; for stopping.Stop.leave."""
+    def end(self, seconds=END_S):
+        """End it; for stopping.Stop.leave. seconds: how long an orderly end may take."""
         if self.process is None:
             return
         try:
             if self.at_work:
                 self.process.stdin.close()
-                self.process.wait(END_S)
+                self.process.wait(seconds)
         except (OSError, subprocess.TimeoutExpired):
             self.at_work = False  # then like one that has not begun
         if not self.at_work:

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import class_archive
 from .java import for_spark, java_home
 from .java_process import Java
 
@@ -15,12 +16,12 @@ from .java_process import Java
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 
-def settings(memory, cores, scratch):
+def settings(memory, cores, scratch, archive=""):
     """Spark configuration as a dict; memory such as '1g', cores >= 1, scratch a folder of this
-    user's alone."""
+    user's alone, archive: class_archive's options for Java."""
     return {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.driver.extraJavaOptions": f"{QUICK_JVM} {archive}".strip(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
@@ -106,7 +107,8 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
     os.environ.setdefault("TZ", "UTC")
     java = java or Java()
     told = {"spark.app.name": name, "spark.master": f"local[{cores}]",
-            **settings(memory, cores, java.scratch()), **(extra or {})}  # fmt: skip
+            **settings(memory, cores, java.scratch(), class_archive.options()),
+            **(extra or {})}  # fmt: skip
     if SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=java.start(told))
     builder = SparkSession.builder
