@@ -304,14 +304,22 @@ def test_a_property_twice_in_connect_and_in_its_will(tmp_path):
     assert [v["statement"] for v in found] == ["MQTT 5, 3.1.2.11", "MQTT 5, 3.1.3.2"]
 
 
+def test_a_property_of_the_will_has_a_wrong_value(tmp_path):
+    will = props(prop(0x01, b"\2"))
+    made = kit.Talk().open().client(connect(
+        flags=6, rest=will + kit.string("w") + kit.string("gone"))).broker(connack())
+    found = read(made, tmp_path)["violations"]
+    assert [v["statement"] for v in found] == ["MQTT 5, 3.1.3.2"]
+
+
 #: How many statements each section of MQTT 5 has (its Appendix B; 2.2.1 begins with 2).
 STATEMENTS = {
     "1.5.4": 3, "1.5.5": 1, "2.1.3": 1, "2.2.1": 6, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12,
     "3.1.4": 6, "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10, "3.4.2": 3,
     "3.5.2": 3, "3.6.1": 1, "3.6.2": 3, "3.7.2": 3, "3.8.1": 1, "3.8.3": 5, "3.8.4": 8,
     "3.9.3": 2, "3.10.1": 1, "3.10.3": 2, "3.10.4": 6, "3.11.3": 2, "3.12.4": 1, "3.14.0": 1,
-    "3.14.2": 4, "3.14.4": 3, "3.15.2": 3, "4.3.2": 5, "4.3.3": 13, "4.4.0": 2, "4.7.1": 2,
-    "4.7.3": 4, "4.8.2": 6, "4.12.0": 7, "6.0.0": 4,
+    "3.14.2": 4, "3.14.4": 3, "3.15.2": 3, "4.3.2": 5, "4.3.3": 13, "4.4.0": 2, "4.6.0": 6,
+    "4.7.1": 2, "4.7.3": 4, "4.8.2": 6, "4.12.0": 7, "6.0.0": 4,
 }  # fmt: skip
 
 

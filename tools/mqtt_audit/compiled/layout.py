@@ -13,6 +13,9 @@ def _rows(text):
     return np.dtype([(name, kind) for name, kind in pairs], align=True)
 
 
+SECOND = 1_000_000_000  #: in the ns of all times
+GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
+
 #: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
 FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
 
@@ -74,7 +77,7 @@ STREAM = _rows(
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
-    "lapse:u1 lapses:i4 aligned:i4"
+    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -92,6 +95,9 @@ STREAM = _rows(
 #: its packets from here on were found by their look, which a payload may have as well; aligned: so
 #: many segments in a row begin and end with a packet. lapse: bytes are missing since its last
 #: packet; lapses: how often bytes of it went missing, or were skipped.
+#: turns: how many of its messages have their turn to be answered (UNORDERED: nobody knows any
+#: more); turn1, turn2: the turns of the latest PUBACK, and of the latest PUBREC or PUBREL.
+UNORDERED = -1
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
 HELLO_NONE, HELLO_WANTED, HELLO_WHOLE = 0, 1, 2
@@ -122,11 +128,13 @@ PACKET = _rows(
 #: or UNSUBSCRIBE (its type in `qos`) that waits for its answer. topic: a place in the arena.
 #: unsure: it was captured after TCP's acknowledgement of it, and its answer may be there already.
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
-#: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there.
+#: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there. turn: of a
+#: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
+#: among those of its connection; 0: not known.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4 turn:i8"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 FOUND, OTHER_FOUND = 1, 2

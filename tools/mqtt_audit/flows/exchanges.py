@@ -24,6 +24,7 @@ from ..compiled.layout import (
     PUBREC,
     PUBREL,
     REQUEST,
+    UNORDERED,
 )  # fmt: skip
 
 REFUSED = 16  #: a kind of answer(): PUBREC of MQTT 5 with a reason code of 128 or more
@@ -110,14 +111,44 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
     f["frame"], f["missing"], f["lapses"] = frame, missing, -1
     f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = f["unsure"] = 0
+    f["turn"] = 0
     return k
+
+
+@kernel
+def _wait(s, f):
+    """The message is the next one to be answered."""
+    if s["turns"] != UNORDERED:
+        s["turns"] += 1
+        f["turn"] = s["turns"]
+
+
+@kernel
+def _answered(st, f, kind, conn, sender, ident, time, frame):
+    """A client answers in the order of what it answers (MQTT 3.1.1 and 5, 4.6): PUBACK and PUBREC
+    in that of PUBLISH, PUBREL in that of PUBREC. sender: of the message. Where anything is
+    missing, or was sent twice, nobody knows what is answered."""
+    s, own = st.streams[2 * conn + sender], st.streams[2 * conn]
+    turn, late = f["turn"], s["turn1"] if kind == PUBACK else s["turn2"]
+    if turn <= 0 or s["turns"] == UNORDERED:
+        return
+    if turn > late:
+        if kind == PUBACK:
+            s["turn1"] = turn
+        else:
+            s["turn2"] = turn
+    elif not own["lapses"] and not st.streams[2 * conn + 1]["lapses"]:
+        code = 115 if kind == PUBACK else 116 if kind == PUBREC else 117
+        violation(st, code, conn, 0, kind, time, frame, ident)
 
 
 @kernel
 def _again(st, f, conn, sender, ident, dup, time, frame, missing):
     """The same PUBLISH came once more, and may be answered once more."""
     f["sent"] += 1
-    st.streams[2 * conn + sender]["again"] += 1
+    s = st.streams[2 * conn + sender]
+    s["again"] += 1
+    s["turns"] = UNORDERED
     f["last"] = time
     if dup:
         f["dup"] += 1
@@ -170,6 +201,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
             if not hidden:
                 violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
             finish(st, at, F_REUSED)
+            st.streams[2 * conn + sender]["turns"] = UNORDERED
             at = find(st, conn, sender, ident)
     k = (st.slots[at] if at >= 0
          else _begin(st, at, conn, sender, ident, time, frame, missing))  # fmt: skip
@@ -179,6 +211,8 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
     s = st.streams[2 * conn + sender]
     s["open"] += 1
+    if sender:
+        _wait(s, f)
     if 0 < s["receive_max"] < s["open"] and not missing:
         violation(st, 65 if sender else 64, conn, sender, PUBLISH, time, frame, s["receive_max"])
     f["early"] = s["publish1"] + s["publish2"] <= EARLY
@@ -209,6 +243,20 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
 
 
 @kernel
+def _received(st, f, conn, from_server, ident, time, frame, missing):
+    """A PUBREC. A second one of the same message says that nobody knows the order."""
+    s = st.streams[2 * conn + 1 - from_server]
+    if f["rec"]:
+        s["turns"] = UNORDERED
+        return
+    f["rec"] = time
+    if from_server:
+        _wait(s, f)
+    elif not missing:
+        _answered(st, f, PUBREC, conn, 1, ident, time, frame)
+
+
+@kernel
 def answer(st, kind, conn, from_server, ident, time, frame, missing):
     """PUBACK, PUBREC, PUBREL, PUBCOMP or REFUSED. missing: bytes of the other side are not there
     (yet)."""
@@ -231,14 +279,19 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
             violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame,
                       ident)  # fmt: skip
     elif kind == PUBREC:
-        f["rec"] = f["rec"] if f["rec"] else time
+        _received(st, f, conn, from_server, ident, time, frame, missing)
     elif kind == PUBREL:
         strange = st.streams[2 * conn + sender]["strange"]
         if not f["rec"] and f["state"] == WHOLE and not missing and not strange:
             violation(st, 54, conn, from_server, kind, time, frame, ident)
         st.streams[2 * conn + sender]["again"] += f["rel"] > 0
+        if not (f["rel"] or missing or from_server):
+            _answered(st, f, kind, conn, sender, ident, time, frame)
         f["rel"] = f["rel"] if f["rel"] else time
     else:
+        if not (from_server or missing) and kind != PUBCOMP:
+            _answered(st, f, PUBACK if kind == PUBACK else PUBREC, conn, sender, ident, time,
+                      frame)  # fmt: skip
         if kind == PUBCOMP and f["state"] == WHOLE and not f["rel"] and not missing:
             violation(st, 57, conn, from_server, kind, time, frame, ident)
         f["done"] = time
@@ -333,7 +386,8 @@ def sweep(st, everything):
 @entry
 def rehash(st, old):
     """After `flows` and `slots` grew: fill the hash table; rows from `old` on are free."""
-    st.slots[:] = -1
+    for at in range(len(st.slots)):
+        st.slots[at] = -1
     for k in range(len(st.flows)):
         f = st.flows[k]
         if f["used"]:

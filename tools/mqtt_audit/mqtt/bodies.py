@@ -28,6 +28,7 @@ from .wording import shared_rules, together_rules, value_rules
 NAMES = {(b"MQTT", 4): "3.1.1", (b"MQIsdp", 3): "3.1", (b"MQIpdp", 2): "MQIpdp", (b"MQTT", 5): "5"}
 
 WILL = 16  #: in ALLOWED: the properties of the will
+OF_WILL = {61: 62, 100: 108}  #: rules of properties: the same of the will
 #: The properties that a packet may have (MQTT 5, table 2-4).
 ALLOWED = {
     CONNECT: {0x11, 0x15, 0x16, 0x17, 0x19, 0x21, 0x22, 0x26, 0x27},
@@ -152,14 +153,17 @@ def _one_by_one(reader, end, kind, out):
         if ident not in PROPERTIES:
             raise IndexError
         name, type_ = PROPERTIES[ident]
+        known = len(out.broken)
         if ident not in ALLOWED[kind]:
             out.broken.append((60, ident))
         often = ident == 0x26 or ident == 0x0B and kind == PUBLISH
         if ident in seen and not often:
-            out.broken.append((62 if kind == WILL else 61, ident))
+            out.broken.append((61, ident))
         seen.add(ident)
         key, value = _value(reader, type_)
         value_rules(ident, value, out)
+        if kind == WILL:
+            out.broken[known:] = [(OF_WILL.get(code, code), n) for code, n in out.broken[known:]]
         secret = ident == 0x16  # Authentication Data may be a password
         found.append({"name": name, "key": key, "value": None if secret else value})
     if reader.at != end:

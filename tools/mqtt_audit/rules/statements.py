@@ -81,7 +81,7 @@ RULES = {
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
     57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP {} answers no PUBREL"),
-    51: ("MQTT-3.8.4-2", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
+    51: ("MQTT-2.3.1-7", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
     58: (None, None, "a topic alias of 0"),
     59: (None, None, "topic alias {}, more than the server allows"),
     63: (None, None, "topic alias {}, more than the client allows"),
@@ -115,11 +115,15 @@ RULES = {
     105: (None, None, "DISCONNECT keeps a session that CONNECT let end with the connection"),
     106: (None, None, "PUBLISH {} sent again on the same connection"),
     107: (None, None, "DISCONNECT of the server after a CONNACK that refuses, {}"),
+    108: (None, None, "property {} of the will has a value that it must not have"),
     110: (None, None, "a shared subscription without a ShareName"),
     111: (None, None, "a ShareName with a wildcard, or without a filter behind it"),
     112: (None, None, "the server authenticates a client that named no Authentication Method"),
     113: (None, None, "AUTH of a client that named no Authentication Method"),
     114: (None, None, "another Authentication Method than in CONNECT"),
+    115: ("MQTT-4.6.0-2", None, "PUBACK {} is sent after that of a later PUBLISH"),
+    116: ("MQTT-4.6.0-3", None, "PUBREC {} is sent after that of a later PUBLISH"),
+    117: ("MQTT-4.6.0-4", None, "PUBREL {} is sent after that of a later PUBREC"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
 }  # fmt: skip
@@ -138,7 +142,8 @@ FIVE = {
     46: "MQTT-4.7.1-2", 47: "MQTT-3.12.4-1", 48: "MQTT 5, 2.1.2", 49: "MQTT 5, 2.1.4",
     50: "MQTT 5, 1.2", 51: "MQTT-2.2.1-6", 53: "MQTT-3.1.4-5", 57: "MQTT-4.3.3-11",
     58: "MQTT-3.3.2-8", 59: "MQTT-3.3.2-9", 63: "MQTT-3.3.2-11", 60: "MQTT 5, 2.2.2.2",
-    62: "MQTT 5, 3.1.3.2", 64: "MQTT-3.3.4-7", 65: "MQTT-3.3.4-9", 66: "MQTT-3.1.2-24",
+    62: "MQTT 5, 3.1.3.2", 108: "MQTT 5, 3.1.3.2", 64: "MQTT-3.3.4-7", 65: "MQTT-3.3.4-9",
+    66: "MQTT-3.1.2-24",
     67: "MQTT-3.2.2-15", 86: "MQTT-3.2.2-11", 87: "MQTT-3.2.2-14", 88: "MQTT-3.8.3-5",
     72: "MQTT-3.2.2-8", 74: "MQTT-3.4.2-1", 75: "MQTT-3.5.2-1", 76: "MQTT-3.6.2-1",
     77: "MQTT-3.7.2-1", 79: "MQTT-3.9.3-2", 81: "MQTT-3.11.3-2", 84: "MQTT-3.14.2-1",
@@ -147,7 +152,7 @@ FIVE = {
     98: "MQTT-3.3.2-14", 99: "MQTT-3.3.4-6", 102: "MQTT-3.8.3-4", 103: "MQTT-3.11.3-1",
     104: "MQTT-3.14.2-2", 105: "MQTT 5, 3.14.2.2.2", 106: "MQTT-4.4.0-1", 107: "MQTT-3.14.0-1",
     110: "MQTT-4.8.2-1", 111: "MQTT-4.8.2-2", 112: "MQTT-4.12.0-6", 113: "MQTT-4.12.0-7",
-    114: "MQTT-4.12.0-5",
+    114: "MQTT-4.12.0-5", 115: "MQTT-4.6.0-2", 116: "MQTT-4.6.0-3", 117: "MQTT-4.6.0-4",
     85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
