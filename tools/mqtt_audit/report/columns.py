@@ -13,7 +13,7 @@ from ..compiled.layout import KINDS, PUBLISH, TYPES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
 from ..rules.statements import KEEP_ALIVE, RULES, statement
-from ..rules.why import why
+from ..rules.why import refused, why
 from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -369,7 +369,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
         "ended": words(conns["end"], ENDS),
         "disconnect": pa.array(conns["disconnected"] > 0),
         "websocket": pa.array((conns["web"] > 0) & (conns["opaque"] == 0)),
-        "why": pa.array([why(c, reasons.get(k)) for k, c in enumerate(conns)], pa.string()),
+        "why": pa.array([why(c, reasons.get(k), no) for k, (c, no) in enumerate(
+            zip(conns, refused(conns, ways)))], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
         **_hellos(hellos, len(conns)),

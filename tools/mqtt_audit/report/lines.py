@@ -4,8 +4,12 @@ Knows: names and types of columns. Must not know: how rows came about.
 """
 
 import json
+import re
+from collections import Counter
 from datetime import timezone
 from pathlib import Path
+
+from ..rules.why import REFUSED
 
 #: Table: what a row of it is called as an event.
 EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
@@ -41,6 +45,9 @@ class JsonLines:
             lines.append(json.dumps({"event": event, **said}, default=_plain, ensure_ascii=False))
         self._out.write("".join(line + "\n" for line in lines))
         self._out.flush()
+
+    def close(self):
+        """Nothing is left: everything was told as an event."""
 
 
 def _clean(value):
@@ -104,32 +111,92 @@ def finding(row):
     return f"FINDING {_joined(row['finding'])}: {_joined(row['who'], row['what'])} [{_clean(at)}]"
 
 
+def _counted(n, what):
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def pair(row):
+    """The hosts of a connection: the client without its port, and the broker."""
+    return re.sub(r":\d+$", "", row["client"]), row["broker"]
+
+
+def refusals(ends, n):
+    """One line on so many TCP connections that the broker refused; ends: as pair() has them."""
+    return f"{_clean(ends[0])} to {_clean(ends[1])}: {_counted(n, 'TCP connection')} refused"
+
+
+def _broken(root):
+    """Lines on violations: one for each rule and side, with the first place, then how many."""
+    import pyarrow.dataset as ds
+
+    rows = ds.dataset(Path(root, "violations")).to_table(
+        columns=["statement", "sender", "what", "file", "frame"])  # fmt: skip
+    kinds = rows.group_by(["statement", "sender"], use_threads=False).aggregate(
+        [([], "count_all"), *((n, "first") for n in ("what", "file", "frame"))])  # fmt: skip
+    for row in kinds.sort_by([("count_all", "descending")]).slice(0, SHOWN).to_pylist():
+        at = f"{Path(row['file_first']).name} frame {row['frame_first']}"
+        yield (f"VIOLATION {row['statement']} by the {row['sender']}, "
+               f"{_counted(row['count_all'], 'time')}, first: {_clean(row['what_first'])} "
+               f"[{_clean(at)}]")  # fmt: skip
+    yield _counted(rows.num_rows, "violation")
+
+
 def told(root, out):
-    """Write lines on an audit in the folder `root`: its findings, then its connections."""
+    """Write lines on an audit in the folder `root`: its findings, its violations, then its
+    connections; those that were refused are counted for each pair of hosts."""
     import pyarrow.dataset as ds
 
     for row in ds.dataset(Path(root, "findings")).to_table().to_pylist():
         out.write(finding(row) + "\n")
-    rows = ds.dataset(Path(root, "connections"))
-    more = rows.count_rows() - SHOWN
-    for row in (rows.sort_by("first") if more < SORTED else rows).head(SHOWN).to_pylist():
+    for line in _broken(root):
+        out.write(line + "\n")
+    wrong = ds.dataset(Path(root, "problems")).count_rows()
+    if wrong:
+        out.write(f"{_counted(wrong, 'problem')} of the capture, in the report\n")
+    rows, no = ds.dataset(Path(root, "connections")), ds.field("why") == REFUSED
+    made = rows.filter(~no)
+    more = made.count_rows() - SHOWN
+    for row in (made.sort_by("first") if more < SORTED else made).head(SHOWN).to_pylist():
         out.write(connection(row) + "\n")
     if more > 0:
-        out.write(f"... and {more:,} connections more\n")
+        out.write(f"... and {_counted(more, 'connection')} more\n")
+    refused = Counter(map(pair, rows.to_table(
+        columns=["client", "broker"], filter=no).to_pylist()))  # fmt: skip
+    for ends, n in refused.most_common(SHOWN):
+        out.write(refusals(ends, n) + "\n")
+
+
+def _round(n):
+    """Whether a number is 1, 10, 100 and so on."""
+    return str(n).strip("0") == "1"
 
 
 class TextLines:
-    """Writes a line for each packet, connection that has ended, violation and problem."""
+    """Writes a line for each packet, connection that has ended, violation and problem. Connections
+    that are refused have a line when there are 1, 10, 100 and so on of a pair of hosts."""
 
     def __init__(self, out, kinds):
         self._out, self._kinds, self._who = out, frozenset(kinds) - {"message"}, {}
+        self._refused, self._violations = Counter(), 0
 
     def __call__(self, table, rows):
         event = EVENTS.get(table)
+        self._violations += rows.num_rows if event == "violation" else 0
         if event not in self._kinds:
             return
         for row in rows.to_pylist():
-            self._out.write(self._line(event, row) + "\n")
+            line = self._line(event, row)
+            if line:
+                self._out.write(line + "\n")
+        self._out.flush()
+
+    def close(self):
+        """Write what is known at the end: how many connections were refused, how many violations
+        there are."""
+        for ends, n in self._refused.items() if "connection" in self._kinds else ():
+            if not _round(n):
+                self._out.write(refusals(ends, n) + "\n")
+        self._out.write(_counted(self._violations, "violation") + "\n")
         self._out.flush()
 
     def _line(self, event, row):
@@ -142,6 +209,11 @@ class TextLines:
             return f"{at} {_clean(who)} {_packet(row)}"
         if event == "connection":
             self._who.pop(row["connection"], None)
+            if row["why"] == REFUSED:
+                ends = pair(row)
+                self._refused[ends] += 1
+                n = self._refused[ends]
+                return f"{at} {refusals(ends, n)}" if _round(n) else None
             return f"{at} connection: {connection(row)}"
         if event == "finding":
             return f"{at} {finding(row)}"

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..rules.findings import quantiles
+from ..rules.why import REFUSED
 from . import template
 from .columns import MARK, TABLES
 from .tallies import BINS
@@ -229,6 +230,7 @@ def _connections(root):
         total = pc.add(pc.add(found[names[at]], found[names[at + 1]]), found[names[at + 2]])
         found = found.append_column(side, total)
     found = found.append_column("resent", pc.add(found["client_resent"], found["broker_resent"]))
+    found = found.filter(pc.not_equal(found["why"], REFUSED))  # these have a list of their own
     return _list("Connections", found.sort_by("first"), {
         "client_id": "client id", "why": "why it ended", "first": "began (UTC)",
         "seconds": "seconds", "sent": "messages sent", "received": "received",
@@ -274,6 +276,18 @@ def _summaries(root):
     ]  # fmt: skip
 
 
+def _unheard(root):
+    """TCP connections that nobody accepted: a line for each pair of hosts."""
+    found = _read(root, "connections", ["client", "broker", "first", "last", "why"])
+    found = found.filter(pc.equal(found["why"], REFUSED))
+    hosts = pc.replace_substring_regex(found["client"], r":\d+$", "")
+    found = found.set_column(0, "client", hosts).group_by(["client", "broker"]).aggregate(
+        [("first", "min"), ("last", "max"), ([], "count_all")])  # fmt: skip
+    return _list("Refused TCP connections", found, {
+        "client": "client", "broker": "broker", "first_min": "first (UTC)",
+        "last_max": "last", "count_all": "times"}, ["count_all"])  # fmt: skip
+
+
 def _problems(root):
     refused = _read(root, "connections", ["client_id", "client", "broker", "first", "return_code"])
     refused = refused.filter(pc.greater(refused["return_code"], 0))
@@ -282,6 +296,7 @@ def _problems(root):
         _list("Refused connections", refused.sort_by("first"),
               {"client_id": "client id", "client": "client", "broker": "broker",
                "first": "time (UTC)", "return_code": "return code"}, []),
+        _unheard(root),
         _list("Problems of the capture", _counted(problems, "problem"),
               {"problem": "problem", "what_min": "for instance", "count_all": "rows"},
               ["count_all"]),

@@ -10,8 +10,8 @@ from ..compiled.layout import (
     END_REUSED,
     END_RST_CLIENT,
     END_RST_SERVER,
+    SECOND,
 )  # fmt: skip
-from ..mqtt.packets import SECOND
 from ..mqtt.reasons import reason, returned
 
 _CLOSED = {
@@ -21,9 +21,23 @@ _CLOSED = {
 }  # fmt: skip
 
 
-def why(conn, code):
-    """One row of layout.CONN; code: reason of the DISCONNECT that was sent (MQTT 5), or None."""
+#: Of a connection to a port at which nobody listens.
+REFUSED = "TCP connection refused by the broker"
+
+
+def refused(conns, ways):
+    """Which connections are a SYN that was answered by RST. ways: both streams of each."""
+    nothing = (ways["bytes"] == 0).all(axis=1)
+    answered = (ways["isn_known"][:, 1] > 0) | (ways["acked_known"][:, 1] > 0)
+    return (conns["begun"] > 0) & (conns["end"] == END_RST_SERVER) & nothing & ~answered
+
+
+def why(conn, code, refused_):
+    """One row of layout.CONN; code: reason of the DISCONNECT that was sent (MQTT 5), or None;
+    refused_: what refused() says of it."""
     end = int(conn["end"])
+    if refused_:
+        return REFUSED
     if conn["code"]:
         return f"refused, {returned(int(conn['code']), int(conn['level']))}"
     if conn["dismissed"]:

@@ -1,0 +1,91 @@
+"""What the command says at its end, and as it follows: violations counted, connections that were
+refused summed for each pair of hosts.
+
+Knows: audit_kit, the lines. Must not know: how connections are found.
+"""
+
+import io
+
+import audit_kit as kit
+import pytest
+
+
+def _refused(host, n):
+    """So many SYN, each answered by RST."""
+    frames = []
+    for k in range(n):
+        made = kit.Talk((host, 2000 + k), start=kit.START + k * 10**9, isn=(k * 1000, k * 2000))
+        frames += made.segment(0, flags=kit.SYN).segment(1, flags=kit.RST | kit.ACK).wrapped()
+    return frames
+
+
+def _talk(*packets):
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    for raw in packets:
+        made.client(raw)
+    return made
+
+
+@pytest.fixture
+def audited(tmp_path):
+    """Returns (lines that are told, the report) of frames."""
+
+    def make(frames):
+        from mqtt_audit import run
+        from mqtt_audit.report import lines
+
+        path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
+        run.build(None, [path], tmp_path / "out")
+        out = io.StringIO()
+        lines.told(tmp_path / "out", out)
+        return out.getvalue().splitlines(), (tmp_path / "out" / "report.html").read_text()
+
+    return make
+
+
+def test_refused_connections_are_summed_for_each_pair_of_hosts(audited):
+    """One that was accepted and then reset is none of them."""
+    reset = kit.Talk(("10.0.0.9", 9)).open().segment(1, flags=kit.RST)
+    frames = _refused("10.0.0.7", 300) + _refused("10.0.0.8", 1) + reset.wrapped()
+    told, page = audited(frames + _talk().close().wrapped())
+    assert told[0] == "0 violations"
+    assert len(told) == 5 and "dev1" in told[1] + told[2]
+    assert sum("reset by the broker" in line for line in told) == 1
+    assert told[3:] == ["10.0.0.7 to 10.0.0.1:1883: 300 TCP connections refused",
+                        "10.0.0.8 to 10.0.0.1:1883: 1 TCP connection refused"]  # fmt: skip
+    summed = page.partition("Refused TCP connections")[2].partition("<h2>")[0]
+    assert summed.count("10.0.0.7") == 1 and ">300<" in summed
+    assert "10.0.0.7" not in page.partition("<h2>Connections")[2].partition("<h2>")[0]
+
+
+def test_violations_are_told_with_the_first_place(audited):
+    twice = kit.publish("a", b"x", dup=True)
+    told, _ = audited(_talk(twice, twice, kit.publish("b/#")).close().wrapped())
+    assert told[:3] == [
+        "VIOLATION MQTT-3.3.1-2 by the client, 2 times, first: DUP 1 at QoS 0 [t.pcap frame 6]",
+        "VIOLATION MQTT-3.3.2-2 by the client, 1 time, first: a wildcard in a topic name "
+        "[t.pcap frame 8]", "3 violations"]  # fmt: skip
+    assert not any("problem" in line for line in told)
+
+
+def test_problems_of_the_capture_are_counted_beside_the_violations(audited):
+    frames = _talk(*[kit.publish("a", b"x" * 50) for _ in range(9)]).wrapped()
+    told, _ = audited(frames[:6] + frames[7:])
+    assert told[:2] == ["0 violations", "2 problems of the capture, in the report"]
+
+
+def test_lines_that_follow_tell_of_every_tenfold_refusal_and_of_their_number(tmp_path):
+    from mqtt_audit import sources
+    from mqtt_audit.report.lines import TOLD, TextLines
+
+    frames = _refused("10.0.0.7", 112) + _talk(kit.publish("a", dup=True)).wrapped()
+    path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
+    out = io.StringIO()
+    told = TextLines(out, TOLD)
+    sources.lines([str(path)], told, (1883,))
+    told.close()
+    lines = out.getvalue().splitlines()
+    counts = [line.split(": ")[-1] for line in lines if "refused" in line]
+    assert counts == ["1 TCP connection refused", "10 TCP connections refused",
+                      "100 TCP connections refused", "112 TCP connections refused"]  # fmt: skip
+    assert lines[-1] == "1 violation"
