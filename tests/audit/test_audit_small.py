@@ -88,8 +88,9 @@ def test_a_package_that_is_missing_is_of_the_extra_of_the_audit(tmp_path):
 
 
 def test_the_first_run_says_that_it_compiles_and_how_far_it_is(tmp_path):
-    """Nothing is kept in a new folder; the test does not wait for the end."""
-    capture = kit.pcap(tmp_path / "t.pcap", kit.Talk().open().wrapped())
+    """Nothing is kept in a new folder, and there is more than Python works through as soon; the
+    test does not wait for the end."""
+    capture = kit.pcap(tmp_path / "t.pcap", kit.Talk().open().wrapped() * 4000)
     program = subprocess.Popen(
         [AUDIT, capture, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")})  # fmt: skip

@@ -4,6 +4,7 @@ what was given can be read. Must not know how Spark is started (umqtt_runtime/co
 import os
 import shutil
 import sys
+from contextlib import suppress
 
 import click
 from umqtt_runtime.options import Problem, Sentences, log_to_stderr, with_spark
@@ -56,11 +57,13 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
     other things, or another audit is being made there, the exit status is 2.
 
     `mqtt-audit live -i INTERFACE` follows an interface."""
-    from . import run, sources
-
-    log_to_stderr()
     if as_json == bool(out):
         raise click.UsageError("Give either --out or --json.")
+    log_to_stderr()
+    if not with_workers:
+        _choose(captures)
+    from . import run, sources
+
     try:
         if as_json:
             sources.lines(captures, JsonLines(sys.stdout, events), ports)
@@ -70,6 +73,18 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
         told(out, sys.stdout)
     except run.Refused as error:
         raise Problem(str(error))
+
+
+def _choose(captures):
+    """Have Python run the inner loops if the captures are so small that compiling takes longer.
+    Nobody knows that of standard input."""
+    from .capture.sizes import bytes_of
+    from .compiled import kept
+
+    if "-" in captures:
+        return
+    with suppress(OSError):  # what cannot be read is said later
+        kept.choose(sum(map(bytes_of, filter(os.path.isfile, captures))))
 
 
 def _into(out, stop, captures, names, ports, cores, with_workers, memory, conf):
@@ -117,5 +132,6 @@ def live(stop, _, interface, wanted, as_json, events, ports):  # fmt: skip
     out = JsonLines(sys.stdout, events) if as_json else TextLines(sys.stdout, events)
     try:
         sources.live(stop, interface, wanted, out, ports)
+        out.close()
     except sources.Refused as error:
         raise Problem(str(error))

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import folder, worker
-from .capture.files import NotACapture, magic, packed
+from .capture.files import NotACapture, magic
+from .capture.sizes import bytes_of, packed
 from .cores import Here, Spark
 from .flows import joining
 from .folder import Refused
@@ -39,7 +40,6 @@ TASKS = 4  #: of the first pass, per core
 PART_BYTES = 16 << 20  #: a part of a file is not smaller
 SUMMED = 4 << 20  #: rows that one task makes summaries of
 SMALL = 48 << 20  #: bytes of captures that are audited faster by one core than Spark starts
-UNPACKS = 8  #: times the size of a packed capture that is reckoned with
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def begun(paths, out):
 def small(paths):
     """Whether one core is enough for the captures `paths`."""
     good, _ = readable(paths)
-    return sum(os.path.getsize(p) * (UNPACKS if packed(p) else 1) for p in good) <= SMALL
+    return sum(map(bytes_of, good)) <= SMALL
 
 
 def _dealt(sizes, hands):

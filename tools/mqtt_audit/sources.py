@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from . import run, worker
-from .capture.files import Capture, NotACapture, magic, packed
+from .capture.files import Capture, NotACapture, magic
+from .capture.sizes import packed
 from .folder import Refused
 from .following import Following
 from .report import columns

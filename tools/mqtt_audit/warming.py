@@ -12,7 +12,7 @@ import numpy as np
 
 from .capture.files import content
 from .capture.records import pcap, pcapng
-from .compiled import jit
+from .compiled import jit, kept
 from .compiled.layout import FRAME, PROBLEM
 from .decoder import Decoder
 from .tcp.headers import Endpoints
@@ -52,8 +52,10 @@ class _Said:
 
 def warm():
     """Have the inner loops compiled here, once, before several workers would do it; returns how
-    long it took, in seconds."""
+    long it took, in seconds. Nothing is done if Python runs them (kept.py)."""
     started = time.monotonic()
+    if kept.plain():
+        return 0.0
     with _Said():
         data, frames = content(os.devnull), np.zeros(0, FRAME)
         problems = np.zeros(0, PROBLEM)
@@ -62,4 +64,5 @@ def warm():
         rows = Endpoints().segments(data, 1, frames)
         decoder = Decoder(lambda *_: None, (), set(), [(0, 0)])
         decoder.warm(rows)
+    kept.keep()
     return time.monotonic() - started

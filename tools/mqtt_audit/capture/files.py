@@ -14,6 +14,7 @@ import numpy as np
 
 from ..compiled.layout import FRAME, P_MORE, PROBLEM
 from . import records
+from .sizes import GZIP
 
 PIECE = 1 << 16  #: frames read at once
 LISTED = 1000  #: problems of a file's frames that get a row each; the rest is counted
@@ -25,7 +26,6 @@ _PCAP = {
     b"\xa1\xb2\x3c\x4d": (1, 1),
 }
 _ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
-GZIP = b"\x1f\x8b"  #: how a file packed by gzip begins
 _PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7zXZ": "unxz",
            b"BZh": "bunzip2"}  # fmt: skip
 _BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
@@ -72,12 +72,6 @@ def kind(path, head):
         if head.startswith(mark):
             raise NotACapture(f"{path}: is compressed; unpack it first ({program})")
     raise NotACapture(f"{path}: neither pcap nor pcapng" + ("" if head else " (it is empty)"))
-
-
-def packed(path):
-    """Whether a file that magic() takes has to be unpacked first."""
-    with open(path, "rb") as file:
-        return file.read(2) == GZIP
 
 
 def unpack(path, target):

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..compiled.layout import FRAME, PROBLEM
 from . import records
-from .files import GZIP, LISTED, MAX_INTERFACES, NotACapture, kind
+from .files import LISTED, MAX_INTERFACES, NotACapture, kind
+from .sizes import GZIP
 
 HEAD = 28  #: bytes that tell what kind of capture it is
 PIECE = 1 << 14  #: frames handed on at once

@@ -6,9 +6,8 @@ Must not know: what is in a frame.
 Every read is checked against `size`: compiled code does not check bounds by itself.
 """
 
-import numpy as np
 
-from ..compiled.jit import entry, kernel
+from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import P_CUT, P_DAMAGED, P_INTERFACE, P_TIME
 
 MAX_FRAME = 1 << 20  #: a longer frame is taken for damage (Wireshark's own limit is 256 KiB)
@@ -26,14 +25,14 @@ SHB, IDB, OLD, SPB, EPB = 0x0A0D0D0A, 1, 2, 3, 6
 @kernel
 def u16(d, p, big):
     """16 bits; np.int64 because sums of unsigned and signed numbers would be floats."""
-    a, b = np.int64(d[p]), np.int64(d[p + 1])
+    a, b = wide(d[p]), wide(d[p + 1])
     return a << 8 | b if big else b << 8 | a
 
 
 @kernel
 def u32(d, p, big):
     """32 bits."""
-    a, b, c, e = np.int64(d[p]), np.int64(d[p + 1]), np.int64(d[p + 2]), np.int64(d[p + 3])
+    a, b, c, e = wide(d[p]), wide(d[p + 1]), wide(d[p + 2]), wide(d[p + 3])
     return a << 24 | b << 16 | c << 8 | e if big else e << 24 | c << 16 | b << 8 | a
 
 

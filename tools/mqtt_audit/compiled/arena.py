@@ -6,10 +6,9 @@ Space is taken from the front and never given back singly; when the array is ful
 copies what is still referred to into another one.
 """
 
-import numpy as np
 
 from ..rules.order import ORDER
-from .jit import entry, kernel
+from .jit import entry, kernel, wide
 from .layout import (
     BODY_MAX,
     FOUND,
@@ -168,7 +167,7 @@ def keep(wire, data):
             continue
         n, p = min(row["have"], BODY_MAX), row["at"]
         if row["kind"] == PUBLISH and n >= 2:
-            n = min(n, (np.int64(data[p]) << 8 | np.int64(data[p + 1])) + 8 + PROPERTIES)
+            n = min(n, (wide(data[p]) << 8 | wide(data[p + 1])) + 8 + PROPERTIES)
         at = take(wire, n)
         if at < 0:
             return False

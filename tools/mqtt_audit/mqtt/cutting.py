@@ -8,10 +8,9 @@ to be found (framing.py). A packet in one piece stays where it is, in the file; 
 pieces the beginning is kept in the arena, as much as is needed to read it.
 """
 
-import numpy as np
 
 from ..compiled.arena import copy, problem, room, take
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 from ..compiled.layout import (
     BODY_MAX,
     DISCONNECT,
@@ -51,7 +50,7 @@ JOINED = 1 << 14  #: bytes behind them that are looked at
 def _digest(h, d, p, n):
     """Go on with a check value over the bytes of a packet (FNV-1a, 32 bits)."""
     for k in range(p, p + n):
-        h = (h ^ np.int64(d[k])) * 16777619 & MASK
+        h = (h ^ wide(d[k])) * 16777619 & MASK
     return h
 
 
@@ -88,7 +87,7 @@ def _whole(st, d, p, end, s, conn, sender, time, frame, kept):
     length, q = length_at(d, p, end)
     if q <= 0 or q + length > end:
         return p
-    head = np.int64(d[p])
+    head = wide(d[p])
     digest = 0
     if head >> 4 == PUBLISH and head & 6:
         digest = _digest(2166136261, d, q, length)
@@ -108,7 +107,7 @@ def _need(st, s, d, p, end):
     """How much of a body has to be kept until it is whole: of PUBLISH only up to the packet id."""
     if s["nlen"] >> 4:  # PUBLISH
         if p + 2 <= end:
-            n = (np.int64(d[p]) << 8 | np.int64(d[p + 1])) + 8 + PROPERTIES
+            n = (wide(d[p]) << 8 | wide(d[p + 1])) + 8 + PROPERTIES
             return min(s["rem"], n)
         return min(s["rem"], 65_543 + PROPERTIES)
     return min(s["rem"], BODY_MAX)
@@ -137,7 +136,7 @@ def _keep(st, s, d, p, n):
 @kernel
 def _close_packet(st, s, conn, sender, time, frame):
     """The last byte of a packet in pieces came."""
-    _give(st, s["buf"], s["buf_len"], s, np.int64(s["seen"]), s["rem"], conn, sender, time,
+    _give(st, s["buf"], s["buf_len"], s, wide(s["seen"]), s["rem"], conn, sender, time,
           s["start"], frame, s["hash"], True)  # fmt: skip
     s["stage"], s["buf_cap"], s["buf_len"] = FRESH, 0, 0
 
@@ -145,7 +144,7 @@ def _close_packet(st, s, conn, sender, time, frame):
 @kernel
 def _length_byte(st, s, d, p, end, conn, sender, time, frame):
     """One byte of a Remaining Length; returns the place behind it."""
-    b = np.int64(d[p])
+    b = wide(d[p])
     s["rem"] |= (b & 127) << 7 * (s["nlen"] & 15)
     s["nlen"] += 1
     if b >= 128:

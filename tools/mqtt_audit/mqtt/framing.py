@@ -5,9 +5,8 @@ knows the version then. Must not know: streams,
 connections.
 """
 
-import numpy as np
 
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 from ..compiled.layout import (
     CONNACK,
     CONNECT,
@@ -43,7 +42,7 @@ def length_at(d, p, end):
     for k in range(4):
         if p + 1 + k >= end:
             return 0, 0
-        b = np.int64(d[p + 1 + k])
+        b = wide(d[p + 1 + k])
         value |= (b & 127) << 7 * k
         if b < 128:
             return value, p + 2 + k
@@ -102,7 +101,7 @@ def _publish_fits(d, q, end, rem, qos):
     empty one has properties with a topic alias."""
     if q + 2 > end:
         return True
-    n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
+    n = wide(d[q]) << 8 | wide(d[q + 1])
     head = 2 + n + (2 if qos else 0)
     if head > rem or n == 0 and (head + 4 > rem or q + head < end and d[q + head] < 3):
         return False
@@ -118,7 +117,7 @@ def _publish_fits(d, q, end, rem, qos):
 @kernel
 def _list_fits(d, q, end, with_qos):
     while q + 2 <= end:
-        n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
+        n = wide(d[q]) << 8 | wide(d[q + 1])
         q += 2 + n + with_qos
         if n == 0 or q > end or with_qos and (d[q - 1] > 0x2E or d[q - 1] & 3 == 3):
             return False
@@ -130,14 +129,14 @@ def _filters_fit(d, q, end, with_qos):
     """The payload of SUBSCRIBE or UNSUBSCRIBE, which is all there, is a list of filters, maybe
     behind properties."""
     q += 2
-    behind = q + 1 + np.int64(d[q])
+    behind = q + 1 + wide(d[q])
     return _list_fits(d, q, end, with_qos) or behind < end and _list_fits(d, behind, end, with_qos)
 
 
 @kernel
 def _codes_fit(d, q, end):
     """The payload of SUBACK, which is all there: reason codes, maybe behind properties."""
-    behind = q + 3 + np.int64(d[q + 2])
+    behind = q + 3 + wide(d[q + 2])
     for start in (q + 2, behind):
         k = start
         while k < end and _reason_fits(d[k]):
@@ -179,7 +178,7 @@ def _has_topic(d, p, end):
     _, q = length_at(d, p, end)
     if d[p] >> 4 != PUBLISH or q <= 0 or q + 2 > end:
         return False
-    return q + 2 + (np.int64(d[q]) << 8 | np.int64(d[q + 1])) <= end
+    return q + 2 + (wide(d[q]) << 8 | wide(d[q + 1])) <= end
 
 
 @kernel

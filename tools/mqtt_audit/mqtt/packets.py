@@ -5,16 +5,16 @@ Knows: MQTT 5, 3.1.1, 3.1, the MQIpdp draft; compiled. CONNECT, SUBSCRIBE, UNSUB
 answers are only copied here: bodies.py takes them apart. Must not know: TCP.
 """
 
-import numpy as np
 
 from ..compiled.arena import copy, problem, talk_room, violation
-from ..compiled.jit import entry, kernel
+from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
     BODY_MAX,
     CONNACK,
     CONNECT,
     DISCONNECT,
     FOUND,
+    GRACE,
     METHOD_NAMED,
     METHOD_NONE,
     METHOD_UNKNOWN,
@@ -32,6 +32,7 @@ from ..compiled.layout import (
     PUBCOMP,
     PUBLISH,
     PUBREC,
+    SECOND,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -42,15 +43,12 @@ from .checks import check_form, check_order, check_size
 from .properties import ALIASED, METHOD, has_property, limits, number_of, variable
 from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind
 
-SECOND = 1_000_000_000
-GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
-
 
 @kernel
 def _id_at(d, p, level):
     if level == 2:  # the draft: little-endian
-        return np.int64(d[p + 1]) << 8 | np.int64(d[p])
-    return np.int64(d[p]) << 8 | np.int64(d[p + 1])
+        return wide(d[p + 1]) << 8 | wide(d[p])
+    return wide(d[p]) << 8 | wide(d[p + 1])
 
 
 @kernel
@@ -119,7 +117,7 @@ def _publish(st, d, p, have, row, conn, sender, digest):
         violation(st, 21, conn, sender, PUBLISH, time, frame, 0)
     if qos == 0 and flags & 8:
         violation(st, 20, conn, sender, PUBLISH, time, frame, 0)
-    n = (np.int64(d[p]) << 8 | np.int64(d[p + 1])) if have >= 2 else 0
+    n = (wide(d[p]) << 8 | wide(d[p + 1])) if have >= 2 else 0
     head = 2 + n + (2 if qos else 0)
     if length < head:
         violation(st, 22, conn, sender, PUBLISH, time, frame, length)
@@ -177,14 +175,14 @@ def _connect(st, d, p, have, c, row):
     c["connects"] += 1
     if have < 4:
         return
-    n = np.int64(d[p]) << 8 | np.int64(d[p + 1])
+    n = wide(d[p]) << 8 | wide(d[p + 1])
     if n > 6 or have < n + 6:
         return
     level, flags = d[p + 2 + n] & 127, d[p + 3 + n]
     c["level"] = row["level"] = level
     c["clean"] = flags >> 1 & 1
     c["login"] = flags >> 7
-    c["keep_alive"] = np.int64(d[p + 4 + n]) << 8 | np.int64(d[p + 5 + n])
+    c["keep_alive"] = wide(d[p + 4 + n]) << 8 | wide(d[p + 5 + n])
     if level == 5:
         limits(d, p + 6 + n, p + have, st.streams[2 * row["conn"] + 1], c, False)
         c["method"] = METHOD_UNKNOWN
@@ -290,7 +288,7 @@ def _keep_body(st, d, p, have, row, conn, sender):
 @kernel
 def _packet(st, d, row):
     """Fill in a row that has the fixed header and the place of the rest."""
-    conn, sender, p, have = row["conn"], np.int64(row["from_server"]), row["at"], row["have"]
+    conn, sender, p, have = row["conn"], wide(row["from_server"]), row["at"], row["have"]
     c = st.conns[conn]
     s = st.streams[2 * conn + sender]
     s["packets"] += 1

@@ -5,7 +5,7 @@ Knows: bytes of properties. Must not know: which packet may have which (bodies.p
 
 import numpy as np
 
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 
 BYTE, TWO, FOUR, VARIABLE, TEXT, BINARY, PAIR = range(1, 8)
 #: number: (name, type)
@@ -48,7 +48,7 @@ def variable(d, p, end):
     """(a Variable Byte Integer, place behind it); place -1: it is not whole, or too long."""
     value = 0
     for k in range(min(4, end - p)):
-        value |= (np.int64(d[p + k]) & 127) << 7 * k
+        value |= (wide(d[p + k]) & 127) << 7 * k
         if d[p + k] < 128:
             return value, p + k + 1
     return 0, -1
@@ -58,7 +58,7 @@ def variable(d, p, end):
 def _number(d, p, n):
     value = 0
     for k in range(n):
-        value = value << 8 | np.int64(d[p + k])
+        value = value << 8 | wide(d[p + k])
     return value
 
 

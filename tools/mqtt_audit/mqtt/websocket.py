@@ -8,10 +8,9 @@ about packets. Bytes that are missing inside a payload are a loss there; elsewhe
 where the next frame begins, and the connection is left.
 """
 
-import numpy as np
 
 from ..compiled.arena import copy, problem, room, take
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 from ..compiled.layout import IN_STEP, P_HTTP, P_WEB
 from ..tcp.openings import WEBSOCKET, has
 from . import cutting
@@ -103,7 +102,7 @@ def _frames(st, d, p, end, s, conn, sender, time, frame):
     c = st.conns[conn]
     while p < end and not c["opaque"]:
         if s["web"] == HEAD:
-            whole = _frame_byte(s, np.int64(d[p]))
+            whole = _frame_byte(s, wide(d[p]))
             p += 1
             if whole and s["web_left"] < 0 or s["web_kind"] & DEFLATED:
                 _leave(st, conn, sender, time, frame, P_WEB, end - p)

@@ -11,6 +11,7 @@ from ..compiled.layout import (
     END_OPEN,
     END_RST_SERVER,
     FRESH,
+    GRACE,
     MASK,
     N_FILE,
     N_UNLISTED,
@@ -21,9 +22,9 @@ from ..compiled.layout import (
     P_UNFINISHED,
     PROBLEM,
     SEARCHING,
+    SECOND,
     VIOLATION,
 )  # fmt: skip
-from ..mqtt.packets import GRACE, SECOND
 from .order import ORDER
 from .statements import SILENCE
 

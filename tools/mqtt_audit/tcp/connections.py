@@ -3,9 +3,8 @@
 Knows: SYN, FIN, RST, ports that are used again. Must not know: payloads.
 """
 
-import numpy as np
 
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 from ..compiled.layout import (
     ACK,
     END_FIN_CLIENT,
@@ -78,7 +77,7 @@ def syn(s, other, seg):
     """A SYN says where a stream begins; with ACK also where the other one does."""
     if not s["known"]:
         s["isn"], s["isn_known"], s["known"] = seg["seq"], 1, 1
-        s["next"] = np.int64(seg["seq"]) + 1 & MASK
+        s["next"] = wide(seg["seq"]) + 1 & MASK
         s["sync"] = s["ever"] = s["whole"] = IN_STEP
     if seg["flags"] & ACK and not other["known"]:
         other["next"], other["known"], other["origin"] = seg["ack"], 1, seg["ack"]

@@ -7,7 +7,7 @@ Must not know: streams, files, what a segment holds (openings.py, midway.py).
 import numpy as np
 
 from ..capture.records import u16, u32
-from ..compiled.jit import entry, kernel
+from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
     KEY,
     KINDS,
@@ -92,7 +92,7 @@ def _ipv6(d, p, end, wire_end, out):
     for k in range(4):
         out[SRC + k], out[DST + k] = u32(d, p + 8 + 4 * k, True), u32(d, p + 24 + 4 * k, True)
     last = p + 40 + total if total else wire_end
-    kind, q = np.int64(d[p + 6]), p + 40
+    kind, q = wide(d[p + 6]), p + 40
     while kind in (0, 43, 44, 51, 60):
         if q + 8 > end:
             return -P_HEADER, 0
@@ -101,10 +101,10 @@ def _ipv6(d, p, end, wire_end, out):
                 return (-P_FRAGMENT if d[q] == 6 else NOT_TCP), 0
             size = 8
         elif kind == 51:
-            size = (np.int64(d[q + 1]) + 2) * 4
+            size = (wide(d[q + 1]) + 2) * 4
         else:
-            size = (np.int64(d[q + 1]) + 1) * 8
-        kind = np.int64(d[q])
+            size = (wide(d[q + 1]) + 1) * 8
+        kind = wide(d[q])
         q += size
     return (q if kind == 6 else NOT_TCP), last
 
@@ -251,7 +251,8 @@ def _locate(keys, slots, state, out):
 
 @entry
 def _rehash(keys, n, slots):
-    slots[:] = -1
+    for at in range(len(slots)):
+        slots[at] = -1
     for k in range(n):
         at = keys[k]["hash"] & len(slots) - 1
         while slots[at] >= 0:

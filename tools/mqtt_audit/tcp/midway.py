@@ -8,9 +8,8 @@ A packet says where the next one begins. A connection is MQTT when several stand
 on both sides together, and a topic was among them; one that does not is the end of the evidence.
 """
 
-import numpy as np
 
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 from ..compiled.layout import MASK, PUBLISH
 from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at
 from ..mqtt.text import TEXT_OK, text_kind
@@ -32,7 +31,7 @@ def _topic_at(d, p, end):
     _, q = length_at(d, p, end)
     if d[p] >> 4 != PUBLISH or q <= 0 or q + 2 > end:
         return False
-    n = np.int64(d[q]) << 8 | np.int64(d[q + 1])
+    n = wide(d[q]) << 8 | wide(d[q + 1])
     return 0 < n and q + 2 + n <= end and text_kind(d, q + 2, n) == TEXT_OK
 
 
@@ -56,7 +55,7 @@ def _keep(t, d, p, end):
     """Remember the beginning of a header that goes on in the next segment."""
     t["left"] = end - p if end - p <= SPLIT else 0
     for k in range(t["left"]):
-        t["bytes"] = t["bytes"] << 8 & MASK | np.int64(d[p + k])
+        t["bytes"] = t["bytes"] << 8 & MASK | wide(d[p + k])
     t["known"] = t["known"] and t["left"] > 0  # else nobody knows where it ends
 
 
@@ -75,7 +74,7 @@ def _joined(t, d, p, end, seen):
 def _start(t, d, p, end, seq, seen):
     """How far the next packet begins behind p, where a segment begins; -1: not in it."""
     ahead = diff(t["at"], seq)
-    if t["left"] and ahead == -np.int64(t["left"]):
+    if t["left"] and ahead == -wide(t["left"]):
         n = _joined(t, d, p, end, seen)
         if n <= 0:
             _forget(t)

@@ -9,10 +9,9 @@ time has passed, or too much is held: then the hole is a loss. Either way its by
 and time at which they were captured, or those at which all before them were, as far as they were.
 """
 
-import numpy as np
 
 from ..compiled.arena import copy, problem, room, take
-from ..compiled.jit import entry, kernel
+from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
     ACK,
     COPY,
@@ -29,9 +28,9 @@ from ..compiled.layout import (
     P_SNAPPED,
     REMEMBERED,
     RST,
+    SECOND,
     SYN,
 )  # fmt: skip
-from ..mqtt.packets import SECOND
 from ..mqtt.websocket import feed, lose
 from .connections import connection, ends, syn
 from .sequence import diff
@@ -80,7 +79,7 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
         if not old["cap"] or old["file"] != st.n[N_FILE]:
             continue
         ahead = diff(seq, old["seq"])
-        for j in range(max(0, -ahead), min(np.int64(seg["cap"]), old["cap"] - ahead)):
+        for j in range(max(0, -ahead), min(wide(seg["cap"]), old["cap"] - ahead)):
             other += d[seg["off"] + j] != d[old["off"] + ahead + j]
     if other:
         problem(st, P_OTHER, conn, sender, seg["time"], frame, seg["off"], other)
@@ -114,7 +113,7 @@ def _hold(st, d, seg, k, conn, sender, frame, late):
     h["stream"], h["next"], h["seq"], h["off"] = k, at, seg["seq"], place
     h["cap"], h["wire"], h["time"], h["frame"] = seg["cap"], seg["wire"], seg["time"], frame
     h["late"] = late
-    size = np.int64(seg["cap"])
+    size = wide(seg["cap"])
     copy(d, seg["off"], size, st.arena, place)
     if prev >= 0:
         st.held[prev]["next"] = new
@@ -217,7 +216,7 @@ def _begin(st, s, seq, seg, conn, sender):
         return False
     hole = diff(seq, s["next"])
     if s["acked_known"] and hole > 0:
-        frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
+        frame = st.n[N_FILE] << 32 | wide(seg["frame"])
         lose(st, s, hole, conn, sender, seg["time"], frame, P_LOSS)
     s["next"], s["known"], s["origin"] = seq, 1, seq
     return True
@@ -246,12 +245,12 @@ def _tell(s, other, seg):
 @kernel
 def _data(st, d, seg, s, k, conn, sender, resumed):
     """The payload of a segment; False: a table is full."""
-    seq = np.int64(seg["seq"]) + (1 if seg["flags"] & SYN else 0) & MASK
+    seq = wide(seg["seq"]) + (1 if seg["flags"] & SYN else 0) & MASK
     if not s["known"]:
         if not _begin(st, s, seq, seg, conn, sender):
             return False
     ahead = diff(seq, s["next"])
-    frame = st.n[N_FILE] << 32 | np.int64(seg["frame"])
+    frame = st.n[N_FILE] << 32 | wide(seg["frame"])
     late = s["acked_known"] > 0 and diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
     if late and ahead + seg["wire"] > 0:
         st.conns[conn]["late"] = 1
@@ -268,7 +267,7 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         _compare(st, d, seg, k, conn, sender, seq, frame)
     _remember(st, seg, k, seq)
     if ahead + seg["wire"] > 0 and not _take(
-        st, d, seg["off"], seq, np.int64(seg["cap"]), np.int64(seg["wire"]), s, conn, sender,
+        st, d, seg["off"], seq, wide(seg["cap"]), wide(seg["wire"]), s, conn, sender,
         seg["time"], frame, late, False,
     ):  # fmt: skip
         return False

@@ -5,10 +5,9 @@ Knows: records, the length of a handshake message. Must not know: what a hello s
 The bytes are kept in the arena until Rows reads them, which it does when they are all there.
 """
 
-import numpy as np
 
 from ..compiled.arena import copy, take
-from ..compiled.jit import kernel
+from ..compiled.jit import kernel, wide
 from ..compiled.layout import HELLO_NONE, HELLO_WANTED, HELLO_WHOLE, N_HELLOS
 
 MOST = 1 << 16  #: bytes of a hello that are waited for
@@ -25,9 +24,9 @@ def _state(d, p, end):
         if d[q] != HANDSHAKE or d[q + 1] != 3:
             return NEVER
         q += RECORD
-        stop = q + (np.int64(d[q - 2]) << 8 | np.int64(d[q - 1]))
+        stop = q + (wide(d[q - 2]) << 8 | wide(d[q - 1]))
         for k in range(q, min(stop, end, q + 4 - min(have, 4))):
-            head = head << 8 | np.int64(d[k])
+            head = head << 8 | wide(d[k])
         have += min(stop, end) - q
         if have >= 4:
             if head >> 24 != CLIENT_HELLO and head >> 24 != SERVER_HELLO:

@@ -1,0 +1,91 @@
+"""A few small captures are audited at once by an installation that has compiled nothing yet, and
+the tables are those of compiled loops.
+
+Knows: the command, the tables, where compiled loops are kept. Must not know: how loops run.
+"""
+
+import os
+import random
+import subprocess
+import sys
+
+import audit_kit as kit
+import audit_traffic as traffic
+import pyarrow.parquet as pq
+from mqtt_audit.report.columns import TABLES
+from test_audit_websocket import AGREED, ASKED, frame
+
+SCRIPT = ("import sys\nfrom mqtt_audit import cli\nsys.argv[0] = 'mqtt-audit'\n"
+          "try:\n    cli.main()\nexcept SystemExit as end:\n"
+          "    assert 'numba' not in sys.modules, end.code\n    raise\n")  # fmt: skip
+
+
+def _web():
+    """A WebSocket with masks, its packets in two frames each."""
+    made = kit.Talk(("10.0.0.9", 9), ("10.0.0.1", 9001)).open().client(ASKED).broker(AGREED)
+    talk = [(0, kit.connect("web")), (1, kit.connack()), (0, kit.publish("a", b"x" * 300, 1, 5)),
+            (1, kit.ack(4, 5)), (0, kit.DISCONNECT)]  # fmt: skip
+    for way, raw in talk:
+        mask = None if way else b"\xfe\xdc\xba\x98"
+        made.segment(way, frame(raw[:2], 2, False, mask) + frame(raw[2:], 0, True, mask))
+    return made.close().wrapped()
+
+
+def _captures(folder):
+    """Correct traffic, whole and damaged, of IPv4 and IPv6, as pcap, pcapng and a torn file; two
+    captures of the same connections; what breaks rules."""
+    choice, files = random.Random(11), []
+
+    def write(frames, **more):
+        files.append(kit.pcap(folder / f"{len(files)}.pcap", frames, **more))
+
+    for kind in (None, *traffic.DAMAGE):
+        frames = traffic.sound(choice, choice.choice((1883, 17501)))
+        write(kind(frames, choice) if kind else frames, snap=choice.choice((65_535, 300)))
+    files[1].write_bytes(traffic.hole_in_file(files[1].read_bytes(), choice))
+    files.append(folder / "ng.pcapng")
+    blocks = [kit.enhanced("<", 0, t, f) for t, f in traffic.sound(choice)]
+    files[-1].write_bytes(b"".join([kit.section(), kit.interface(resolution=9), *blocks]))
+    both = kit.Talk(("2001:db8::2", 7), ("2001:db8::1", 1883)).open().client(kit.connect("six"))
+    both.broker(kit.connack(1)).client(kit.publish("a/+", b"", 2, 0)).broker(kit.ack(7, 3))
+    frames = both.wait(300).client(b"\xf0\0" + kit.PINGREQ).close().wrapped()
+    write(frames[:-2])
+    write(frames[3:])
+    write(_web())
+    return files
+
+
+def _rows(folder, name):
+    return sorted(map(repr, pq.read_table(folder / name).to_pylist()))
+
+
+def test_the_tables_are_those_of_compiled_loops(tmp_path):
+    from mqtt_audit import run
+
+    files = _captures(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *map(str, files), "--out", str(tmp_path / "plain")],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "nothing")},
+        capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run.build(None, files, tmp_path / "compiled")
+    for name in (*TABLES, "devices", "brokers"):
+        assert _rows(tmp_path / "plain", name) == _rows(tmp_path / "compiled", name), name
+    assert pq.read_table(tmp_path / "compiled" / "packets").num_rows > 300
+    for name in ("violations", "flows", "problems"):
+        assert pq.read_table(tmp_path / "compiled" / name).num_rows > 3, name
+
+
+def test_large_captures_and_compiled_loops_are_not_left_to_python(tmp_path, monkeypatch):
+    from mqtt_audit.compiled import kept
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kept, "_plain", False)
+    kept.choose(kept.PLAIN + 1)
+    assert not kept.plain()
+    kept.choose(kept.PLAIN)
+    assert kept.plain()
+    kept.folder().mkdir()
+    kept.keep()
+    kept.choose(10)
+    assert not kept.plain()
