@@ -10,79 +10,74 @@ again: of these as many count as the capture has that has most.
 import numpy as np
 
 from ..compiled.arena import copy
-from ..compiled.jit import entry, kernel
+from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import COPY, FIN, MASK, SYN
 from ..scratch import BUNCH
 from ..tcp.connections import FAR
 from ..tcp.sequence import diff
 
-#: What is known of one direction of a pair of endpoints, by one capture or by all.
-#: high: how far its bytes go; far: the sum of that and of what it acknowledges, which goes up
-#: with each new segment; again, empty: how often one with data, without data, brought nothing new.
-SIDE = np.dtype([("high", "i8"), ("far", "i8"), ("isn", "i8"), ("again", "i8"), ("empty", "i8"),
-                 ("known", "u1"), ("begun", "u1"), ("isn_known", "u1")], align=True)  # fmt: skip
+#: How far one direction of a pair of endpoints has come, in one capture or in all. There are two
+#: of them: [FULL] of segments with data, which go up to the end of their bytes; [EMPTY] of all
+#: segments, which go up to the sum of that and of what they acknowledge. again: how often a
+#: segment brought nothing new. isn, isn_known: of FULL only.
+SIDE = np.dtype([("to", "i8"), ("again", "i8"), ("isn", "i8"), ("known", "u1"),
+                 ("isn_known", "u1")], align=True)  # fmt: skip
+EMPTY, FULL = 0, 1
 
 
 @kernel
-def _forget(own, e, k):
+def _forget(own, every, k):
     """Another connection begins between the same endpoints."""
-    for j in range(own.shape[1]):
-        o = own[k, j]
-        o["known"] = o["begun"] = o["again"] = o["empty"] = 0
-    e["known"] = e["begun"] = e["again"] = e["empty"] = 0
+    for kind in range(2):
+        for j in range(own.shape[1]):
+            own[k, j, kind]["known"] = own[k, j, kind]["again"] = 0
+        every[k, kind]["known"] = every[k, kind]["again"] = 0
 
 
 @kernel
-def _empty(o, e, far):
-    """Whether a segment without data is a copy."""
-    if o["begun"] and diff(far, o["far"]) <= 0:
-        o["empty"] += 1
-        copied = o["empty"] <= e["empty"]
-        e["empty"] = max(e["empty"], o["empty"])
-        return copied
-    return e["begun"] and diff(far, e["far"]) <= 0
-
-
-@kernel
-def _full(o, e, seq, end):
-    """Whether a segment with data is a copy."""
-    if o["known"] and diff(seq, o["high"]) < 0:
+def _copied(o, e, begin, end):
+    """Whether a segment is a copy. It is new in its own capture if it begins where that has come
+    to, or behind it."""
+    if o["known"] and diff(begin, o["to"]) < 0:
         o["again"] += 1
         copied = o["again"] <= e["again"]
         e["again"] = max(e["again"], o["again"])
         return copied
-    return e["known"] and diff(end, e["high"]) <= 0
+    return e["known"] and diff(end, e["to"]) <= 0
 
 
 @kernel
-def _reach(side, end, far, data):
+def _reach(side, to):
     """Note how far one capture, or all, have come."""
-    if data and (not side["known"] or diff(end, side["high"]) > 0):
-        side["high"], side["known"] = end, 1
-    if not side["begun"] or diff(far, side["far"]) > 0:
-        side["far"], side["begun"] = far, 1
+    if not side["known"] or diff(to, side["to"]) > 0:
+        side["to"], side["known"] = to, 1
 
 
 @entry
 def mark(rows, which, side, own, every):
-    """Set COPY where it belongs. which: capture of each row; side: its place in `own` and `every`,
-    -1: none. A segment that was cut off has the bytes that are there: others may have the rest."""
+    """Set COPY where it belongs. which: capture of each row; side: its place in `own` (rows of
+    SIDE by side, capture, kind) and in `every` (by side, kind), -1: none. A segment that was cut
+    off has the bytes that are there: others may have the rest."""
     for i in range(len(rows)):
         row, k = rows[i], side[i]
         if k < 0:
             continue
-        o, e = own[k, which[i]], every[k]
         row["wire"] = row["cap"]
-        seq = np.int64(row["seq"])
+        seq, e = wide(row["seq"]), every[k, FULL]
         opens = row["flags"] & SYN and not (e["isn_known"] and e["isn"] == seq)
-        if opens or e["known"] and abs(diff(seq, e["high"])) > FAR:
-            _forget(own, e, k)
+        if opens or e["known"] and abs(diff(seq, e["to"])) > FAR:
+            _forget(own, every, k)
             e["isn_known"], e["isn"] = opens > 0, seq
         end = seq + row["wire"] + (row["flags"] & (SYN | FIN) > 0) & MASK
         far = end + row["ack"] & MASK
-        copied = _full(o, e, seq, end) if row["wire"] else _empty(o, e, far)
-        _reach(o, end, far, row["wire"] > 0)
-        _reach(e, end, far, row["wire"] > 0)
+        if row["wire"]:
+            copied = _copied(own[k, which[i], FULL], e, seq, end)
+            _reach(own[k, which[i], FULL], end)
+            _reach(e, end)
+        else:
+            copied = _copied(own[k, which[i], EMPTY], every[k, EMPTY], far - 1, far)
+        _reach(own[k, which[i], EMPTY], far)
+        _reach(every[k, EMPTY], far)
         if copied:
             row["flags"] |= COPY
 
@@ -92,7 +87,7 @@ def collect(rows, which, number, source, target, at):
     """Copy the payloads of the rows of one capture from its bytes to their places `at`."""
     for i in range(len(rows)):
         if which[i] == number:
-            copy(source, rows[i]["off"], np.int64(rows[i]["cap"]), target, at[i])
+            copy(source, rows[i]["off"], wide(rows[i]["cap"]), target, at[i])
 
 
 class Woven:
@@ -124,8 +119,8 @@ class Woven:
         used, pair = np.unique(pair_of, return_inverse=True)
         side = 2 * pair[self._rows["key"]] + self._rows["dir"]
         side[pair_of[self._rows["key"]] < 0] = -1
-        mark(self._rows, self.which, side, np.zeros((2 * len(used), len(self.names)), SIDE),
-             np.zeros(2 * len(used), SIDE))  # fmt: skip
+        mark(self._rows, self.which, side, np.zeros((2 * len(used), len(self.names), 2), SIDE),
+             np.zeros((2 * len(used), 2), SIDE))  # fmt: skip
         for start in range(0, len(side), BUNCH):
             here = start + np.flatnonzero(side[start : start + BUNCH] >= 0)
             rows, which = self._rows[here], self.which[here]
