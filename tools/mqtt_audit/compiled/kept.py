@@ -19,12 +19,18 @@ PLAIN = 512 << 10
 _plain = False
 
 
+def _sources():
+    """{path: content} of the modules whose change makes kept code wrong."""
+    every = {path: path.read_bytes() for path in sorted(PACKAGE.rglob("*.py"))}
+    return {path: content for path, content in every.items()
+            if path.name in ("layout.py", "jit.py")
+            or b"jit import" in content and path != Path(__file__).resolve()}  # fmt: skip
+
+
 def _digest():
     found = hashlib.sha256(version("numba").encode())
-    for path in sorted(PACKAGE.rglob("*.py")):
-        content = path.read_bytes()
-        if path.name in ("layout.py", "jit.py") or b"jit import" in content:
-            found.update(content)
+    for content in _sources().values():
+        found.update(content)
     return found.hexdigest()[:16]
 
 
@@ -55,12 +61,20 @@ def keep():
         mark.touch()
 
 
+def _compiled():
+    """Whether an earlier run has compiled all loops, and numba takes them: it does not if a module
+    is newer, be its content the same."""
+    mark = _mark()
+    if not mark or not mark.exists():
+        return False
+    return mark.stat().st_mtime >= max(path.stat().st_mtime for path in _sources())
+
+
 def choose(size):
     """Decide for captures of so many bytes, before the loops are imported: Python runs these if
     there is little to do and no earlier run has compiled them."""
     global _plain
-    mark = _mark()
-    _plain = size <= PLAIN and not (mark and mark.exists())
+    _plain = size <= PLAIN and not _compiled()
 
 
 def plain():
