@@ -43,10 +43,12 @@ def told(sequence, boot, uptime_ms, exact):
 def found(spark):
     """Rows of a function of gold/events.py for readings and clock rows, as dicts in UTC."""
 
-    def make(function, readings, clocks=()):
+    def make(function, readings, clocks=(), refused=None):
         mixed = [random.Random(1).sample(rows, len(rows)) for rows in (readings, list(clocks))]
-        made = function(days.boot_days(*(spark.createDataFrame(rows, ddl(columns))
-                        for rows, columns in zip(mixed, (SILVER, CLOCK_ROWS)))))  # fmt: skip
+        boots = days.boot_days(*(spark.createDataFrame(rows, ddl(columns))
+                               for rows, columns in zip(mixed, (SILVER, CLOCK_ROWS))))
+        more = () if refused is None else (spark.createDataFrame(refused, ddl(days.DEVICE_DAY)),)
+        made = function(boots, *more)
         name = next(n for n in events.TABLES if n == function.__name__)
         assert made.columns == list(events.TABLES[name])
         return made.toArrow().to_pylist()
@@ -80,13 +82,51 @@ def test_gaps_are_between_what_came(found):
     rows = found(events.gaps, [
         *(reading(n, 1, n * 1000) for n in (3, 4)), reading(8, 2, 100, exact=100),
         reading(9, 2, 200, exact=200), reading(12, 2, 900, exact=900), reading(1, 1, 0, epoch="f"),
-        reading(3, 1, 0, epoch="f")], [told(6, 2, 50, 50)])  # fmt: skip
+        reading(3, 1, 0, epoch="f")], [told(6, 2, 50, 50)], refused=[])  # fmt: skip
     rows.sort(key=lambda row: (row["epoch"], row["first"]))
     assert chosen(rows, "epoch", "first", "last", "missing", "before_boot", "after_boot") == [
         ("e", 5, 5, 1, 1, 2), ("e", 7, 7, 1, 2, 2), ("e", 10, 11, 2, 2, 2), ("f", 2, 2, 1, 1, 1)]
     assert chosen(rows[:3], "before_time", "after_time", "first_received") == [
         (None, at(50), at(6, RECEIVED)), (at(50), at(100), at(8, RECEIVED)),
         (at(200), at(900), at(12, RECEIVED))]  # fmt: skip
+
+
+def refused(*runs, date=1, device="d"):
+    """A row of gold_device_day: numbers of the device's epoch "e" are in quarantine."""
+    listed = [("e", first, last) for first, last in runs]
+    return ("g", device, 0, len(runs), [], listed, [], [], datetime.date(2026, 1, date))
+
+
+def test_numbers_in_quarantine_are_not_missing(found):
+    rows = found(events.gaps, [reading(n, 1, n) for n in (1, 5, 8, 12, 13, 20)], refused=[
+        refused((2, 3), (6, 7)), refused((3, 3), (8, 9), (11, 11), (40, 41), date=2),
+        refused((4, 4), device="other")])  # fmt: skip
+    rows.sort(key=lambda row: row["first"])
+    assert chosen(rows, "first", "last", "missing", "quarantined", "reason") == [
+        (2, 4, 1, 2, events.MISSING), (6, 7, 0, 2, events.REFUSED), (9, 11, 1, 2, events.MISSING),
+        (14, 19, 6, 0, events.MISSING)]  # fmt: skip
+
+
+def test_a_wrong_number_is_told_and_what_is_missing_is_told_all_the_same(found):
+    """One of a million among small ones, in the same boot or another, and a small one among large
+    ones. A device that was heard nothing of for weeks has no wrong number."""
+    hour, wrong = 3_600_000, (events.WRONG,)
+
+    def told_of(*readings):
+        rows = found(events.gaps, list(readings), refused=[refused()])
+        return chosen(sorted(rows, key=lambda row: row["first"]), "first", "missing", "reason")
+
+    small = [reading(n, 1, n * 60_000) for n in (1, 2, 4)]
+    odd = reading(10**6, 1, 200_000)
+    assert told_of(*small, odd) == [(3, 1, events.MISSING), (5, 999_995, *wrong)]
+    assert told_of(*small, odd, reading(7, 2, 9000)) == [
+        (3, 1, events.MISSING), (5, 2, events.MISSING), (8, 999_992, *wrong)]
+    large = [reading(n, 1, hour + n % 10) for n in (10**6, 10**6 + 1)]
+    assert told_of(reading(5, 1, hour), *large) == [(6, 999_994, *wrong)]
+    assert told_of(*small, reading(10**6, 1, 400 * hour)) == [
+        (3, 1, events.MISSING), (5, 999_995, events.MISSING)]
+    assert told_of(*small, reading(10**6, 2, 5, exact=hour)) == [
+        (3, 1, events.MISSING), (5, 999_995, events.MISSING)]  # nobody knows when boot 1 ended
 
 
 def test_corrections_of_the_clock(found):
@@ -110,7 +150,7 @@ def test_a_gap_is_behind_all_that_came_before(found):
         *(reading(n, 1, n, exact=n) for n in (1, 2, 3, 9, 10)),
         *(reading(n, 1, n, exact=n, received=late + n) for n in (5, 6, 14)),
         *(reading(n, 2, n, exact=n, received=2 * late + n) for n in (4, 8, 12, 13)),
-    ])  # fmt: skip
+    ], refused=[])  # fmt: skip
     rows.sort(key=lambda row: row["first"])
     assert chosen(rows, "first", "last", "before_boot", "after_boot", "before_time",
                   "first_received") == [
@@ -122,7 +162,7 @@ def test_a_pack_of_a_clock_and_measurements_is_one_record(found):
     """It is a row of silver and one of clock; the time is the later one that is known."""
     rows = found(events.gaps, [reading(2, 1, 2, exact=2), reading(1, 1, 1, exact=1),
                                reading(4, 1, 4), reading(6, 1, 6)],
-                 [told(2, 1, 2, 2), told(4, 1, 4, 44)])  # fmt: skip
+                 [told(2, 1, 2, 2), told(4, 1, 4, 44)], refused=[])  # fmt: skip
     assert chosen(sorted(rows, key=lambda row: row["first"]), "first", "last", "before_time",
                   "after_time") == [(3, 3, at(2), at(44)), (5, 5, at(44), None)]  # fmt: skip
 
@@ -182,7 +222,8 @@ def test_late_readings_and_a_replay_change_the_tables(spark, tmp_path):
     def made(function, *columns):
         held = Tables(tables, COLUMNS)
         made = days.boot_days(held.read(spark, "silver"), held.read(spark, "clock"))
-        rows = function(made).toArrow()
+        more = [spark.createDataFrame([], ddl(days.DEVICE_DAY))] * (function is events.gaps)
+        rows = function(made, *more).toArrow()
         return chosen(rows.sort_by(columns[0]).to_pylist(), *columns)
 
     first = [senml(n, boot=1, **epoch) for n in (1, 2, 3, 6)]

@@ -10,6 +10,7 @@ from matplotlib.text import Text
 from pipeline_kit import EPOCH, NOON, senml, topic
 from pipeline_tables import put
 from umqtt_pipeline.gold import build
+from umqtt_pipeline.gold.events import MISSING
 from umqtt_pipeline.gold.fleet import DEVICES, MINUTE
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
@@ -31,12 +32,12 @@ def fleet(tmp_path):
     times = {"first_time": None, "last_time": None, "latency_p50_s": None, "group": "g"}
     device = {**zero, **times, "readings": 8, "first_sequence": 1, "last_sequence": 10}
     put(tmp_path, "gold_device", DEVICES,
-        {**device, "device": "dev1", "missing": 2, "quarantined": 1, "last_received": at(0)},
+        {**device, "device": "dev1", "missing": 1, "quarantined": 1, "last_received": at(0)},
         {**device, "device": "dev2", "readings": 0, "quarantined": 1, "last_received": None},
         {**device, "device": "dev3", "last_received": at(-7200)})  # fmt: skip
     put(tmp_path, "gaps", build.TABLES["gaps"],
-        {"group": "g", "device": "dev1", "epoch": EPOCH.hex(), "first": 5, "last": 6, "missing": 2,
-         "first_received": at(0)})  # fmt: skip
+        {"group": "g", "device": "dev1", "epoch": EPOCH.hex(), "first": 5, "last": 6, "missing": 1,
+         "quarantined": 1, "reason": MISSING, "first_received": at(0)})  # fmt: skip
     warm = senml(5, [("t", "Cel", "<b>warm")])
     put(tmp_path, "quarantine", QUARANTINE,
         {"topic": topic("dev1"), "payload": warm, "reason": "t is no number",

@@ -32,7 +32,7 @@ KEPT = {**days.TABLES, **fleet.KEPT}  #: for the next run
 MADE = {**KEPT, **TABLES}
 DAILY = ("silver", "clock", "duplicates", "quarantine")  #: what a day is made of, beside batches
 NAME = "_gold/intents"
-VERSION = 1  #: of what is kept: after another one all is made anew
+VERSION = 2  #: of what is kept: after another one all is made anew
 #: days: what each day of receipt was made of, as `made_of` says
 NONE = {**intents.NONE, "days": {}, "version": VERSION}
 CHUNK_ROWS = 20_000_000  #: so many rows of silver are worked on together, or one day of more
@@ -243,8 +243,9 @@ class _Run:
         boots = self._output("gold_boot_day").persist()
         try:
             replace("gold_boot", fleet.boots(boots))
-            for made in (events.restarts, events.gaps, events.clock_corrections):
+            for made in (events.restarts, events.clock_corrections):
                 replace(made.__name__, made(boots))
+            replace("gaps", events.gaps(boots, self._output("gold_device_day")))
             replace("conflicts", self._conflicts(boots))
             replace("gold_latency", self._latency())
             replace("gold_device", fleet.devices(boots, *map(self._output, (

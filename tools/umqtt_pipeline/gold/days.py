@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from ..decode.topics import TELEMETRY
+from ..tables.quarantine import NUMBERS, numbered
 from ..tables.schema import BOOT, KEY
 
 DEVICE = ["group", "device"]
@@ -37,11 +38,13 @@ BOOT_DAY = {
         ("heard", RECEIPT), ("last", LAST), ("least", "double"))},
     "date": "date",
 }  # fmt: skip
-#: A device: how many copies and packets in quarantine, the runs of its copies, its latencies.
+NUMBERED = "array<struct<epoch:string,first:bigint,last:bigint>>"
+#: A device: how many copies and packets in quarantine, the runs of the numbers of its copies and
+#: of its packets in quarantine (refused), its latencies.
 DEVICE_DAY = {
     "group": "string", "device": "string", "duplicates": "bigint", "quarantined": "bigint",
-    "copies": "array<struct<epoch:string,first:bigint,last:bigint>>", "received": COUNTED,
-    "stored": COUNTED, "date": "date",
+    "copies": NUMBERED, "refused": NUMBERED, "received": COUNTED, "stored": COUNTED,
+    "date": "date",
 }  # fmt: skip
 #: What a batch brought of one day of readings; digest tells which readings and times.
 DAY = {"batch": "bigint", "minutes_of": "date", "readings": "bigint", "digest": "bigint",
@@ -153,19 +156,27 @@ def _latencies(silver, batches):
     )
 
 
-def _copies(duplicates):
-    """Per device and day: how many copies, and the runs of their sequence numbers."""
+def _numbered(rows, count, runs):
+    """Per device and day: how many rows, and the runs of their sequence numbers, as columns of
+    these names."""
     order = Window.partitionBy(*KEY, "date").orderBy("sequence")
     run = F.col("sequence") - F.dense_rank().over(order)
-    rows = duplicates.select(*KEY, "date", "sequence", run.alias("_run"))
-    runs = rows.groupBy(*KEY, "date", "_run").agg(
+    rows = rows.select(*KEY, "date", "sequence", run.alias("_run"))
+    found = rows.groupBy(*KEY, "date", "_run").agg(
         F.min("sequence").alias("first"), F.max("sequence").alias("last"),
         F.count("*").alias("_count"),
     )  # fmt: skip
-    return runs.groupBy(*DEVICE, "date").agg(
-        F.sum("_count").alias("duplicates"),
-        F.array_sort(F.collect_list(F.struct("epoch", "first", "last"))).alias("copies"),
+    return found.groupBy(*DEVICE, "date").agg(
+        F.sum("_count").alias(count),
+        F.array_sort(F.collect_list(F.struct("epoch", "first", "last"))).alias(runs),
     )
+
+
+def _refused(quarantine):
+    """Per device and day: the runs of the numbers of packets that are in quarantine though their
+    identity can be read."""
+    rows = quarantine.select("topic", "payload", "date")
+    return _numbered(rows.mapInArrow(numbered, NUMBERS), "_count", "refused").drop("_count")
 
 
 def _quarantined(quarantine):
@@ -182,7 +193,8 @@ def _quarantined(quarantine):
 def device_days(silver, duplicates, quarantine, batches):
     """Rows of gold_device_day. batches: when each was whole in the tables"""
     found = _latencies(silver, batches)
-    for part in (_copies(duplicates), _quarantined(quarantine)):
+    copies = _numbered(duplicates, "duplicates", "copies")
+    for part in (copies, _quarantined(quarantine), _refused(quarantine)):
         found = found.join(part, [*DEVICE, "date"], "outer")
     for name, kind in DEVICE_DAY.items():
         if kind.startswith("array"):

@@ -16,6 +16,7 @@ from operator import and_
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from ..bridge.marks import AHEAD, AHEAD_PER_S
 from ..decode.reasons import CLOCK
 from ..tables.schema import BOOT, IDENTITY, KEY, MEASUREMENTS
 from .days import DEVICE
@@ -29,8 +30,9 @@ RESTARTS = {
 }  # fmt: skip
 GAPS = {
     "group": "string", "device": "string", "epoch": "string", "first": "bigint",
-    "last": "bigint", "missing": "bigint", "before_boot": "int", "before_time": "timestamp",
-    "after_boot": "int", "after_time": "timestamp", "first_received": "timestamp",
+    "last": "bigint", "missing": "bigint", "quarantined": "bigint", "reason": "string",
+    "before_boot": "int", "before_time": "timestamp", "after_boot": "int",
+    "after_time": "timestamp", "first_received": "timestamp",
 }  # fmt: skip
 CORRECTIONS = {
     "group": "string", "device": "string", "epoch": "string", "boot": "int",
@@ -84,23 +86,62 @@ def restarts(boot_days):
     )  # fmt: skip
 
 
-def gaps(boot_days):
-    """Runs of sequence numbers that never came, between the first and the last of an epoch.
+#: What a gap is for. Of a gap with a wrong number at one of its ends nothing is missing: its
+#: device cannot have taken so many readings between the two records.
+MISSING, REFUSED, WRONG = "never came", "in quarantine", "a number is wrong"
 
+
+def gaps(boot_days, device_days):
+    """Runs of sequence numbers that no reading has, between the first and the last of an epoch.
+
+    missing          how many of them came nowhere;   quarantined: how many are in quarantine
+    reason           MISSING, REFUSED if nothing is missing, or WRONG: see there
     first_received   when the record behind the gap came, and so when the gap was first to be seen
     """
+    rows = _holes(boot_days)
+    came = _came(rows, device_days)
+    rows = rows.join(came, [*KEY, "first"], "left").fillna(0, ["quarantined"])
+    missing = F.col("last") - F.col("first") + 1 - F.col("quarantined")
+    reason = F.when(F.col("wrong"), WRONG).when(missing > 0, MISSING).otherwise(REFUSED)
+    return rows.select("*", missing.alias("missing"), reason.alias("reason")).select(*GAPS)
+
+
+def _came(holes, device_days):
+    """How many numbers in quarantine lie in each hole: quarantined, by KEY and first."""
+    numbers = device_days.select(*DEVICE, F.explode("refused").alias("run")).select(
+        *DEVICE, "run.epoch", F.explode(F.sequence("run.first", "run.last")).alias("at"))
+    numbers = numbers.distinct().withColumn("hole", F.lit(None).cast("struct<a:bigint,b:bigint>"))
+    edge = F.struct(F.col("first").alias("a"), F.col("last").alias("b"))
+    edges = holes.select(*KEY, F.col("first").alias("at"), edge.alias("hole"))
+    order = Window.partitionBy(*KEY).orderBy("at", F.desc_nulls_last("hole"))
+    until = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    found = edges.unionByName(numbers).select("*", F.last("hole", True).over(until).alias("_of"))
+    found = found.where(F.col("hole").isNull() & (F.col("at") <= F.col("_of.b")))
+    return found.groupBy(*KEY, F.col("_of.a").alias("first")).agg(
+        F.count("*").alias("quarantined"))
+
+
+def _holes(boot_days):
+    """The gaps, with the records on both sides, and whether a number of these is `wrong`."""
     rows = boot_days.select(*KEY, "boot", F.explode("runs").alias("run"))
     before = Window.partitionBy(*KEY).orderBy("run.first").rowsBetween(
         Window.unboundedPreceding, -1)  # fmt: skip
     # Runs of two days may lie within each other: a gap is behind the greatest number so far.
     front = F.struct(F.col("run.last").alias("sequence"), "boot",
-                     F.col("run.last_exact").alias("exact"))  # fmt: skip
+                     F.col("run.last_exact").alias("exact"),
+                     F.col("run.last_uptime_ms").alias("uptime_ms"))  # fmt: skip
     rows = rows.select("*", F.max(front).over(before).alias("_back"))
     rows = rows.where(F.col("run.first") > F.col("_back.sequence") + 1)
+    within = F.col("run.first_uptime_ms") - F.col("_back.uptime_ms")
+    between = F.when(F.col("boot") == F.col("_back.boot"), within).otherwise(
+        F.unix_millis("run.first_exact") - F.unix_millis("_back.exact"))  # null: not known
+    most = AHEAD + F.when(between < 0, 0).otherwise(between) * (AHEAD_PER_S / 1000)
+    count = F.col("run.first") - F.col("_back.sequence") - 1
+    back_in_time = (F.col("boot") < F.col("_back.boot")) & (count > AHEAD)
     return rows.select(
         *KEY, (F.col("_back.sequence") + 1).alias("first"),
         (F.col("run.first") - 1).alias("last"),
-        (F.col("run.first") - F.col("_back.sequence") - 1).alias("missing"),
+        F.coalesce(back_in_time | (count > most), F.lit(False)).alias("wrong"),
         F.col("_back.boot").alias("before_boot"), F.col("_back.exact").alias("before_time"),
         F.col("boot").alias("after_boot"), F.col("run.first_exact").alias("after_time"),
         F.col("run.received_at").alias("first_received"),

@@ -12,6 +12,7 @@ from pyspark.sql.window import Window
 
 from ..tables.schema import BOOT, KEY
 from .days import DEVICE, HEALTH, LATENCIES, seconds
+from .events import MISSING
 
 MINUTE = {
     "group": "string", "device": "string", "minute": "timestamp", "name": "string",
@@ -169,4 +170,5 @@ def _restarts(restart):
 
 
 def _missing(gap):
+    gap = gap.where(F.col("reason") == MISSING)
     return gap.groupBy(*DEVICE).agg(F.count("*").alias("gaps"), F.sum("missing").alias("missing"))

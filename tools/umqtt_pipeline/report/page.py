@@ -69,14 +69,13 @@ def _label(row):
     return f"{row['group']}/{row['device']}"
 
 
-def _devices(root, table, quarantine, came):
+def _devices(root, table, quarantine):
     """Rows of gold_device, those first that most need to be looked at, and the time of the last
-    message. came: how many of a device's missing numbers are in quarantine."""
+    message."""
     rows, heard = table.to_pylist(), _heard_of(root, quarantine)
     for d in rows:
         times = (d["last_received"], heard.get((d["group"], d["device"])))
         d["heard"] = max((at for at in times if at), default=None)
-        d["missing"] -= came.get((d["group"], d["device"]), 0)
     last = max((d["heard"] for d in rows if d["heard"]), default=None)
     for d in rows:
         d["silent"] = d["heard"] is None or d["heard"] < last - SILENT
@@ -98,28 +97,8 @@ def _heard_of(root, quarantine):
     return heard
 
 
-def _came(gap, numbers):
-    """How many numbers of a gap came and are in quarantine."""
-    mine = numbers.get((gap["group"], gap["device"], gap["epoch"]), ())
-    return sum(gap["first"] <= number <= gap["last"] for number in mine)
-
-
-def _not_missing(root, numbers):
-    """{(group, device): how many of its missing numbers are in quarantine}."""
-    found = {}
-    gaps = _read(root, "gaps", [*ID, "epoch", "first", "last"])
-    if gaps is None or not numbers:
-        return found
-    devices = pa.array(sorted({device for _, device, _ in numbers}))
-    for gap in gaps.filter(pc.is_in(gaps["device"], devices)).to_pylist():
-        key = gap["group"], gap["device"]
-        found[key] = found.get(key, 0) + _came(gap, numbers)
-    return found
-
-
-def _latest(root, name, columns, numbers):
-    """The number of an event table's rows, and the last of them by time of receipt. numbers: those
-    that are in quarantine."""
+def _latest(root, name, columns):
+    """The number of an event table's rows, and the last of them by time of receipt."""
     table = _read(root, name)
     if table is None:
         return 0, []
@@ -127,10 +106,6 @@ def _latest(root, name, columns, numbers):
     order = pc.select_k_unstable(table, min(SHOWN, table.num_rows), [(by, "descending")])
     rows = table.take(order).to_pylist() if table.num_rows else []
     rows.sort(key=lambda row: (row[by], _label(row)), reverse=True)
-    for row in rows:
-        if "refused" in columns:
-            row["refused"] = _came(row, numbers)
-            row["missing"] -= row["refused"]
     return table.num_rows, [
         [_label(row), *(_cell(row[c]) for c in columns)] for row in rows
     ]
@@ -145,28 +120,30 @@ def _cell(value):
     return value
 
 
-def _events(root, numbers):
-    gaps = ["first", "last", "missing", "refused", "before_time", "after_time", "first_received"]
+def _events(root):
+    gaps = ["first", "last", "missing", "quarantined", "reason", "before_time", "after_time",
+            "first_received"]  # fmt: skip
     restarts = ["before_boot", "boot", "unheard", "before_time", "after_time", "first_received"]
     clocks = ["boot", "time", "correction_ms", "silver_late_ms", "received_at"]
     copies = ["sequence", "measurements", "copy_measurements", "first_received", "received_at"]
     return [
-        ("Gaps", *_told(root, "gaps", gaps, numbers),
-         "Numbers that no reading has: those that never came so far, and those in quarantine.",
-         ("first", "last", "never came", "in quarantine", "after", "before", "seen at")),
-        ("Restarts", *_told(root, "restarts", restarts, numbers), "Times by the device's clock.",
+        ("Gaps", *_told(root, "gaps", gaps),
+         "Numbers that no reading has. Where a number is wrong, its device cannot have come so "
+         "far between the two records, and nothing is missing.",
+         ("first", "last", "never came", "in quarantine", "why", "after", "before", "seen at")),
+        ("Restarts", *_told(root, "restarts", restarts), "Times by the device's clock.",
          ("from boot", "to boot", "unheard between", "after", "before", "heard at")),
-        ("Clock corrections", *_told(root, "clock_corrections", clocks, numbers),
+        ("Clock corrections", *_told(root, "clock_corrections", clocks),
          "Without a correction: the boot's first clock.",
          ("boot", "clock", "correction ms", "silver later by ms", "received")),
-        ("Copies in conflict", *_told(root, "conflicts", copies, numbers),
+        ("Copies in conflict", *_told(root, "conflicts", copies),
          "Two messages with one number and different contents: the table has the first.",
          ("number", "in the table", "in the copy", "received", "copy received")),
     ]  # fmt: skip
 
 
-def _told(root, name, columns, numbers):
-    total, rows = _latest(root, name, columns, numbers)
+def _told(root, name, columns):
+    total, rows = _latest(root, name, columns)
     return rows, total
 
 
@@ -283,8 +260,7 @@ def build(root, out):
         if name not in table.column_names:  # made by an older version
             table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
     quarantine = refused.rows(root) or refused.none()
-    numbers = refused.sequences(quarantine)
-    devices, last = _devices(root, table, quarantine, _not_missing(root, numbers))
+    devices, last = _devices(root, table, quarantine)
     shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)
     text = _template().render(
         devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons[:SHOWN],
@@ -292,7 +268,7 @@ def build(root, out):
         batches=_batches(root), days=DAYS,
         largest=f"{plots.LARGEST:g}", refused=refused.newest(quarantine, REFUSED),
         events=[(title, total, note, head, rows)
-                for title, rows, total, note, head in _events(root, numbers)],
+                for title, rows, total, note, head in _events(root)],
         health=any(d["battery"] is not None or d["rssi"] is not None for d in shown),
         fleet=_fleet(dataset, table) if dataset else None,
         drawn=_drawn(root, shown, dataset) if dataset else [],

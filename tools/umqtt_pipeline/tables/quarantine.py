@@ -107,16 +107,24 @@ def shown(payload, letters=200):
     return text if len(text) <= letters else text[: letters - 1] + "\u2026"
 
 
-def sequences(table):
-    """{(group, device, epoch in hex): set of sequence numbers} of what was refused though its
-    identity can be read: these numbers came."""
-    found = {}
-    for topic, payload in zip(table["topic"].to_pylist(), table["payload"].to_pylist()):
-        owner = topics.owner(topic or "")
-        known = owner and payload and identity(payload)
-        if known:
-            found.setdefault((*owner, known[0].hex()), set()).add(known[1])
-    return found
+NUMBERS = "group string, device string, epoch string, sequence bigint, date date"
+
+
+def numbered(batches):
+    """Arrow record batches with topic, payload and date -> record batches of NUMBERS of what was
+    refused though its identity can be read: these numbers came."""
+    for batch in batches:
+        found = []
+        for topic, payload, day in zip(*(batch.column(n).to_pylist() for n in range(3))):
+            owner = topics.owner(topic or "")
+            known = owner and payload and identity(payload)
+            if known:
+                found.append((*owner, known[0].hex(), known[1], day))
+        kinds = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.date32())
+        columns = zip(*found) if found else [()] * len(kinds)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, kind) for column, kind in zip(columns, kinds)],
+            [column.split()[0] for column in NUMBERS.split(", ")])  # fmt: skip
 
 
 def heard(table):
