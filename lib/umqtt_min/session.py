@@ -174,7 +174,7 @@ class Session:
 
     def _put(self, msg):
         c = self._client
-        if not c._tx.count:
+        if c.sock and not c._tx.count:
             c._tx.push()  # it must not wait for the TCP ACK of what went before
         n = self._due
         if c.pid + 1 == n < self._far:

@@ -4,14 +4,16 @@ Knows: how the library is set up, what a mount finds. Must not know: when someth
 """
 
 import device  # noqa: F401, I001  first: it stands in for a board
+import disk
 from nor import NOR, PowerCut, Random
 from oracle import Broken
 from umqtt_min import MQTTClient
+from umqtt_min.store.files import FileStore
 from umqtt_min.store.flash import FlashStore
 from umqtt_min.store.ram import RAMStore
 
 TIMEOUT = 5  # seconds, of the client
-INBOUND = 2  # incoming identifiers that flash remembers
+INBOUND = 2  # incoming identifiers that flash remembers, or as many as the case has
 KEPT = 20000  # images whose mount is remembered
 
 
@@ -32,20 +34,34 @@ class Chip(NOR):
         return self.board.cut(program)
 
 
+class Files(disk.Disk):
+    """A folder of the board's. small: as littlefs keeps it."""
+
+    def __init__(self, name, cut, small, durable=None):
+        super().__init__(cut, small, durable)
+        self.folder = name
+        disk.mount(name, self)
+
+
 class Board:
     """One device over all its boots."""
+
+    CHIP = Chip
 
     def __init__(self, world, case):
         self.world = world
         self.case = case
         self.views = Views()
         self.client = self.store = self.inbox = None
-        self.chips = []
-        if case.store == "flash":
-            self.chips = [self._chip() for _ in range(1 + case.inbox)]
+        self.media = []  # of the store, and of the inbox
+        for i in range(1 + case.inbox):
+            if case.store == "flash":
+                self.media.append(self._chip())
+            elif case.store != "ram":
+                self.media.append(Files("/board/%d" % i, self.cut, case.store == "small files"))
 
     def _chip(self):
-        chip = Chip(self.case.blocks, self.case.block, self.case.page, self.case.once)
+        chip = self.CHIP(self.case.blocks, self.case.block, self.case.page, self.case.once)
         chip.board = self
         return chip
 
@@ -53,14 +69,17 @@ class Board:
         """The power comes; a client is made."""
         case = self.case
         self.store = self.inbox = None
-        for chip in self.chips:
-            chip.boot()
-        if self.chips:
-            self.store = self._journal(self.chips[0], policy=case.policy, hold=case.hold)
+        for medium in self.media:
+            medium.boot()
+        options = {"policy": case.policy, "hold": case.hold, "max_age": case.max_age}
+        if case.max_age:
+            options["clock"] = now
+        if self.media:
+            self.store = self._journal(self.media[0], **options)
             if case.inbox:
-                self.inbox = self._journal(self.chips[1])
+                self.inbox = self._journal(self.media[1])
         else:
-            self.store = RAMStore(512, policy=case.policy, hold=case.hold, **case.options)
+            self.store = RAMStore(512, window=case.room, **options)
             if case.inbox:
                 self.inbox = RAMStore(512)
         client = MQTTClient(
@@ -70,28 +89,37 @@ class Board:
         client.set_callback(self.world.got)
         self.client = client
 
-    def _journal(self, chip, **options):
-        return FlashStore(chip, page=self.case.page, once=self.case.once, inbound=INBOUND,
-                          **self.case.options, **options)  # fmt: skip
+    def _journal(self, medium, **options):
+        case = self.case
+        inbound = max(INBOUND, case.inbound.count(2))
+        if isinstance(medium, Files):
+            return FileStore(medium.folder, case.blocks * case.block, case.block,
+                             small=medium.whole, chunk=64 if medium.whole else 0,
+                             inbound=inbound, window=case.room, **options)  # fmt: skip
+        return FlashStore(medium, page=case.page, once=case.once, inbound=inbound,
+                          window=case.room, **options)  # fmt: skip
 
     # The power
 
     def dark(self):
         """Whether the power is gone."""
-        for chip in self.chips:
-            if chip.dead:
+        for medium in self.media:
+            if medium.dead:
                 return True
         return False
 
-    def cut(self, program):
-        """Where an operation of the flash is cut, -1: nowhere."""
+    def cut(self, program, whole=False):
+        """Where an operation of the flash, or of a file, is cut, -1: nowhere. whole: it cannot
+        be torn."""
         world = self.world
         if world.kind or not world.crashes:
             return -1
         world.enter("flash")
         n = len(program) or self.case.block
         places = [0, n]
-        if self.case.torn == "middle":
+        if whole:
+            pass
+        elif self.case.torn == "middle":
             places = [0, n // 2, n]
         elif self.case.torn == "words":
             places = list(range(0, n, 4 if program else n // 2)) + [n]
@@ -100,14 +128,15 @@ class Board:
         cut = world.choose("power", names)
         if not cut:
             return -1
-        for chip in self.chips:  # the same bits are weak whatever was before
-            chip.random = Random(places[cut - 1] + 1)
+        for medium in self.media:  # the same bits are weak whatever was before
+            if isinstance(medium, Chip):
+                medium.random = Random(places[cut - 1] + 1)
         return places[cut - 1]
 
     def off(self):
         """The power is gone: what was in RAM is, too."""
-        for chip in self.chips:
-            chip.dead = True
+        for medium in self.media:
+            medium.dead = True
         self.client = self.store = self.inbox = None
 
     # What is durable
@@ -115,19 +144,23 @@ class Board:
     def view(self):
         """(messages in flash: {number: state}, incoming identifiers, {number: state} of the
         inbox): what a boot would find if the power went now."""
-        if not self.chips:
+        if not self.media:
             live, ids = _look(self.store, 65)
             return live, ids, _look(self.inbox, 97)[0]
-        live, ids = self._mounted(self.chips[0], 65)
+        live, ids = self._mounted(self.media[0], 65)
         if not self.case.inbox:
             return live, ids, {}
-        return live, ids, self._mounted(self.chips[1], 97)[0]
+        return live, ids, self._mounted(self.media[1], 97)[0]
 
-    def _mounted(self, chip, first):
-        key = bytes(chip.data)
+    def _mounted(self, medium, first):
+        files = isinstance(medium, Files)
+        key = tuple(medium.durable.items()) if files else bytes(medium.data)
         found = self.views.get(key)
         if found is None:
-            copy = NOR(chip.blocks, chip.block, chip.page, False, 1, bytearray(chip.data))
+            if files:
+                copy = Files("/view", never, medium.whole, dict(medium.durable))
+            else:
+                copy = NOR(medium.blocks, medium.block, medium.page, False, 1, bytearray(key))
             store = self._journal(copy)
             try:
                 store.open()
@@ -137,6 +170,16 @@ class Board:
                 self.views.clear()
             found = self.views[key] = _look(store, first)
         return found
+
+
+def never(changed, whole):
+    """The power does not go."""
+    return -1
+
+
+def now():
+    """The store's clock: it counts milliseconds, so that an age is exact."""
+    return device.CLOCK.now
 
 
 def _look(store, first):

@@ -115,8 +115,9 @@ class Broker:
         self.out = []
         self.told.broker_forgot()
 
-    def process(self, data, forget=False):
-        """A packet of the client. forget: the session is lost before this CONNECT."""
+    def process(self, data, forget=False, most=2):
+        """A packet of the client. forget: the session is lost before this CONNECT; most: the QoS
+        that it grants to this SUBSCRIBE."""
         kind = data[0] & 0xF0
         if kind == CONNECT:
             self._connect(data, forget)
@@ -125,7 +126,7 @@ class Broker:
         elif kind == DISCONNECT:
             self.gone()
         elif kind == SUBSCRIBE & 0xF0:
-            self._subscribe(data)
+            self._subscribe(data, most)
         elif kind == PINGREQ:
             self.answers.append(b"\xd0\x00")
         else:
@@ -143,9 +144,9 @@ class Broker:
         self.online = True
         self.answers.append(bytes((CONNACK, 2, 1 if present else 0, 0)))
 
-    def _subscribe(self, data):
+    def _subscribe(self, data, most):
         rest = body(data)
-        self.subscribed = min(rest[-1], self.case.grant)
+        self.subscribed = min(rest[-1], most)
         self.answers.append(bytes((SUBACK, 3, rest[0], rest[1], self.subscribed)))
 
     # Messages of the client

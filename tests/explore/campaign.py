@@ -38,22 +38,24 @@ def worker(*words, lib=None):
 
 
 def explore(name, args):
-    """One case: its row, and the script of what it has found, or ""."""
+    """One case: its row, the script of what it has found, or "", and seconds of processor."""
     found = worker("case", name, str(args.limit), str(args.seconds))
     row = "%-16s %9d states %9d transitions  depth %3d  %5d ends  %6d s  %s" % (
         name, found["states"], found["transitions"], found["depth"], found["ends"],
         found["seconds"], found["stopped"] or "complete")  # fmt: skip
-    return row, found["script"]
+    return row, found["script"], found["seconds"]
 
 
 def hunt(name, args):
-    """One planted fault: its row, and whether it was found."""
+    """One planted fault: its row, whether it was found, and seconds of processor."""
     with tempfile.TemporaryDirectory() as folder:
         found = worker("hunt", str(args.limit or 60000), lib=planted.plant(name, folder))
     if not found["case"]:
-        return "%-56s NOT FOUND in %d states" % (name, found["states"]), False
-    return "%-56s %7d states  %2d steps  %-13s %s" % (
-        name, found["states"], found["steps"], found["case"], found["why"]), True
+        row = "%-56s NOT FOUND in %d states" % (name, found["states"])
+        return row, False, found["seconds"]
+    row = "%-56s %7d states  %2d steps  %-13s %s" % (
+        name, found["states"], found["steps"], found["case"], found["why"])  # fmt: skip
+    return row, True, found["seconds"]
 
 
 def arguments(argv):
@@ -89,17 +91,20 @@ def main(argv=None):
     """Run it; exit status."""
     args = arguments(argv)
     cases, faults = chosen(args)
-    bad = 0
+    bad = seconds = 0
     with ThreadPoolExecutor(args.jobs) as pool:
-        for row, script in pool.map(lambda name: explore(name, args), cases):
+        for row, script, took in pool.map(lambda name: explore(name, args), cases):
             print(row, flush=True)
+            seconds += took
             if script:
                 bad += 1
                 print(script, flush=True)
-        for row, good in pool.map(lambda name: hunt(name, args), faults):
+        for row, good, took in pool.map(lambda name: hunt(name, args), faults):
             print(row, flush=True)
+            seconds += took
             bad += not good
-    print("%d cases, %d planted faults, %d bad" % (len(cases), len(faults), bad))
+    print("%d cases, %d planted faults, %d bad; %.1f minutes of processor"
+          % (len(cases), len(faults), bad, seconds / 60))
     return 1 if bad else 0
 
 

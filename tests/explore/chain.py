@@ -29,6 +29,7 @@ from umqtt_pipeline.decode.payloads import identity  # noqa: E402
 
 CASE = Case("chain", inbound=[1], window=4, block=1024, blocks=8, hold=True, torn="middle",
             burst=3, free=True, crashes=6, cuts=8, amnesia=4, parts=6, short=6)  # fmt: skip
+CASE.watched = False  # what counts is in silver
 STEPS = 160
 READINGS = 24
 STALL_S = 30
@@ -59,8 +60,8 @@ class Hub(Broker):
             self.plan.append(payload)
             del self.plan[:-8]
 
-    def _subscribe(self, data):
-        super()._subscribe(data)
+    def _subscribe(self, data, most):
+        super()._subscribe(data, most)
         if self.retained is not None:
             self.plan = [self.retained]
 
@@ -94,6 +95,7 @@ class Ear:
 
     def __init__(self, chain):
         self.chain = chain
+        self.stock = self
 
     def broker_got(self, payload, qos, again, pid):
         """A reading is with the broker."""

@@ -4,7 +4,7 @@ Knows: in which order a broker may handle and send. Must not know: what is in a 
 it is answered.
 """
 
-from broker import CONNECT, DISCONNECT, PUBACK, PUBCOMP, PUBLISH
+from broker import CONNECT, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, SUBSCRIBE
 from link import BROKEN, OPEN, Stream
 from oracle import Broken
 
@@ -14,6 +14,8 @@ WAITS = 4000  # of one call, at most
 class Network:
     """Connects the client of a world with its broker."""
 
+    STREAM = Stream
+
     def __init__(self, world, case):
         self.world = world
         self.case = case
@@ -22,7 +24,7 @@ class Network:
 
     def connect(self, host, port, timeout_ms):
         """The client's connector."""
-        self.link = Stream(self.world)
+        self.link = self.STREAM(self.world)
         self.world.oracle.connection()
         return self.link
 
@@ -112,7 +114,11 @@ class Network:
                     world.amnesia -= forget
                 if world.broker.session and not forget:
                     world.oracle.resumed()
-            world.broker.process(data, forget)
+            most = 2
+            if data[0] == SUBSCRIBE and world.grants:
+                most -= world.choose("grants", ("QoS 2", "QoS 1", "QoS 0"))
+                world.grants -= most < 2
+            world.broker.process(data, forget, most)
 
     def handle_all(self):
         """The broker handles what is on its way."""

@@ -20,13 +20,9 @@ from broker import (
     packet,
     parse_publish,
 )
+from stock import HELD, NO, PERHAPS, QUEUED, RELEASED, YES, Broken, Stock
 
-QUEUED, RELEASED, HELD = 0, 1, 2  # as in the store
-NO, PERHAPS, YES = 0, 1, 2
-
-
-class Broken(Exception):
-    """A promise is broken, or a rule."""
+__all__ = ["NO", "PERHAPS", "YES", "Broken", "Oracle"]
 
 
 class Sent:
@@ -48,6 +44,10 @@ class Sent:
         self.forgotten = False  # the broker lost its session since
         self.count = 0  # how often the broker has taken it as a new message
         self.again = False  # the application wants it sent once more
+        self.covered = NO  # by confirm()
+        self.state = None  # in the store, where it was seen there
+        self.gone = False  # given up by the store, as it may
+        self.since = None  # since when the store has it, where that counts
 
 
 class Received:
@@ -76,6 +76,8 @@ class Oracle:
         self.firsts = [-1, -1, -1]  # by QoS: the newest message that the broker has taken
         self.last = [-1, -1, -1]  # by QoS: the last PUBLISH on this connection
         self.given = [-1, -1, -1]
+        self.stock = Stock(world, case, self.sent)
+        self.spoke = self.heard = None  # the last byte of the client, of the broker
         self.out = bytearray()  # written, not yet a whole packet
         self.into = bytearray()
 
@@ -84,12 +86,16 @@ class Oracle:
     def accepted(self, number, how):
         """publish() has returned, or was cut (PERHAPS)."""
         self.sent[number].accepted = how
+        if how == PERHAPS and self.world.case.max_age:
+            self.sent[number].since = self.world.clock.now
 
     def got(self, payload):
         """The callback is called."""
         message = self.received[payload[0] - 97]
         message.count = min(message.count + 1, 3)
         message.fresh = True
+        if not message.qos and message.count > 1:
+            raise Broken("QoS 0 message %d is given to the application twice" % message.number)
         if message.qos == 2 and message.count > 1 and not (message.repeats or self.tolerant()):
             raise Broken("QoS 2 message %d is given to the application twice" % message.number)
         if message.count == 1 and message.qos >= 0 and self.world.case.ordered_in:
@@ -121,21 +127,40 @@ class Oracle:
         self.out.clear()
         self.into.clear()
         self.last = [-1, -1, -1]
+        self.spoke = self.heard = self._now()
         for message in self.sent:
             message.here = False
+
+    def _now(self):
+        # None where no case asks for it: each instant makes states.
+        return self.world.clock.now if self.world.case.jumps else None
+
+    def rests(self):
+        """The client has looked at a connection, and keeps it: it must not be silent for half a
+        keep-alive, nor take a broker that is silent for a whole one for alive."""
+        now = self.world.clock.now
+        half = self.world.case.keepalive * 500
+        if now - self.spoke > half:
+            raise Broken("nothing was sent for half a keep-alive [MQTT-3.1.2-23]")
+        if now - self.heard > 2 * half:
+            raise Broken("a dead link is not given up")
 
     def crashed(self, live, connecting):
         """The power is gone; live: numbers of messages in flash. connecting: in connect()."""
         if connecting:
             self.hole |= self.unheard
+        if self.world.case.watched:
+            self.stock.crashed(live)
         for message in self.sent:
             message.booted = message.accepted != NO
+            if not message.qos:
+                continue
             if message.number in live:
                 if message.ended and not message.ends and live[message.number] != HELD:
                     raise Broken("message %d was acknowledged and is in flash again"
                                  % message.number)
                 message.ended &= live[message.number] == HELD
-            elif message.accepted == YES and not message.ended and not self.world.case.may_drop:
+            elif message.accepted == YES and not (message.ended or message.gone):
                 raise Broken("message %d was accepted and is not in flash" % message.number)
         for message in self.received:
             if message.fresh:
@@ -154,6 +179,8 @@ class Oracle:
                              % (message.number, self.firsts[qos]))
             self.firsts[qos] = message.number
         message.count = min(message.count + 1, 3)
+        if not qos and message.count > 1:
+            raise Broken("QoS 0 message %d is delivered twice" % message.number)
         if qos == 2 and message.count > 1 and not (
                 message.forgotten or message.again or self.loose):
             raise Broken("QoS 2 message %d is delivered twice" % message.number)
@@ -178,10 +205,9 @@ class Oracle:
 
     def read(self, data):
         """Bytes were read."""
-        self.into += data
-        while n := packet(self.into):
-            self._read(bytes(self.into[:n]))
-            del self.into[:n]
+        self.heard = self._now()
+        for whole in _packets(self.into, data):
+            self._read(whole)
 
     def _read(self, data):
         kind = data[0] & 0xF0
@@ -214,10 +240,9 @@ class Oracle:
 
     def wrote(self, data):
         """Bytes were written."""
-        self.out += data
-        while n := packet(self.out):
-            self._wrote(bytes(self.out[:n]))
-            del self.out[:n]
+        self.spoke = self._now()
+        for whole in _packets(self.out, data):
+            self._wrote(whole)
 
     def _wrote(self, data):
         kind = data[0] & 0xF0
@@ -243,6 +268,7 @@ class Oracle:
         if not qos:
             return
         self._rules(message, op, pid)
+        self.stock.goes_out(message)
         state = self.world.board.view()[0].get(message.number)
         if state is None:
             raise Broken("message %d goes out and is not durable" % message.number)
@@ -327,6 +353,16 @@ class Oracle:
                 raise Broken("message %d is never sent by the broker" % message.number)
 
     def _drained(self, message):
-        if message.qos and message.accepted == YES and not message.count:
-            if not self.world.case.may_drop:
-                raise Broken("message %d was accepted and is lost" % message.number)
+        if message.qos and message.accepted == YES and not (message.count or message.gone):
+            raise Broken("message %d was accepted and is lost" % message.number)
+        if message.again and not message.covered:
+            raise Broken("message %d was asked for again and is not sent" % message.number)
+
+
+def _packets(buf, data):
+    # More bytes of a direction; the packets that are whole now are taken off.
+    buf += data
+    while n := packet(buf):
+        whole = bytes(buf[:n])
+        del buf[:n]
+        yield whole

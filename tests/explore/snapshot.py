@@ -24,7 +24,7 @@ PLAIN = frozenset((int, str, bytes, bool, type(None)))
 # costs states, what is wrong here would hide some: tests compare cases with and without.
 COUNTS = frozenset((
     "connects", "sent", "acked", "redelivered", "received", "duplicates", "oversize", "unexpected",
-    "forgotten", "pings", "lost_sessions", "stall", "last_error"))  # fmt: skip
+    "forgotten", "pings", "lost_sessions", "stall", "last_error", "closed"))  # fmt: skip
 READER = frozenset(("buf", "target", "behind", "start", "end", "pos", "n", "next", "message",
                     "code", "ended"))
 SCRATCH = {
@@ -46,7 +46,7 @@ JOURNAL = frozenset((
     "_limit", "_failed", "_topic", "_payload", "pid", "flags", "state", "_body", "programs",
     "programmed", "erases", "_magic"))  # fmt: skip
 # Instants: only how long ago they are says something.
-INSTANTS = frozenset(("time", "request", "timeout", "_end", "born"))
+INSTANTS = frozenset(("time", "request", "timeout", "_end", "since", "spoke", "heard"))
 LONG_AGO = 600000  # ms; nothing waits longer
 SKIP = dict.fromkeys(("FlashStore", "FileStore", "Journal"), JOURNAL)
 SKIP.update(SCRATCH)
@@ -155,6 +155,11 @@ def _walk_object(o, name, out, seen, now):
             out.append(min(now - value, LONG_AGO))
         elif key == "clock":
             continue
+        elif key == "_ends":  # of the connections: it is only looked at whether it is their count
+            out.append(value == fields["_client"].counters.closed)
+        elif key == "_born" and value is not None:  # of the messages that a store has
+            out.append([min(now - born, LONG_AGO) if state else 0
+                        for born, state in zip(value, fields["_states"])])
         else:
             _walk(value, out, seen, now)
     if name == "Receiver" or name == "DurableReceiver":  # of the buffer only what is not handled

@@ -5,6 +5,7 @@ so that it runs in one of its own.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,14 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
 import planted  # noqa: E402
+from device_plugin import find_micropython  # noqa: E402
 
 DEADLINE = 900
+# Cases of which schedules are replayed on MicroPython: those whose store takes nothing from the
+# heap, on a flash without a file system.
+REPLAYED = ("ram-window", "ram-out", "ram-timer", "ram-hold", "ram-oldest", "ram-latest",
+            "flash-out", "flash-in", "flash-hold", "flash-window", "twice")  # fmt: skip
+SCHEDULES = 3  # of each case
 # Quickly found; one of each room of the library. `make explore` plants all.
 SAMPLE = ("DUP is missing", "PUBREC is not answered", "PUBREL before PUBREC",
           "PUBACK and PUBREC before", "each session is taken for", "PUBREC is not programmed")
@@ -95,3 +102,41 @@ except Found as e:
     print(all(not play(case, steps[:i] + steps[i + 1 :]) for i in range(len(steps))))
 """
     assert python(code, lib) == "True\n"
+
+
+# Schedules on MicroPython
+
+
+def replay(folder, names=REPLAYED, lib=ROOT / "lib"):
+    """Draw schedules of these cases, replay them on MicroPython with that copy of the library;
+    what it says."""
+    tape = folder / "tape"
+    subprocess.run([sys.executable, str(HERE / "record.py"), str(tape), str(SCHEDULES), *names],
+                   check=True, timeout=DEADLINE)  # fmt: skip
+    done = subprocess.run([find_micropython(), "-X", "heapsize=3M", str(HERE / "replay/replay.py"),
+                           str(lib), str(ROOT / "tests/device/kit"), str(tape)],
+                          text=True, capture_output=True, timeout=DEADLINE)  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_micropython_does_the_same_and_takes_nothing_from_its_heap(tmp_path):
+    said = replay(tmp_path)
+    words = said.split()
+    assert words[1:2] == ["schedules,"] and words[3:] == ["calls"], said
+    assert int(words[0]) == SCHEDULES * len(REPLAYED) and int(words[2]) > int(words[0]), said
+
+
+def test_a_replay_tells_what_is_done_otherwise(tmp_path):
+    lib = planted.plant("PUBREC is not answered", tmp_path)
+    assert "Differs: twice, seed " in replay(tmp_path, ["twice"], lib)
+
+
+@pytest.mark.parametrize("line", ["bytearray(9)", "c.junk = bytearray(9)"])
+def test_a_replay_tells_what_is_taken_from_the_heap(line, tmp_path):
+    shutil.copytree(ROOT / "lib", tmp_path / "lib")
+    path = tmp_path / "lib/umqtt_min/session.py"
+    before = "        if c.sock and not c._tx.count:\n"  # in _put()
+    source = path.read_text()
+    assert source.count(before) == 1
+    path.write_text(source.replace(before, "        %s\n%s" % (line, before)))
+    assert "publish() takes " in replay(tmp_path, ["flash-out"], tmp_path / "lib")

@@ -33,6 +33,7 @@ def explore(name, limit, seconds):
 def hunt(limit):
     """The quick cases until one breaks: first the beginning of each, then more of it."""
     states = 0
+    began = time.process_time()
     for bound in sorted({min(BEGINNING, limit), limit}):
         for case in QUICK:
             explorer = Explorer(case, limit=bound)
@@ -42,8 +43,10 @@ def hunt(limit):
             except Found as e:
                 states += e.explorer.states
                 steps = smaller(case, e.steps)
-                return {"case": case.name, "why": e.why, "states": states, "steps": len(steps)}
-    return {"case": "", "why": "", "states": states, "steps": 0}
+                return {"case": case.name, "why": e.why, "states": states, "steps": len(steps),
+                        "seconds": round(time.process_time() - began)}  # fmt: skip
+    return {"case": "", "why": "", "states": states, "steps": 0,
+            "seconds": round(time.process_time() - began)}  # fmt: skip
 
 
 def main(words):

@@ -15,6 +15,7 @@ from network import Network, answered
 from nor import PowerCut
 from oracle import NO, PERHAPS, YES, Broken, Oracle
 from umqtt_min import MQTTException
+from umqtt_min.errors import STORE_FULL
 
 LONGEST = 3 * TIMEOUT * 1000 + 2000  # ms of one call: connect() and subscribe()
 LOOKS = 4  # of the application, though nothing comes
@@ -23,6 +24,9 @@ ROUNDS = 400  # of a kind world, until all must be where it belongs
 
 class World:
     """A case from its beginning on. chooser: f(name, options) -> index of one of them."""
+
+    NETWORK = Network
+    BOARD = Board
 
     def __init__(self, case, chooser):
         self.case = case
@@ -37,14 +41,19 @@ class World:
         self.ticks = case.ticks
         self.jumps = case.jumps
         self.throws = case.throws
+        self.grants = case.grants
+        self.confirms = case.confirms
+        self.asks = case.asks
+        self.discards = case.discards
+        self.seqs = {}  # number of a message: what the store calls it
         self.plan = 0  # messages published so far
         self.subscribed = False  # the application knows that it is
         self.ticking = False
         self.doing = ""
         self.oracle = Oracle(self, case)
         self.broker = Broker(case, self.oracle)
-        self.network = Network(self, case)
-        self.board = Board(self, case)
+        self.network = self.NETWORK(self, case)
+        self.board = self.BOARD(self, case)
         self.kind = True  # nothing bad happens
         self.board.boot()
         self.kind = False
@@ -65,6 +74,12 @@ class World:
         found += ["connect"] if self.board.client.sock is None else self._connected()
         if self.jumps:
             found.append("jump")
+        if self.confirms and self.oracle.stock.confirmable() >= 0:
+            found.append("confirm")
+        if self.asks and self.oracle.stock.held(self.board.view()[0]):
+            found.append("republish")
+        if self.discards:
+            found.append("discard")
         if self.crashes:
             found.append("crash")
         return found
@@ -99,6 +114,8 @@ class World:
             raise Broken("%s raises %r" % (action, e))
         if self.board.dark():
             self._lose_power()
+        elif self.case.watched and self.board.client:
+            self.oracle.stock.look(self.board.view()[0])
         if self.clock.now - began > LONGEST and action != "jump":
             raise Broken("%s takes %d ms" % (action, self.clock.now - began))
 
@@ -106,6 +123,7 @@ class World:
 
     def _boot(self):
         self.board.boot()
+        self.oracle.stock.booted()
 
     def _publish(self):
         number = self.plan
@@ -113,6 +131,7 @@ class World:
         topic = self.case.topics[number % len(self.case.topics)]
         accepted = PERHAPS
         self.oracle.accepted(number, accepted)
+        self.seqs[number] = self.board.store.seq
         try:
             self.board.client.publish(topic, bytes((65 + number,)), qos=self.case.out[number],
                                       wait=self.case.waits)  # fmt: skip
@@ -121,6 +140,8 @@ class World:
             raise
         except MQTTException as e:
             accepted = YES if e.stored else NO
+            if e.reason == STORE_FULL:
+                self.oracle.stock.refused(number)
         except OSError:
             accepted = NO
         self.oracle.accepted(number, accepted)
@@ -150,9 +171,29 @@ class World:
 
     def _jump(self):
         self.jumps -= 1
-        self.clock.move(self.case.keepalive * 500 + 1)
+        self.clock.move(self.case.jump)
         if self.board.client.sock:
             self.board.client.check_msg()
+            if self.case.keepalive:
+                self.oracle.rests()
+
+    def _confirm(self):
+        self.confirms -= 1
+        stock = self.oracle.stock
+        number = stock.confirmable()
+        stock.covers(number, PERHAPS)
+        self.board.client.confirm(self.seqs[number])
+        stock.covers(number, YES)
+
+    def _republish(self):
+        self.asks -= 1
+        held = self.oracle.stock.held(self.board.view()[0])
+        self.oracle.stock.asked(held)
+        self.board.client.republish(self.seqs[min(held)], self.seqs[max(held)])
+
+    def _discard(self):
+        self.discards -= 1
+        self.board.client.discard()
 
     def got(self, topic, payload):
         """The client's callback."""
@@ -206,7 +247,9 @@ class World:
             else:
                 break
         self.network.handle_all()
-        self.oracle.drained(self._waiting())
+        if self.case.hold:
+            self.board.client.confirm(self.board.store.seq - 1)
+        self.oracle.drained(self.board.store.live)
 
     def _waiting(self):
         return self.board.store.live - self.board.store.held

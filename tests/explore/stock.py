@@ -1,0 +1,131 @@
+"""What leaves the store, and whether it may.
+
+Knows: the policies of a store, the age of a message, what confirm() and discard() promise.
+Must not know: the link, the broker, the client's code.
+
+A message leaves the store when its last acknowledgement was read; with hold= when confirm() has
+covered it, too. Whatever else leaves it must be allowed by the case, the right one, and counted.
+"""
+
+QUEUED, RELEASED, HELD = 0, 1, 2  # as in the store
+NO, PERHAPS, YES = 0, 1, 2
+LATEST = 2
+
+
+class Broken(Exception):
+    """A promise is broken, or a rule."""
+
+
+class Stock:
+    """Watches the store of one world. sent: the messages of its oracle."""
+
+    def __init__(self, world, case, sent):
+        self.world = world
+        self.case = case
+        self.sent = sent
+        self.dropped = 0  # since the boot
+
+    def look(self, live, crashed=False):
+        """An action has ended, or the power. live: {number: state} of what is in the store."""
+        for message in self.sent:
+            if message.number in live:
+                if message.covered == YES and message.ended and not message.ends:
+                    raise Broken("message %d was confirmed and is still held" % message.number)
+                message.state = live[message.number]
+            elif message.qos and not message.gone and (
+                    message.state is not None or message.accepted == YES):
+                done = message.ended or message.again  # confirm() ends what was asked for, too
+                if not done or self.case.hold and not message.covered:
+                    self._leaves(message, live)
+                    message.gone = True
+                    self.dropped += 1
+                else:
+                    message.ended = True
+        if crashed:
+            self.dropped = 0
+        elif self.world.board.store.dropped != self.dropped:
+            raise Broken("%d messages were given up, the store counts %d"
+                         % (self.dropped, self.world.board.store.dropped))
+
+    def _leaves(self, message, live):
+        case = self.case
+        if self.world.doing == "discard":
+            self._discarded(message, live)
+        elif case.max_age and self.world.clock.now - message.since > case.max_age:
+            pass
+        elif not (self._replaced(message) or self._pushed_out(message, live)):
+            raise Broken("message %d is no longer in the store, and nothing allows that"
+                         % message.number)
+
+    def _discarded(self, message, live):
+        older = [n for n in live if n < message.number and live[n] not in (RELEASED, HELD)]
+        if older or message.state in (RELEASED, HELD):
+            raise Broken("discard() gives up message %d, which is not the oldest that waits"
+                         % message.number)
+
+    def _replaced(self, message):
+        # By a newer one of its topic, before it was sent.
+        if self.case.policy != LATEST or message.tried:
+            return False
+        topics = len(self.case.topics)
+        return any(m.number > message.number and m.accepted != NO
+                   and (m.number - message.number) % topics == 0 for m in self.sent)
+
+    def _pushed_out(self, message, live):
+        # It was the oldest, and there was no room.
+        if not self.case.policy or [n for n in live if n < message.number]:
+            return False
+        newest = max(m.number for m in self.sent if m.accepted != NO)
+        return newest - message.number >= self.case.room > 0
+
+    def refused(self, number):
+        """publish() has said that the store is full."""
+        store = self.world.board.store
+        if self.case.policy or not 0 < self.case.room <= store.seq - store.low:
+            raise Broken("message %d is refused, and there is room" % number)
+
+    # What the application asks for
+
+    def confirmable(self):
+        """The newest message up to which the broker has all, -1 if confirm() has covered it."""
+        newest = None
+        for message in self.sent:
+            if message.accepted != NO and message.qos:
+                if not message.count:
+                    break
+                newest = message
+        return -1 if newest is None or newest.covered else newest.number
+
+    def covers(self, number, how):
+        """confirm() up to that message has begun (PERHAPS), or has returned (YES)."""
+        for message in self.sent[: number + 1]:
+            message.covered = max(message.covered, how)
+
+    def held(self, live):
+        """The messages that republish() would send again."""
+        return [n for n in live if live[n] == HELD and not self.sent[n].covered]
+
+    def asked(self, numbers):
+        """republish() of these has begun: they go out as new deliveries."""
+        for number in numbers:
+            self.sent[number].again = True
+            self.sent[number].ended = False
+
+    def crashed(self, live):
+        """The power is gone: that a message was asked for again is forgotten."""
+        for message in self.sent:
+            if message.again and live.get(message.number) == HELD:
+                message.again = False
+                message.ended = True
+        self.look(live, True)
+
+    def booted(self):
+        """The age of what a mount finds begins anew."""
+        if self.case.max_age:
+            for message in self.sent:
+                message.since = self.world.clock.now
+
+    def goes_out(self, message):
+        """A PUBLISH of it is written."""
+        if self.case.max_age and self.world.clock.now - message.since > self.case.max_age:
+            raise Broken("message %d goes out, and is too old" % message.number)
