@@ -236,12 +236,6 @@ def memory_table(programs, figures):
     return table
 
 
-def _heap(figures, driver, bits=""):
-    f = figures.get(driver, {})
-    both = f.get("import" + bits), f.get("connect" + bits)
-    return None if None in both else sum(both)
-
-
 def targets(bench, figures):
     """[(what, figure or None, target, True when larger is better)]"""
     r, f = bench.ratio, figures
@@ -264,14 +258,8 @@ def targets(bench, figures):
                      least, True))  # fmt: skip
     for op in ("qos0", "qos1", "qos2", "ping", "idle"):
         rows.append((f"bytes allocated: {op}", f.get("umqtt_min", {}).get(op), 0, False))
-    rows += [
-        ("core .mpy, times umqtt.simple", _times(f, "umqtt_min", "simple", "mpy"), 2.5, False),
-        ("core heap, times umqtt.simple", _heaps(f, "umqtt_min", "simple"), 2.5, False),
-        ("... on 32-bit", _heaps(f, "umqtt_min", "simple", "32"), 2.5, False),
-        ("FlashStore .mpy, times mqtt_as", _times(f, "flash", "mqtt_as", "mpy"), 1.5, False),
-        ("FlashStore heap, times mqtt_as", _heaps(f, "flash", "mqtt_as"), 1.2, False),
-        ("smallest heap of the core, KiB", f.get("umqtt_min", {}).get("smallest"), 24, False),
-    ]
+    least = f.get("umqtt_min", {}).get("smallest")
+    rows.append(("smallest heap of the core, KiB", least, 40, False))
     return rows
 
 
@@ -282,16 +270,6 @@ def _over(rate, op, peers):
 
 def _link(rate):
     a, b = rate("ram", "link16"), rate("simple", "link1")
-    return a / b if a and b else None
-
-
-def _times(figures, ours, peer, key):
-    a, b = figures.get(ours, {}).get(key), figures.get(peer, {}).get(key)
-    return a / b if a and b else None
-
-
-def _heaps(figures, ours, peer, bits=""):
-    a, b = _heap(figures, ours, bits), _heap(figures, peer, bits)
     return a / b if a and b else None
 
 

@@ -78,7 +78,7 @@ class Set:
         return cls(files, version, (index, run, mpy, loader))
 
     def seal(self, envelope):
-        """Have these bytes go ahead of it (firmware/manifest.py); b"" for a set without."""
+        """Have these bytes go ahead of it (firmware/release.py); b"" for a set without."""
         self.envelope = envelope
         self.pieces = self._cut()
 
