@@ -1,6 +1,7 @@
 """Gold's functions, the gold command's tables, and the report."""
 
 import datetime
+import logging
 import shutil
 import sys
 from decimal import Decimal
@@ -312,7 +313,8 @@ def test_readings_that_silver_lacks_are_told_of(spark, tmp_path, caplog):
         fill(folder, [publish(senml(n), packet_id=n) for n in range(first, first + 10)])
         ingest(spark, folder, root)
     build.build(spark, root)
-    assert not caplog.records
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not told, "how far it is may be told as well, on a slow computer"
     DeltaTable(str(root / "silver")).delete("batch > 0")
     assert build.build(spark, root)["gold_device"] == 1
     assert "silver lacks 20 readings of batches 1 to 2: " in caplog.text
