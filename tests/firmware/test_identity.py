@@ -11,7 +11,7 @@ import pytest
 from bench import Subscriber
 from patience import wait_until
 from test_signed_marks import board_cli, bridge, home  # noqa: F401
-from umqtt_board.identity import access, identity_cli
+from umqtt_board.identity import access
 from umqtt_board.ota import keys
 
 BOARDS = (("g", "a"), ("g", "b"), ("h", "a"))
@@ -209,7 +209,7 @@ def test_what_is_good_stays_and_a_new_authority_leaves_no_gap(guarded, fleet, ca
     for pair in (old, files(fleet, "g/a")):
         with Client(guarded.guarded, fleet, "g/a", pair):
             pass
-    (fleet / "fleet-ca.pem").write_bytes((identity_cli.authorities_folder() / "fleet-2.pem")
+    (fleet / "fleet-ca.pem").write_bytes((keys.authorities_folder() / "fleet-2.pem")
                                          .read_bytes())  # fmt: skip
     guarded.kill()
     guarded.start()
@@ -220,7 +220,7 @@ def test_what_is_good_stays_and_a_new_authority_leaves_no_gap(guarded, fleet, ca
 
 
 def test_keys_are_their_owners_alone(fleet):
-    for folder in (fleet, identity_cli.authorities_folder()):
+    for folder in (fleet, keys.authorities_folder()):
         assert folder.stat().st_mode & 0o777 == 0o700
         for path in folder.rglob("*.pem"):
             assert path.stat().st_mode & 0o777 == 0o600, path

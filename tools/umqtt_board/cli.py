@@ -20,6 +20,7 @@ from umqtt_board.flash import steps_cli
 from umqtt_board.flash.follow import TIMEOUT_S
 from umqtt_board.flash.steps import flash as run_flash
 from umqtt_board.identity import identity_cli
+from umqtt_board.lock import keys_cli
 from umqtt_board.ota import keys, marks_cli, ota_cli
 from umqtt_board.paths import PROJECT
 from umqtt_board.port import find
@@ -191,7 +192,7 @@ for _command in (
     ota_cli.command, ota_cli.ota, backup_cli.backup, backup_cli.restore, backup_cli.erase,
     steps_cli.step, settings_cli.settings,
     marks_cli.mark_keys, marks_cli.telemetry_keys, identity_cli.command,
-    release_cli.signing_key, release_cli.bundle_command,
+    keys_cli.keys_group, release_cli.signing_key, release_cli.bundle_command,
 ):  # fmt: skip
     cli.add_command(_command)
 
@@ -208,7 +209,7 @@ def main(arguments=None):
         sys.exit(2)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "cryptography":
-            click.echo("umqtt-board: certificates and signatures are made with the package "
+            click.echo("umqtt-board: certificates, signatures and locked keys need the package "
                        "cryptography, which is not installed: pip install '.[identity]' in the "
                        "project's folder.",
                        err=True)  # fmt: skip

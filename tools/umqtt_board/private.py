@@ -21,3 +21,13 @@ def seal(path):
     """Take a file that is there away from everybody else."""
     if path.stat().st_mode & 0o077:
         path.chmod(MODE)
+
+
+def replace(path, data):
+    """Write a file; whoever reads it meanwhile gets the old one or the new one."""
+    aside = path.with_name(f".{path.name}.new")
+    with create(aside) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)

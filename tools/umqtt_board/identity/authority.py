@@ -13,6 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from umqtt_board import private
 from umqtt_board.errors import BoardError
+from umqtt_board.lock import pem
 
 AUTHORITY_DAYS = 20 * 365
 _EARLY = datetime.timedelta(days=1)  # clocks that are a little late
@@ -26,21 +27,17 @@ def _name(text):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _pem(key):
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                             serialization.NoEncryption())  # fmt: skip
-
-
 class Authority:
     """One authority, made when its files are not there.
 
     name    of it, in its certificate
     folder  a Path; NAME.pem and NAME-key.pem lie there
+    word    passphrase of its key, "" for none
     Raises BoardError for files that cannot be used.
     """
 
-    def __init__(self, name, folder):
-        self.name = name
+    def __init__(self, name, folder, word=""):
+        self.name, self._word = name, word
         self._files = folder / f"{name}.pem", folder / f"{name}-key.pem"
         if not self._files[1].exists():
             self._make()
@@ -54,12 +51,12 @@ class Authority:
         made = made.add_extension(usage, True).sign(key, hashes.SHA256())
         # The key last: it says that all is there.
         private.write(self._files[0], made.public_bytes(serialization.Encoding.PEM))
-        private.write(self._files[1], _pem(key))
+        private.write(self._files[1], pem.written(key, self._word))
 
     def _read(self):
         try:
             certificate = x509.load_pem_x509_certificate(self._files[0].read_bytes())
-            key = serialization.load_pem_private_key(self._files[1].read_bytes(), None)
+            key = pem.read(self._files[1].read_bytes(), lambda: self._word)
         except (ValueError, TypeError, OSError) as error:
             raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
                              f"certificate and key ({error}). Bring them back from a copy, or "
@@ -89,7 +86,7 @@ class Authority:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
             made = made.add_extension(names, False)
         made = made.sign(self._key, hashes.SHA256())
-        return made.public_bytes(serialization.Encoding.PEM), _pem(key)
+        return made.public_bytes(serialization.Encoding.PEM), pem.written(key, "")
 
     def holds(self, pem, days):
         """Whether a certificate, PEM, is of this authority and valid for so many days more."""
@@ -99,6 +96,16 @@ class Authority:
         except Exception:  # cryptography has a class of its own for a signature that is not right
             return False
         return found.not_valid_after_utc > _now() + datetime.timedelta(days=days)
+
+
+def relocked(data, before, after):
+    """The key in the bytes of an authority's file under another passphrase; "" is none. ValueError
+    or TypeError for bytes that are no key, or are locked with neither of the two."""
+    try:
+        return pem.written(pem.read(data, lambda: before), after)
+    except (ValueError, TypeError):
+        pem.read(data, lambda: after)  # an earlier run came so far
+        return data
 
 
 def _host(text):

@@ -15,11 +15,6 @@ from umqtt_board.ota import keys
 RENEW_DAYS = 90
 
 
-def authorities_folder():
-    """Where the keys of the authorities lie: beside those of the boards."""
-    return keys.root().parent / "identity"
-
-
 def _boards(more):
     """(group, device) of all boards that this computer has keys for, and of `more`."""
     found = {(record.group, record.device) for group in keys.groups()
@@ -47,15 +42,8 @@ class Files:
             return
         files[0].parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for file, data in zip(files, authority.issue(name, self.days, hosts)):
-            self.write(file, data)
+            private.replace(file, data)
         self.made.append(name)
-
-    @staticmethod
-    def write(path, data):
-        """Write a file; whoever reads it meanwhile gets the old one or the new one."""
-        aside = path.with_name(f".{path.name}.new")
-        private.write(aside, data)
-        aside.replace(path)
 
 
 @click.command("identity")
@@ -81,28 +69,30 @@ def command(out, hosts, more, days, new_authority):
     if not boards:
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
-    held = authorities_folder()
+    keys.first_use(lambda text: click.echo(f"  {text}"))
+    word = keys.authorities_word()
+    held = keys.authorities_folder()
     for folder in (held, out):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     number = len(list(held.glob("fleet-*-key.pem")))
-    fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held)
+    fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held, word)
     files = Files(out, days)
     trusted = out / "fleet-ca.pem"
     before = trusted.read_bytes() if trusted.exists() else b""
     if fleet.pem not in before:
-        files.write(trusted, before + fleet.pem)
+        private.replace(trusted, before + fleet.pem)
     for name in (access.BRIDGE, access.OPERATOR):
         files.pair(fleet, name, name)
     for group, device in boards:
         files.pair(fleet, access.user(group, device), f"boards/{group}/{device}")
-    broker = Authority("broker-ca", held)
-    files.write(out / "broker-ca.pem", broker.pem)
+    broker = Authority("broker-ca", held, word)
+    private.replace(out / "broker-ca.pem", broker.pem)
     if hosts:
         files.pair(broker, "broker", "broker", hosts)
     rights = access.fleet(boards)
     for name, text in (("mosquitto.acl", access.mosquitto(rights)),
                        ("mosquitto.conf", access.mosquitto_listener(out.absolute())),
                        ("emqx-acl.conf", access.emqx(rights))):  # fmt: skip
-        files.write(out / name, text.encode())
+        private.replace(out / name, text.encode())
     click.echo(f"{out}: {len(files.made)} certificates made, {files.kept} kept; access lists for "
                f"{len(boards)} boards, the bridge and the operator")  # fmt: skip

@@ -2,7 +2,8 @@
 
 $XDG_CONFIG_HOME/umqtt_min/boards/GROUP/DEVICE.json (~/.config without the variable), mode 0600 in
 folders of mode 0700. A file holds the key of the board's commands, the last counter that was used
-with it and where the board's broker is. It must not know what is sent with a key.
+with it and where the board's broker is. Where the folder above has a lock (lock/lock.py) the key
+is sealed with it. It must not know what is sent with a key.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from umqtt_board.errors import BoardError
+from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters
 from umqtt_board.settings.settings_file import firmware_settings
 
@@ -26,10 +28,11 @@ LEAST_BYTES = 16  # firmware/settings.py
 class Record:
     """What is known of one board.
 
-    key     hexadecimal, as in its settings
-    count   the highest counter that a command to it has had
-    broker  dict: host, port, tls, and user and ca (PEM) where the settings have them; no password
-    signs   whether its settings have it sign its readings
+    key      hexadecimal, as in its settings
+    count    the highest counter that a command to it has had
+    broker   dict: host, port, tls, and user and ca (PEM) where the settings have them; no password
+    signs    whether its settings have it sign its readings
+    revoked  whether it gets another key when it is flashed
     """
 
     group: str
@@ -38,12 +41,48 @@ class Record:
     count: int = 0
     broker: dict = field(default_factory=dict)
     signs: bool = False
+    revoked: bool = False
 
 
 def root():
     """The folder with all of them; it need not exist."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "umqtt_min" / "boards"
+
+
+def home():
+    """The folder with the boards' keys, the authorities' and the lock of both."""
+    return root().parent
+
+
+def authorities_folder():
+    """Where the keys of the authorities of certificates lie; it need not exist."""
+    return home() / "identity"
+
+
+def authorities_word():
+    """The passphrase of those keys, "" for none; asks for that of this computer's keys."""
+    lock = locks.of(home())
+    return lock.word if lock else ""
+
+
+def first_use(tell):
+    """Before the first key of this computer is made: lock all keys, if that is wanted.
+
+    tell  function(text), called when the keys stay unlocked and nobody has said so
+    """
+    if in_use():
+        return
+    word = locks.offered(tell)
+    with locked():
+        if word and not in_use():
+            locks.put(home(), locks.Lock.new(), word)
+
+
+def in_use():
+    """Whether this computer has keys, or a lock for them."""
+    return locks.path(home()).exists() or any(root().glob("*/*.json")) or any(
+        authorities_folder().glob("*-key.pem"))
 
 
 def _path(group, device):
@@ -80,15 +119,45 @@ def _read(path):
     if path.stat().st_mode & 0o077:
         raise BoardError(f"{path} holds a key and others may read it: `chmod 600 {path}`.")
     try:
-        data = json.loads(path.read_text())
-        if len(bytes.fromhex(data["key"])) < LEAST_BYTES:
-            raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
-        record = Record(**data)
+        record = unpacked(json.loads(path.read_text()), lambda: _lock(path))
     except (ValueError, TypeError, KeyError) as error:
         raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
     if (record.group, record.device) != (path.parent.name, path.stem):
         raise BoardError(f"{path} is of the board {record.device} of the group {record.group}: "
                          "two boards cannot have names that differ only in case.")  # fmt: skip
+    return record
+
+
+def _lock(path):
+    lock = locks.of(home())
+    if lock is None:
+        raise BoardError(f"{path} is locked, and {locks.path(home())} is not there: bring it "
+                         "back from a copy, or remove the keys and flash the boards anew.")
+    return lock
+
+
+def packed(record, lock):
+    """What a file holds of a Record: a dict. lock: a locks.Lock that seals the key, or None."""
+    data = asdict(record)
+    if lock:
+        data["sealed"] = lock.seal(data.pop("key"), f"{record.group}/{record.device}")
+    return data
+
+
+def unpacked(data, lock):
+    """The Record of such a dict; ValueError, TypeError or KeyError for another thing.
+
+    lock  function() that returns the Lock, called for a key that is sealed
+    """
+    if "sealed" in data:
+        data = dict(data)
+        name = "{group}/{device}".format(**data)
+        data["key"] = lock().opened(data.pop("sealed"), name)
+    if len(bytes.fromhex(data["key"])) < LEAST_BYTES:
+        raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
+    record = Record(**data)
+    if type(record.count) is not int:
+        raise ValueError("its counter is no number")
     return record
 
 
@@ -112,19 +181,39 @@ def members(group, missing_ok=False):
 
 def save(record):
     """Write a Record; whoever reads it meanwhile gets the old one or the new one."""
+    put(record, locks.of(home()))
+
+
+def put(record, lock):
+    """As save(), with the key sealed by that Lock; None seals nothing."""
     path = _path(record.group, record.device)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp makes it with mode 0600
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{record.device}-")
     with open(handle, "w") as file:
-        json.dump(asdict(record), file, indent=2)
+        json.dump(packed(record, lock), file, indent=2)
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
 
 
+def every():
+    """The Records of all boards of all groups, sorted."""
+    return [record for group in groups() for record in members(group, missing_ok=True)]
+
+
+def revoke(records):
+    """Void the keys of boards: each gets another one when it is flashed next."""
+    with locked():
+        for record in records:
+            fresh = load(record.group, record.device)
+            fresh.revoked = True
+            save(fresh)
+
+
 @contextmanager
-def _locked():
+def locked():
+    """Keep every other command away from the keys meanwhile."""
     root().mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(root() / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -137,7 +226,7 @@ def next_count(records):
     It is the time in milliseconds where that is above: so another computer with the same keys
     gets through as well.
     """
-    with _locked():
+    with locked():
         fresh = [load(record.group, record.device) for record in records]
         count = max([counters.now(), *(record.count + 1 for record in fresh)])
         for record in fresh:
@@ -162,15 +251,22 @@ def give(flat, device, held=None, tell=lambda text: None):
     if flat.get("command_key") == "":
         return flat, 0
     group = flat.get("group", "default")
-    with _locked():
+    first_use(tell)
+    with locked():
         record = find(group, device) or Record(group, device, "")
         if "command_key" in flat:
+            if record.revoked and record.key == flat["command_key"]:
+                raise BoardError(f"The settings say a command_key for {device} that was revoked: "
+                                 "take it out, and the board gets a new one.")  # fmt: skip
             record.key = flat["command_key"]
-        elif not record.key or held != record.key:
-            if record.key:
+        elif not record.key or record.revoked or held != record.key:
+            if record.revoked:
+                tell(f"the key of {device} was revoked: it gets a new one")
+            elif record.key:
                 tell(f"the board did not show the key of {device}: it was erased, or is another "
                      "one of that name. It gets a new key, the one before is void")  # fmt: skip
             record.key = secrets.token_hex(KEY_BYTES)
+        record.revoked = False
         if held != record.key:
             record.count = max(record.count, counters.now())
         record.broker = _broker(flat)
@@ -208,16 +304,19 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
         flat = {key: value for key, value in flat.items() if key != "command_key"}
     held = (there or {}).get("command_key") if counters.read(device) is not None else None
     if flat is None:
-        return None, _known(device, there)
+        record = _known(device, there)
+        if record is None or not record.revoked:
+            return None, record.count if record else 0
+        flat = {key: value for key, value in there.items() if key != "command_key"}
     return give(flat, _name(device, flat), held, tell)
 
 
 def _known(device, there):
-    """The counter of a board that keeps its settings, as far as this computer knows it."""
+    """The Record of a board that keeps its settings, None if this computer has not its key."""
     if not (there or {}).get("command_key") or firmware_settings().validate(there):
-        return 0
+        return None
     record = find(there.get("group", "default"), _name(device, there))
-    return record.count if record and record.key == there["command_key"] else 0
+    return record if record and record.key == there["command_key"] else None
 
 
 def _name(device, flat):

@@ -6,7 +6,6 @@ firmware/telemetry.py). Must not know what a mark or a reading is.
 """
 
 import json
-import os
 from pathlib import Path
 
 import click
@@ -35,9 +34,7 @@ def _records(group):
 
 
 def _write(out, found):
-    aside = out.with_name(f".{out.name}.new")
-    private.write(aside, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
-    os.replace(aside, out)
+    private.replace(out, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
 
 
 @click.command("mark-keys")

@@ -3,24 +3,15 @@
 Knows the terminal, and what `umqtt-board ota` needs of a release. Must not know how signing goes.
 """
 
-import os
 from pathlib import Path
 
 import click
 
 from umqtt_board import plain
-from umqtt_board.errors import BoardError
+from umqtt_board.lock.passphrase import Passphrase
 from umqtt_board.ota import fileset
 
-PASSPHRASE = "UMQTT_SIGNING_PASSPHRASE"
-LEAST = 12  # characters of a passphrase
-
-
-def _passphrase(confirm=False):
-    if PASSPHRASE in os.environ:
-        return os.environ[PASSPHRASE]
-    return click.prompt("  passphrase of the signing key", hide_input=True,
-                        confirmation_prompt=confirm)  # fmt: skip
+PASSPHRASE = Passphrase("UMQTT_SIGNING_PASSPHRASE", "the signing key")
 
 
 def _settings_lines(print_):
@@ -35,16 +26,14 @@ def signing_key(no_passphrase, path):
     """Make a key that signs releases, in the file PATH; for a file that is there, say what boards
     need to know of it.
 
-    The passphrase is asked for, or comes from UMQTT_SIGNING_PASSPHRASE."""
+    The passphrase is asked for, or comes from UMQTT_SIGNING_PASSPHRASE, or from the file that
+    UMQTT_SIGNING_PASSPHRASE_FILE names."""
     from umqtt_board.release.signing_key import SigningKey, fingerprint
 
     if path.exists():
-        key = SigningKey.load(path, _passphrase)
+        key = SigningKey.load(path, PASSPHRASE)
     else:
-        word = "" if no_passphrase else _passphrase(confirm=True)
-        if not no_passphrase and len(word) < LEAST:
-            raise BoardError(f"A passphrase of {LEAST} characters or more, please: it is all that "
-                             "stands between a copy of this file and the fleet.")  # fmt: skip
+        word = "" if no_passphrase else PASSPHRASE.new()
         key = SigningKey.new()
         key.save(path, word)
         click.echo(f"{path}: a new signing key. Keep it off the network, and a copy elsewhere.")
@@ -78,7 +67,7 @@ def signed(path, **limits):
     from umqtt_board.release import bundle
     from umqtt_board.release.signing_key import SigningKey
 
-    key = SigningKey.load(path, _passphrase)
+    key = SigningKey.load(path, PASSPHRASE)
     made = fileset.of_project()
     bundle.sign(made, key, bundle.Limits(**limits))
     return made

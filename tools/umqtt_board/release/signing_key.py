@@ -7,11 +7,12 @@ reaches; boards and brokers know the SHA-256 of its modulus alone. Must not know
 import hashlib
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from umqtt_board import private
 from umqtt_board.errors import BoardError
+from umqtt_board.lock import pem
 
 BITS = 3072
 BYTES = BITS // 8
@@ -40,8 +41,7 @@ class SigningKey:
         except OSError as error:
             raise BoardError(f"The signing key {path} cannot be read: {error.strerror}.")
         try:
-            word = passphrase().encode() if b"ENCRYPTED" in data else None
-            key = serialization.load_pem_private_key(data, word)
+            key = pem.read(data, passphrase)
         except (ValueError, TypeError) as error:
             raise BoardError(f"{path} is no signing key, or the passphrase is wrong ({error}).")
         numbers = getattr(key, "key_size", 0), getattr(key.public_key(), "public_numbers", None)
@@ -55,11 +55,7 @@ class SigningKey:
         """Write it into a new file, with mode 0600. passphrase: text; "" locks nothing."""
         if path.exists():
             raise BoardError(f"{path} is there: a signing key is never written over.")
-        lock = serialization.NoEncryption()
-        if passphrase:
-            lock = serialization.BestAvailableEncryption(passphrase.encode())
-        private.write(path, self._key.private_bytes(serialization.Encoding.PEM,
-                                                    serialization.PrivateFormat.PKCS8, lock))
+        private.write(path, pem.written(self._key, passphrase))
 
     @property
     def modulus(self):

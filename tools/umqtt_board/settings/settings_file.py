@@ -22,7 +22,9 @@ from umqtt_board.settings import ca_file
 
 PATH = "/settings.json"
 PREFIX = "UMQTT_"  # environment: UMQTT_WIFI_PASSWORD is wifi.password
-OTHERS = ("UMQTT_JDK", "UMQTT_SIGNING_PASSPHRASE")  # of other commands
+# Of other commands.
+OTHERS = ("UMQTT_JDK", *(f"UMQTT_{name}_PASSPHRASE{file}" for file in ("", "_FILE")
+                         for name in ("SIGNING", "KEYS", "KEYS_NEW", "EXPORT")))  # fmt: skip
 # What a file need not hold: it stays on the board as long as that is for the same network, login.
 BELONGS = {"wifi.password": ("wifi.ssid",), "broker.password": ("broker.host", "broker.user")}
 # What each value of `confirm` promises, for whoever sets it and whoever flashes it.

@@ -1,0 +1,116 @@
+"""The commands `umqtt-board keys ...`: the keys of this computer, locked, copied and revoked.
+
+Knows the terminal. Must not know how a key is sealed.
+"""
+
+from pathlib import Path
+
+import click
+
+from umqtt_board.errors import BoardError
+from umqtt_board.lock import lock as locks
+from umqtt_board.lock import whole
+from umqtt_board.lock.passphrase import Passphrase
+from umqtt_board.ota import keys
+
+_EXPORT = Passphrase("UMQTT_EXPORT_PASSPHRASE", "the exported file")
+_file = click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@click.group("keys")
+def keys_group():
+    """The keys of this computer: of boards, and of the authorities of certificates.
+
+    The passphrase of a lock is asked for, or comes from UMQTT_KEYS_PASSPHRASE, or from the file
+    that UMQTT_KEYS_PASSPHRASE_FILE names."""
+
+
+@keys_group.command("list")
+def list_():
+    """Say which boards this computer has keys for, and which of them are revoked."""
+    locked = locks.path(keys.home()).exists()
+    click.echo(f"{keys.home()}: {'locked with a passphrase' if locked else 'no passphrase'}")
+    for record in keys.every():
+        wait = "  revoked: flash it" if record.revoked else ""
+        click.echo(f"  {record.group}/{record.device}{wait}")
+
+
+@keys_group.command("lock")
+@click.option("--change", is_flag=True, help="Another passphrase (or UMQTT_KEYS_NEW_PASSPHRASE).")
+def lock(change):
+    """Lock the keys with a passphrase; what makes keys later locks them, too."""
+    there = locks.of(keys.home())
+    if change and not there:
+        raise BoardError("The keys have no passphrase yet: leave out --change.")
+    whole.lock("" if there else locks.PASSPHRASE.new())
+    if change:
+        locks.put(keys.home(), there, locks.NEW.new())
+    click.echo(f"{len(keys.every())} keys of boards are locked. Nobody opens them without the "
+               "passphrase, not even you. `umqtt-board keys export` makes a copy of them")
+
+
+@keys_group.command("unlock")
+def unlock():
+    """Keep the keys without a passphrase again, in files that only you can read."""
+    whole.unlock()
+    click.echo(f"{len(keys.every())} keys of boards have no passphrase now")
+
+
+@keys_group.command("export")
+@click.option("--no-passphrase", is_flag=True,
+              help="Leave the file open, for a store of secrets that locks it itself.")
+@_file
+def export(no_passphrase, path):
+    """Write all keys into the file PATH, to keep elsewhere or for another computer.
+
+    It opens with the passphrase of the keys. Where they have none one is asked for, or comes from
+    UMQTT_EXPORT_PASSPHRASE."""
+    if no_passphrase and locks.path(keys.home()).exists():
+        raise BoardError("The keys are locked, and so is a copy of them: leave out "
+                         "--no-passphrase.")  # fmt: skip
+    count = whole.export(path, lambda: "" if no_passphrase else _EXPORT.new())
+    click.echo(f"{path}: keys of {count} boards, and of the authorities of certificates")
+
+
+@keys_group.command("import")
+@_file
+def import_(path):
+    """Take the keys in the file PATH, which `umqtt-board keys export` has written.
+
+    Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
+    takes it over; any other keeps its own."""
+    came = whole.bring(path, _EXPORT)
+    click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
+    if came.other:
+        click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}")
+
+
+@keys_group.command("revoke")
+@click.option("--device", help="Name of one board.")
+@click.option("--group", help="All boards of this group; with --device the group of that board "
+              "(default: default).")
+@click.option("--all", "every", is_flag=True, help="All boards of all groups.")
+@click.option("--authorities", is_flag=True,
+              help="Remove the authorities of certificates; `umqtt-board identity` makes others.")
+def revoke(device, group, every, authorities):
+    """Void the keys of boards: each gets a new one when it is flashed the next time.
+
+    Until then a board obeys the old key, whoever has it."""
+    if not (device or group or every or authorities):
+        raise BoardError("Which keys? Give --device NAME, --group NAME, --all or --authorities.")
+    if device:
+        records = [keys.load(group or "default", device)]
+    elif every or group:
+        records = keys.every() if every else keys.members(group)
+    else:
+        records = []
+    keys.revoke(records)
+    for record in records:
+        click.echo(f"  {record.group}/{record.device}: revoked. It obeys the old key until you "
+                   "flash it")  # fmt: skip
+    if records:
+        click.echo("Flash them over the cable, then write mark-keys and telemetry-keys anew.")
+    if authorities:
+        names = ", ".join(whole.revoke_authorities()) or "none"
+        click.echo(f"  removed authorities: {names}. Let `umqtt-board identity` write into a new "
+                   "folder: fleet-ca.pem in the old one still trusts them")  # fmt: skip

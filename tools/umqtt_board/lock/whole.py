@@ -1,0 +1,165 @@
+"""All keys of this computer at a time: locked, unlocked, copied into one file and back.
+
+Knows where the keys of boards and of authorities lie. Must not know the terminal.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from umqtt_board import private
+from umqtt_board.errors import BoardError
+from umqtt_board.lock import lock as locks
+from umqtt_board.ota import keys
+
+_FORM = 1
+_AUTHORITY = re.compile(r"(fleet-[0-9]{1,6}|broker-ca)(-key)?\.pem")
+
+
+def lock(word):
+    """Lock what is not locked. word: the passphrase of a lock that is not there yet."""
+    with keys.locked():
+        found = locks.of(keys.home()) or locks.put(keys.home(), locks.Lock.new(), word)
+        _rewrite(found, "", found.word)
+
+
+def unlock():
+    """Take the lock away: the keys are in clear, in files that their owner alone can read."""
+    with keys.locked():
+        found = locks.of(keys.home())
+        _rewrite(None, found.word if found else "", "")
+        locks.path(keys.home()).unlink(missing_ok=True)  # last: what is left sealed needs it
+
+
+def _rewrite(lock, before, after):
+    for record in keys.every():
+        keys.put(record, lock)
+    for path in _authority_files("-key"):
+        private.replace(path, _relocked(path, path.read_bytes(), before, after))
+
+
+def _authority_files(end=""):
+    return sorted(path for path in keys.authorities_folder().glob(f"*{end}.pem")
+                  if _AUTHORITY.fullmatch(path.name))  # fmt: skip
+
+
+def _relocked(path, data, before, after):
+    from umqtt_board.identity.authority import relocked
+
+    try:
+        return relocked(data, before, after)
+    except (ValueError, TypeError) as error:
+        raise BoardError(f"{path} is no key that opens here ({error}).")
+
+
+def export(path, word):
+    """Write all keys into one file, which a passphrase opens; returns how many boards it holds.
+
+    word  function() that returns the passphrase for a computer whose keys have no lock; "" leaves
+          the file open. Where they have one, it opens the file, too.
+    """
+    with keys.locked():
+        there = locks.of(keys.home())
+        records = keys.every()
+        files = {file.name: file.read_bytes() for file in _authority_files()}
+    if not records and not files:
+        raise BoardError("This computer has no keys to export.")
+    lock, data = there, b""
+    if there:
+        data = locks.path(keys.home()).read_bytes()
+    elif chosen := word():
+        lock = locks.Lock.new()
+        data = lock.pem(chosen)
+    before, after = there.word if there else "", lock.word if lock else ""
+    text = json.dumps({
+        "umqtt_keys": _FORM, "lock": data.decode(),
+        "boards": [keys.packed(record, lock) for record in records],
+        "authorities": {name: (_relocked(name, held, before, after) if "-key" in name else held)
+                        .decode() for name, held in files.items()},
+    }, indent=1)  # fmt: skip
+    private.replace(path, text.encode() + b"\n")
+    return len(records)
+
+
+@dataclass
+class Came:
+    """What an import has done: names of what is new here, was here, and is here another one."""
+
+    new: list = field(default_factory=list)
+    same: list = field(default_factory=list)
+    other: list = field(default_factory=list)
+
+
+def bring(path, passphrase):
+    """Take the keys of an exported file; returns Came. A key that is here another one stays.
+
+    passphrase  function() that returns that of the file
+    A computer without a key takes the file's lock over with the keys.
+    """
+    try:
+        said = json.loads(path.read_bytes())
+        if said["umqtt_keys"] != _FORM:
+            raise ValueError("it is of a later version")
+        data = said["lock"].encode()
+        lock = locks.opened(data, passphrase, path) if data else None
+        records = [keys.unpacked(each, lambda: lock) for each in said["boards"]]
+        files = {name: text.encode() for name, text in said["authorities"].items()}
+        if any(not _AUTHORITY.fullmatch(name) for name in files):
+            raise ValueError("it has a file that is no authority's")
+    except OSError as error:
+        raise BoardError(f"{path} cannot be read: {error.strerror}.")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BoardError(f"{path} is no file of `umqtt-board keys export` ({error}).")
+    with keys.locked():
+        if lock and not keys.in_use():
+            private.replace(locks.path(keys.home()), data)
+        here = locks.of(keys.home())
+        came = Came()
+        for record in records:
+            _bring_board(record, here, came)
+        _bring_authorities(path, files, lock, here, came)
+    return came
+
+
+def _bring_board(record, here, came):
+    name = f"{record.group}/{record.device}"
+    found = keys.find(record.group, record.device)
+    if found is None:
+        came.new.append(name)
+        keys.put(record, here)
+    elif found.key != record.key:
+        came.other.append(name)
+    else:
+        came.same.append(name)
+        found.count = max(found.count, record.count)
+        found.revoked = found.revoked or record.revoked
+        keys.put(found, here)
+
+
+def _bring_authorities(path, files, lock, here, came):
+    folder = keys.authorities_folder()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    before, after = lock.word if lock else "", here.word if here else ""
+    # Certificates first: a key says that all is there.
+    for name in sorted(files, key=lambda name: "-key" in name):
+        if "-key" in name:
+            continue
+        key = name.replace(".pem", "-key.pem")
+        if (folder / name).exists():
+            same = (folder / name).read_bytes() == files[name]
+            (came.same if same else came.other).append(name)
+            continue
+        if key not in files:
+            raise BoardError(f"{path} has no key of {name}.")
+        sealed = _relocked(path, files[key], before, after)
+        private.replace(folder / name, files[name])
+        private.replace(folder / key, sealed)
+        came.new.append(name)
+
+
+def revoke_authorities():
+    """Remove the authorities, so that others are made; returns their names."""
+    files = _authority_files()
+    for path in sorted(files, key=lambda path: "-key" not in path.name):  # keys first
+        path.unlink()
+    return [path.stem for path in files if "-key" not in path.name]
