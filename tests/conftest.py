@@ -21,7 +21,7 @@ from spark_fixtures import none_left_running, spark  # noqa: E402, F401
 
 # Rooms with files that take minutes (Spark, whole demonstrations, boards) come first, so that no
 # worker is left alone with one of them at the end.
-LONG = [HERE / name for name in ("pipeline", "demo", "audit", "firmware", "boards")]
+LONG = [HERE / name for name in ("pipeline", "demo", "audit", "attacks", "firmware", "boards")]
 
 
 def pytest_collection_modifyitems(items):

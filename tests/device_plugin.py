@@ -1,4 +1,5 @@
-"""pytest plugin: collects the functions of tests/device/*/test_*.py once per interpreter.
+"""pytest plugin: collects the functions of device tests, once per interpreter: those of
+tests/device/*/test_*.py and tests/attacks/device/test_*.py.
 
 Knows: how `tests/device/_run.py` is started on CPython and on MicroPython and what its lines mean.
 Must not know: what the tests are about.

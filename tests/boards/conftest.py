@@ -1,72 +1,17 @@
-"""Fixtures of the board tests: a virtual board in a temporary folder, and the real mpremote."""
+"""Fixtures of the board tests: virtual boards, and a small project to flash."""
 
 import functools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from patience import PatientBoard
+from bare_fixtures import board, make_board, mpremote, put  # noqa: F401
+from fetch_kit import get, server  # noqa: F401
 from umqtt_board.flash import build, steps
 from umqtt_board.port import device
 
-MPREMOTE = [sys.executable, "-m", "mpremote"]
-
 
 @pytest.fixture
-def make_board(tmp_path):
-    """Function that makes virtual boards, switched off at the end of the test."""
-    made = []
-
-    def make(name="one", **options):
-        board = PatientBoard(tmp_path / name, name=name, **options)
-        made.append(board)
-        return board
-
-    yield make
-    for board in made:
-        board.power_off()
-
-
-@pytest.fixture
-def board(make_board):
-    """One virtual board with power and nothing on it."""
-    board = make_board()
-    board.power_on()
-    return board
-
-
-@pytest.fixture
-def mpremote():
-    """Function that runs mpremote on a board; returns what it printed."""
-
-    def run(board, *command, status=0):
-        done = subprocess.run(
-            [*MPREMOTE, "connect", board.port, *command],
-            capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
-
-
-@pytest.fixture
-def put(mpremote, tmp_path):
-    """Function that writes a text as a file on a board, by `mpremote cp`."""
-
-    def write(board, name, text):
-        source = tmp_path / "put" / name
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text)
-        mpremote(board, "cp", str(source), f":{name}")
-        return Path(source)
-
-    return write
-
-
-@pytest.fixture
-def pico(board, put):
+def pico(board, put):  # noqa: F811
     """A virtual board with a module rp2: its filesystem lies in flash as on an rp2 board."""
     put(board, "rp2.py", (Path(__file__).parent / "rp2_module.py").read_text())
     return board
@@ -98,7 +43,7 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def files_on(mpremote):
+def files_on(mpremote):  # noqa: F811
     """Function that lists the files on a board."""
     code = """
 import os
@@ -108,4 +53,4 @@ def walk(folder):
         walk(path) if entry[1] == 0x4000 else print(path)
 walk("")
 """
-    return lambda board: sorted(mpremote(board, "exec", code).split())
+    return lambda one: sorted(mpremote(one, "exec", code).split())

@@ -1,78 +1,10 @@
 """Fetching an image: what lies in the cache under its name is always whole and right."""
 
-import hashlib
-import http.server
-import threading
-
 import pytest
+from fetch_kit import IMAGE, SUM
 from umqtt_board import boards
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import fetch
-
-IMAGE = bytes(range(256)) * 1500
-SUM = hashlib.sha256(IMAGE).hexdigest()
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves IMAGE with ranges, as the server's `plan` (one word a request) says."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        server = self.server
-        word = server.plan.pop(0) if server.plan else "whole"
-        server.seen.append((word, self.headers.get("Range")))
-        if word == "missing":
-            self.send_error(404)
-            return
-        start = 0
-        if self.headers.get("Range") and self.headers.get("If-Range") == server.tag:
-            start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
-        if start >= len(IMAGE):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", server.tag)
-        self.send_header("Content-Length", str(len(IMAGE) - start))
-        self.end_headers()
-        body = IMAGE[start:]
-        if word in ("cut", "stall"):
-            body = body[: len(body) // 2]
-        self.wfile.write(body)
-        if word == "stall":
-            server.over.wait(60)
-        self.close_connection = True
-
-    def log_message(self, *_):
-        """Quiet."""
-
-
-@pytest.fixture
-def server(monkeypatch):
-    """A local server; `plan` and `seen` are its attributes."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    one = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    one.plan, one.seen, one.tag, one.over = [], [], '"1"', threading.Event()
-    one.address = f"http://127.0.0.1:{one.server_address[1]}/f/X-v1.bin"
-    threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True).start()
-    yield one
-    one.over.set()
-    one.shutdown()
-    one.server_close()
-
-
-@pytest.fixture
-def get(server, tmp_path):
-    """Function that downloads into a cache of this test; its `said` is what was reported."""
-
-    def run(wanted=SUM, stall_s=30):
-        return fetch.download(server.address, wanted, lambda step, text: run.said.append(text),
-                              lambda *numbers: run.bytes.append(numbers), run.folder,
-                              stall_s)  # fmt: skip
-
-    run.said, run.bytes, run.folder = [], [], tmp_path / "cache"
-    return run
 
 
 def test_whole_download_is_kept_and_used_again(server, get):
@@ -122,33 +54,6 @@ def test_a_part_that_is_too_long_is_begun_anew(server, get):
         get()
     (get.folder / "X-v1.bin.part").write_bytes(bytes(len(IMAGE) + 5))
     assert get().read_bytes() == IMAGE
-
-
-def test_the_wrong_sum_is_refused_and_nothing_is_left(server, get):
-    with pytest.raises(BoardError, match="not the image that was expected: its SHA-256 is"):
-        get(wanted="0" * 64)
-    assert [p.name for p in get.folder.iterdir() if p.stat().st_size > 200] == []
-
-
-def test_what_lies_in_the_cache_is_compared_at_each_use(server, get):
-    path = get()
-    path.write_bytes(IMAGE[:-1] + b"?")
-    assert get().read_bytes() == IMAGE
-    assert len(server.seen) == 2 and "not the image that is wanted" in get.said[-2]
-
-
-@pytest.mark.parametrize("given", ["", "#", "#sha256=", f"#sha256={SUM[:-1]}", f"#{SUM}",
-                                   f"#sha256={SUM}0", f"#sha256={SUM[:-1]}g", f"?sha256={SUM}"])
-def test_an_address_without_its_checksum_is_not_asked_for(server, tmp_path, given):
-    with pytest.raises(BoardError, match="has no checksum.*'https://...#sha256=...'"):
-        fetch.image(boards.load("esp32"), server.address + given, None, None, tmp_path)
-    assert server.seen == [] and list(tmp_path.iterdir()) == []
-
-
-def test_an_address_that_names_no_file(server, tmp_path):
-    for address in ("http://127.0.0.1", "http://127.0.0.1/", "http://127.0.0.1/.."):
-        with pytest.raises(BoardError, match="names no file"):
-            fetch.image(boards.load("esp32"), f"{address}#sha256={SUM}", None, None, tmp_path)
 
 
 def test_missing_image_and_no_network(server, get, tmp_path):

@@ -119,27 +119,6 @@ def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards):
     assert third.removed == ["/sets/boot.json"]
 
 
-def test_a_key_that_a_board_says_is_not_taken_for_another_ones(boards):
-    """Whoever made that key would be asked in place of the board whose name this one says."""
-    keys.give({"device": "b1", "group": "test", "broker.host": "h"}, "b1")
-    known, evil = keys.load("test", "b1").key, "ee" * 32
-    board = boards.make(1, "b1", command_key=evil)
-    board.power_on()
-    said = []
-    report = flash("unix", port=board.port, environment={"UMQTT_WINDOW": "3"},
-                   keys=keys.for_board, progress=lambda *what: said.append(what))  # fmt: skip
-    now = keys.load("test", "b1").key
-    assert now not in (evil, known) and report.settings == "written"
-    told = [text for step, text in said if step == "commands"]
-    assert len(told) == 1 and "did not show the key of b1: it was erased, or is another" in told[0]
-    assert now in on_board(board, "print(open('/settings.json').read())")
-    # From now on it shows its key, and keeps it.
-    flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, keys=keys.for_board,
-          progress=lambda *what: said.append(what))  # fmt: skip
-    assert keys.load("test", "b1").key == now
-    assert len([text for step, text in said if step == "commands"]) == 1
-
-
 FILL = """
 import os
 for path in ("/sets", "/sets/1", "/sets/1/lib"):

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 from bench import Subscriber
-from test_signed_marks import board_cli, home  # noqa: F401
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
 from umqtt_board.lock import lock
 from umqtt_board.ota import keys
 from umqtt_board.ota.reports import hmac_sha256
 from umqtt_pipeline.bridge.mark_keys import MarkKeys
+from update_kit import board_cli
 
 WORD = "correct horse battery"
 OTHER = "another horse, another battery"
@@ -23,7 +23,7 @@ FLAT = {"device": "oven", "group": "g", "broker.host": "10.0.0.2"}
 
 
 @pytest.fixture(autouse=True)
-def words(monkeypatch, home):  # noqa: F811
+def words(monkeypatch, home):
     """No passphrase is set, none is remembered."""
     for name in ("KEYS", "KEYS_NEW", "EXPORT"):
         for end in ("", "_FILE"):

@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import time
 
 import pytest
 from bench import MPREMOTE, Subscriber, taken
@@ -90,28 +89,6 @@ def test_firmware_that_stands_still_is_taken_back(boards, broker, tmp_path):
     assert board.printed().count("watchdog: not fed in time") == 1
     resets = sending.session.members["b1"].status["resets"]
     assert (resets["watchdog"], resets["crash"], resets["row"]) == (1, 0, 0)
-
-
-def test_a_stolen_key_commands_no_other_board(boards, broker):
-    one, two = fleet(boards, broker.port, "b1", "b2")
-    stolen, other = keys.load("test", "b1"), keys.load("test", "b2")
-    with Subscriber(broker.port) as subscriber:
-        body = {"count": time.time_ns() // 10**6, "interval_ms": 7}
-        forged = keys.Record("test", "b2", stolen.key)
-        sent = send.messages([forged], "test", "interval", body)
-        sent += send.messages([stolen, forged], "test", "interval", body)
-        # b1's own command, recorded and sent to b2
-        own = send.messages([stolen], "test", "interval", body | {"count": body["count"] + 1})
-        sent += [(topic.replace("b1", "b2"), payload) for topic, payload in own]
-        for topic, payload in sent:
-            subscriber.client.publish(topic, payload, qos=1).wait_for_publish(10)
-        # The group's message has a code of b1: that one obeys.
-        one.wait_for("interval 7 ms by command", 10)
-        wait_until(lambda: two.printed().count("refused: wrong code") == 2, 10, "two refusals")
-        fine = send.messages([other], "test", "interval", body | {"interval_ms": 77})
-        subscriber.client.publish(*fine[0], qos=1).wait_for_publish(10)
-        two.wait_for("interval 77 ms by command", 10)
-    assert "interval 7 ms" not in two.printed()
 
 
 def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):
@@ -230,3 +207,9 @@ def test_deep_sleep_through_an_outage(boards, broker, link):
     assert len(boots) == len(own), "one reading from each waking"
     assert {boot for boot, _ in subscriber.clocks} == boots
     assert "watchdog" not in board.printed()
+
+
+def test_a_commit_names_a_set(capsys):
+    for given in ([], ["xyz"], ["0123abcde"]):
+        status, said = run_cli(capsys, "command", "--device", "b1", "commit", *given)
+        assert status == 2 and "commit: expected the name of the set" in said

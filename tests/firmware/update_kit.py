@@ -43,6 +43,13 @@ def fleet(boards, port, *names, **settings):
     return made
 
 
+def board_cli(*arguments):
+    """Run `umqtt-board` in this process; its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    return ended.value.code or 0
+
+
 def run_cli(capsys, *arguments):
     """Exit status and what the command line said."""
     with pytest.raises(SystemExit) as ended:

@@ -11,6 +11,7 @@ for folder in (HERE, HERE.parent, HERE.parent / "audit"):
         sys.path.insert(0, str(folder))
 
 from brokers import broker  # noqa: E402, F401
+from signed_readings import signers  # noqa: E402, F401
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """tls.context() against mosquitto: who is trusted, and a client with a certificate of its own.
 
 Knows: the certificates that the broker's folder holds.  Must not know: a TLS library's inside.
-The stream itself is tested in test_interop_tls.py.
+The stream itself is tested in tests/attacks/device/test_path.py.
 """
 # needs: tls
 # heap: 2M

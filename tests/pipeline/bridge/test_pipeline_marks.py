@@ -80,28 +80,6 @@ def test_what_is_below_low_is_settled():
     assert json.loads(marks.ack((TOPIC, EPOCH))[1])["upto"] == 11
 
 
-HIGHEST = 2**53 - 1
-
-
-@pytest.mark.parametrize("low", [500, HIGHEST])
-@pytest.mark.parametrize("forged", [
-    lambda n: senml(n, device="other", low=n), lambda n: flat(n, device="other", low=n, x=1),
-    lambda n: senml(n, [("clock", "s", 5)], low=n), lambda n: flat(n, low=n),
-    lambda n: flat(n, low=n, x="warm"), lambda n: flat(n, low=n, clock=5),
-    lambda n: senml_text(n, [("t", "Cel", "warm")], low=n), lambda n: flat(n, low=n, x=1) + b"x",
-    lambda n: senml(n, [("t", "Cel", float("nan"))], low=n), lambda n: senml(n, low=n) + b"x",
-    lambda n: senml_text(n, low=n).replace(b"Cel", b"\xff"),
-    lambda n: flat(n, low=n, x=1).replace(b'"x"', b'"\\ud800"'),
-    lambda n: flat(n, low=n, x=1).replace(b'"x": 1', b'"x": NaN'),
-    lambda n: senml(n, low=n) + bytes(1 << 20), lambda n: flat(n, low=n, boot=-1, x=1),
-])  # fmt: skip
-def test_low_of_what_is_no_reading_of_the_device_moves_no_mark(forged, low):
-    """It goes to quarantine, as the tables have it; the number itself has arrived."""
-    feed(marks := Marks(), [(TOPIC, senml(n)) for n in range(1, 11)] + [(TOPIC, forged(low))])
-    told = json.loads(marks.ack((TOPIC, EPOCH))[1])
-    assert (told["upto"], told["missing"]) == (10, [[11, low - 1]])
-
-
 @pytest.mark.parametrize("reading", [
     senml(500, low=500), senml_text(500, low=500), flat(500, low=500, x=1),
     flat(500, low=500, x="20.5"), clock(500, 1_767_268_800, low=500),
@@ -116,22 +94,6 @@ SECOND = 1_000_000
 
 def upto(marks, epoch=EPOCH):
     return json.loads(marks.ack((TOPIC, epoch))[1])["upto"]
-
-
-@pytest.mark.parametrize("ahead", [5000, HIGHEST])
-@pytest.mark.parametrize("forged", [
-    lambda n: senml(n, low=n), lambda n: senml(n), lambda n: flat(n, low=n, x=1),
-    lambda n: senml_text(n, low=n), lambda n: senml(n, device="other", low=n),
-])  # fmt: skip
-def test_what_no_device_can_have_made_moves_no_mark_and_is_told(forged, ahead, caplog):
-    feed(marks := Marks(), [(TOPIC, senml(n)) for n in range(1, 11)], now=NOON)
-    for _ in range(5):
-        feed(marks, [(TOPIC, forged(ahead))], now=NOON + SECOND // 10)
-    assert (upto(marks), marks.held_back) == (10, 5)
-    assert json.loads(marks.ack((TOPIC, EPOCH))[1])["missing"] == []
-    assert caplog.text.count("moves no mark") == 3 and "fleet/g/dev1/telemetry" in caplog.text
-    feed(marks, [(TOPIC, senml(11, low=9))], now=NOON + SECOND)
-    assert (upto(marks), marks.held_back) == (11, 5)
 
 
 def test_what_a_device_made_while_no_bridge_ran_moves_the_mark():

@@ -1,4 +1,6 @@
-"""TLS over real sockets: the certificate and the name are checked, the handshake is bounded.
+"""The path: whoever stands on it shows a certificate of his own, or lets a handshake wait. TLS
+over real sockets: certificate and name are checked, the handshake is bounded, and what is right
+passes.
 
 Knows: the client's API, certificates made for this run.  Must not know: a TLS library's inside.
 """

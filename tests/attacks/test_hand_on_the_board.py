@@ -1,16 +1,23 @@
-"""What a board or a broker says is text: on a terminal it moves no cursor, hides nothing, and is
-taken for nobody else's words."""
+"""A hand on the board: whoever holds it can be that board, and have it say what he likes. What it
+says is text on a terminal, and nobody else's words. Its names open no file of this computer, and
+its key is no other board's."""
 
+import dataclasses
 import io
 import sys
 
 import pytest
+from attack_kit import strange
+from certificates import Authority
 from rich.console import Console
+from umqtt_board import boards as board_files
 from umqtt_board import cli, plain
+from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
 from umqtt_board.ota import keys, ota_cli, send
 from umqtt_board.port import device
+from umqtt_board.settings import settings_file
 
 HOSTILE = {
     "C0": "a\x07\x08\x00\x0b\x0cb", "ESC": "\x1bc\x1b7", "CSI": "\x1b[2J\x1b[1;1Hfake",
@@ -18,6 +25,27 @@ HOSTILE = {
     "bidi": "\u202eeno\u202c \u2066x\u2069\u200f\u061c", "separators": "a\u2028b\u2029c",
     "DEL": "\x7f", "surrogate": "\udc9b", "tag": "\U000e0041", "invisible": "\u200b\u2060\ufeff",
 }
+
+
+# What a board runs before anybody can ask it for anything: it lists what it likes, and gives
+# each of these names a content.
+LISTS = """
+import builtins, io, os, sys
+class Name:
+    def __init__(self, text):
+        self.text = text
+    def __radd__(self, other):
+        return self.text
+class Os:
+    def __getattr__(self, name):
+        return getattr(os, name)
+    def ilistdir(self, folder):
+        return [(Name(name), 0x8000) for name in NAMES]
+def lie(path, mode="r"):
+    return io.BytesIO(b"hostile") if path in NAMES else honest(path, mode)
+honest, builtins.open = builtins.open, lie
+sys.modules["os"] = Os()
+"""
 
 
 def fit(text):
@@ -102,3 +130,68 @@ def test_an_error_is_text_too(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         cli.main(["repl", "--board", "x"])
     assert capsys.readouterr().err == "umqtt-board: It says \\x1b[2J\\x9b\\u202e.\nAnd more.\n"
+
+
+def test_no_name_that_a_board_reports_leads_out_of_the_copy(board, put, tmp_path):
+    names = [*strange(tmp_path), "/mqtt/0.0", "/mqtt/17.31", "/mqtt/002.log", "/mqtt/0.0"]
+    put(board, "settings.json", '{"broker.host":"h"}')
+    put(board, "boot.py", f"NAMES = {names!r}\n{LISTS}")
+    place, said = tmp_path / "copies", []
+    place.mkdir()
+    before = {path for path in tmp_path.rglob("*")}
+    with device.Device(board.port) as one:
+        assert copies.waiting_in_files(one) == 0
+        copies.backup(one, board_files.load("unix"), place / "copy",
+                      lambda *what: said.append(what[1]), lambda *_: None)  # fmt: skip
+    made = {path for path in tmp_path.rglob("*") if place not in path.parents} - before
+    assert made == set()
+    files = sorted(str(p.relative_to(place)) for p in place.rglob("*") if p.is_file())
+    assert files == ["copy/files/mqtt/0.0", "copy/files/mqtt/002.log", "copy/files/mqtt/17.31",
+                     "copy/files/settings.json", "copy/journal.img", "copy/manifest.json"]
+    told = [line for line in said if line.startswith("not copied: ")]
+    assert len(told) == len(strange(tmp_path))
+    assert all(line.isascii() and line.isprintable() and len(line) < 150 for line in told)
+
+
+def test_a_certificate_that_a_board_names_is_no_file_of_this_computer(tmp_path):
+    mine = tmp_path / "ca.pem"
+    mine.write_bytes(Authority("mine").pem)
+    there = {"broker.host": "h", "broker.ca": str(mine)}
+    assert settings_file.changed(there, {"window": 3})["broker.ca"] == str(mine)
+    given = settings_file.changed({"broker.host": "h"}, {"broker.ca": str(mine)})
+    assert given["broker.ca"] == mine.read_text()
+
+
+def test_names_that_differ_only_in_case_share_no_key(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    flat = {"device": "oven", "group": "g", "broker.host": "h"}
+    _, count = keys.give(flat, "oven")
+    record = keys.load("g", "oven")
+    assert dataclasses.asdict(record)["count"] == count
+    # As a disk would answer that takes both names for one.
+    (keys.root() / "g" / "OVEN.json").symlink_to("oven.json")
+    for ask in (lambda: keys.find("g", "OVEN"), lambda: keys.give(flat, "OVEN", record.key)):
+        with pytest.raises(BoardError, match="cannot have names that differ only in case"):
+            ask()
+
+
+def test_a_key_that_a_board_says_is_not_taken_for_another_ones(home, boards, mpremote):
+    """Whoever made that key would be asked in place of the board whose name this one says."""
+    keys.give({"device": "b1", "group": "test", "broker.host": "h"}, "b1")
+    known, evil = keys.load("test", "b1").key, "ee" * 32
+    board = boards.make(1, "b1", command_key=evil)
+    board.power_on()
+    said = []
+    report = steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "3"},
+                         keys=keys.for_board,
+                         progress=lambda *what: said.append(what))  # fmt: skip
+    now = keys.load("test", "b1").key
+    assert now not in (evil, known) and report.settings == "written"
+    told = [text for step, text in said if step == "commands"]
+    assert len(told) == 1 and "did not show the key of b1: it was erased, or is another" in told[0]
+    assert now in mpremote(board, "cat", ":settings.json")
+    # From now on it shows its key, and keeps it.
+    steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, keys=keys.for_board,
+                progress=lambda *what: said.append(what))  # fmt: skip
+    assert keys.load("test", "b1").key == now
+    assert len([text for step, text in said if step == "commands"]) == 1

@@ -1,5 +1,5 @@
-"""What anybody may publish to a board, spoiled: a short run of what `make fuzz-firmware` does at
-length, and each poison that a mark or a command can hold.
+"""A publisher: what anybody may publish to a board, spoiled. A short run of what
+`make fuzz-firmware` does at length, and each poison that a mark or a command can hold.
 
 Knows: the fuzzer.  Must not know: what it checks (fw_fuzz.py says it).
 """

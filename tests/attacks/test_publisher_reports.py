@@ -1,4 +1,4 @@
-"""A publisher at the broker who forges what boards say, and sends again what they once said: no
+"""A publisher who forges what boards say to the operator, and sends again what they once said: no
 command and no update is done, refused or taken back for it."""
 
 import dataclasses
