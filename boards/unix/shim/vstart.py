@@ -17,9 +17,10 @@ PROMPT_MARK = "\x1d[prompt]\x1d"
 
 
 def _load_replacements(folder):
-    """Import every module beside this one now: later they are out of reach, under the old root."""
+    """Import every module beside this one now: later they are out of reach, under the old root.
+    The one for a ROMFS takes heap that a board without it has."""
     for entry in os.listdir(folder):
-        if entry.endswith(".py"):
+        if entry.endswith(".py") and (vboard.rom or entry != "vrom.py"):
             __import__(entry[:-3])
     vboard.complete(sys.modules["machine"])
 
@@ -48,7 +49,8 @@ def _mount_flash():
     vfs.mount(filesystem, "/")
     os.chdir("/")
     sys.path[:] = ["", ".frozen", "/lib"]
-    sys.modules["vrom"].mount_rom()
+    if vboard.rom:
+        sys.modules["vrom"].mount_rom()
     return True
 
 

@@ -249,6 +249,17 @@ def replay(head, events, strict):
     return count
 
 
+def counted(head, events):
+    """Replay a schedule with a look at the heap. What a call keeps is kept each time: a collection
+    that takes a number on the stack for a pointer keeps something once."""
+    for _ in range(2):
+        try:
+            return replay(head, events, True)
+        except Differs:
+            pass
+    return replay(head, events, True)
+
+
 def main(path):
     """Replay a file."""
     tapes = []
@@ -268,7 +279,7 @@ def main(path):
     count = 0
     for head, events in tapes:
         replay(head, events, False)
-        count += replay(head, events, True)
+        count += counted(head, events)
     print("%d schedules, %d calls" % (len(tapes), count))
 
 
