@@ -1,7 +1,7 @@
 """A ROMFS as chips have it: `vfs.rom_ioctl` over a file, and the mount at the start.
 
 Knows: the image, as a chip has it at an address; vfs as MicroPython's extmod/vfs_rom_ioctl.c.
-Must not know: what lies in it.
+Must not know: what lies in it. Loaded on a board that has one.
 
 A chip reads its flash in place. This interpreter cannot, so it holds the image in memory that it
 is given on top of its heap: what is free is what a chip would have free.
@@ -18,7 +18,12 @@ _EINVAL = -22
 _NUMBER, _SEGMENT, _PREPARE, _WRITE, _COMPLETE, _BLOCK = range(1, 7)
 
 
-def _rom_ioctl(op, segment=0, *rest):
+memory = memoryview(bytearray(vboard.rom.size))
+vboard.rom.readblocks(0, memory)
+
+
+def rom_ioctl(op, segment=0, *rest):
+    """As `vfs.rom_ioctl` of a chip; an operation that fails returns the negative error."""
     if op == _NUMBER:
         return 1
     if segment:
@@ -41,17 +46,11 @@ def _rom_ioctl(op, segment=0, *rest):
     return {_COMPLETE: 0, _BLOCK: SECTOR}.get(op, _EINVAL)
 
 
-if vboard.rom:
-    memory = memoryview(bytearray(vboard.rom.size))
-    vboard.rom.readblocks(0, memory)
-    rom_ioctl = _rom_ioctl
-    sys.modules["vfs"] = sys.modules[__name__]
+sys.modules["vfs"] = sys.modules[__name__]
 
 
 def mount_rom():
-    """Mount it at /rom, if there is one and it holds an image, as a chip's start does."""
-    if not vboard.rom:
-        return
+    """Mount it at /rom, if it holds an image, as a chip's start does."""
     try:
         _vfs.mount(_vfs.VfsRom(memory), "/rom")
     except OSError:
