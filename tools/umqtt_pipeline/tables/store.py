@@ -20,7 +20,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -326,6 +325,8 @@ def existing(root):
 def dataset(root, name, version=None, last=None):
     """A table as a pyarrow dataset, for readers without Spark; None if there is no such table.
     Page checksums are verified. last: only so many of the newest days."""
+    import pyarrow.dataset as ds  # it loads pandas, which the commands and workers of ingest spare
+
     storage = storage_of(root)
     try:
         held = DeltaTable(storage.uri(name), version, storage_options=storage.options)
