@@ -313,11 +313,11 @@ def join(part, parts, out):
 
 
 def repeated(out):
-    """Write the violations of what was sent again without DUP on the next connection."""
+    """Write the violations of what was sent again on the next connection."""
     pieces = _tables_of(out, "_pieces", columns.PIECES)
     connections = _tables_of(out, "connections", columns.CONNECTIONS)
     tables = Tables(out, "repeated")
-    tables.add("violations", joining.without_dup(pieces, connections))
+    tables.add("violations", joining.sent_again(pieces, connections))
     tables.close()
 
 

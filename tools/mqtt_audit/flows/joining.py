@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..compiled.layout import PUBLISH
 from ..report.columns import FLOWS, LATENCIES, OUTCOMES, VIOLATIONS
 from ..report.tallies import STEP
-from ..rules.statements import AGAIN, RULES, statement
+from ..rules.statements import AGAIN, OVERTAKEN, RULES, statement
 
 OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
 
@@ -168,12 +168,13 @@ def _next(connections):
     return set(zip(conn[sure].tolist(), _before(conn)[sure].tolist()))
 
 
-def without_dup(pieces, connections):
-    """Violations: a PUBLISH sent again without DUP on the connection that came next.
+def sent_again(pieces, connections):
+    """Violations: a PUBLISH sent again without DUP on the connection that came next, or, with it,
+    after one that was first sent later.
 
     Said only if nothing speaks against it: the client's connection before this one left the same
     message (packet id, QoS, length, check value) without any answer, none of the answering side's
-    bytes are missing on it, its session was to be kept and goes on (columns.repeats), and it was
+    bytes are missing on it, its session was to be kept and goes on (columns.goes_on), and it was
     seen to end, or is in the same capture file, for nobody knows what was left out between two.
     """
     named = pieces.filter(pc.fill_null(pc.not_equal(pieces["client_id"], ""), False))
@@ -181,18 +182,46 @@ def without_dup(pieces, connections):
     rows, follows = _lined_up(named, key)
     file, conn = _codes(rows["file"]), _whole(rows["connection"])
     seen = _before(_yes(rows["closed"])) | (_before(file) == file)
-    sure = (follows & seen & _before(_yes(rows["unanswered"]) & ~_yes(rows["clean"]))
-            & _same_before(rows, "qos", "length", "digest") & _yes(rows["repeats"]))  # fmt: skip
-    at = np.flatnonzero(sure)
+    same = follows & _same_before(rows, "qos", "length", "digest")
+    sure = same & seen & _before(_yes(rows["unanswered"]) & ~_yes(rows["clean"]))
+    ordered = _yes(rows["resends"]) & _before(_yes(rows["alone"]) & ~same)
+    at = np.flatnonzero(sure & (_yes(rows["repeats"]) | ordered))
     next_ = _next(connections)
-    at = [k for k in at.tolist() if (int(conn[k]), int(conn[k - 1])) in next_]
-    found = rows.take(pa.array(at, pa.int64()))
-    says, levels = RULES[AGAIN][2], found["level"].to_pylist()
+    at = np.array([k for k in at.tolist() if (int(conn[k]), int(conn[k - 1])) in next_], np.int64)
+    overtaken = _overtaken(rows, file, at[ordered[at]])
+    return pa.concat_tables([_told(rows, at[~ordered[at]], AGAIN),
+                             _told(rows, overtaken, OVERTAKEN)])  # fmt: skip
+
+
+def _overtaken(rows, file, at):
+    """Which of these rows, each with its first sending in the row before, come after another one
+    that was first sent later. Packets that share a frame are in no order."""
+    conn, frame = _whole(rows["connection"]), _whole(rows["frame"])
+    talks, found = {}, []
+    for k in at.tolist():
+        talks.setdefault((conn[k], file[k], conn[k - 1], file[k - 1]), []).append(k)
+    for members in talks.values():
+        members.sort(key=lambda k: frame[k])
+        latest, behind = -1, []  # of those in frames before this one; those in this one
+        for k in members:
+            if behind and frame[behind[0]] < frame[k]:
+                latest = max(latest, *(frame[b - 1] for b in behind))
+                behind = []
+            behind.append(k)
+            if frame[k - 1] < latest:
+                found.append(k)
+    return np.array(sorted(found), np.int64)
+
+
+def _told(rows, at, code):
+    """The table of violations of these rows."""
+    found = rows.take(pa.array(at))
+    says, levels = RULES[code][2], found["level"].to_pylist()
     return pa.table({
         **{n: found[n] for n in ("connection", "client_id", "broker", "file", "frame", "sender")},
         "time": found["first"],
         "type": pa.array(["PUBLISH"] * len(at), pa.string()),
-        "statement": pa.array([statement(AGAIN, k, PUBLISH, False) for k in levels], pa.string()),
+        "statement": pa.array([statement(code, k, PUBLISH, False) for k in levels], pa.string()),
         "keep_alive": pa.array([False] * len(at), pa.bool_()),
         "what": pa.array([says.format(k) for k in found["packet_id"].to_pylist()], pa.string()),
     }).select(VIOLATIONS.names).cast(VIOLATIONS)  # fmt: skip

@@ -68,7 +68,7 @@ FLOWS = _schema(
 #: What joining the exchanges of several connections needs beside them.
 _MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
 PIECES = pa.unify_schemas([_MADE, _schema(
-    "file:s frame:i8 level:i2 repeats:b unanswered:b closed:b")])  # fmt: skip
+    "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b")])  # fmt: skip
 VIOLATIONS = _schema(
     "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
     "keep_alive:b what:s"
@@ -186,30 +186,41 @@ def alone(rows, conns):
     return (rows["outcome"] == 1) & (rows["state"] != 2) & ~_resumed(rows, conns)
 
 
-def repeats(rows, conns):
-    """Which exchanges are sent again without DUP if the connection before left the same one open:
-    the session goes on (before 3.1.1 the server does not say so, but the client asked for it), and
-    their acknowledgement on this connection cannot be what is missing."""
+def goes_on(rows, conns):
+    """Which exchanges are of a session that goes on: before 3.1.1 the server does not say so, but
+    the client asked for it."""
     c = conns[rows["conn"]]
-    goes_on = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
+    asked = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
     kept = (c["level"] >= 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
-    return (goes_on & kept & (rows["state"] == 0) & (rows["dup_first"] == 0)
-            & (rows["early"] > 0) & (rows["missing"] == 0))  # fmt: skip
+    return asked & kept & (rows["state"] == 0)
+
+
+def repeats(rows, conns):
+    """Which exchanges are sent again without DUP if the connection before left the same one open,
+    and their acknowledgement on this connection cannot be what is missing."""
+    return (goes_on(rows, conns) & (rows["dup_first"] == 0) & (rows["early"] > 0)
+            & (rows["missing"] == 0))  # fmt: skip
 
 
 def pieces(made, rows, conns, ways, files):
     """flows() of the same rows with all that joining them needs. ways: the connections' streams;
-    files: as places() has it."""
+    files: as places() has it. resends: with DUP, in a session that goes on; alone: sent once, and
+    without; both are known only of a client whose packets are all there."""
     conn = rows["conn"]
     used, place = np.unique(conn, return_inverse=True)
-    answering = full(ways[used])[place, 1 - rows["sender"].astype(np.int64)]
+    sender = rows["sender"].astype(np.int64)
+    whole = full(ways[used])
+    answering, own = whole[place, 1 - sender], whole[place, sender]
+    ordered = own & (sender == 0) & (conns["level"][conn] > 3)
     unanswered = (rows["outcome"] == 0) & (rows["rec"] == 0) & (rows["rel"] == 0)
     return build(PIECES, {
         **{name: made[name] for name in made.column_names},
         **places(rows["frame"], files),
         "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
         "repeats": pa.array(repeats(rows, conns)),
+        "resends": pa.array(goes_on(rows, conns) & (rows["dup_first"] > 0) & ordered),
         "unanswered": pa.array(unanswered & answering & (conns["connects"][conn] == 1)),
+        "alone": pa.array(ordered & (rows["dup_first"] == 0) & (rows["sent"] == 1)),
         "closed": pa.array(conns["end"][conn] > 0),
     })  # fmt: skip
 

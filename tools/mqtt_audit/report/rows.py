@@ -55,7 +55,7 @@ class Rows:
         self.arrays, self.sink, self.steps = arrays, sink, steps
         self.files, self.pairs = {}, []
         self.tallies = Tallies(span)
-        self.repeats = 0  #: messages that may have been sent again without DUP (columns.repeats)
+        self.repeats = 0  #: messages that joining.sent_again() has to look at
         self._clients = []  # client id of each connection, or None
         self._ends = []  # (client, broker) of each connection, each as host:port
         self._shown = {}
@@ -205,7 +205,7 @@ class Rows:
             apart = pa.array(~alone)
             found = columns.pieces(
                 made.filter(apart), rows[~alone], conns, self.arrays.ways, self.files)
-            self.repeats += pc.sum(found["repeats"]).as_py()
+            self.repeats += pc.sum(pc.or_(found["repeats"], found["resends"])).as_py()
             self.sink("_pieces", found)
             made, rows = made.filter(pa.array(alone)), rows[alone]
         self.sink("flows", made.select(columns.FLOWS.names))

@@ -124,6 +124,7 @@ RULES = {
     115: ("MQTT-4.6.0-2", None, "PUBACK {} is sent after that of a later PUBLISH"),
     116: ("MQTT-4.6.0-3", None, "PUBREC {} is sent after that of a later PUBLISH"),
     117: ("MQTT-4.6.0-4", None, "PUBREL {} is sent after that of a later PUBREC"),
+    118: ("MQTT-4.6.0-1", None, "PUBLISH {} sent again after one that was first sent later"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
 }  # fmt: skip
@@ -153,6 +154,7 @@ FIVE = {
     104: "MQTT-3.14.2-2", 105: "MQTT 5, 3.14.2.2.2", 106: "MQTT-4.4.0-1", 107: "MQTT-3.14.0-1",
     110: "MQTT-4.8.2-1", 111: "MQTT-4.8.2-2", 112: "MQTT-4.12.0-6", 113: "MQTT-4.12.0-7",
     114: "MQTT-4.12.0-5", 115: "MQTT-4.6.0-2", 116: "MQTT-4.6.0-3", 117: "MQTT-4.6.0-4",
+    118: "MQTT-4.6.0-1",
     85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
@@ -166,7 +168,7 @@ ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.
         DISCONNECT: "3.14.2.2", AUTH: "3.15.2.2"}  # fmt: skip
 KEEP_ALIVE = (10, 11)
 SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
-AGAIN = 32
+AGAIN, OVERTAKEN = 32, 118
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
 _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
 
