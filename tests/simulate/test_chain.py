@@ -1,9 +1,11 @@
-"""The simulated chain: some seeds, and that it finds what is wrong.
+"""The simulated chain: some seeds, that it finds what is wrong, and that it says how far it is.
 
-Knows: simulate.py, the lines that decide. Must not know: what a seed does. Each runs in a process
+Knows: campaign.py, the lines that decide. Must not know: what a seed does. Each runs in a process
 of its own: the explorer changes it.
 """
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+EXPLORE = HERE.parent / "explore"
 DEADLINE = 900
 # What is broken, before the first seed, by a line of Python: {name: line}.
 FAULTS = {
@@ -40,8 +43,17 @@ FAULTS = {
 }  # fmt: skip
 
 
+def campaign(*words, lib=None, status=0):
+    """Run it, with that copy of the library; its lines."""
+    env = dict(os.environ, **({"DEVICE_LIB": str(lib)} if lib else {}))
+    done = subprocess.run([sys.executable, str(HERE / "campaign.py"), *words], text=True,
+                          capture_output=True, timeout=DEADLINE, env=env)  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
 def python(code):
-    """Run code beside the explorer; its lines."""
+    """Run code beside the simulation; its lines."""
     code = "import sys; sys.path.insert(0, %r)\n" % str(HERE) + code
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True,
                           timeout=DEADLINE)  # fmt: skip
@@ -49,9 +61,37 @@ def python(code):
     return done.stdout.splitlines()
 
 
-def test_each_reading_is_in_silver_once():
-    rows = python("import simulate; simulate.main(['--seeds', '100', '--jobs', '1'])")
-    assert rows[-1].endswith("; 0 red"), rows
+def test_each_reading_is_in_silver_once_and_it_says_how_far_it_is():
+    rows = campaign("--seeds", "100", "--jobs", "1")
+    assert rows[0] == "0 of 100 seeds, 0 red"
+    line = re.compile(r"(\d+) of 100 seeds, \d+\.\d a second, \d+:\d\d minutes left, 0 red")
+    done = [line.fullmatch(row) for row in rows[1:-1] if not row.startswith("0 ")]
+    numbers = [int(match[1]) for match in done]
+    assert numbers and numbers == sorted(numbers), rows
+    assert re.fullmatch(r"seeds 1 to 100: \d+ readings in silver once, .*; 0 red", rows[-1]), rows
+
+
+@pytest.mark.parametrize("done, seconds, says", [
+    (0, 5, "0 of 10000 seeds, 2 red"),
+    (10, 5, "10 of 10000 seeds, 2.0 a second, 83:15 minutes left, 2 red"),
+    (10000, 900, "10000 of 10000 seeds, 11.1 a second, 0:00 minutes left, 2 red"),
+])  # fmt: skip
+def test_a_line_says_seeds_rate_and_time_left(done, seconds, says):
+    rows = python("import campaign; print(campaign.how_far(%d, 10000, %d, 2))" % (done, seconds))
+    assert rows == [says]
+
+
+def test_a_red_seed_replays_to_the_step(tmp_path):
+    code = "sys.path.insert(0, %r); import planted; print(planted.plant(%r, %r))"
+    name = "an acknowledged message is not held"
+    lib = python(code % (str(EXPLORE), name, str(tmp_path)))[0]
+    rows = campaign("--seeds", "3", lib=lib, status=1)
+    red = [row for row in rows if re.match(r"seed \d+, step \d+: ", row)]
+    assert red and rows[-1].endswith("; %d red" % len(red)), rows
+    seed, step = re.match(r"seed (\d+), step (\d+): ", red[0]).groups()
+    steps = campaign("--seed", seed, lib=lib, status=1)
+    assert steps[-1] == red[0]
+    assert steps[-2].lstrip().startswith(step + "  "), steps[-2]
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -11,21 +11,22 @@ that is not durable. The same seed takes the same steps.
 
 import random
 import sys
+from pathlib import Path
 
-import device  # noqa: I001  first: it stands in for a board
-from broker import SENT, Broker, Outgoing, publish
-from case import Case
-from oracle import PERHAPS, YES, Broken
-from server import TOPIC, Bridge, Ingest
-from world import World
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "explore"), str(TESTS.parent / "firmware")]
 
-sys.path.insert(0, str(device.TESTS.parent / "firmware"))
-
+import device  # noqa: E402, F401, I001  first: it stands in for a board
+from broker import SENT, Broker, Outgoing, publish  # noqa: E402
+from case import Case  # noqa: E402
 from confirm import Confirm  # noqa: E402
 from nor import PowerCut  # noqa: E402
+from oracle import PERHAPS, YES, Broken  # noqa: E402
+from server import TOPIC, Bridge, Ingest  # noqa: E402
 from telemetry import Packer  # noqa: E402
 from umqtt_min import MQTTException  # noqa: E402
 from umqtt_pipeline.decode.payloads import identity  # noqa: E402
+from world import World  # noqa: E402
 
 CASE = Case("chain", inbound=[1], window=4, block=1024, blocks=8, hold=True, torn="middle",
             burst=3, free=True, crashes=6, cuts=8, amnesia=4, parts=6, short=6)  # fmt: skip
