@@ -16,7 +16,7 @@ from patience import wait_until
 from strict_server import StrictServer
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import counters, fileset, keys, send
+from umqtt_board.ota import counters, fileset, keys, ota_cli, send
 from umqtt_board.paths import FIRMWARE, PROJECT
 
 sys.path.insert(0, str(PROJECT / "tests" / "device"))
@@ -283,6 +283,26 @@ def test_what_a_status_says_of_another_time_or_set_ends_nothing(session):
     assert oven.state == "on trial" and not oven.final
     session._hear_status(oven, failed)
     assert (oven.state, oven.why) == ("taken back", "it crashed")
+
+
+def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypatch, capsys):
+    session, oven = session
+    now, said = [1000.0], []
+    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
+    status = {"online": True, "set": session._set.id, "trial": True}
+
+    def work(show):
+        session._hear_status(oven, status)
+        for waited in (0, ota_cli.TRIAL_S, 0):
+            now[0] += waited
+            session._hear_status(oven, status)
+            show()
+            said.append(capsys.readouterr().out)
+        session._hear_status(oven, status | {"trial": False})
+
+    assert ota_cli._run(session, work, 1) == 0
+    ends = f"umqtt-board command --device oven --group g commit {session._set.id}\n"
+    assert [text.count(ends) for text in said] == [0, 1, 0]
 
 
 def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):

@@ -7,6 +7,7 @@ sent.
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -23,6 +24,8 @@ from umqtt_board.release import release_cli
 from umqtt_board.settings.settings_file import firmware_settings
 
 PASSWORD = "UMQTT_BROKER_PASSWORD"
+# A trial that a reading ends is over by then, mostly: nobody has to be told of it.
+TRIAL_S = 1.0
 
 _device = click.option("--device", "--board", "device", help="Name of one board.")
 _group = click.option("--group", help="All boards of this group that there is a key for; with "
@@ -84,11 +87,35 @@ def _table(session, size=None):
     return table
 
 
+def _trials(session, told):
+    """What is to be said of boards that are on trial for longer, once each: a list of lines.
+
+    told  names of the boards of which it was said; those of now are added
+    """
+    lines = []
+    for member in session.members.values():
+        waits = member.state == "on trial" and time.monotonic() - member.trial >= TRIAL_S
+        if waits and member.device not in told:
+            told.add(member.device)
+            lines.append(f"{member.device} is on trial, until a reading is acknowledged. With "
+                         'update.trial = "commit" this ends it: umqtt-board command '
+                         f"--device {member.device} --group {session.group} "
+                         f"commit {member.status['set']}")  # fmt: skip
+    return lines
+
+
 def _run(session, work, size=None):
     """Do the work under a table that shows how far it is; returns the exit status."""
     console = Console()
+    told = set()
     with Live(_table(session, size), console=console, refresh_per_second=4) as live:
-        work(lambda: live.update(_table(session, size)))
+
+        def show():
+            for line in _trials(session, told):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            live.update(_table(session, size))
+
+        work(show)
     if not console.is_terminal:
         console.print()  # there the table has no end of line
     left = [member.device for member in session.members.values() if member.state != "done"]

@@ -43,6 +43,7 @@ class Member:
     state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
     why    what the board said to it
     have   bytes that it has of the set
+    trial  when it was first heard to be on trial with the set, by time.monotonic(); 0: never
     """
 
     record: object
@@ -55,6 +56,7 @@ class Member:
     asked: float = 0.0
     quiet: float = QUIET_S
     count: int = 0
+    trial: float = 0.0
 
     @property
     def device(self):
@@ -179,6 +181,7 @@ class Session:
             return
         if said.get("set") == made.id:
             member.state = "on trial" if said.get("trial") else "done"
+            member.trial = member.trial or time.monotonic()
             member.have = made.size
         elif (said.get("failed") or {}).get("id") == made.id:
             # Until the board has taken the command this is about an earlier try.
