@@ -133,6 +133,16 @@ def test_the_order_of_answers_accuses_nobody_if_frames_are_missing(tmp_path):
     assert broken(sorted(frames, key=lambda f: f[0]), tmp_path) == []
 
 
+def test_the_order_of_answers_accuses_nobody_who_sends_one_again_that_the_capture_lacks(tmp_path):
+    """PUBREL comes again on the same connection, as MQTT 3.1.1 allows; so late that the client's
+    side is trusted again."""
+    made = said(talk(), [("c", PUB2), ("c", later(2)), ("b", REC), ("b", kit.ack(5, 8))])
+    made.seq[0] += len(REL)
+    said(made, [("c", kit.ack(6, 8)), ("b", kit.ack(7, 8))]).wait(2)
+    said(made, [("c", kit.PINGREQ), ("b", kit.PINGRESP)] * 10)
+    assert broken(said(made, [("c", REL), ("b", COMP)]).wrapped(), tmp_path) == []
+
+
 def test_a_packet_of_type_0_is_a_violation_and_the_next_is_read(tmp_path):
     made = talk().client(kit.packet(0x00, b"ab")).client(kit.PINGREQ).broker(kit.PINGRESP)
     tables = read(made.wrapped(), tmp_path)
