@@ -24,8 +24,9 @@ YES ?=
 BACKUP ?=
 # test: arguments for pytest, for instance TESTS="tests/device -k keepalive"
 TESTS ?=
-# ... and how many files of tests run at once: auto (one for each core, four at most), a number, 0
-JOBS ?= auto
+# ... and how many files of tests run at once, also on two cores: half of the time they wait for boards
+# and deadlines. A number, auto (one for each core, four at most), 0; each may need 2 GB of memory
+JOBS ?= 4
 
 # fuzz, fuzz-firmware: SEED=, and how many spoiled streams or messages on each interpreter
 MUTATIONS ?=

@@ -8,11 +8,12 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE
 from processes import alive
 from umqtt_demo.ports import free_port, listens
 from umqtt_demo.procs import Child, descendants, wait_until
 
-DEADLINE_S = 280
+DEADLINE_S = PATIENCE * 120
 
 
 def start(out, *arguments, env=None):
