@@ -243,7 +243,7 @@ def test_malformed_payloads_are_spooled_but_not_marked(broker, device, tmp_path)
     kept = spooled(tmp_path / "spool")
     assert [p for _, p in kept if p in strange] == strange
     assert {p.name for p in (tmp_path / "spool").iterdir()} <= {
-        "spool.json", "deleted", "durable", "lock", "marks", "reserve", "starts",
+        "spool.json", "deleted", "durable", "lock", "marks", "reserve",
         f"{0:020d}.seg"}  # fmt: skip
     assert [m["upto"] for m in device.marks][-1] == 1
     end(bridge)

@@ -25,7 +25,7 @@ from pipeline_tables import ingest, numbers, table
 from umqtt_pipeline.ingest.query import Runner
 from umqtt_pipeline.source import data_source
 from umqtt_pipeline.source.data_source import Options
-from umqtt_pipeline.spool import consumers, offsets, starts
+from umqtt_pipeline.spool import consumers, offsets
 from umqtt_pipeline.spool import reader as spool
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
@@ -65,6 +65,14 @@ def read_all(folder, start=None, **more):
                  for rows in stream.read(part) for row in rows.to_pylist()]  # fmt: skip
 
 
+def checkpoint(folder, end):
+    """A query's checkpoint whose only batch has ended at the offset `end`."""
+    for part, text in (("offsets", "v1\n{}\n" + json.dumps(end)), ("commits", "v1")):
+        (folder / "checkpoint" / part).mkdir(parents=True)
+        (folder / "checkpoint" / part / "0").write_text(text)
+    return folder / "checkpoint"
+
+
 @pytest.fixture
 def restored(tmp_path):
     """(spool, key, offset): four blocks were copied, four more written and read, and then the copy
@@ -84,7 +92,6 @@ def restored(tmp_path):
 @pytest.mark.parametrize(
     "sizes",
     [
-        pytest.param([50], id="ends before"),
         pytest.param([50] * 4, id="ends at the same place"),
         pytest.param([50] * 9, id="the same places, and on"),
         pytest.param([70] * 9, id="other places"),
@@ -104,14 +111,6 @@ def test_what_was_received_since_is_not_passed_over(restored, sizes, skip):
     assert len(found) == 4 + len(sizes)
     write(folder, [10], at=200)
     assert read_all(folder, again)[1] == [bytes(10)]
-
-
-def test_a_copy_from_before_the_start_that_wrote_it_is_known_at_once(restored):
-    folder, end = restored
-    for skip in ("false", "true"):
-        with pytest.raises(SpoolError, match=f"not from the start .* {folder}/starts has"):
-            reader(folder, skipDamaged=skip).latestOffset(end, data_source.ReadAllAvailable())
-    assert len(read_all(folder)[1]) == 4
 
 
 @pytest.fixture
@@ -142,10 +141,33 @@ def test_as_long_as_nothing_came_since_it_is_known_that_some_is_missing(copied_r
 @pytest.mark.parametrize("skip", ["false", "true"])
 def test_a_clock_that_stands_behind_hides_nothing(copied_running, skip):
     folder, end = copied_running
-    write(folder, [50], at=-1000)  # before all that was ever received
+    write(folder, [50] * 5, at=-1000)  # before all that was ever received
     with pytest.raises(SpoolError, match="An older copy.*Delete the query's checkpoint"):
         reader(folder, skipDamaged=skip).latestOffset(end, data_source.ReadAllAvailable())
-    assert len(read_all(folder)[1]) == 5  # with a new checkpoint
+    assert len(read_all(folder)[1]) == 9  # with a new checkpoint
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("skip", ["false", "true"])
+def test_a_copy_that_ends_before_what_was_read(restored, tmp_path, count, skip, caplog):
+    """It is refused, or waited for; nothing of it is released, and once it is longer it is
+    refused whatever was chosen."""
+    folder, end = restored
+    write(folder, [50] * count, at=100)
+    stream = reader(folder, skipDamaged=skip)
+    if skip == "false":
+        with pytest.raises(SpoolError, match="positions .* are missing.*older copy .* checkpoint"):
+            stream.latestOffset(end, data_source.ReadAllAvailable())
+    else:
+        assert stream.latestOffset(end, data_source.ReadAllAvailable()) == end
+        assert "it ends before position" in caplog.text
+    (key,) = end
+    consumers.advance(folder, "r", key, end)
+    consumers.finish(checkpoint(tmp_path, end), [folder], "r")
+    assert consumers.positions(folder) == {}
+    write(folder, [50] * 5, at=200)
+    with pytest.raises(SpoolError, match="An older copy.*Delete the query's checkpoint"):
+        reader(folder, skipDamaged=skip).latestOffset(end, data_source.ReadAllAvailable())
 
 
 def test_a_segment_where_a_block_was_is_another_spools(restored):
@@ -156,20 +178,15 @@ def test_a_segment_where_a_block_was_is_another_spools(restored):
     writer.roll()
     writer.close()
     with pytest.raises(SpoolError, match=f"a segment begins at {at}"):
-        offsets.check(folder, [at + 90, 0, at, NOON, 1, starts.of(folder, at)])
+        offsets.check(folder, [at + 90, 0, at, NOON, 1])
 
 
 def test_a_reader_releases_nothing_of_it(restored, tmp_path):
     """Else the bridge would delete what was never read."""
     folder, end = restored
     write(folder, [50] * 9, at=100)
-    for part in ("offsets", "commits"):
-        (tmp_path / "checkpoint" / part).mkdir(parents=True)
-        (tmp_path / "checkpoint" / part / "0").write_text(
-            "v1\n{}\n" + json.dumps(end) if part == "offsets" else "v1"
-        )
     with pytest.raises(SpoolError, match="An older copy"):
-        consumers.finish(tmp_path / "checkpoint", [folder], "r")
+        consumers.finish(checkpoint(tmp_path, end), [folder], "r")
     assert consumers.positions(folder) == {}
 
 
@@ -297,14 +314,14 @@ def test_offsets_of_older_programs_are_taken_as_they_are(restored):
     (key, at), = end.items()
     old = {key: at[:2]}
     new, found = read_all(folder, old)
-    assert len(found) == 5 and len(new[key]) == 6
+    assert len(found) == 5 and len(new[key]) == 5
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_two_histories(tmp_path_factory, data):
-    """A reader is told if, and only if, something else was written where it has been, or what is
-    there is from before the start that has written it. No clock decides."""
+    """A reader is told if, and only if, something else was written where it has been. No clock
+    decides. Only a spool that has what was read last is released."""
     folder = tmp_path_factory.mktemp("spool")
     sizes = st.lists(st.integers(1, 60), max_size=8)
     times, segment = st.integers(-500, 500), st.sampled_from([100, 250, 1 << 20])
@@ -324,12 +341,13 @@ def test_any_two_histories(tmp_path_factory, data):
     offsets.check(folder / "a", at)
     # Not at the same microseconds: a block that is the same in all is the same.
     write(folder / "b", more := data.draw(sizes), data.draw(times) + 0.5, data.draw(segment))
-    another = more or not one_start or not starts.listed(folder / "b")
-    if len(at) == 6 and at[2] >= forked and another:
+    ends = spool.durable(folder / "b")
+    if len(at) == 5 and at[2] >= forked and more and ends > at[2]:
         with pytest.raises(SpoolError, match="An older copy"):
             offsets.check(folder / "b", at)
     else:
         offsets.check(folder / "b", at)
+    assert offsets.stands(folder / "b", at) == (len(at) < 5 or at[2] < forked)
 
 
 def test_a_spool_and_its_copy_are_not_read_as_two(tmp_path):

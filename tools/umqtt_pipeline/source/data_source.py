@@ -155,10 +155,10 @@ def advance(folder, start, ceiling, rows, skip_damaged=False, size=NO_LIMIT):
         fit = min(count, rows - taken, max(int(size // each), not taken) if each else count)
         if fit < count:
             read = block if fit else read
-            return offsets.offset(folder, block.position, skip + fit, read, start), taken + fit
+            return offsets.offset(block.position, skip + fit, read, start), taken + fit
         taken, size = taken + count, size - count * each
         position, skip, read = block.end, 0, block
-    return offsets.offset(folder, max(position, ceiling), 0, read, start), taken
+    return offsets.offset(max(position, ceiling), 0, read, start), taken
 
 
 def split(folder, start, stop, parts, skip_damaged=False):

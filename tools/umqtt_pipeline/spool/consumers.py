@@ -109,7 +109,10 @@ def register(folder, name, position, **more):
 
 def advance(folder, name, key, end):
     """Spark has said `commit` for the batch that ends at offset `end` ({spool id: [position,
-    packets to skip]}); `key` is the id of this spool. Releases the batch before."""
+    packets to skip, ...]}); `key` is the id of this spool. Releases the batch before, if the spool
+    still has what was read."""
+    if key in end and not offsets.stands(folder, end[key]):
+        return
     held = _held(_path(folder, name))
     position, before = held.get("position", 0), held.get("committed")
     if before and before != end and key in before:
@@ -123,7 +126,8 @@ def finish(checkpoint, folders, name):
 
     checkpoint  folder of the query's checkpoint;   folders: of the spools it reads
 
-    Raises SpoolError for a spool that is not the one which the query has read.
+    Nothing of a spool that no longer has what was read last. Raises SpoolError for a spool that is
+    not the one which the query has read.
     """
     done = _newest(Path(checkpoint, "commits"))
     if done is None:
@@ -139,7 +143,8 @@ def finish(checkpoint, folders, name):
         key = spool_id(folder)
         if key in end:
             offsets.check(folder, end[key])
-            register(folder, name, end[key][0], committed=end)
+            if offsets.stands(folder, end[key]):
+                register(folder, name, end[key][0], committed=end)
 
 
 def _newest(folder):

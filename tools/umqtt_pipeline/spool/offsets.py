@@ -6,10 +6,9 @@ brokers or tables.
 
     [position, skip]           of a query that has read no block yet, and of programs before
                                2026-11-22
-    [position, skip, block, received, check, start]
+    [position, skip, block, received, check]
                                as above; and of the last block that was read, its position, time
-                               of receipt (unix us), check value, and the start of the writer that
-                               it comes from (starts.py; "" if that is not known)
+                               of receipt (unix us) and check value
 
 `position` is where a block begins, or the end of the last one; `skip` packets of it are read.
 
@@ -21,7 +20,6 @@ import bisect
 import datetime
 from collections import deque
 
-from . import starts
 from .files import SpoolError, segments
 from .objects import is_place
 from .segment import SegmentReader
@@ -31,24 +29,23 @@ CURE = ("Delete the query's checkpoint (of ingest: the folder _checkpoint of the
 COPY = f"If an older copy of it was put back, for all that: {CURE[0].lower()}{CURE[1:]}"
 
 
-def offset(folder, position, skip, block, before):
-    """The offset at [position, skip] of the spool in `folder`. block: the last that was read
-    (Block); None if there was none since the offset `before`."""
+def offset(position, skip, block, before):
+    """The offset at [position, skip] of a spool. block: the last that was read (Block); None if
+    there was none since the offset `before`."""
     if block is None:
         return [position, skip, *before[2:]]
-    start = starts.of(folder, block.position)
-    return [position, skip, block.position, block.received, block.check, start]
+    return [position, skip, block.position, block.received, block.check]
 
 
 def check(folder, at):
     """Raises SpoolError if the spool in `folder` is not the one that was read up to the offset
-    `at`: its blocks are others, or come from another start of the bridge.
+    `at`: other blocks stand where it was read.
 
     What cannot be known passes: an offset that remembers no block, a block that was deleted since
     or is damaged (whoever reads what is behind it tells of that). A log in an object store passes:
     it has one history only.
     """
-    if len(at) < 6 or is_place(folder):
+    if len(at) < 5 or is_place(folder):
         return
     try:
         instead = _instead(folder, *at[2:])
@@ -62,25 +59,46 @@ def check(folder, at):
         )
 
 
-def _instead(folder, position, received, check, start):
+def stands(folder, at):
+    """Whether the block that the offset `at` remembers stands where it was read; a spool in which
+    it does not may be another, of which nothing must be released. True if it remembers none."""
+    if len(at) < 5 or is_place(folder):
+        return True
+    try:
+        segment = _holding(segments(folder), at[2])
+        if segment is None:
+            return False
+        with SegmentReader(segment) as reader:
+            return _same(reader.block(at[2]), *at[3:5])
+    except SpoolError:  # deleted between two looks, or damaged
+        return False
+
+
+def _holding(listed, position):
+    """The segment that `position` belongs to, or None."""
+    count = bisect.bisect([segment.base for segment in listed], position)
+    return listed[count - 1] if count else None
+
+
+def _same(block, received, check):
+    return block is not None and (block.received, block.check) == (received, check)
+
+
+def _instead(folder, position, received, check):
     """What there is instead of a block that was read, in words; None if it is there, or if that
     cannot be known."""
     listed = segments(folder)
-    count = bisect.bisect([segment.base for segment in listed], position)
-    if not count:
+    segment = _holding(listed, position)
+    if segment is None:
         return None
-    segment = listed[count - 1]
     with SegmentReader(segment) as reader:
-        block = reader.block(position)
-        if block is not None and (block.received, block.check) == (received, check):
+        if _same(reader.block(position), received, check):
             return None
         whole = reader.valid_header()
     # The clocks do not decide: a copy may go on with one that stands behind.
-    if starts.of(folder, position) != start:
-        return f"it is not from the start of the bridge that {folder}/starts has for that position"
     if whole and position < segment.first:
         return f"a segment begins at {segment.base}"
-    found = _last_whole(listed[:count], position + 1) if whole else None
+    found = _last_whole(listed, position + 1) if whole else None
     if found and found.end > position:
         return f"the one at {found.position} at {_time(found.received)}"
     return None
@@ -89,6 +107,8 @@ def _instead(folder, position, received, check, start):
 def _last_whole(listed, stop):
     """The last whole block that begins before position `stop` in these segments, or None."""
     for segment in reversed(listed):
+        if segment.base >= stop:
+            continue
         with SegmentReader(segment) as reader:
             found = deque(reader.whole_blocks(segment.first, stop, lambda *_: None), 1)
         if found:

@@ -11,7 +11,6 @@ Layout of the folder (all integers little endian):
     durable                  12 bytes: position u64 up to which all is fsynced, crc32 of it u32
     deleted                  20 bytes: the id once more, position u64 below which the bridge has
                              deleted segments, crc32 of these 16 bytes u32; written before they go
-    starts                   20 bytes for each start of the writer that has appended (starts.py)
     POSITION.torn            bytes that were no whole block when `durable` was lost, or that stand
                              behind it otherwise than a kill leaves them (it may be an old one), so
                              that nobody knows whether they were acknowledged: taken out, and kept

@@ -12,7 +12,7 @@ import time
 import zlib
 from pathlib import Path
 
-from . import consumers, lock, recovery, starts
+from . import consumers, lock, recovery
 from .files import (
     DURABLE,
     HEADER,
@@ -70,7 +70,6 @@ class SpoolWriter:
         """Go on where the last writer ended. What raises SpoolError comes before any change."""
         plan = recovery.plan(self.folder)
         self.id, self.notes = plan.id, plan.notes
-        self._deleted, self._started = plan.deleted.position, False
         self._sizes = {s.base: s.size() for s in plan.listed}
         self.position = plan.position
         if check is not None:
@@ -175,9 +174,6 @@ class SpoolWriter:
             self._begin(self.position)  # first: only a closed segment can be deleted
         if self.max_bytes is not None and self.bytes >= self.max_bytes:
             raise SpoolFull(f"spool limit of {self.max_bytes} bytes reached")
-        if not self._started:
-            self._keep(lambda: starts.begin(self.folder, self.position, self._deleted))
-            self._started = True
         head = BLOCK.pack(BLOCK_MAGIC, PUBLISH_BLOCK, 0, len(body), received, count, 0)[:20]
         check = zlib.crc32(body, zlib.crc32(head))
         at = self.position
