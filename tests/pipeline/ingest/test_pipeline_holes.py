@@ -5,6 +5,7 @@ import logging
 import shutil
 
 import pytest
+from damage_kit import durable_at
 from pipeline_kit import NOON, fill, publish, run, senml
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline.bridge.service import Bridge, Settings
@@ -117,9 +118,9 @@ def test_the_source_says_so(folder, what):
                 packet_ids(reader.partitions(at, end), reader)
 
 
-@pytest.mark.parametrize("what", DAMAGE)
+@pytest.mark.parametrize("what", [*DAMAGE, *LOST])
 def test_a_bridge_does_not_start_on_it(folder, what):
-    DAMAGE[what](folder)
+    {**DAMAGE, **LOST}[what](folder)
     before = sorted((p.name, p.stat().st_size) for p in folder.iterdir())
     for _ in range(2):  # and gives the lock back
         with pytest.raises(SpoolError, match="copies all that is whole into a new spool"):
@@ -129,8 +130,9 @@ def test_a_bridge_does_not_start_on_it(folder, what):
 
 @pytest.mark.parametrize("what", ["the last segment removed", "all segments removed"])
 @pytest.mark.parametrize("knows", ["a reader", "the marks"])
-def test_what_a_bridge_knows_without_durable(whole, folder, what, knows):
-    """The last segment and `durable` are gone, but a reader, or the marks, had been further."""
+def test_what_a_bridge_knows_beside_durable(whole, folder, what, knows):
+    """The last segment is gone and `durable` is an old one, but a reader, or the marks, had been
+    further."""
     shutil.rmtree(folder)
     shutil.copytree(whole, folder)
     settings = Settings(host="h", port=1, spool=str(folder))
@@ -139,20 +141,9 @@ def test_what_a_bridge_knows_without_durable(whole, folder, what, knows):
     else:
         Bridge(settings)._finish()
     DAMAGE[what](folder)
-    LOST["durable removed"](folder)
+    durable_at(folder, 0)
     with pytest.raises(SpoolError, match="copies all that is whole into a new spool"):
         Bridge(settings)
-
-
-@pytest.mark.parametrize("what", LOST)
-def test_a_bridge_makes_durable_again_and_says_so(folder, what):
-    end = spool.durable(folder)
-    LOST[what](folder)
-    writer = SpoolWriter(folder)
-    writer.close()
-    assert "made again" in writer.notes[0] and spool.durable(folder) == end
-    reader = SpoolReader(options(folder))
-    assert len(packet_ids(reader.partitions(), reader)) == COUNT
 
 
 @pytest.mark.parametrize("segments", [False, True])
@@ -179,8 +170,7 @@ def test_after_a_power_cut_durable_may_be_old(folder):
     read = reader.latestOffset(reader.initialOffset(), data_source.ReadAllAvailable())
     SpoolWriter(folder).close()
     old = spool.segments(folder)[MIDDLE].base
-    check = spool.zlib.crc32(old.to_bytes(8, "little"))
-    (folder / "durable").write_bytes(spool.DURABLE.pack(old, check))
+    durable_at(folder, old)
     reader = SpoolStreamReader(options(folder))
     assert reader.latestOffset(read, data_source.ReadMaxRows(9)) == read
     writer = SpoolWriter(folder)

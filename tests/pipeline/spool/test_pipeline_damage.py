@@ -17,7 +17,7 @@ from damage_kit import (
     salvaged,
     stream,
 )
-from pipeline_kit import NOON, fill, publish
+from pipeline_kit import NOON
 from umqtt_pipeline.source.data_source import Options, SpoolStreamReader
 from umqtt_pipeline.spool import consumers
 from umqtt_pipeline.spool import reader as spool
@@ -37,59 +37,31 @@ folder, whole, said_anew = damage_kit.folder, damage_kit.whole, damage_kit.said_
     lambda path: path.unlink(),
 ])  # fmt: skip
 def test_nothing_is_cut_that_was_acknowledged(folder, proven, damage):
+    """Not even if `durable` is an old one: readers and marks have been further."""
     proven(folder)
+    durable_at(folder, spool.segments(folder)[-1].base)
     damage(last(folder))
-    (folder / "durable").unlink()
     assert "copies all that is whole into a new spool" in refused(folder)
 
 
-@pytest.mark.parametrize("mark", ["lost", "old", "before the segment"])
+@pytest.mark.parametrize("mark", ["old", "before the segment"])
 @pytest.mark.parametrize("where", [0, 5, 40], ids=["its first byte", "its length", "its body"])
 def test_whole_blocks_behind_a_bad_one_are_not_torn(folder, mark, where):
     """Nobody has read them, and no mark covers them: but they were fsynced, one by one."""
     path = last(folder)
     (_, first), (second, third), *_ = blocks(path)
-    if mark == "lost":
-        (folder / "durable").unlink()
-    else:
-        base = spool.segments(folder)[-1].base
-        durable_at(folder, base + first if mark == "old" else base)
+    base = spool.segments(folder)[-1].base
+    durable_at(folder, base + first if mark == "old" else base)
     flip(path, second + where)
     said = refused(folder)
     assert f"damaged from byte {second} to {third}" in said and str(path) in said
-
-
-def test_a_torn_tail_is_kept_if_durable_is_lost(folder, caplog):
-    """Nothing proves that it was acknowledged, and nothing that it was not."""
-    path = last(folder)
-    begin, end = blocks(path)[-1]
-    torn = path.read_bytes()[begin : end - 10]
-    (folder / "durable").unlink()
-    cut(path, end - 10)
-    assert f"cut off {len(torn)} bytes" in bridge(folder)
-    kept, = folder.glob("*.torn")
-    assert kept.read_bytes() == torn and kept.name in bridge(folder)  # said at each start
-    assert batch(folder) == PAYLOADS[:-2]
-    assert kept.name in caplog.text
-    fill(folder, [publish(PAYLOADS[-1])])
-    assert batch(folder) == [*PAYLOADS[:-2], PAYLOADS[-1]]
-
-
-def test_two_torn_tails_at_one_place_are_both_kept(folder):
-    path = last(folder)
-    raw = path.read_bytes()
-    for n in range(3):  # the last one is known already
-        path.write_bytes(raw + b"UB"[: min(n, 1) + 1])
-        (folder / "durable").unlink()
-        bridge(folder)
-    assert sorted(p.read_bytes() for p in folder.glob("*.torn")) == [b"U", b"UB"]
 
 
 def test_a_torn_tail_behind_durable_was_not_acknowledged(folder):
     with open(last(folder), "ab") as file:
         file.write(BLOCK.pack(b"UB", 1, 0, 81, NOON, 1, 0) + bytes(80))
     assert "cut off 104 bytes of a torn block" in bridge(folder)
-    assert not list(folder.glob("*.torn")) and batch(folder) == PAYLOADS
+    assert batch(folder) == PAYLOADS
 
 
 def test_a_bridge_that_cannot_make_its_marks_changes_nothing(folder):

@@ -24,6 +24,7 @@ from pipeline_kit import NOON, publish, senml
 from umqtt_pipeline.spool import lock
 from umqtt_pipeline.spool import reader as spool
 from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.segment import BLOCK
 from umqtt_pipeline.spool.writer import SpoolWriter
 
 folder, whole, said_anew = damage_kit.folder, damage_kit.whole, damage_kit.said_anew  # fixtures
@@ -37,15 +38,15 @@ def behind(folder, count):
     return position
 
 
-# -- in an earlier segment: that there is a next one proves it ------------------------------------
+# -- in an earlier segment ------------------------------------------------------------------------
 
 
-def test_the_next_segment_proves_that_durable_is_old(folder, caplog):
+def test_an_old_durable_in_an_earlier_segment(folder, caplog):
     _, second, third = spool.segments(folder)
     durable_at(folder, second.base)
     for read in (batch, stream):
         assert read(folder) == PAYLOADS[:8]
-    assert caplog.text.count(f"{third.path.name} begins at {third.base}: it is an old one") == 1
+    assert caplog.text.count(f"`durable` says {second.base}, no bridge runs") == 1
     assert salvaged(folder) == PAYLOADS
     flip(third.path, blocks(third.path)[1][0] + 40)
     assert salvaged(folder) == PAYLOADS[:18] + PAYLOADS[20:]
@@ -53,12 +54,6 @@ def test_the_next_segment_proves_that_durable_is_old(folder, caplog):
     size = sum(segment.size() for segment in (second, third))
     assert f"these {size} bytes are taken in" in bridge(folder)
     assert batch(folder) == PAYLOADS and bridge(folder) == ""
-
-
-def test_a_file_that_is_no_segment_proves_nothing(folder, caplog):
-    (folder / f"{10**6:020d}.seg").write_bytes(b"junk" * 20)
-    (folder / f"{10**7:020d}.seg").write_bytes(last(folder).read_bytes())
-    assert batch(folder) == PAYLOADS and not caplog.text
 
 
 def test_a_kill_while_a_segment_is_begun_proves_nothing(folder, caplog):
@@ -79,9 +74,9 @@ def test_whole_blocks_that_no_bridge_has_taken_in(folder, count, caplog):
     for read in (batch, stream):
         assert read(folder) == PAYLOADS[: -2 * count]
     assert caplog.text.count("no bridge runs") == 1
-    assert f"these {end - at} bytes are not read until a bridge is started" in caplog.text
+    assert "not read until a bridge is started on this spool" in caplog.text
     caplog.clear()
-    assert salvaged(folder) == PAYLOADS and f"blocks up to {end}: read up to there" in caplog.text
+    assert salvaged(folder) == PAYLOADS and f"read up to {end}" in caplog.text
     note = bridge(folder)
     assert (f"these {end - at} bytes are taken in" in note) == (count > 1)  # one: a kill leaves it
     caplog.clear()
@@ -140,7 +135,7 @@ def test_damage_between_whole_blocks_behind_it(folder, caplog):
     begin, _ = blocks(last(folder))[-2]
     flip(last(folder), begin + 40)
     assert batch(folder) == PAYLOADS[:-6]
-    assert "part of it is damaged" in caplog.text and "copies all that is whole" in caplog.text
+    assert "no bridge runs" in caplog.text
     assert "whole blocks follow" in refused(folder)
     assert salvaged(folder) == PAYLOADS[:-4] + PAYLOADS[-2:]
 
@@ -149,7 +144,7 @@ def test_a_damaged_header_behind_it(folder, caplog):
     """`durable` is as old as the segment, which nothing else proves."""
     durable_at(folder, spool.segments(folder)[-1].base)
     flip(last(folder), 9)
-    assert batch(folder) == PAYLOADS[:16] and "part of it is damaged" in caplog.text
+    assert batch(folder) == PAYLOADS[:16] and "no bridge runs" in caplog.text
     assert "its header is damaged" in refused(folder)
     assert salvaged(folder) == PAYLOADS
 
@@ -164,21 +159,43 @@ def test_a_segment_of_which_nothing_is_left_behind_it(folder, caplog):
     assert batch(folder) == PAYLOADS[:16]
 
 
-def test_a_torn_block_is_not_spoken_of(folder, caplog):
-    behind(folder, 1)
-    cut(last(folder), blocks(last(folder))[-1][1] - 1)
-    assert batch(folder) == salvaged(folder) == PAYLOADS[:-2] and not caplog.text
-
-
-def test_a_torn_block_behind_whole_ones_is_kept(folder):
-    """A kill leaves the one or the other."""
-    behind(folder, 3)
+@pytest.mark.parametrize("size", [*range(1, BLOCK.size + 2), 60])
+def test_what_a_killed_writer_leaves_is_cut_off(folder, size):
     begin, end = blocks(last(folder))[-1]
-    raw = last(folder).read_bytes()[begin : end - 10]
-    cut(last(folder), end - 10)
-    assert ".torn" in bridge(folder)
-    kept, = folder.glob("*.torn")
-    assert kept.read_bytes() == raw and batch(folder) == PAYLOADS[:-2]
+    assert size < end - begin
+    behind(folder, 1)
+    cut(last(folder), begin + size)
+    assert batch(folder) == salvaged(folder) == PAYLOADS[:-2]
+    assert f"cut off {size} bytes of a torn block" in bridge(folder)
+    assert batch(folder) == PAYLOADS[:-2] and bridge(folder) == ""
+
+
+@pytest.mark.parametrize("where", [0, 2, 3, BLOCK.size, -1],
+                         ids=["magic", "kind", "reserved", "body", "last byte"])  # fmt: skip
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_power_cut_leaves_a_block_of_full_length_that_is_not_whole(folder, where, count):
+    """The file has grown, and not all of its pages were written; also behind whole blocks that
+    `durable` does not cover yet."""
+    begin, end = blocks(last(folder))[-1]
+    behind(folder, count)
+    flip(last(folder), end - 1 if where < 0 else begin + where)
+    assert f"cut off {end - begin} bytes" in bridge(folder)
+    assert batch(folder) == PAYLOADS[:-2] and bridge(folder) == ""
+
+
+@pytest.mark.parametrize("tail", [
+    bytes(BLOCK.size),
+    bytes(500),
+    b"UB\1\0" + bytes(100),
+    BLOCK.pack(b"UB", 1, 0, 80, NOON, 1, 0) + bytes(80),
+    BLOCK.pack(b"UB", 1, 0, 500, NOON, 0, 0) + bytes(80),
+    BLOCK.pack(b"UX", 1, 0, 500, NOON, 1, 0) + bytes(80),
+])  # fmt: skip
+def test_whatever_else_stands_behind_durable_is_cut_off(folder, tail):
+    with open(last(folder), "ab") as file:
+        file.write(tail)
+    assert f"cut off {len(tail)} bytes" in bridge(folder)
+    assert batch(folder) == PAYLOADS
 
 
 # -- who holds the lock --------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 import errno
 import os
+import shutil
+from contextlib import ExitStack
 
 import pytest
+from damage_kit import durable_at
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.reader import BLOCK, HEADER, SpoolError, walk
 from umqtt_pipeline.spool.writer import SpoolFull, SpoolWriter
@@ -29,8 +32,7 @@ def cut(source, target, keep, mark):
     name = reader.segments(source)[0].path.name
     (target / name).write_bytes((source / name).read_bytes()[:keep])
     if mark is not None:
-        check = reader.zlib.crc32(mark.to_bytes(8, "little"))
-        (target / "durable").write_bytes(reader.DURABLE.pack(mark, check))
+        durable_at(target, mark)
 
 
 def test_a_tail_cut_at_any_byte_loses_only_the_torn_block(tmp_path):
@@ -53,7 +55,6 @@ def test_a_tail_cut_at_any_byte_loses_only_the_torn_block(tmp_path):
         writer.close()
         torn = keep not in ends and keep > HEADER.size
         assert bool(writer.notes) == (torn or whole > 1), keep  # more than a kill leaves
-        assert bool(list(folder.glob("*.torn"))) == (torn and whole > 0), keep
 
 
 def test_every_flipped_byte_of_the_tail_is_noticed(tmp_path):
@@ -66,7 +67,7 @@ def test_every_flipped_byte_of_the_tail_is_noticed(tmp_path):
         damaged = bytearray(raw)
         damaged[at] ^= 0x41
         path.write_bytes(damaged)
-        (source / "durable").unlink()
+        durable_at(source, begin)
         SpoolWriter(source).close()
         assert bodies(source) == [b"first"], at
         path.write_bytes(raw)
@@ -78,6 +79,36 @@ def test_zeros_behind_the_last_block_are_torn(tmp_path):
         file.write(bytes(500))
     SpoolWriter(tmp_path).close()
     assert bodies(tmp_path) == [b"first"]
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_power_cut_at_any_byte_of_a_write_of_durable(tmp_path, monkeypatch, nth):
+    """The nth after a start, and then the first one of the next start: each leaves the one before,
+    and the spool opens by itself."""
+    write(tmp_path / "source", b"one")
+    real, left = os.pwrite, []
+
+    def pwrite(handle, data, at):
+        left[0] -= 1
+        if left[0]:
+            return real(handle, data, at)
+        real(handle, data[:keep], at)
+        raise InterruptedError("power cut")
+
+    for keep in range(reader.DURABLE.size + 1):
+        folder = tmp_path / f"cut{keep}"
+        shutil.copytree(tmp_path / "source", folder)
+        for count in (nth, 1):
+            left[:] = [count]
+            with monkeypatch.context() as patch, ExitStack() as stack:
+                patch.setattr(os, "pwrite", pwrite)
+                stack.enter_context(pytest.raises(InterruptedError))
+                writer = SpoolWriter(folder)
+                stack.callback(writer.close)
+                for _ in range(2):
+                    writer.append(b"more", 1, 1)
+        SpoolWriter(folder).close()
+        assert bodies(folder) == [b"one", *[b"more"] * (nth - 1)], keep
 
 
 def test_a_reader_does_not_see_what_is_not_fsynced(tmp_path, monkeypatch):
@@ -176,7 +207,7 @@ def test_a_segment_whose_header_was_torn_is_made_again(tmp_path):
     write(tmp_path, b"first" * 30, b"second", segment_bytes=100)
     last = reader.segments(tmp_path)[-1]
     for keep in range(HEADER.size):
-        (tmp_path / "durable").unlink()
+        durable_at(tmp_path, last.base)
         last.path.write_bytes(b"UMQS\x01"[:keep].ljust(keep, b"\0"))
         writer = SpoolWriter(tmp_path, segment_bytes=100)
         writer.close()

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import struct
-import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -123,17 +122,24 @@ def _no_id(folder):
     return f"{folder} is not a spool: no spool.json (start the bridge first?)"
 
 
+def durable_slots(folder):
+    """What the two slots of the file `durable` say; None for one that is not whole. The writer
+    fills them in turn, so that a write which a power cut tears leaves the other."""
+    try:
+        raw = Path(folder, "durable").read_bytes()
+    except FileNotFoundError:
+        raw = b""
+    found = []
+    for at in (0, DURABLE.size):
+        position, check = DURABLE.unpack(raw[at : at + DURABLE.size].ljust(DURABLE.size, b"\0"))
+        whole = zlib.crc32(position.to_bytes(8, "little")) == check
+        found.append(position if whole else None)
+    return found
+
+
 def durable_mark(folder):
-    """What the file `durable` says; None when there is none, or not a whole one."""
-    for _ in range(3):  # a reader may meet the few bytes half written
-        try:
-            position, check = DURABLE.unpack(Path(folder, "durable").read_bytes())
-        except (FileNotFoundError, struct.error):
-            return None
-        if zlib.crc32(position.to_bytes(8, "little")) == check:
-            return position
-        time.sleep(0.001)
-    return None
+    """What the file `durable` says; None when there is none, or nothing whole in it."""
+    return max((said for said in durable_slots(folder) if said is not None), default=None)
 
 
 def deleted(folder):
@@ -150,18 +156,6 @@ def keep_deleted(folder, held):
     """Write the file `deleted`; `held` is a Deleted. Raises OSError."""
     raw = bytes.fromhex(held.id) + held.position.to_bytes(8, "little")
     replace_file(Path(folder, "deleted"), raw + zlib.crc32(raw).to_bytes(4, "little"))
-
-
-def set_aside(folder):
-    """[(file, its size)] of bytes that recovery has taken out of segments and kept."""
-    return [(path, path.stat().st_size) for path in sorted(Path(folder).glob("*.torn"))]
-
-
-def kept_aside(path, size):
-    """What is to be said about a file of `set_aside`."""
-    return (f"{path}: {size} bytes that may have been acknowledged are kept here, and not read: "
-            "they were no whole block, and `durable` was lost, or behind: an old one, or a power "
-            "cut took its last writes; remove the file if nothing can be made of it")  # fmt: skip
 
 
 def replace_file(path, data, sync=True):

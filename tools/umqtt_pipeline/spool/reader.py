@@ -8,12 +8,10 @@ Layout of the folder (all integers little endian):
 
     spool.json               {"version": 1, "id": 16 hex digits}; the id tells two spools apart
     00000000000000000000.seg segments; the name is the position of the segment's first byte
-    durable                  12 bytes: position u64 up to which all is fsynced, crc32 of it u32
+    durable                  two slots of 12 bytes, written in turn: position u64 up to which all
+                             is fsynced, crc32 of it u32; the higher one counts
     deleted                  20 bytes: the id once more, position u64 below which the bridge has
                              deleted segments, crc32 of these 16 bytes u32; written before they go
-    POSITION.torn            bytes that were no whole block when `durable` was lost, or that stand
-                             behind it otherwise than a kill leaves them (it may be an old one), so
-                             that nobody knows whether they were acknowledged: taken out, and kept
     consumers/NAME.json      what a reader will never ask for again (consumers.py)
     lock                     held (flock) by the writer
 
@@ -38,7 +36,7 @@ one segment, `recovery.py` finds out where a writer may go on.
 import bisect
 import zlib
 
-from . import consumers, lock, proofs
+from . import consumers, lock
 from .files import (
     DURABLE,
     GONE,
@@ -48,12 +46,10 @@ from .files import (
     deleted,
     durable_mark,
     holds_packets,
-    kept_aside,
     log,
     refuse,
     replace_file,
     segments,
-    set_aside,
     spool_id,
     tell_once,
 )
@@ -74,9 +70,7 @@ def durable(folder, skip_damaged=False):
         position = durable_mark(folder)  # of a spool that was made between the two looks
         if position is None:
             refuse(f"{folder}/durable is missing or damaged, though the spool has been in use: "
-                  "start the bridge on this spool, which makes it again from what the segments "
-                  "hold; if it refuses: umqtt-pipeline salvage OLD NEW", skip_damaged,
-                  "read up to the last whole block")  # fmt: skip
+                   f"{GONE}", skip_damaged, "read up to the last whole block")  # fmt: skip
             position = _whole_end(folder)
     return position or 0
 
@@ -130,60 +124,30 @@ def extent(folder, skip_damaged=False):
     Raises SpoolError when one of the two is not known.
     """
     listed = segments(folder)
-    proven = proofs.proven(folder)  # before `durable`, with which a bridge that runs goes on
     end = durable(folder, skip_damaged)
     if listed and end and end < listed[0].base:
         refuse(f"{folder}/durable says {end}, but the spool begins at {listed[0].base}: start the "
               "bridge on this spool, which makes it again", skip_damaged,
               "read up to the last whole block")  # fmt: skip
         end = _whole_end(folder)
-    who = max(proven, key=proven.get, default=None)
-    if who is not None and proven[who] > end:
-        end = _behind(folder, end, who, proven[who], skip_damaged)
-    elif listed and end:
+    elif listed:
         end = _left_behind(folder, listed, end, skip_damaged)
-    for path, size in set_aside(folder):
-        tell_once(kept_aside(path, size))
     return begin(folder, listed), end
 
 
-def _behind(folder, end, who, position, skip):
-    """Up to where to read, though all that is known to be durable ends at `end`, but `who` proves
-    more. With `skip` all that is there, and what is missing up to the proof is told of."""
-    if skip:
-        tell_once(f"{folder}: known to be durable up to {end} only, but {who} {position}: read as "
-                  "far as there are whole blocks")  # fmt: skip
-        return max(position, _whole_end(folder))
-    tell_once(f"{folder}/durable says {end}, but {who} {position}: it is an old one, and what is "
-              "behind it is not read; one start of the bridge on this spool heals that, or says "
-              "what is wrong")  # fmt: skip
-    return end
-
-
 def _left_behind(folder, listed, end, skip):
-    """Up to where to read, though all that is known to be durable ends at `end`, if no bridge
-    runs and nothing proves more: there may be whole blocks in the last segment. A kill leaves one
-    of them at most, a power cut some, and there are many if `durable` is from a backup. The next
-    bridge takes them in where they are, so that nothing that is read here comes a second time."""
+    """Up to where to read, though `durable` says `end`, if no bridge runs and the segments hold
+    more. A kill leaves a block there, a power cut some. The next bridge takes them in where they
+    are, so that nothing that is read here comes a second time."""
     if not _more_than(listed, end) or lock.held(folder):
         return end
-    clean, whole = _whole_behind(listed, end)
-    whole = _whole_end(folder, end) if skip else whole
-    if whole <= end or lock.held(folder) or durable_mark(folder) != end:
-        return end  # or a bridge has gone on meanwhile: the next look finds what it has done
-    said = (f"{folder}: `durable` says {end}, no bridge runs, and there are whole blocks up to "
-            f"{whole}")  # fmt: skip
-    if skip:
-        tell_once(f"{said}: read up to there")
-        return whole
-    if clean == whole:
-        tell_once(f"{said}: these {whole - end} bytes are not read until a bridge is started on "
-                  "this spool, which takes them in. A kill or a power cut may have left them, or "
-                  "`durable` is an old one")  # fmt: skip
-    else:
-        tell_once(f"{said}, but not from {clean} on: `durable` is an old one, nothing behind it "
-                  f"is read, and part of it is damaged: {GONE}")  # fmt: skip
-    return end
+    whole = _whole_end(folder, end) if skip else end
+    if lock.held(folder) or durable_mark(folder) != end:
+        return end  # a bridge has gone on meanwhile: the next look finds what it has done
+    then = (f"read up to {whole}" if skip else
+            "not read until a bridge is started on this spool, which takes in what is whole")
+    tell_once(f"{folder}: `durable` says {end}, no bridge runs, and what is behind that is {then}")
+    return whole
 
 
 def _more_than(listed, end):
@@ -194,22 +158,6 @@ def _more_than(listed, end):
         if segment.base <= end:
             break
     return False
-
-
-def _whole_behind(listed, end):
-    """(end of the run of whole blocks from `end` on in the last segment, end of the last whole
-    block there and in files behind it whose header is damaged)."""
-    whole = end
-    for segment in reversed(listed):
-        with SegmentReader(segment) as reader:
-            named, begun = reader.named_base(), max(end, segment.first)
-            if named in (None, segment.base):
-                found = reader.whole_blocks(begun, reader.end, lambda *_: None)
-                whole = max((whole, *(block.end for block in found)))
-            if named == segment.base:
-                clean = reader.whole_until(begun)
-                return clean, max(clean, whole)
-    return end, whole
 
 
 def covering(folder, start, stop, skip_damaged=False):

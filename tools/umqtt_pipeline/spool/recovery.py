@@ -9,7 +9,8 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import consumers, proofs
+from ..bridge import mark_file
+from . import consumers
 from .files import (
     GONE,
     Deleted,
@@ -18,9 +19,7 @@ from .files import (
     deleted,
     durable_mark,
     holds_packets,
-    kept_aside,
     segments,
-    set_aside,
     spool_id,
 )
 from .reader import begin, covering
@@ -35,7 +34,6 @@ class Plan:
     position  where the next block goes, in the last segment; in a new one, its base
     last      the segment to go on with; None: a new one is begun
     extra     bytes behind `position` that are cut off
-    keep      whether these may have been acknowledged, or are no torn block: set aside
     deleted   what the file `deleted` has to say
     notes     what was found, as sentences
     """
@@ -45,7 +43,6 @@ class Plan:
     position: int = 0
     last: Segment | None = None
     extra: int = 0
-    keep: bool = False
     deleted: Deleted | None = None
     notes: list = field(default_factory=list)
 
@@ -57,7 +54,7 @@ def plan(folder):
     found = Plan(listed=segments(folder))
     _identify(folder, found)
     mark = _mark(folder, found)
-    said = {**proofs.proven(folder, found.id), "`durable` says": mark or 0}
+    said = {**_promises(folder, found.id), "`durable` says": mark or 0}
     who = max(said, key=said.get)
     promised = said[who]
     found.deleted = Deleted(found.id, begin(folder, found.listed))
@@ -86,19 +83,26 @@ def _identify(folder, found):
 
 
 def _mark(folder, found):
-    """The durable position; None for a new spool, and when it has to be made again."""
-    mark = durable_mark(folder)
-    if mark is not None:
-        return mark
-    if found.listed:
-        if holds_packets(found.listed):
-            found.notes.append(f"{folder}/durable is missing or damaged: it is made again from "
-                               "what the segments hold")  # fmt: skip
-        return None
-    path = folder / "durable"
-    if deleted(folder) is not None or path.exists() and path.stat().st_size:
-        raise SpoolError(f"{folder} has no segments, and no whole `durable`: {GONE}")
-    return None
+    """The durable position; None for a new spool. It is there, fsynced, before the first packet:
+    without it nobody knows whether what is no whole block was acknowledged."""
+    mark, path = durable_mark(folder), folder / "durable"
+    used = holds_packets(found.listed) if found.listed else (
+        deleted(folder) is not None or path.exists() and path.stat().st_size)  # fmt: skip
+    if mark is None and used:
+        raise SpoolError(f"{path} is missing or damaged, though the spool has been in use: {GONE}")
+    return mark
+
+
+def _promises(folder, key):
+    """{who says so: position} up to which all was durable once: readers and marks are only written
+    when it is, and may know of more than an older copy of the spool has."""
+    found = {f"reader {name!r} has had": position
+             for name, position in consumers.reached(folder, key).items()}  # fmt: skip
+    path = folder / "marks"
+    position = mark_file.position(path.read_bytes()) if path.exists() else None
+    if position is not None:
+        found["`marks` are of position"] = position
+    return found
 
 
 def _continuous(folder, found, promised):
@@ -131,12 +135,6 @@ def _last(found, mark):
         known = mark is not None and last.first <= mark <= end
         found.position = reader.whole_until(mark if known else last.first)
         found.last, found.extra = last, end - found.position
-        # `durable` may be an old one: what was certainly not acknowledged looks torn and stands
-        # right behind it, for a block is begun when `durable` has been written for the one before.
-        # So a kill leaves nothing to keep. A power cut may, which takes the last writes of
-        # `durable` with it: a file too many for whoever runs it, rather than a reading too few.
-        torn = reader.torn(found.position) and found.position == max(mark or 0, last.first)
-        found.keep = mark is None or not torn
         behind = reader.next_whole(found.position, end) if found.extra else None
     if behind is not None:
         raise SpoolError(
@@ -162,8 +160,6 @@ def _taken_in(folder, found, mark):
 
 
 def _tell(folder, found):
-    for path, size in set_aside(folder):
-        found.notes.append(kept_aside(path, size))
     for path in consumers.unreadable(folder):
         found.notes.append(f"{path} is damaged: nothing is deleted until its reader has run "
                            "again")  # fmt: skip

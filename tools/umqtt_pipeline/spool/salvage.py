@@ -21,7 +21,6 @@ from .files import (
     durable_mark,
     make_folder,
     segments,
-    set_aside,
     sync_folder,
 )
 from .reader import begin
@@ -108,8 +107,6 @@ def _copy(old, listed, folder):
     promised = durable_mark(old) or 0
     if promised > at:
         found.left.append(_missing(old, at, promised))
-    found.left += [f"{path}: {size} bytes that were no whole block"
-                   for path, size in set_aside(old)]  # fmt: skip
     return found
 
 

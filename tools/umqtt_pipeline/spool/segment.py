@@ -181,16 +181,6 @@ class SegmentReader:
         block = self._header(position, end)
         return block if block is not None and self._checked(block) is not None else None
 
-    def torn(self, position):
-        """Whether what begins at `position`, up to the end of the file, is what a killed writer
-        leaves of a block: less than its header, or a header that tells of more than there is."""
-        head = self._read(position, BLOCK.size)
-        if len(head) < BLOCK.size:
-            return True
-        magic, kind, reserved, length, _, count, _ = BLOCK.unpack(head)
-        known = (magic, kind, reserved) == (BLOCK_MAGIC, PUBLISH_BLOCK, 0) and 0 < count <= length
-        return known and position + BLOCK.size + length > self.end
-
     def whole_blocks(self, position, stop, left_out):
         """Yield the whole blocks that begin from `position` on and before `stop`; for each
         damaged piece before or behind one `left_out(its start, its end)` is called."""

@@ -4,7 +4,6 @@ Knows segment files and what makes bytes durable. Must not know sockets, packets
 """
 
 import errno
-import itertools
 import json
 import os
 import struct
@@ -20,6 +19,7 @@ from .files import (
     Deleted,
     SpoolError,
     deleted,
+    durable_slots,
     keep_deleted,
     make_folder,
     replace_file,
@@ -74,6 +74,8 @@ class SpoolWriter:
         self.position = plan.position
         if check is not None:
             check(self)
+        slots = durable_slots(self.folder)
+        self._slot = slots.index(max(slots, key=lambda said: -1 if said is None else said))
         self._durable = os.open(self.folder / "durable", os.O_RDWR | os.O_CREAT, 0o644)
         if plan.last is None:
             self._begin(plan.position)
@@ -96,27 +98,13 @@ class SpoolWriter:
     def _reopen(self, plan):
         last, at = plan.last, plan.position - plan.last.base
         self._file = os.open(last.path, os.O_RDWR)
-        if plan.extra and plan.keep:
-            self._keep(lambda: self._set_aside(plan))
         if plan.extra:
-            kept = "; they are kept in a file beside it (.torn)" if plan.keep else ""
-            what = "that are no whole block" if plan.keep else "of a torn block"
-            self.notes.append(f"{last.path}: cut off {plan.extra} bytes {what}{kept}")
+            self.notes.append(f"{last.path}: cut off {plan.extra} bytes of a torn block")
             os.ftruncate(self._file, at)
         os.lseek(self._file, at, os.SEEK_SET)
         self._base = last.base
         self._sizes[last.base] = at
         self.sync()
-
-    def _set_aside(self, plan):
-        """Keep what is cut off: nobody knows whether it was acknowledged."""
-        data = os.pread(self._file, plan.extra, plan.position - plan.last.base)
-        for n in itertools.count():
-            path = self.folder / f"{plan.position:020d}{f'-{n}' if n else ''}.torn"
-            if not path.exists():
-                replace_file(path, data)
-            if path.read_bytes() == data:
-                return
 
     def _begin(self, base):
         """Start a new segment whose first byte has position `base`."""
@@ -235,7 +223,8 @@ class SpoolWriter:
 
     def _publish_durable(self):
         check = zlib.crc32(self.position.to_bytes(8, "little"))
-        os.pwrite(self._durable, DURABLE.pack(self.position, check), 0)
+        self._slot = 1 - self._slot  # a power cut that tears this write leaves the other one
+        os.pwrite(self._durable, DURABLE.pack(self.position, check), self._slot * DURABLE.size)
 
     def done_with(self):
         """End of the last closed segment that every registered reader is done with; 0 for none
