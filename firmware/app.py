@@ -24,15 +24,16 @@ from link import Link, make_client, why
 from remote import Remote
 from telemetry import Packer
 from umqtt_min import MQTTException, __version__
-from umqtt_min.errors import STORE_FULL
+from umqtt_min.port import const
 
 CLOCK = (("clock", "s", 3),)
+_STORE_FULL = const(20)  # as in umqtt_min/errors.py
 # Pauses between two steps: with nothing under way, and with messages to be acknowledged.
-IDLE_MS = 20
-BUSY_MS = 4
-FULL_MS = 250
+_IDLE_MS = const(20)
+_BUSY_MS = const(4)
+_FULL_MS = const(250)
 # A program that has run for so long does not crash at its start: the row of crashes is over.
-LASTED_S = 600
+_LASTED_S = const(600)
 
 
 def device_name(settings):
@@ -146,7 +147,7 @@ class App:
         """Do what can be done now. Raises nothing but KeyboardInterrupt and SystemExit."""
         self._dog.alive()
         self.uptime.update()
-        if self.uptime.s >= LASTED_S and resets.row():
+        if self.uptime.s >= _LASTED_S and resets.row():
             resets.lasted()
         try:
             self._read()
@@ -159,13 +160,14 @@ class App:
                     self._connected()
                 self._online()
         except Exception as error:
+            self.remote.failed(error)
             self.link.failed(error)
 
     def pause(self):
         """Return how many milliseconds may pass before the next step."""
         if self._pending:
-            return IDLE_MS
-        pause = BUSY_MS if self.link.up and self.client.inflight() else IDLE_MS
+            return _IDLE_MS
+        pause = _BUSY_MS if self.link.up and self.client.inflight() else _IDLE_MS
         left = ticks_diff(self._due, ticks_ms())
         return max(0, min(pause, left)) if self._wants() else pause
 
@@ -234,7 +236,7 @@ class App:
         try:
             self.client.publish(self._telemetry, payload, False, self.settings["qos"], False)
         except MQTTException as error:
-            if error.reason == STORE_FULL:
+            if error.reason == _STORE_FULL:
                 self._is_full()
             elif self.store.seq == seq:
                 raise
@@ -253,7 +255,7 @@ class App:
             return
         self.full += 1
         log_rarely("store is full: no reading until there is room", self.full)
-        self._retry = ticks_add(ticks_ms(), FULL_MS)
+        self._retry = ticks_add(ticks_ms(), _FULL_MS)
 
     # Time
 
@@ -310,6 +312,7 @@ class App:
     def _troubled(self, error):
         # Something that has nothing to do with the network; the next step tries again.
         self.troubles += 1
+        self.remote.failed(error)
         log_rarely(why(error), self.troubles)
         gc.collect()
 

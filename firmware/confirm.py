@@ -20,10 +20,11 @@ from time import ticks_diff, ticks_ms
 
 from console import log_rarely
 from shape import parse, whole
+from umqtt_min.port import const
 
 _PURPOSE = b"umqtt marks"
-_ROUNDS = 3
-_MAX_RANGES = 16
+_ROUNDS = const(3)
+_MAX_RANGES = const(16)
 # Largest number that every JSON reader knows exactly.
 _MOST = (1 << 53) - 1
 

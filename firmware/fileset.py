@@ -8,9 +8,10 @@ import hashlib
 import os
 
 import loader
+from umqtt_min.port import const
 
 # Read back by so much at a time, so that the main loop goes on meanwhile.
-_CHECK = 8192
+_CHECK = const(8192)
 
 
 class Refused(ValueError):

@@ -18,6 +18,7 @@ Ahead of a set that is signed comes its envelope (rsa.py), as the first "signed"
 has bytes of both. A board without keys passes over it, one with keys has signed.py for it.
 """
 
+import gc
 import hashlib
 import sys
 from binascii import hexlify, unhexlify
@@ -27,9 +28,10 @@ import loader
 import state
 from fileset import Refused, SetFile, free, make_folder, remove
 from setfs import SetFS
+from umqtt_min.port import const
 
-HEAD = 8  # ID and OFFSET
-CHAIN = 16
+_HEAD = const(8)  # ID and OFFSET
+_CHAIN = const(16)
 SYNC = 4096
 # What littlefs needs besides the set: to turn around in, and for the small files beside it.
 SPARE = 6 * 4096
@@ -38,11 +40,11 @@ PIECE = 384
 # A report for every so many pieces taken, and not more often than this for pieces out of turn.
 _EVERY = 8
 # A sleeping board stays awake for an update as long as pieces come; without one, so long.
-_ACTIVE_MS = 10000
+_ACTIVE_MS = const(10000)
 _TELL_MS = 500
 # (key of the command, type, lowest, highest); a text's length lies between the two
 _FIELDS = (
-    ("sha", str, 64, 64), ("chain", str, 2 * CHAIN, 2 * CHAIN), ("version", str, 1, 32),
+    ("sha", str, 64, 64), ("chain", str, 2 * _CHAIN, 2 * _CHAIN), ("version", str, 1, 32),
     ("size", int, 1, 4194304), ("index", int, 1, 65536), ("piece", int, 1, PIECE),
     ("need", int, 0, 16777216), ("mpy", int, 0, 255), ("loader", int, 0, 255),
     ("boots", int, 1, 100), ("seconds", int, 1, 86400), ("signed", int, 0, 1792),
@@ -98,6 +100,7 @@ class Update:
         self.forged = 0
         self._security = 0  # version that was signed
         self._leave = False
+        self._no = None  # a refusal that nobody was told yet: (why, sha)
         self._resume()
 
     @property
@@ -129,10 +132,9 @@ class Update:
         self._file = SetFile(loader.place(get["slot"]), max(0, self._have - get["signed"]))
 
     def _drop(self):
-        if self._file:
-            self._file.close()
-            self._file = None
-        self._get = {}
+        file, self._file, self._get = self._file, None, {}
+        if file:
+            file.close()
         remove(self._path)
 
     # What comes in
@@ -150,10 +152,10 @@ class Update:
                     return True
                 self._prepare(body, found)
             self.tell()
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MemoryError) as error:
             # ValueError: Refused, and a SHA-256 that is not hexadecimal.
             sha = body.get("sha")
-            self._refuse(str(error), sha if isinstance(sha, str) else "")
+            self._refuse(error, sha if isinstance(sha, str) else "")
         return False
 
     def _prepare(self, body, found):
@@ -191,23 +193,23 @@ class Update:
     def piece(self, payload):
         """Take a piece; for use in the client's callback. Whatever it is, it raises nothing."""
         get = self._get
-        if not get or len(payload) < HEAD + CHAIN or payload[:4] != self._id:
+        if not get or len(payload) < _HEAD + _CHAIN or payload[:4] != self._id:
             return
-        at = int.from_bytes(payload[4:HEAD], "big")
+        at = int.from_bytes(payload[4:_HEAD], "big")
         if at != self._have:
             # One got lost, or the sender does not know how far it is.
             if ticks_diff(ticks_ms(), self._told) >= _TELL_MS:
                 self._pieces = _EVERY
             return
-        if hashlib.sha256(payload).digest()[:CHAIN] != self._chain:
+        if hashlib.sha256(payload).digest()[:_CHAIN] != self._chain:
             self.forged += 1
             return
         try:
-            self._take(memoryview(payload)[HEAD : len(payload) - CHAIN])
-            self._chain = payload[-CHAIN:]
+            self._take(memoryview(payload)[_HEAD : len(payload) - _CHAIN])
+            self._chain = payload[-_CHAIN:]
             self._keep()
-        except (Refused, OSError) as error:
-            self._refuse(str(error), get["sha"])
+        except (Refused, OSError, MemoryError) as error:
+            self._refuse(error, get["sha"])
 
     def _take(self, data):
         if self._have + len(data) > self._get["size"]:
@@ -244,8 +246,8 @@ class Update:
             return False
         try:
             return self._finish()
-        except (Refused, OSError) as error:
-            self._refuse(str(error), self._get["sha"])
+        except (Refused, OSError, MemoryError) as error:
+            self._refuse(error, self._get["sha"])
             return False
 
     def _finish(self):
@@ -272,23 +274,42 @@ class Update:
                "sha": get["sha"][:32], "security": get.get("security", 0),
                "left": get["boots"], "seconds": get["seconds"]}
         loader.point(new)  # from here on the board boots the new set
-        self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))
         self._drop()
         try:
+            self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))
             self._tell("restarting", "", get["sha"])
         except Exception as error:
             # Whether or not anybody hears of it: the restart comes next.
             self._log("%s: %s" % (type(error).__name__, error))
 
-    def _refuse(self, why, sha):
-        self._log("update %s refused: %s" % (sha[:8], why))
-        if sha == self._get.get("sha", sha):
+    def give_up(self, error, sha=None):
+        """Refuse a set because of an exception; tell() reports it.
+
+        sha  of the set that it is about, "" if its command gave none; None: the one on its way
+        """
+        own = self._get.get("sha", sha)
+        if own is None:
+            return  # there is none on its way
+        sha = own if sha is None else sha
+        # First the room: what comes next may want the memory that was missing.
+        if sha == own:
             self._drop()
-        self._tell("refused", why, sha)
+        gc.collect()
+        self._no = (str(error) or type(error).__name__, sha)
+        self._pieces = _EVERY
+        self._log("update %s refused: %s" % (sha[:8], self._no[0]))
+
+    def _refuse(self, error, sha):
+        self.give_up(error, sha)
+        self.tell()
 
     def tell(self):
-        """Report how far it is, if an update is on its way."""
-        if self._get:
+        """Report a refusal that nobody has heard of yet; else how far the update is, if one is on
+        its way."""
+        if self._no:
+            self._tell("refused", *self._no)
+            self._no = None
+        elif self._get:
             self._tell("receiving" if self._have < self._get["size"] else "checking")
 
     def _tell(self, word, why="", sha=None):

@@ -7,6 +7,7 @@ code of commands and updates is never loaded.
 
 import gc
 import json
+import os
 
 import clock
 import loader
@@ -20,7 +21,7 @@ _NAME = b"abcdefghijklmnopqrstuvwxyz-"
 
 def _plain(name):
     # The name of a command, bytes of the topic, as text that may be printed, whoever sent it.
-    return "".join([chr(c) if c in _NAME else "?" for c in name[:16]])
+    return bytes([c if c in _NAME else 0x3F for c in name[:16]]).decode()
 
 
 class Remote:
@@ -131,8 +132,14 @@ class Remote:
         """A connection stands: take an update up again where it ended."""
         if self._commands is None:
             return
-        if self._update is None and loader.exists(loader.ROOT + "/get.json"):
-            self._load_update()
+        path = loader.ROOT + "/get.json"
+        if self._update is None and loader.exists(path):
+            try:
+                sha = state.load(path).get("sha")
+            except ValueError:
+                sha = ""
+            if not self._load_update(str(sha)):
+                os.remove(path)  # refused: the sender was told
         if self._update:
             self._update.tell()
 
@@ -150,6 +157,12 @@ class Remote:
         if self._update and self._update.step():
             self._restart("update")
 
+    def failed(self, error):
+        """An exception has come out of the board's work: for want of memory an update on its
+        way is given up, since the board is there to measure. The report goes out later."""
+        if self._update and isinstance(error, MemoryError):
+            self._update.give_up(error)
+
     def _keep(self, count):
         self.kept["count"] = count
         state.save(self.kept)
@@ -161,8 +174,8 @@ class Remote:
         state.save(self.kept)
         self.interval = ms
 
-    def _load_update(self):
-        # Only here: whoever is never updated never pays for it.
+    def _load_update(self, sha):
+        # Only here: whoever is never updated never pays for it. sha: of the set that it is about.
         gc.collect()
         try:
             s = self._settings
@@ -177,7 +190,9 @@ class Remote:
                 self._update = ota.Update(self._tell, self._log)
         except Exception as error:
             # Too little memory, say: no reason to lose the connection, and it with each one.
-            self._log("no update: %s: %s" % (type(error).__name__, error))
+            why = "%s: %s" % (type(error).__name__, error)
+            self._log("no update: " + why)
+            self._tell({"id": sha[:8], "state": "refused", "have": 0, "size": 0, "why": why})
         return self._update
 
     def _tell(self, report):
@@ -185,7 +200,7 @@ class Remote:
 
     def _obey(self, name, body):
         if name == "ota":
-            update = self._update or self._load_update()
+            update = self._update or self._load_update(str(body.get("sha")))
             if update and update.begin(body):
                 self._actions["report"](body)
         elif name == "restart":

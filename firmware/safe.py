@@ -66,6 +66,7 @@ class Safe:
                     self._report()
                 self._online()
         except Exception as error:
+            self.remote.failed(error)
             self.link.failed(error)
 
     def _online(self):

@@ -106,17 +106,20 @@ def flatten(data):
 def _is_name(text):
     # RFC 8428 section 4.5.1 without "/", which is a level of a topic: the device's name opens
     # every SenML name.
-    for i in range(len(text)):
-        c = text[i]
-        plain = "a" <= c <= "z" or "A" <= c <= "Z" or "0" <= c <= "9"
-        if not plain and (i == 0 or c not in "-:._"):
+    # Bytes: MicroPython keeps each character that it has handed out as a name, for ever.
+    first = True
+    for c in text.encode():
+        # a-z, A-Z, 0-9
+        plain = 97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57
+        if not plain and (first or c not in b"-:._"):
             return False
+        first = False
     return True
 
 
 def _is_hex(text):
-    for c in text:
-        if c not in "0123456789abcdefABCDEF":
+    for c in text.encode():
+        if c not in b"0123456789abcdefABCDEF":
             return False
     return len(text) % 2 == 0
 

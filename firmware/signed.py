@@ -79,8 +79,8 @@ class Signed(Update):
         if self._have == get["signed"]:
             try:
                 self._prove()
-            except (Refused, OSError) as error:
-                self._refuse(str(error), get["sha"])
+            except (Refused, OSError, MemoryError) as error:
+                self._refuse(error, get["sha"])
         return False
 
     def _prove(self):

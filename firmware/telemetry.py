@@ -18,11 +18,19 @@ HMAC-SHA256(key, TOPIC newline all bytes of the pack before these 8). Readers th
 ignore it (RFC 8428 section 4.4).
 """
 
-_BASE_FIELDS = 7
-_CODE = b"\x62mc\x48"
-_CODE_BYTES = 8
+from umqtt_min.port import const
 
-_UINT, _NINT, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = 0x00, 0x20, 0x40, 0x60, 0x80, 0xA0, 0xC0
+_BASE_FIELDS = const(7)
+_CODE = b"\x62mc\x48"
+_CODE_BYTES = const(8)
+
+# Major types
+_UINT = const(0x00)
+_NINT = const(0x20)
+_TEXT = const(0x60)
+_ARRAY = const(0x80)
+_MAP = const(0xA0)
+_TAG = const(0xC0)
 
 
 def _head(major, n):

@@ -28,9 +28,3 @@ BUSY = const(21)  # called from a callback where it must not wait
 CLOSED = const(22)  # the broker hung up instead of sending CONNACK
 GIVEN_UP = const(23)  # the store dropped the message: its policy, max_age, discard()
 SUBSCRIBE_REFUSED = const(128)  # SUBACK 0x80 [MQTT-3.9.3-2]
-
-
-def by_callback(client, ends):
-    """Whether the callback raised the error that has ended a connection since the client's counter
-    `closed` was `ends`: another connection does not cure that."""
-    return client._thrown and client.counters.closed != ends

@@ -6,8 +6,13 @@ Optional: an application that has its own idea of this does not import it.
 """
 
 from .backoff import Backoff
-from .errors import BUSY, ENOTCONN, STORE_FULL, MQTTException, by_callback
+from .exception import MQTTException
 from .port import const
+
+# As in errors.py
+_ENOTCONN = const(107)
+_STORE_FULL = const(20)
+_BUSY = const(21)
 
 _MOST = const(16777)  # seconds; three random bytes are milliseconds up to there
 
@@ -69,16 +74,18 @@ class Reconnect:
                 return True
             if self.up:  # a tick of the keep-alive found it dead
                 e = self.client.counters.last_error
-                self.failed(MQTTException(e - 1000) if e > 1000 else OSError(e or ENOTCONN))
+                self.failed(MQTTException(e - 1000) if e > 1000 else OSError(e or _ENOTCONN))
             if self._backoff.ready():
                 self._connect()
         except (OSError, MQTTException) as e:
             reason = getattr(e, "reason", 0)
-            if reason == BUSY:
+            if reason == _BUSY:
                 raise
             self.failed(e)
-            if reason == STORE_FULL or by_callback(self.client, ends):
-                raise  # the application's own
+            thrown = self.client._thrown and self.client.counters.closed != ends
+            # The callback raised it: another connection does not cure that.
+            if thrown or reason == _STORE_FULL:
+                raise
         except BaseException as e:
             if not self.up:  # no memory to connect: with a pause, too
                 self.failed(e)

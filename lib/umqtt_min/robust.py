@@ -17,7 +17,6 @@ from .errors import (
     REFUSED_UNAVAILABLE,
     TIMEOUT,
     MQTTException,
-    by_callback,
 )
 from .port import sleep_ms, ticks_add, ticks_diff, ticks_ms
 
@@ -145,7 +144,8 @@ class MQTTClient(_Client):
         try:
             return f(*args)
         except (OSError, MQTTException):
-            self._own = by_callback(self, ends)
+            # The callback raised it: another connection does not cure that.
+            self._own = self._thrown and self.counters.closed != ends
             raise
         finally:
             self._inside = inside
