@@ -135,6 +135,7 @@ $(VENV)/.tools: pyproject.toml
 $(VENV)/.ready: pyproject.toml
 	$(call MAKE_VENV,MicroPython$(COMMA) an MQTT broker$(COMMA) Spark$(COMMA) a Java runtime$(COMMA) the board tools$(COMMA) the tests' tools (about 1050 MB$(COMMA) once),dev)
 	@$(BIN)/umqtt-pipeline warm-up || echo "   tests run without it as well, and take longer"
+	@$(BIN)/mqtt-audit warm-up || echo "   tests run without it as well, and take longer"
 	@touch $(VENV)/.tools $@
 	@echo "== Ready"
 

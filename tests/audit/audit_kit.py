@@ -7,6 +7,7 @@ A capture needs privileges, so real traffic goes through a relay (Tap) that writ
 and when; the TCP/IP headers around it are made here.
 """
 
+import functools
 import ipaddress
 import selectors
 import shutil
@@ -233,12 +234,21 @@ def _split(number, path, buckets, scratch, out, part_size):
                        for place, part in enumerate(parts)])  # fmt: skip
 
 
+@functools.cache
+def _warm():
+    """The inner loops are compiled by one of the processes that tests run in."""
+    from mqtt_audit.warming import warm
+
+    warm()
+
+
 def read(paths, folder, ports=(1883,), buckets=1, part_size=None):
     """Both passes without Spark: {table: [rows as dicts]}, `flows` with `_pieces`. part_size:
     files are cut into parts of so many bytes."""
     from mqtt_audit import run, worker
     from mqtt_audit.report import columns
 
+    _warm()
     folder = Path(folder)
     scratch, out = folder / "scratch", folder / "tables"
     for made in (scratch, out):

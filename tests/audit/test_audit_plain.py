@@ -8,11 +8,14 @@ import os
 import random
 import subprocess
 import sys
+import threading
 
 import audit_kit as kit
 import audit_traffic as traffic
 import pyarrow.parquet as pq
 from mqtt_audit.report.columns import TABLES
+from patience import wait_until
+from pipeline_kit import AUDIT
 from test_audit_websocket import AGREED, ASKED, frame
 
 SCRIPT = ("import sys\nfrom mqtt_audit import cli\nsys.argv[0] = 'mqtt-audit'\n"
@@ -92,3 +95,60 @@ def test_large_captures_and_compiled_loops_are_not_left_to_python(tmp_path, monk
     os.utime(kept.folder() / "whole", (1, 1))  # older than the modules: numba compiles anew
     kept.choose(10)
     assert kept.plain()
+
+
+def test_one_process_compiles_and_another_one_waits_for_it(tmp_path, monkeypatch):
+    """The other one begins when the first one is over, here without having compiled anything; the
+    test does not wait for the end."""
+    from mqtt_audit.compiled import kept
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    said = []
+    with kept.alone(lambda: said.append("here")):
+        program = subprocess.Popen([AUDIT, "warm-up"], stderr=subprocess.PIPE, text=True)
+        reader = threading.Thread(target=lambda: said.extend(program.stderr), daemon=True)
+        reader.start()
+        try:
+            wait_until(lambda: said, 120, "a line")
+            assert "waiting: another process compiles the inner loops" in said[0]
+            assert not list(tmp_path.rglob("*.nbi"))
+        except BaseException:
+            program.kill()
+            raise
+    try:
+        wait_until(lambda: len(said) > 1, 120, "another line")
+    finally:
+        program.kill()
+        program.wait(60)
+        reader.join(60)
+        program.stderr.close()
+    assert "compiling the inner loops, once for this installation" in said[1]
+
+
+def test_loops_that_are_kept_are_not_compiled_again():
+    """The first call may compile them: it is the installation's own folder."""
+    said = []
+    for _ in range(2):
+        done = subprocess.run([AUDIT, "warm-up"], capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stderr)
+    assert said[1] == ""
+
+
+def test_loops_of_other_versions_are_removed(tmp_path, monkeypatch):
+    """From a folder beside the modules at once, from a shared one when they are not used."""
+    from mqtt_audit.compiled import kept
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    new, old, own = tmp_path / "kernels-new", tmp_path / "kernels-old", kept.folder()
+    for made in (new, old, own, tmp_path / "other"):
+        made.mkdir()
+    (new / "whole").touch()
+    (old / "whole").touch()
+    os.utime(old / "whole", (1, 1))
+    kept.keep()
+    assert sorted(tmp_path.iterdir()) == sorted([new, own, tmp_path / "other"])
+    monkeypatch.setattr(kept, "PACKAGE", tmp_path.parent)  # where the modules are
+    monkeypatch.setattr(kept, "folder", lambda: own)
+    kept.keep()
+    assert sorted(tmp_path.iterdir()) == sorted([own, tmp_path / "other"])

@@ -6,9 +6,9 @@ from umqtt_runtime import program
 
 
 def _commands():
-    from .commands import audit, live
+    from .commands import audit, live, warm_up
 
-    return live if sys.argv[1:2] == ["live"] else audit
+    return {"live": live, "warm-up": warm_up}.get("".join(sys.argv[1:2]), audit)
 
 
 def main():

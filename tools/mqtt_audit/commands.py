@@ -56,7 +56,8 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
     input. One that cannot be read is said and left out; if none can, one is given twice, OUT holds
     other things, or another audit is being made there, the exit status is 2.
 
-    `mqtt-audit live -i INTERFACE` follows an interface."""
+    `mqtt-audit live -i INTERFACE` follows an interface. `mqtt-audit warm-up` prepares the first
+    audit."""
     if as_json == bool(out):
         raise click.UsageError("Give either --out or --json.")
     log_to_stderr()
@@ -135,3 +136,15 @@ def live(stop, _, interface, wanted, as_json, events, ports):  # fmt: skip
         out.close()
     except sources.Refused as error:
         raise Problem(str(error))
+
+
+@click.command(cls=Audit, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("_", metavar="warm-up", type=click.Choice(["warm-up"]))
+def warm_up(_):
+    """Compile the inner loops, once for this installation: a minute or two.
+
+    Otherwise the first audit that needs them does it."""
+    log_to_stderr()
+    from .warming import warm
+
+    warm()

@@ -50,13 +50,18 @@ class _Said:
             log.info("compiled in %.0f s", time.monotonic() - self._started)
 
 
+def _wait():
+    log.info("waiting: another process compiles the inner loops")
+
+
 def warm():
     """Have the inner loops compiled here, once, before several workers would do it; returns how
-    long it took, in seconds. Nothing is done if Python runs them (kept.py)."""
+    long it took, in seconds. A process that begins meanwhile waits, and takes what this one made.
+    Nothing is done if Python runs them (kept.py)."""
     started = time.monotonic()
     if kept.plain():
         return 0.0
-    with _Said():
+    with _Said(), kept.alone(_wait):
         data, frames = content(os.devnull), np.zeros(0, FRAME)
         problems = np.zeros(0, PROBLEM)
         pcap(data, 0, np.zeros(10, np.int64), frames, problems)
@@ -64,5 +69,5 @@ def warm():
         rows = Endpoints().segments(data, 1, frames)
         decoder = Decoder(lambda *_: None, (), set(), [(0, 0)])
         decoder.warm(rows)
-    kept.keep()
+        kept.keep()
     return time.monotonic() - started

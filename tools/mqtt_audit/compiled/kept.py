@@ -1,20 +1,27 @@
 """Where the compiled loops are kept, and whether a run has them compiled at all.
 
-Knows: folders, sizes of captures. Must not know: numba, what a loop does.
+Knows: folders, locks, sizes of captures. Must not know: numba, what a loop does.
 
 numba looks at a function's own file only to decide whether the code that it kept is still right,
 not at the files of the functions called. So the folder's name has a digest of all modules that
 have such functions.
 """
 
+import fcntl
 import hashlib
 import os
+import shutil
+import time
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Bytes of captures that Python works through sooner than numba has compiled the loops.
 PLAIN = 512 << 10
+#: Loops of another version, in a folder that several installations share, are removed after that.
+UNUSED_S = 30 * 86_400
+WAIT_S, LOOK_S = 900, 0.1
 
 _plain = False
 
@@ -54,11 +61,54 @@ def _mark():
     return found and found / "whole"
 
 
+@contextmanager
+def alone(wait):
+    """Keep other processes from compiling the loops as long as this lasts; they find them compiled
+    then. wait: called if another one compiles them now, and this one waits for its end; after
+    WAIT_S, or on a disk without locks, it goes on all the same."""
+    place = folder()
+    if place is None:
+        yield
+        return
+    place.mkdir(exist_ok=True)
+    with open(place / "lock", "wb") as handle:
+        if not _locked(handle):
+            wait()
+            until = time.monotonic() + WAIT_S
+            while not _locked(handle) and time.monotonic() < until:
+                time.sleep(LOOK_S)
+        yield
+
+
+def _locked(handle):
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # there are no locks
+    return True
+
+
 def keep():
-    """All loops are compiled and kept: later runs have them."""
+    """All loops are compiled and kept: later runs have them. Those of other versions go: beside
+    the modules at once, in a folder that others share if none has used them for UNUSED_S."""
     mark = _mark()
-    if mark:
-        mark.touch()
+    if not mark:
+        return
+    mark.touch()
+    root, now = mark.parents[1], time.time()
+    for other in root.glob("kernels-*"):
+        with suppress(OSError):  # another process has removed it
+            if other != mark.parent and (
+                    root.parent == PACKAGE or now - _used(other) > UNUSED_S):  # fmt: skip
+                shutil.rmtree(other)
+
+
+def _used(place):
+    """When loops were last used, in seconds since 1970."""
+    mark = place / "whole"
+    return (mark if mark.exists() else place).stat().st_mtime
 
 
 def _compiled():
