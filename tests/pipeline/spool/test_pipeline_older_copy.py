@@ -376,8 +376,12 @@ def test_ingest_says_what_to_do_and_then_all_is_there_once(spark, tmp_path, coun
     fill(folder, packs(131, 131 + count), NOON + 600 * SECOND, per_block=1)
     before = table(root, "silver")
     for skip in (False, True):
-        with pytest.raises(Exception, match="An older copy .*_checkpoint of the tables"):
-            Runner(spark, str(folder), str(root), once=True, patience=1, skip_damaged=skip).run()
+        run = Runner(spark, str(folder), str(root), once=True, patience=1, skip_damaged=skip).run
+        if skip and count < 20:
+            run()  # it waits, and says for what, until the spool is longer
+            continue
+        with pytest.raises(Exception, match="[Aa]n older copy .*_checkpoint of the tables"):
+            run()
     assert table(root, "silver") == before
     shutil.rmtree(root / "_checkpoint")
     ingest(spark, folder, root)
