@@ -111,7 +111,7 @@ class App:
     def _make_links(self):
         s = self.settings
         self.remote = Remote(s, {"interval": self._set_interval, "report": self._report},
-                             self._send, self._restart, log)  # fmt: skip
+                             self._send, self._restart, log, self.uptime)  # fmt: skip
         self._dog = watchdog.start(s["watchdog_s"])
         topics = self.remote.topics
         if self.confirm:

@@ -7,8 +7,10 @@ digits of HMAC-SHA256(key, TOPIC newline BODY). One for several boards has more 
 for each board's own key. The topic is under the code, so that a command for one board or of one
 name is none for another. The counter is durable before the command acts: a command is never
 carried out twice, whoever records and repeats it, and at most once if the power goes in between.
-"until", Unix seconds, is when a command expires: one that was withheld for months does not act. A
-board that does not know the time yet obeys all the same: the counter still holds.
+"until", Unix seconds, is when a command expires: one that was withheld for months does not act.
+"start" names the one start of the board that a command is for, as its reports do, and "up" the
+uptime in seconds at which it expires there. A board that does not know the time obeys no command
+that has only "until": it could not tell how late that comes.
 
 A report is a JSON object whose last member is "code": that of the object without it, with the
 topic that it is published on. It has "count", the counter of the last command that was obeyed, so
@@ -16,6 +18,7 @@ that nobody can pass an old report off as the answer to a new command.
 """
 
 import hashlib
+import os
 from binascii import hexlify
 
 from shape import parse, whole
@@ -33,13 +36,14 @@ class Refused(ValueError):
     """The message is not a command that this board obeys; str() says why, without the key."""
 
 
-def hmac_sha256(key, message):
-    """Return HMAC-SHA256 (RFC 2104, RFC 4231), 32 bytes. key and message: bytes."""
+def hmac_sha256(key, message, more=b""):
+    """Return HMAC-SHA256 (RFC 2104, RFC 4231) of message and more, 32 bytes. All bytes."""
     if len(key) > _BLOCK:
         key = hashlib.sha256(key).digest()
     key = key + bytes(_BLOCK - len(key))
     inner = hashlib.sha256(bytes([b ^ 0x36 for b in key]))
     inner.update(message)
+    inner.update(more)
     outer = hashlib.sha256(bytes([b ^ 0x5C for b in key]))
     outer.update(inner.digest())
     return outer.digest()
@@ -65,8 +69,9 @@ def sign(key, topic, body):
 
 def seal(key, topic, body):
     """Return a report with its code. All bytes; body is a JSON object that is not empty."""
-    code = hexlify(hmac_sha256(key, topic + b"\n" + body))
-    return body[:-1] + b',"code":"' + code + b'"}'
+    # A report is nearly a kilobyte, and there may be little heap: no more copies than it takes.
+    code = hexlify(hmac_sha256(key, topic + b"\n", body))
+    return body[:-1] + (b',"code":"' + code + b'"}')
 
 
 def unseal(key, topic, message):
@@ -85,14 +90,18 @@ class Commands:
     keep   function(count): makes the new counter durable, raises OSError; called before check()
            returns
     now    function() -> Unix time in seconds, 0 while it is not known
+    uptime object whose `s` is the time since the start in seconds; None: no command ends by it
     """
 
-    def __init__(self, key, count, keep, now=None):
+    def __init__(self, key, count, keep, now=None, uptime=None):
         if len(key) < 16:
             raise ValueError("command key: expected 16 bytes or more, got %d" % len(key))
         self._key = key
         self._keep = keep
         self._now = now
+        self._uptime = uptime
+        self.start = hexlify(os.urandom(4)).decode()  # a name that no other start has
+        self.late = 0  # counter of the last command, if it came too late
         self.count = count
         self.refused = 0
         self.meant = False  # whether the last message had a code of this board's key
@@ -145,14 +154,26 @@ class Commands:
             raise Refused('body has no whole number "count"')
         if count <= self.count:
             raise Refused("count %d is not above %d: repeated or late" % (count, self.count))
-        self._fresh(body.get("until"))
+        self.late = count
+        self._fresh(body)
+        self.late = 0
         return body
 
-    def _fresh(self, until):
-        if until is None:
+    def _fresh(self, body):
+        start, now = body.get("start"), self._now() if self._now else 0
+        self._ends(body, "until", now)
+        if start is not None:
+            if start != self.start:
+                raise Refused("it is for another start of this board")
+            self._ends(body, "up", self._uptime.s if self._uptime else 0)
+        elif not now and body.get("until") is not None:
+            raise Refused("it is for no start of this board, which does not know the time")
+
+    def _ends(self, body, name, now):
+        end = body.get(name)
+        if end is None:
             return
-        if not whole(until, 1, MAX_COUNT):
-            raise Refused('"until" is no whole number')
-        now = self._now() if self._now else 0
-        if now > until:
-            raise Refused("expired %d s ago" % (now - until))
+        if not whole(end, 1, MAX_COUNT):
+            raise Refused('"%s" is no whole number' % name)
+        if now > end:
+            raise Refused("expired %d s ago" % (now - end))

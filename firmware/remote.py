@@ -32,14 +32,16 @@ class Remote:
     send      function(level, payload): publishes on .../LEVEL of this board, QoS 0
     restart   function(why): leaves the broker and resets the board
     log       function(text)
+    uptime    clock.Uptime of this start
     """
 
-    def __init__(self, settings, actions, send, restart, log):
+    def __init__(self, settings, actions, send, restart, log, uptime):
         self._settings = settings
         self._actions = actions
         self._send = send
         self._restart = restart
         self._log = log
+        self._uptime = uptime
         self._commands = None
         self._update = None
         self._todo = []
@@ -68,7 +70,7 @@ class Remote:
             from commands import Commands
 
             self._commands = Commands(unhexlify(key), self.kept.get("count", 0), self._keep,
-                                      clock.unix_s)  # fmt: skip
+                                      clock.unix_s, self._uptime)  # fmt: skip
         # An interval that came by command holds until the settings' own is changed.
         if self.kept.get("interval_was") == self.interval:
             self.interval = self.kept["interval_ms"]
@@ -95,12 +97,17 @@ class Remote:
 
     def sealed(self, level, report):
         """Return a report, a dict, as the message for .../LEVEL of this board: with the counter of
-        the last command, and a code if there is a key for it."""
+        the last command. If there is a key it has a code, and what tells the sender how to make a
+        command for this start."""
+        commands = self._commands
         report["count"] = self.count
-        body = json.dumps(report).encode()
-        if self._commands:
-            body = self._commands.seal(self._mine[:-4] + level, body)
-        return body
+        if not commands:
+            return json.dumps(report).encode()
+        report["start"], report["up"] = commands.start, self._uptime.s
+        if commands.late:
+            report["refused_late"] = commands.late
+        body = json.dumps(report, separators=(",", ":")).encode()
+        return commands.seal(self._mine[:-4] + level, body)
 
     def received(self, topic, payload):
         """Take a message, in the client's callback: takes note, acts in step().
@@ -119,12 +126,16 @@ class Remote:
             self._command(topic, _plain(topic[len(start) :]), payload)
 
     def _command(self, topic, name, payload):
+        late = self._commands.late
         try:
             self._todo.append((name, self._commands.check(topic, payload)))
         except ValueError as error:
             # A message for a group says nothing about a board that it has no code for.
             if self._commands.meant or not topic.startswith(self._all):
                 self._log("command %s refused: %s" % (name, error))
+            if self._commands.late != late:
+                # Who has sent it can send it anew, by what this report says.
+                self._todo.append(("report", None))
         except OSError as error:
             self._log("command %s refused: %s" % (name, error))
 

@@ -36,7 +36,9 @@ class Safe:
         self.client = make_client(settings, None, "-safe")
         self.client.set_last_will(self._status, status.OFFLINE, retain=True, qos=1)
         self.client.set_callback(self._message)
-        self.remote = Remote(settings, {"report": self._report}, self._send, self._restart, log)
+        self._uptime = clock.Uptime()
+        self.remote = Remote(settings, {"report": self._report}, self._send, self._restart, log,
+                             self._uptime)  # fmt: skip
         self._dog = watchdog.start(settings["watchdog_s"])
         self.link = Link(settings, self.client, self.remote.topics, self._dog.alive, log)
         self._ntp = clock.TimeServer(settings["ntp"], log)
@@ -57,6 +59,7 @@ class Safe:
     def step(self):
         """Do what can be done now. Raises nothing but KeyboardInterrupt and SystemExit."""
         self._dog.alive()
+        self._uptime.update()
         try:
             # Without the time no certificate is valid yet, and nobody could mend the board.
             self._ntp.step(self.link.wifi.joined)

@@ -3,13 +3,17 @@ marks, and gives commands when it likes. No reading is lost, and no command acts
 
 import json
 import threading
+import time
 
 import brokers
+import littlefs
 import paho.mqtt.client as paho
 import pytest
 from attack_kit import decoded, ordinals
-from patience import PATIENCE
+from bench import Subscriber
+from patience import PATIENCE, wait_until
 from umqtt_board.ota import keys, send
+from umqtt_board.paths import FIRMWARE
 from update_kit import board_cli
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -106,3 +110,68 @@ def test_what_a_broker_throws_away_changes_or_withholds_changes_no_count(
     assert ordinals(found) == list(range(1, 31))
     assert "7777" not in board.printed()
     assert board.printed().count("by command") == 1
+
+
+def without_time(board):
+    """Have the board, which is off, never know the time."""
+    source = (FIRMWARE / "clock.py").read_text()
+    changed = source.replace("return time.gmtime()[0] >= 2024", "return False")
+    assert changed != source
+    data, size = board.flash_image.read_bytes(), board.config["filesystem"]
+    context = littlefs.UserContext(size)
+    context.buffer[:] = data[:size]
+    host = littlefs.LittleFS(context=context, block_size=4096, block_count=size // 4096,
+                             prog_size=32, read_size=32, cache_size=128, lookahead_size=32)
+    with host.open("clock.py", "w") as file:
+        file.write(changed)
+    board.flash_image.write_bytes(bytes(context.buffer) + data[size:])
+
+
+def withhold(port, ms, valid):
+    """What the operator's session sends for this interval, and the broker keeps for itself."""
+    kept = []
+    with send.Session("test", [keys.load("test", "b1")], {"host": "127.0.0.1", "port": port},
+                      keys.next_count, valid) as session:  # fmt: skip
+        session._client.publish = lambda topic, payload, qos: kept.append((topic, payload))
+        session.send("interval", {"interval_ms": ms})
+    return kept
+
+
+def test_a_board_that_does_not_know_the_time_obeys_no_withheld_command(boards, broker):
+    flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
+            "broker.port": broker.port}  # fmt: skip
+    key = keys.give(flat, "b1")[0]["command_key"]
+    board = boards.make(broker.port, "b1", command_key=key, report_s=1, watchdog_s=0)
+    without_time(board)
+    with Subscriber(broker.port) as subscriber:
+
+        def give(messages):
+            for topic, payload in messages:
+                subscriber.client.publish(topic, payload, 1).wait_for_publish(PATIENCE * 10)
+
+        # While the broker hides the board's reports a command is for any start.
+        record = keys.load("test", "b1")
+        hidden = send.messages([record], "test", "interval", {
+            "count": keys.next_count([record]), "until": int(time.time()) + 86400,
+            "interval_ms": 7777})  # fmt: skip
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+        give(hidden)
+        board.wait_for("interval refused: it is for no start of this board", 10)
+        short = withhold(broker.port, 7778, 1)
+        ended = subscriber.status[-1]["up"] + 3
+        wait_until(lambda: subscriber.status[-1].get("up", 0) > ended, 20, "a later report")
+        give(short)
+        board.wait_for("interval refused: expired [0-9]+ s ago", 10)
+        long = withhold(broker.port, 7779, 86400)
+        board.cut()
+        since = len(board.printed())
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20, since)
+        give(long)
+        board.wait_for("interval refused: it is for another start of this board", 10)
+        late = json.loads(long[0][1].rpartition(b".")[0])["count"]
+        wait_until(lambda: subscriber.status[-1].get("refused_late") == late, 10, "the report")
+        assert board_cli("command", "--device", "b1", "--group", "test", "interval", "0.04") == 0
+        board.wait_for("interval 40 ms by command", 10)
+    assert "interval 777" not in board.printed()

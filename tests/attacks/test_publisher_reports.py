@@ -6,11 +6,13 @@ import json
 
 import paho.mqtt.client as paho
 import pytest
+from bench import Subscriber
 from commands import seal
 from patience import PATIENCE, wait_until
 from umqtt_board import cli
 from umqtt_board.ota import fileset, keys, reports
-from umqtt_board.ota.send import Session
+from umqtt_board.ota.send import LATE_MOST, Session
+from update_kit import board_cli
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 COUNT = 1000
@@ -161,3 +163,78 @@ def test_the_command_line_with_a_forger_at_a_real_broker(broker, capsys):
     finally:
         forger.disconnect()
         forger.loop_stop()
+
+
+def test_an_old_report_that_a_publisher_brings_back_stops_no_command(home, boards, broker):
+    flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
+            "broker.port": broker.port}  # fmt: skip
+    key = keys.give(flat, "b1")[0]["command_key"]
+    board = boards.make(broker.port, "b1", command_key=key)
+    topic, old = "fleet/test/b1/status", []
+    with Subscriber(broker.port) as subscriber:
+        subscriber.client.message_callback_add(topic, lambda _, __, told: old.append(told.payload))
+        board.power_on()
+        board.wait_for("first publish acknowledged", 20)
+        wait_until(lambda: old, 10, "a report")
+        recorded = old[-1]
+        board.reset()
+        board.wait_for("first publish acknowledged(.|\n)*first publish acknowledged", 20)
+        subscriber.client.publish(topic, recorded, 1, True).wait_for_publish(PATIENCE * 10)
+        assert board_cli("command", "--device", "b1", "--group", "test", "interval", "7") == 0
+    assert board.printed().count("interval refused: it is for another start") == 1
+    assert board.printed().count("interval 7000 ms by command") == 1
+
+
+def late(count, start, up, obeyed=1):
+    """A report of a board that has refused the command with this counter as late."""
+    return said("status", {"online": True, "count": obeyed, "start": start, "up": up,
+                           "refused_late": count})  # fmt: skip
+
+
+def test_a_command_that_a_board_goes_on_refusing_as_late_is_sent_again_a_few_times_only(session):
+    session, oven = session
+    for n in range(LATE_MOST + 2):
+        oven.last = COUNT + n
+        if n:
+            hear(session, *late(COUNT + n - 1, "aaaaaaaa", 0))  # said again, of the one before
+            assert not oven.again and oven.late == n
+        for _ in range(2):
+            hear(session, *late(COUNT + n, f"{n:08x}", n))
+            assert oven.again == (n < LATE_MOST) and oven.late == n + 1
+        assert (oven.start, oven.up) == (f"{n:08x}", n)
+    assert f"{LATE_MOST + 2} times refused as late: is the time right" in oven.why
+
+
+def test_once_the_board_has_answered_an_old_report_names_no_start(session):
+    session, oven = session
+    old = said("status", {"online": True, "count": COUNT - 1, "start": "aaaaaaaa", "up": 9})
+    oven.count = 0
+    hear(session, *old)
+    assert (oven.start, oven.up) == ("aaaaaaaa", 9)
+    oven.count = oven.last = COUNT
+    hear(session, *late(COUNT, "bbbbbbbb", 3))
+    hear(session, *old)
+    assert (oven.start, oven.up) == ("bbbbbbbb", 3) and oven.again
+
+
+@pytest.mark.parametrize("obeyed, state", [(COUNT + 9, "sent"), (COUNT + 10, "done")])
+def test_what_another_operator_sent_between_is_not_taken_for_a_command_refused_as_late(
+    session, obeyed, state
+):
+    session, oven = session
+    session._set, oven.count, counts = None, 0, iter((COUNT, COUNT + 10))
+    session._count = lambda records: next(counts)
+    sent = []
+
+    def publish(topic, payload, qos):
+        sent.append(json.loads(payload.rpartition(b".")[0]))
+        if len(sent) == 1:
+            hear(session, *late(COUNT, "bbbbbbbb", 3))
+        else:
+            hear(session, *said("status", {"online": True, "count": obeyed, "start": "bbbbbbbb"}))
+
+    session._client.publish = publish
+    session.command("interval", {"interval_ms": 1}, 0.5)
+    assert [(body["count"], body.get("start")) for body in sent] == [
+        (COUNT, None), (COUNT + 10, "bbbbbbbb")]  # fmt: skip
+    assert oven.state == state

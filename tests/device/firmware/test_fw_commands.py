@@ -63,15 +63,48 @@ def test_a_command_that_was_withheld_expires():
     def sent(count):
         return sign(KEY, TOPIC, b'{"count":%d,"until":%d}' % (count, until))
 
-    commands.check(TOPIC, sent(1))  # the clock is not set yet: the counter holds all the same
+    assert "does not know the time" in refusal(commands, TOPIC, sent(2))
+    assert commands.late == 2
     now[0] = until
     commands.check(TOPIC, sent(2))
+    assert commands.late == 0
     now[0] = until + 5
     assert "expired 5 s ago" in refusal(commands, TOPIC, sent(3))
     commands.check(TOPIC, sign(KEY, TOPIC, b'{"count":3}'))
     for odd in (b"0", b"-1", b'"7"', b"1e999", b"true", b"1.5", b"[]"):
         body = b'{"count":4,"until":%s}' % odd
         assert "until" in refusal(commands, TOPIC, sign(KEY, TOPIC, body)), odd
+
+
+def test_a_command_for_one_start_of_the_board_is_for_no_other_and_expires_by_uptime():
+    class Uptime:
+        s = 7
+
+    now = [0]
+    commands = Commands(KEY, 0, lambda count: None, lambda: now[0], Uptime)
+    other = Commands(KEY, 0, lambda count: None, lambda: now[0], Uptime)
+    assert len(commands.start) == 8 and commands.start != other.start
+
+    def sent(count, up=7, until=1767268800):
+        body = {"count": count, "until": until, "start": commands.start, "up": up}
+        return sign(KEY, TOPIC, json.dumps(body).encode())
+
+    assert "another start" in refusal(other, TOPIC, sent(1))
+    assert other.late == 1
+    commands.check(TOPIC, sent(1))
+    Uptime.s = 12
+    assert "expired 5 s ago" in refusal(commands, TOPIC, sent(2))
+    assert commands.late == 2
+    # What the counter refuses is not late: nobody is asked to send it anew.
+    assert "not above 1" in refusal(commands, TOPIC, sent(1))
+    assert commands.late == 2
+    now[0] = 1767268801
+    assert "expired 1 s ago" in refusal(commands, TOPIC, sent(2, 12))
+    commands.check(TOPIC, sent(2, 12, 1767268801))
+    for odd in (0, -1, "7", True, 1.5, []):
+        assert "up" in refusal(commands, TOPIC, sent(3, odd, 1767268801)), odd
+        body = {"count": 3, "start": odd}
+        assert "start" in refusal(commands, TOPIC, sign(KEY, TOPIC, json.dumps(body).encode()))
 
 
 def test_counter_outlives_a_reset():

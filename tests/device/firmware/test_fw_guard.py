@@ -274,7 +274,7 @@ def test_the_command_commit_ends_the_trial_of_the_set_that_it_names():
     said, told = [], []
     try:
         with Keyed() as board:
-            made = remote.Remote(settings, {"report": told.append}, None, None, said.append)
+            made = remote.Remote(settings, {"report": told.append}, None, None, said.append, None)
             two = small(2, 2)
             board.install(two)
             for body in ({}, {"set": None}, {"set": "00000000"}, {"set": 7}):

@@ -76,17 +76,17 @@ def test_commands_are_refused_and_it_is_told_while_the_counter_cannot_be_read():
     said = []
     clean()
     try:
-        fresh = remote.Remote(settings, {}, None, None, said.append)
+        fresh = remote.Remote(settings, {}, None, None, said.append, None)
         assert fresh.off == "" and len(fresh.topics) == 2 and said == []
         os.mkdir(PATH)
         try:
-            lost = remote.Remote(settings, {}, None, None, said.append)
+            lost = remote.Remote(settings, {}, None, None, said.append, None)
         finally:
             os.rmdir(PATH)
         assert "cannot be read" in lost.off and lost.topics == []
         assert len(said) == 1 and "commands stay off" in said[0]
         settings["command_key"] = ""
-        assert remote.Remote(settings, {}, None, None, said.append).off == "no command_key"
+        assert remote.Remote(settings, {}, None, None, said.append, None).off == "no command_key"
     finally:
         state.PATH = saved
         clean()

@@ -136,7 +136,7 @@ def _run(session, work, size=None):
 @click.option("--timeout", default=60, show_default=True, type=click.IntRange(1),
               help="Seconds to wait for the boards.")
 @click.option("--valid", default=VALID_S, show_default=True, type=click.IntRange(1, 31536000),
-              help="Seconds after which a board that was away obeys it no more.")
+              help="Seconds after which no board obeys it any more.")
 @click.argument("name", type=click.Choice(["commit", "interval", "report", "restart"]))
 @click.argument("value", required=False)
 def command(device, group, broker, ca, cert, key, timeout, valid, name, value):

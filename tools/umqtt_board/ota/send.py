@@ -22,6 +22,8 @@ from umqtt_board.ota.fileset import CHAIN, HEAD
 ALL = "-all"
 CONNECT_S = 10
 VALID_S = 86400
+HEAR_S = 1.0  # time that the last reports of the boards get to come from the broker
+LATE_MOST = 3  # times that a command which a board refused as late is sent again
 # What fits a board's buffer beside a topic: a command for a group goes out in messages of so many.
 PAYLOAD = 400
 CODE = 65
@@ -44,6 +46,10 @@ class Member:
     why    what the board said to it
     have   bytes that it has of the set
     trial  when it was first heard to be on trial with the set, by time.monotonic(); 0: never
+    start  name of its present start, by the last report that was heard of it; "": none was
+    up     its uptime in that report, seconds
+    last   counter of the last command that it was sent
+    late   commands that it has refused as late; `refused`: counter of the last of these
     """
 
     record: object
@@ -57,6 +63,11 @@ class Member:
     quiet: float = QUIET_S
     count: int = 0
     trial: float = 0.0
+    start: str = ""
+    up: int = 0
+    last: int = 0
+    late: int = 0
+    refused: int = 0
 
     @property
     def device(self):
@@ -65,6 +76,11 @@ class Member:
     @property
     def final(self):
         return self.state in FINAL
+
+    @property
+    def again(self):
+        """True when the last command is to be sent anew, for the start that the board now says."""
+        return self.refused == self.last and 0 < self.late <= LATE_MOST
 
 
 def sign(key, topic, body):
@@ -94,7 +110,7 @@ class Session:
     records  keys.Record of each board that is meant; their keys are used, nothing is saved
     broker   dict: host, port, tls, ca (PEM or None), user, password; cert and key: files
     count    function(records) -> a counter above all they were ever sent, durable
-    valid    seconds after which a board that knows the time obeys a command no more
+    valid    seconds after which a board obeys a command no more
     """
 
     def __init__(self, group, records, broker, count, valid=VALID_S):
@@ -164,6 +180,7 @@ class Session:
         if not said:
             return
         with self.changed:
+            self._hear_start(member, said)
             if not member.count or said["count"] < member.count:
                 return  # of another time: whoever has kept it may send it now
             if level == "status":
@@ -171,6 +188,22 @@ class Session:
             elif self._set and said.get("id") == self._set.id:
                 self._hear_update(member, said)
             self.changed.notify_all()
+
+    def _hear_start(self, member, said):
+        late = said.get("refused_late") or 0
+        # The first command may be for the start of an old report that somebody has brought back.
+        # The board refuses that with a report of now; only such a one names a start from then on.
+        if not said.get("start") or max(said["count"], late) < member.count:
+            return
+        member.start, member.up = said["start"], said.get("up") or 0
+        if late == member.last and late > member.refused:
+            member.refused = late
+            member.late += 1
+            member.why = "refused as late: sent again"
+            if member.late > 1:
+                member.why = (f"{member.late} times refused as late: is the time right, here and "
+                              "there?")  # fmt: skip
+        self.changed.notify_all()
 
     def _hear_status(self, member, said):
         if not said.get("online"):
@@ -208,32 +241,46 @@ class Session:
     # ---- commands
 
     def send(self, name, body, members=None):
-        """Send a signed command to members (default: all); returns its counter."""
+        """Send a signed command to members (default: all); returns its counter.
+
+        A board of which a report is there gets it for its present start alone. The others get it
+        for any start within `valid`: one that does not know the time refuses that.
+        """
         members = list(members or self.members.values())
-        records = [member.record for member in members]
-        count = self._count(records)
+        count = self._count([member.record for member in members])
         with self.changed:
+            if self._ready and not all(member.count for member in members):
+                self.changed.wait_for(lambda: all(member.start for member in members), HEAR_S)
             for member in members:
                 member.count = member.count or count
-        fresh = {"count": count, "until": int(time.time() + self.valid)}
-        for topic, payload in messages(records, self.group, name, body | fresh):
+                member.last = count
+            heard = [(member.record, {"start": member.start, "up": member.up + self.valid})
+                     for member in members if member.start]  # fmt: skip
+            others = [member.record for member in members if not member.start]
+        body = body | {"count": count, "until": int(time.time() + self.valid)}
+        sent = [each for record, start in heard
+                for each in messages([record], self.group, name, body | start)]  # fmt: skip
+        for topic, payload in sent + messages(others, self.group, name, body):
             self._client.publish(topic, payload, qos=1)
         return count
 
     def command(self, name, body, timeout, show=lambda: None):
         """Send a command; return when every board has obeyed it or `timeout` seconds are over."""
-        count = self.send(name, body)
+        self.send(name, body)
         for member in self.members.values():
             member.state = "sent"
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with self.changed:
                 for member in self.members.values():
-                    if member.status.get("count", 0) >= count:
-                        member.state = "done"
+                    if member.status.get("count", 0) >= member.last > member.refused:
+                        member.state, member.why = "done", ""
                 if all(member.final for member in self.members.values()):
                     break
                 self.changed.wait(0.2)
+                again = [member for member in self.members.values() if member.again]
+            if again:
+                self.send(name, body, again)
             show()
         show()
 
@@ -273,7 +320,8 @@ class Session:
 
     def _push(self, members, body):
         now = time.monotonic()
-        silent = [m for m in members if m.state == "sent" and now - m.asked > COMMAND_AGAIN_S]
+        silent = [m for m in members if m.state == "sent"
+                  and (m.again or now - m.asked > COMMAND_AGAIN_S)]  # fmt: skip
         self._command(body, silent)
         for member in members:
             if member.state != "receiving":
