@@ -4,6 +4,7 @@ the tables are those of compiled loops.
 Knows: the command, the tables, where compiled loops are kept. Must not know: how loops run.
 """
 
+import fcntl
 import os
 import random
 import subprocess
@@ -152,3 +153,32 @@ def test_loops_of_other_versions_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "folder", lambda: own)
     kept.keep()
     assert sorted(tmp_path.iterdir()) == sorted([own, tmp_path / "other"])
+
+
+def test_loops_that_another_process_compiles_are_not_removed(tmp_path, monkeypatch):
+    from mqtt_audit.compiled import kept
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    old, own = tmp_path / "kernels-old", kept.folder()
+    old.mkdir()
+    own.mkdir()
+    with open(old / "lock", "wb") as handle:
+        os.utime(old, (1, 1))
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        kept.keep()
+        assert old.is_dir()
+    kept.keep()
+    assert not old.exists()
+
+
+def test_where_nothing_can_be_kept_nobody_is_waited_for(tmp_path, monkeypatch):
+    """As in a folder of another user, which the superuser of a test may write to all the same."""
+    from mqtt_audit.compiled import kept
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    kept.folder().write_text("in the way")
+    said = []
+    with kept.alone(lambda: said.append("waits")):
+        said.append("inside")
+    kept.keep()
+    assert said == ["inside"] and kept.folder().read_text() == "in the way"

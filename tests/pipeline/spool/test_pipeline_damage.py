@@ -60,7 +60,7 @@ def test_whole_blocks_behind_a_bad_one_are_not_torn(folder, mark, where):
 def test_a_torn_tail_behind_durable_was_not_acknowledged(folder):
     with open(last(folder), "ab") as file:
         file.write(BLOCK.pack(b"UB", 1, 0, 81, NOON, 1, 0) + bytes(80))
-    assert "cut off 104 bytes of a torn block" in bridge(folder)
+    assert "cut off 104 bytes that are no whole block" in bridge(folder)
     assert batch(folder) == PAYLOADS
 
 

@@ -56,7 +56,7 @@ def test_an_old_durable_in_an_earlier_segment(folder, caplog):
     assert batch(folder) == PAYLOADS and bridge(folder) == ""
 
 
-def test_a_kill_while_a_segment_is_begun_proves_nothing(folder, caplog):
+def test_a_kill_while_a_segment_is_begun_is_not_spoken_of(folder, caplog):
     """The file has its name, and `durable` has not got beyond its beginning."""
     writer = SpoolWriter(folder)
     writer.roll()
@@ -141,7 +141,7 @@ def test_damage_between_whole_blocks_behind_it(folder, caplog):
 
 
 def test_a_damaged_header_behind_it(folder, caplog):
-    """`durable` is as old as the segment, which nothing else proves."""
+    """`durable` is as old as the segment, and nothing tells that it is an old copy."""
     durable_at(folder, spool.segments(folder)[-1].base)
     flip(last(folder), 9)
     assert batch(folder) == PAYLOADS[:16] and "no bridge runs" in caplog.text
@@ -166,7 +166,7 @@ def test_what_a_killed_writer_leaves_is_cut_off(folder, size):
     behind(folder, 1)
     cut(last(folder), begin + size)
     assert batch(folder) == salvaged(folder) == PAYLOADS[:-2]
-    assert f"cut off {size} bytes of a torn block" in bridge(folder)
+    assert f"cut off {size} bytes that are no whole block" in bridge(folder)
     assert batch(folder) == PAYLOADS[:-2] and bridge(folder) == ""
 
 

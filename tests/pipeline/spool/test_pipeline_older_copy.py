@@ -315,6 +315,10 @@ def test_offsets_of_older_programs_are_taken_as_they_are(restored):
     old = {key: at[:2]}
     new, found = read_all(folder, old)
     assert len(found) == 5 and len(new[key]) == 5
+    longer = {key: [*new[key], "start"]}
+    write(folder, [50], at=200)
+    newer, found = read_all(folder, longer)
+    assert len(found) == 1 and len(newer[key]) == 5
 
 
 @settings(max_examples=300, deadline=None)

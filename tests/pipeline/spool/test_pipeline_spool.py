@@ -107,6 +107,7 @@ def test_a_power_cut_at_any_byte_of_a_write_of_durable(tmp_path, monkeypatch, nt
                 stack.callback(writer.close)
                 for _ in range(2):
                     writer.append(b"more", 1, 1)
+        assert reader.durable_mark(folder) is not None, keep
         SpoolWriter(folder).close()
         assert bodies(folder) == [b"one", *[b"more"] * (nth - 1)], keep
 

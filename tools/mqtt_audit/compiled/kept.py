@@ -70,8 +70,13 @@ def alone(wait):
     if place is None:
         yield
         return
-    place.mkdir(exist_ok=True)
-    with open(place / "lock", "wb") as handle:
+    try:
+        place.mkdir(exist_ok=True)
+        handle = open(place / "lock", "wb")
+    except OSError:  # another user's: whoever cannot write there waits for nobody
+        yield
+        return
+    with handle:
         if not _locked(handle):
             wait()
             until = time.monotonic() + WAIT_S
@@ -96,13 +101,25 @@ def keep():
     mark = _mark()
     if not mark:
         return
-    mark.touch()
+    try:
+        mark.touch()
+    except OSError:  # another user's
+        return
     root, now = mark.parents[1], time.time()
     for other in root.glob("kernels-*"):
         with suppress(OSError):  # another process has removed it
-            if other != mark.parent and (
+            if other != mark.parent and not _in_use(other) and (
                     root.parent == PACKAGE or now - _used(other) > UNUSED_S):  # fmt: skip
                 shutil.rmtree(other)
+
+
+def _in_use(place):
+    """Whether another process compiles loops there now."""
+    lock = place / "lock"
+    if not lock.exists():
+        return False
+    with open(lock, "rb") as handle:
+        return not _locked(handle)
 
 
 def _used(place):

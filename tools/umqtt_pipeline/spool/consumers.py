@@ -126,8 +126,8 @@ def finish(checkpoint, folders, name):
 
     checkpoint  folder of the query's checkpoint;   folders: of the spools it reads
 
-    Nothing of a spool that no longer has what was read last. Raises SpoolError for a spool that is
-    not the one which the query has read.
+    It releases nothing of a spool whose block that was read last is gone. Raises SpoolError for a
+    spool that is not the one which the query has read.
     """
     done = _newest(Path(checkpoint, "commits"))
     if done is None:

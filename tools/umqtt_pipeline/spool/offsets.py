@@ -8,7 +8,8 @@ brokers or tables.
                                2026-11-22
     [position, skip, block, received, check]
                                as above; and of the last block that was read, its position, time
-                               of receipt (unix us) and check value
+                               of receipt (unix us) and check value. What stands behind them in
+                               checkpoints of before 2026-11-25 is not looked at
 
 `position` is where a block begins, or the end of the last one; `skip` packets of it are read.
 
@@ -33,7 +34,7 @@ def offset(position, skip, block, before):
     """The offset at [position, skip] of a spool. block: the last that was read (Block); None if
     there was none since the offset `before`."""
     if block is None:
-        return [position, skip, *before[2:]]
+        return [position, skip, *before[2:5]]
     return [position, skip, block.position, block.received, block.check]
 
 
@@ -48,7 +49,7 @@ def check(folder, at):
     if len(at) < 5 or is_place(folder):
         return
     try:
-        instead = _instead(folder, *at[2:])
+        instead = _instead(folder, *at[2:5])
     except SpoolError:  # deleted between two looks, or damaged
         return
     if instead is not None:
@@ -60,8 +61,8 @@ def check(folder, at):
 
 
 def stands(folder, at):
-    """Whether the block that the offset `at` remembers stands where it was read; a spool in which
-    it does not may be another, of which nothing must be released. True if it remembers none."""
+    """Whether the block that the offset `at` remembers stands where it was read. True if it
+    remembers none. Where the block is not, nothing must be released: it may be another spool."""
     if len(at) < 5 or is_place(folder):
         return True
     try:

@@ -142,10 +142,13 @@ def _left_behind(folder, listed, end, skip):
     if not _more_than(listed, end) or lock.held(folder):
         return end
     whole = _whole_end(folder, end) if skip else end
+    if skip and whole == end:
+        return end
     if lock.held(folder) or durable_mark(folder) != end:
         return end  # a bridge has gone on meanwhile: the next look finds what it has done
     then = (f"read up to {whole}" if skip else
-            "not read until a bridge is started on this spool, which takes in what is whole")
+            "not read until a bridge is started on this spool, which takes in what is whole, or "
+            "says what is wrong")
     tell_once(f"{folder}: `durable` says {end}, no bridge runs, and what is behind that is {then}")
     return whole
 

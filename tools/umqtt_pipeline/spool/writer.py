@@ -99,7 +99,8 @@ class SpoolWriter:
         last, at = plan.last, plan.position - plan.last.base
         self._file = os.open(last.path, os.O_RDWR)
         if plan.extra:
-            self.notes.append(f"{last.path}: cut off {plan.extra} bytes of a torn block")
+            self.notes.append(f"{last.path}: cut off {plan.extra} bytes that are no whole block, "
+                              f"from position {plan.position} on")  # fmt: skip
             os.ftruncate(self._file, at)
         os.lseek(self._file, at, os.SEEK_SET)
         self._base = last.base
@@ -117,7 +118,7 @@ class SpoolWriter:
             handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
             self._write_all(handle, head)
             os.fsync(handle)
-            os.replace(hidden, path)  # after a durable mark was lost an empty one may be there
+            os.replace(hidden, path)  # there may be one without a packet, as a kill leaves it
             sync_folder(self.folder)
         except OSError as error:
             if handle is not None:
