@@ -151,7 +151,8 @@ class Update:
                 if body["sha"][:8] == found.get("id"):
                     return True
                 self._prepare(body, found)
-            self.tell()
+            if not self._leave:
+                self.tell()
         except (ValueError, OSError, MemoryError) as error:
             # ValueError: Refused, and a SHA-256 that is not hexadecimal.
             sha = body.get("sha")
@@ -185,31 +186,29 @@ class Update:
         if need > there + found.get("need", 0):
             raise Refused("needs %d bytes of flash, %d are free" % (need, there))
         # Without the set that runs there is room: the one that the cable put takes the update.
-        loader.point({"slot": 0})
-        self._leave = True
-        self._tell("making room", "", body["sha"])
+        self._restart({"slot": 0}, "making room", body["sha"])
         return False
 
     def piece(self, payload):
         """Take a piece; for use in the client's callback. Whatever it is, it raises nothing."""
         get = self._get
-        if not get or len(payload) < _HEAD + _CHAIN or payload[:4] != self._id:
-            return
-        at = int.from_bytes(payload[4:_HEAD], "big")
-        if at != self._have:
-            # One got lost, or the sender does not know how far it is.
-            if ticks_diff(ticks_ms(), self._told) >= _TELL_MS:
-                self._pieces = _EVERY
-            return
-        if hashlib.sha256(payload).digest()[:_CHAIN] != self._chain:
-            self.forged += 1
-            return
         try:
+            if not get or len(payload) < _HEAD + _CHAIN or payload[:4] != self._id:
+                return
+            at = int.from_bytes(payload[4:_HEAD], "big")
+            if at != self._have:
+                # One got lost, or the sender does not know how far it is.
+                if ticks_diff(ticks_ms(), self._told) >= _TELL_MS:
+                    self._pieces = _EVERY
+                return
+            if hashlib.sha256(payload).digest()[:_CHAIN] != self._chain:
+                self.forged += 1
+                return
             self._take(memoryview(payload)[_HEAD : len(payload) - _CHAIN])
             self._chain = payload[-_CHAIN:]
             self._keep()
         except (Refused, OSError, MemoryError) as error:
-            self._refuse(error, get["sha"])
+            self.give_up(error)  # step() tells
 
     def _take(self, data):
         if self._have + len(data) > self._get["size"]:
@@ -244,10 +243,11 @@ class Update:
             self.tell()
         if not self._get or self._have < self._get["size"]:
             return False
+        sha = self._get["sha"]
         try:
             return self._finish()
         except (Refused, OSError, MemoryError) as error:
-            self._refuse(error, self._get["sha"])
+            self._refuse(error, sha)
             return False
 
     def _finish(self):
@@ -262,30 +262,33 @@ class Update:
         except OSError:
             # The one that the cable put would run in its name.
             raise Refused("there is no app.mpy in it")
-        self._swap()
-        return True
-
-    def _swap(self):
-        get = self._get
         before = loader.pointer()
         before.pop("before", None)
         new = {"slot": get["slot"], "id": get["sha"][:8], "version": get["version"],
                "need": get["need"], "index": get["index"], "before": before,
                "sha": get["sha"][:32], "security": get.get("security", 0),
                "left": get["boots"], "seconds": get["seconds"]}
-        loader.point(new)  # from here on the board boots the new set
-        self._drop()
+        self._restart(new, "restarting", get["sha"])
+        return True
+
+    def _restart(self, to, word, sha):
+        loader.point(to)  # from here on the board boots that set
+        self._leave = True
         try:
-            self._log("update %s is in force, on trial for %d starts" % (new["id"], new["left"]))
-            self._tell("restarting", "", get["sha"])
+            self._drop()
+            if to["slot"]:
+                self._log("update %s is in force, on trial for %d starts" % (to["id"], to["left"]))
+            self._tell(word, "", sha)
         except Exception as error:
             # Whether or not anybody hears of it: the restart comes next.
+            gc.collect()
             self._log("%s: %s" % (type(error).__name__, error))
 
     def give_up(self, error, sha=None):
         """Refuse a set because of an exception; tell() reports it.
 
-        sha  of the set that it is about, "" if its command gave none; None: the one on its way
+        sha  SHA-256 of the set to refuse, "" if its command gave none. Another set that is on its
+             way goes on. None: refuse the set that is on its way; without one nothing happens.
         """
         own = self._get.get("sha", sha)
         if own is None:

@@ -140,19 +140,27 @@ class Remote:
             self._log("command %s refused: %s" % (name, error))
 
     def connected(self):
-        """A connection stands: take an update up again where it ended."""
+        """A connection stands: take an update up again where it ended.
+
+        Raises what sending raises, but no MemoryError: each connection would end by it.
+        """
         if self._commands is None:
             return
+        gc.collect()
         path = loader.ROOT + "/get.json"
-        if self._update is None and loader.exists(path):
-            try:
-                sha = state.load(path).get("sha")
-            except ValueError:
-                sha = ""
-            if not self._load_update(str(sha)):
-                os.remove(path)  # refused: the sender was told
-        if self._update:
-            self._update.tell()
+        try:
+            if self._update is None and loader.exists(path):
+                try:
+                    sha = state.load(path).get("sha")
+                except ValueError:
+                    sha = ""
+                if not self._load_update(str(sha)):
+                    os.remove(path)  # refused: the sender was told
+            if self._update:
+                self._update.tell()
+        except MemoryError as error:
+            self.failed(error)
+            self._log("no word of updates: %s" % error)
 
     def step(self):
         """Carry out what was taken note of. Raises what sending raises: OSError, MQTTException."""
@@ -170,9 +178,14 @@ class Remote:
 
     def failed(self, error):
         """An exception has come out of the board's work: for want of memory an update on its
-        way is given up, since the board is there to measure. The report goes out later."""
+        way is given up, since the board is there to measure. The report goes out later.
+        Raises nothing."""
         if self._update and isinstance(error, MemoryError):
-            self._update.give_up(error)
+            try:
+                self._update.give_up(error)
+            except Exception as second:
+                gc.collect()
+                self._log("update: %s: %s" % (type(second).__name__, second))
 
     def _keep(self, count):
         self.kept["count"] = count

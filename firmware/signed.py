@@ -116,7 +116,12 @@ class Signed(Update):
         if not self._unproved:
             super()._drop()
             return
-        # Nothing was written: what was on its way before goes on.
+        # Nothing was written: what was on its way before goes on, if there is the memory for it.
         self._proof, self._unproved = None, False
         self._get = {}
-        self._resume()
+        gc.collect()
+        try:
+            self._resume()
+        except MemoryError as error:
+            super()._drop()
+            self._log("update: %s: %s" % (self._path, error))

@@ -160,6 +160,7 @@ def test_flash_that_is_full_in_the_middle_ends_the_update_and_nothing_else():
     update.begin(big.body)
     for piece in big.pieces:
         update.piece(piece)
+    assert not update.step()
     assert reports[-1]["state"] == "refused" and "28" in reports[-1]["why"], reports[-1]
     assert boots((one,)) is one and not loader.exists(loader.ROOT + "/get.json")
     # What it had taken goes with the next one.

@@ -12,6 +12,7 @@ import loader
 import ota
 import state
 from ota_kit import Set, files
+from signed_kit import FIRST, PROJECT, signed
 from updated import Board
 
 SIZES = (700, 3000, 9000)
@@ -68,6 +69,88 @@ def test_what_fails_after_the_swap_is_no_refusal():
             assert board.finish()
         assert loader.pointer()["id"] == made.id and board.last["state"] == "receiving"
         assert board.lines[-1] == "MemoryError: " + WHY
+
+
+def test_the_end_of_an_update_that_finds_no_memory_after_the_swap_is_no_refusal():
+    made = Set(files(1, SIZES))
+    for owner, name in ((ota, "remove"), (ota.SetFile, "close")):
+        with Board() as board:
+            board.update.begin(made.body)
+            board.give(made)
+            with Planted(owner, name):
+                assert board.finish(), name
+            assert loader.pointer()["id"] == made.id, name
+            assert "refused" not in [report["state"] for report in board.reports], name
+
+
+def test_a_board_that_makes_room_and_cannot_say_so_has_refused_nothing():
+    one, two = Set(files(1, SIZES), need=50000), Set(files(2, SIZES), need=60000)
+    for silent in (("making room",), ("making room", "refused")):
+        with Board() as board:
+
+            def send(report, silent=silent):
+                if report["state"] in silent:
+                    none()
+                board.reports.append(report)
+
+            board.install(one)
+            loader.healthy()
+            board.update._send = send
+            before = len(board.reports)
+            saved, ota.free = ota.free, lambda: 40000
+            try:
+                if "refused" in silent:
+                    board.update.give_up(MemoryError(WHY), "5e7")  # nobody has heard of it
+                board.update.begin(two.body)
+            finally:
+                ota.free = saved
+            assert loader.pointer() == {"slot": 0} and board.update.step()
+            assert board.lines[-1] == "MemoryError: " + WHY
+            assert len(board.reports) == before
+
+
+class Hashless:
+    """hashlib without memory for a hash."""
+
+    def sha256(self, data):
+        none()
+
+
+def test_a_piece_raises_nothing_whatever_finds_no_memory():
+    made = Set(files(1, SIZES))
+    for owner, name in ((ota, "hashlib"), (ota.SetFile, "write")):
+        with Board() as board:
+            board.update.begin(made.body)
+            before = len(board.reports)
+            saved = getattr(owner, name)
+            setattr(owner, name, Hashless() if name == "hashlib" else none)
+            try:
+                with Planted(board.update, "_send"):
+                    board.update.piece(made.pieces[0])
+            finally:
+                setattr(owner, name, saved)
+            assert len(board.reports) == before, name
+            assert not board.update.step(), name
+            assert (board.last["state"], board.last["why"]) == ("refused", WHY), name
+            board.install(made)
+
+
+def test_a_board_with_keys_gives_an_update_up_though_it_cannot_read_what_was_before():
+    one, two = [signed(Set(files(seed, SIZES)), FIRST) for seed in (1, 2)]
+    for half in (False, True):
+        with Board([FIRST.print], PROJECT) as board:
+            if half:
+                board.prove(one)
+                board.give(one, one.head, -1)
+            board.update.begin(two.body)
+            with Planted(state, "load"):
+                board.update.give_up(MemoryError(WHY))
+            assert not board.update.busy and not loader.exists(loader.ROOT + "/get.json")
+            board.update.tell()
+            last = board.last
+            assert (last["id"], last["state"], last["why"]) == (two.id, "refused", WHY)
+            if half:
+                board.install(two)
 
 
 def test_a_refusal_that_cannot_be_told_is_told_later_once():
@@ -178,3 +261,49 @@ def test_an_update_that_a_restart_cannot_take_up_is_refused_once():
         running.app.remote.connected()
         assert len(running.said()) == before
         running.measures()
+
+
+def test_an_update_that_cannot_even_be_given_up_ends_nothing():
+    with Running() as running:
+        update = running.app.remote._load_update("")
+        with Planted(update, "give_up"):
+            running.app.remote.failed(MemoryError(WHY))
+        running.measures()
+        assert running.app.client.counters.connects == 1
+
+
+def test_a_connection_lives_on_though_what_it_has_to_say_of_updates_finds_no_memory():
+    made = Set(files(1, SIZES))
+    with Running() as running:
+        remote = running.app.remote
+        path = loader.ROOT + "/get.json"
+        state.save({"sha": made.body["sha"]}, path)
+        with Planted(state, "load"):
+            remote.connected()
+        with Planted(ota, "Update"):
+            with Planted(remote, "_send"):
+                remote.connected()
+            assert not running.said() and remote._update is None
+            remote.connected()  # with memory for the report alone
+        assert running.said()[-1]["state"] == "refused" and not loader.exists(path)
+        remote._load_update("").give_up(MemoryError(WHY), made.body["sha"])
+        with Planted(remote, "_send"):
+            remote.connected()
+        assert len(running.said()) == 1
+        remote.connected()
+        assert [report["id"] for report in running.said()] == [made.id] * 2
+        running.measures()
+        assert running.app.client.counters.connects == 1
+
+
+def test_an_update_whose_report_finds_no_memory_is_given_up_as_the_connection_stands():
+    made = Set(files(1, SIZES))
+    with Running() as running:
+        remote = running.app.remote
+        remote._obey("ota", made.body)
+        with Planted(remote, "_send"):
+            remote.connected()
+        running.board.run(lambda: running.said()[-1]["state"] == "refused")
+        assert running.said()[-1]["why"] == WHY
+        running.measures()
+        assert running.app.client.counters.connects == 1
