@@ -1,11 +1,13 @@
 """Bad input: a clear message and exit status 2, before anything is started."""
 
 import fcntl
+import http.server
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from umqtt_demo.broker import BrokerError, EmbeddedBroker, check_login, parse_address
@@ -106,6 +108,11 @@ def test_a_server_that_is_no_broker():
     with socket.create_server(("127.0.0.1", 0)) as server:
         with pytest.raises(BrokerError, match="sends no CONNACK"):
             check_login("127.0.0.1", server.getsockname()[1], timeout=1)
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(BrokerError, match="no MQTT broker at .*an HTTP server .* answers"):
+            check_login("127.0.0.1", server.server_port, timeout=1)
+        server.shutdown()
 
 
 def test_addresses():

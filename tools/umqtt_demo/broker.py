@@ -162,6 +162,8 @@ def check_login(host, port, user=None, password=None, timeout=10.0):
     (CONNACK return codes: MQTT 3.1.1, section 3.2.2.3), and what to do.
     """
     import paho.mqtt.client as paho
+    from umqtt_pipeline.bridge import answers
+    from umqtt_pipeline.bridge.connection import Settings
 
     heard = {}
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="umqtt-demo-check")
@@ -181,6 +183,12 @@ def check_login(host, port, user=None, password=None, timeout=10.0):
     answer = dict(heard)
     client.disconnect()
     client.loop(0.1)
+    if not answer:
+        try:
+            answers.ask(Settings(host, port, spool=""))
+        except answers.Foreign as error:
+            raise BrokerError("there is no MQTT broker at %s:%d: %s. Correct BROKER=HOST:PORT"
+                              % (host, port, error))
     _judge_login(answer, "%s:%d" % (host, port), user)
 
 

@@ -81,6 +81,8 @@ class Demo:
         o = self.options
         tell("seed %d: %d boards, %d readings each, one every %d ms, %d faults"
              % (o.seed, o.boards, o.readings, o.interval_ms, len(o.faults)))
+        if site.broker.external:
+            tell("connecting to the broker at %s" % site.broker.address)
         site.start_broker()
         tell("broker at %s%s" % (site.broker.address,
                                  " (not ours)" if site.broker.external else " (iotcore)"))
@@ -92,6 +94,7 @@ class Demo:
             tell("a hostile publisher begins: it forges and repeats all that it may")
         self.boards_on = time.time()
         for n, sensor in enumerate(site.sensors):
+            tell("%s is being flashed" % sensor.name)
             seconds = site.flash(n)
             tell("%s flashed in %.1f s and running" % (sensor.name, seconds))
         for sensor in site.sensors:

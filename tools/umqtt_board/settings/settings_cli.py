@@ -124,4 +124,4 @@ def _tell(file, given):
     elif given.get("wifi.ssid") and not given.get("wifi.password"):
         click.echo("  to be filled in: wifi.password, unless the network is open (or give "
                    "UMQTT_WIFI_PASSWORD when you flash)")  # fmt: skip
-    click.echo(f"  then: make flash BOARD=esp32 SETTINGS={file}")
+    click.echo(f"  then: make flash BOARD=... SETTINGS={file}  (BOARD=esp32, rp2040, ... or unix)")

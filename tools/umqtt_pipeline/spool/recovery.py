@@ -25,6 +25,9 @@ from .files import (
 from .reader import begin, covering
 from .segment import SegmentReader
 
+#: What may lie in the folder of a spool without a packet; the last one is a file system's.
+OWN = {"consumers", "deleted", "durable", "lock", "marks", "reserve", "spool.json", "lost+found"}
+
 
 @dataclass
 class Plan:
@@ -74,12 +77,23 @@ def _identify(folder, found):
     any gets a new one."""
     missing = not (folder / "spool.json").exists()
     if missing and deleted(folder) is None and not holds_packets(found.listed):
+        _empty(folder)
         found.id = secrets.token_hex(8)
         return
     found.id = spool_id(folder)
     if missing:
         found.notes.append(f"{folder}/spool.json was missing: it is written again, with the id "
                            "that `deleted` has, too")  # fmt: skip
+
+
+def _empty(folder):
+    """Raise SpoolError if the folder of a new spool has what is not a spool's: whoever named it may
+    have meant another one."""
+    others = sorted(path.name for path in folder.iterdir() if not (
+        path.name in OWN or path.name.startswith(".") or path.suffix == ".seg"))  # fmt: skip
+    if others:
+        raise SpoolError(f"{folder} is no spool, and not empty (there is {others[0]}): name a new "
+                         "or an empty folder")  # fmt: skip
 
 
 def _mark(folder, found):
