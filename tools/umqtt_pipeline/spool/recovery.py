@@ -87,8 +87,8 @@ def _identify(folder, found):
 
 
 def _empty(folder):
-    """Raise SpoolError if the folder of a new spool has what is not a spool's: whoever named it may
-    have meant another one."""
+    """Raise SpoolError if the folder of a new spool has what is not a spool's: it may be meant for
+    something else."""
     others = sorted(path.name for path in folder.iterdir() if not (
         path.name in OWN or path.name.startswith(".") or path.suffix == ".seg"))  # fmt: skip
     if others:
