@@ -133,11 +133,11 @@ FIGURES = (
      "its colour. A red cross would be a reading that never came."),
     ("latency", "From sensor to table",
      "How long each reading took, and the share of readings that took no longer than so long. "
-     "The tall ones waited, in a board's flash or in the bridge's spool, until there was a way "
-     "again."),
+     "A reading with a high value waited in a board's flash or in the bridge's spool until the "
+     "way was free again."),
     ("duplicates", "Duplicates removed",
      "What a device sent again because it could not know that it had arrived. Each reading is "
-     "in silver once; this is how many copies of it more came to bronze."),
+     "in silver once; this counts the further copies of it that reached bronze."),
     ("coverage", "Sequence numbers",
      "Every record that a device put into its store since the store was made (its epoch), "
      "clock records included."),
