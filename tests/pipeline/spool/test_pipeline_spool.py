@@ -241,7 +241,7 @@ def test_names_never_become_paths(tmp_path, name):
         consumers.register(tmp_path, name, 1)
 
 
-@pytest.mark.parametrize("names", [("readings.csv",), ("src", "lost+found")])
+@pytest.mark.parametrize("names", [("readings.csv",), ("src", "lost+found", "bridge.log")])
 def test_a_folder_of_something_else_is_no_spool(tmp_path, names):
     for name in names:
         (tmp_path / name).mkdir()
@@ -249,7 +249,7 @@ def test_a_folder_of_something_else_is_no_spool(tmp_path, names):
     with pytest.raises(SpoolError, match=said):
         SpoolWriter(tmp_path)
     (tmp_path / names[0]).rmdir()
-    write(tmp_path, b"one")  # the root of a file system is as good as empty
+    write(tmp_path, b"one")  # the root of a file system, or a log, is as good as empty
     assert bodies(tmp_path) == [b"one"]
     (tmp_path / names[0]).mkdir()
     SpoolWriter(tmp_path).close()  # it is a spool now

@@ -88,9 +88,10 @@ def _identify(folder, found):
 
 def _empty(folder):
     """Raise SpoolError if the folder of a new spool has what is not a spool's: it may be meant for
-    something else."""
-    others = sorted(path.name for path in folder.iterdir() if not (
-        path.name in OWN or path.name.startswith(".") or path.suffix == ".seg"))  # fmt: skip
+    something else. A log may be there before: the bridge inside Spark's source writes one."""
+    others = sorted(path.name for path in folder.iterdir()
+                    if not path.name.startswith(".") and path.name not in OWN
+                    and path.suffix not in (".seg", ".log"))  # fmt: skip
     if others:
         raise SpoolError(f"{folder} is no spool, and not empty (there is {others[0]}): name a new "
                          "or an empty folder")  # fmt: skip
