@@ -11,6 +11,7 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 import brokers  # noqa: E402
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from device_plugin import (  # noqa: E402, F401
     pytest_configure,
@@ -18,6 +19,13 @@ from device_plugin import (  # noqa: E402, F401
     pytest_sessionfinish,
 )
 from spark_fixtures import none_left_running, spark  # noqa: E402, F401
+
+# A test of properties depends on no time either: on a machine with much to do the first inputs may
+# take a second, for which hypothesis would fail it.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 # Rooms with files that take minutes (Spark, whole demonstrations, boards) come first, so that no
 # worker is left alone with one of them at the end.
