@@ -1,8 +1,9 @@
 """`make explore`: every case to the end, then every planted fault.
 
-Prints for each case: states, transitions, depth, and "complete" or what stopped it; for each
-planted fault: the states until it was found and the length of the schedule that shows it. Exit
-status 1 if a case breaks a promise or a fault is not found, 2 for wrong arguments.
+Prints for each case, as it ends: states, transitions, depth, and "complete" or what stopped it;
+for each planted fault: the states until it was found and the length of the schedule that shows it;
+from time to time what it is at. Exit status 1 if a case breaks a promise or a fault is not found,
+2 for wrong arguments.
 
 Knows: how cases and faults are spread over processes. Must not know: what is explored.
 """
@@ -13,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -23,6 +25,7 @@ import planted  # noqa: E402
 
 WORKER = HERE / "worker.py"
 DEADLINE = 3600  # seconds of one worker
+LINE_S = 10  # this often a line says what it is at, if nothing has ended
 
 
 def worker(*words, lib=None):
@@ -63,7 +66,8 @@ def arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cases", default="all", help="all, quick, none, or names with commas")
     parser.add_argument("--faults", default="all", help="all, none, or a part of their names")
-    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1,
+                        help="processes at once (default: as many as cores)")  # fmt: skip
     parser.add_argument("--limit", type=int, default=0, help="states of one case; 0: all")
     parser.add_argument("--seconds", type=int, default=0, help="of processor for a case; 0: all")
     return parser.parse_args(argv)
@@ -87,22 +91,48 @@ def chosen(args):
     return cases, faults
 
 
+def each(what, work, names, jobs, every=LINE_S):
+    """Yield what work(name) gives, as it ends; say on standard error what is being worked on if
+    none has ended for so many seconds. what: a word for one of them, such as "case"."""
+    started = {}
+
+    def timed(name):
+        started[name] = time.monotonic()
+        return work(name)
+
+    done = 0
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(timed, name): name for name in names}
+        while running:
+            ended, _ = wait(running, every, FIRST_COMPLETED)
+            done += len(ended)
+            for job in ended:
+                running.pop(job)
+                yield job.result()
+            if not ended:
+                now = time.monotonic()
+                at = ", ".join("%s (%d s)" % (name, now - started[name])
+                               for name in running.values() if name in started)  # fmt: skip
+                print("... %d of %d %ss; now %s" % (done, len(names), what, at), file=sys.stderr)
+
+
 def main(argv=None):
     """Run it; exit status."""
     args = arguments(argv)
     cases, faults = chosen(args)
     bad = seconds = 0
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for row, script, took in pool.map(lambda name: explore(name, args), cases):
-            print(row, flush=True)
-            seconds += took
-            if script:
-                bad += 1
-                print(script, flush=True)
-        for row, good, took in pool.map(lambda name: hunt(name, args), faults):
-            print(row, flush=True)
-            seconds += took
-            bad += not good
+    print("%d cases, %d planted faults, %d processes" % (len(cases), len(faults), args.jobs),
+          file=sys.stderr)  # fmt: skip
+    for row, script, took in each("case", lambda name: explore(name, args), cases, args.jobs):
+        print(row, flush=True)
+        seconds += took
+        if script:
+            bad += 1
+            print(script, flush=True)
+    for row, good, took in each("fault", lambda name: hunt(name, args), faults, args.jobs):
+        print(row, flush=True)
+        seconds += took
+        bad += not good
     print("%d cases, %d planted faults, %d bad; %.1f minutes of processor"
           % (len(cases), len(faults), bad, seconds / 60))
     return 1 if bad else 0

@@ -53,6 +53,24 @@ def test_every_order_of_events_of_the_small_cases():
     assert all(row.endswith("complete") for row in rows[:-1]), rows
 
 
+def test_it_says_what_it_is_at():
+    code = """
+import io, threading
+from campaign import each
+said = threading.Event()
+
+class Terminal(io.StringIO):
+    def write(self, text):
+        if "1 of 2 cases; now slow (" in text:
+            said.set()
+
+sys.stderr = Terminal()
+work = lambda name: name == "quick" or said.wait(60)
+print(list(each("case", work, ["slow", "quick"], 2, every=0.05)))
+"""
+    assert python(code) == "[True, True]\n"
+
+
 @pytest.mark.parametrize("part", SAMPLE)
 def test_planted_faults_are_found(part):
     rows = campaign("--cases", "none", "--faults", part)
