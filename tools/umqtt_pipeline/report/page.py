@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 
 import jinja2
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..tables import quarantine as refused
@@ -256,9 +255,6 @@ def build(root, out):
     table = _read(root, "gold_device")
     if table is None:
         raise NoTables(f"{root} has no gold tables: run `umqtt-pipeline gold --tables {root}`")
-    for name in ("battery", "rssi", "stored_p50_s", "stored_p99_s"):
-        if name not in table.column_names:  # made by an older version
-            table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
     quarantine = refused.rows(root) or refused.none()
     devices, last = _devices(root, table, quarantine)
     shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)

@@ -56,8 +56,8 @@ def _held(path):
         return {}
     if not isinstance(told, dict):
         return {}
-    check = told.pop("check", None)  # files of older versions have none
-    return told if check is None or check == _check(path.stem, told) else {}
+    check = told.pop("check", None)
+    return told if check == _check(path.stem, told) else {}
 
 
 def _check(name, told):

@@ -4,12 +4,10 @@ there is still the one that was read.
 Knows what an offset holds, and where to look for the block that it remembers. Must not know Spark,
 brokers or tables.
 
-    [position, skip]           of a query that has read no block yet, and of programs before
-                               2026-11-22
+    [position, skip]           of a query that has read no block yet
     [position, skip, block, received, check]
                                as above; and of the last block that was read, its position, time
-                               of receipt (unix us) and check value. What stands behind them in
-                               checkpoints of before 2026-11-25 is not looked at
+                               of receipt (unix us) and check value
 
 `position` is where a block begins, or the end of the last one; `skip` packets of it are read.
 

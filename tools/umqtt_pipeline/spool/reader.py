@@ -110,7 +110,7 @@ def begin(folder, listed=None):
 
 def _released(folder, base):
     """Whether what is below `base` was deleted by the bridge, as far as that can be known without
-    `deleted`, which older spools do not have: every reader is done with it, and there is one."""
+    `deleted`: every reader is done with it, and there is one."""
     if min(consumers.positions(folder).values(), default=0) < base:
         return False
     tell_once(f"{folder}/deleted is missing or damaged: what is below position {base} is taken "

@@ -183,7 +183,7 @@ def _tell(folder, found):
         found.notes.append(f"{folder}/consumers has no reader, though one was done with what is "
                            f"below position {gone}: lost, or given up; nothing more is deleted "
                            "until one is there")  # fmt: skip
-    # Where spool.json is, `deleted` has been, but for spools of older programs.
+    # Where spool.json is, `deleted` has been.
     if deleted(folder) is None and (gone or (folder / "spool.json").exists()):
         why = (f"all registered readers are done with what is below position {gone}"
                if gone else "the spool begins at position 0")  # fmt: skip

@@ -31,8 +31,7 @@ def writer(uri, application):
     def append(df, batch):
         query = f"{application} {df.sparkSession.sparkContext.getLocalProperty(QUERY)}"
         last, own = _last(uri, application), _last(uri, query)
-        # Tables of older programs do not know the query; a new one does not count on.
-        if last >= 0 > own and batch != last + 1:
+        if last >= 0 > own:
             raise OtherQuery(
                 f"{uri} has batches of {application!r} up to {last}, of a query with another "
                 f"checkpoint, and this one begins anew at {batch}: put that checkpoint back; or, "
