@@ -50,19 +50,12 @@ FIVE ?=
 KILLS ?=
 STARTS ?=
 
-# A name that is written wrong would go unnoticed, and another board be flashed than was meant.
-KNOWN := PYTHON VENV PIP_FLAGS BOARDS READINGS SEED BROKER OUT BOARD PORT SETTINGS FIRMWARE BAUD \
-  DRIVE YES BACKUP TESTS JOBS SECONDS MUTATIONS PEERS ROUNDS TABLES REPORT MESSAGES DEVICES DAYS INTERVAL MINUTES FRAMES FIVE KILLS \
-  STARTS ATTACK
 # What the programs below take from the environment may be given, too.
 PASSED := UMQTT_% PICO_UF2 JAVA_HOME MICROPYTHON SHELL
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
-ifneq ($(filter-out $(KNOWN) $(PASSED),$(GIVEN)),)
-$(error umqtt_min: there is no $(filter-out $(KNOWN) $(PASSED),$(GIVEN)). What may be given: $(KNOWN))
-endif
 
-# Which of them each target uses. Another one is refused: it would be ignored, and something else be
-# flashed, drawn or tested than was meant.
+# Which of them each target uses. Another one, or a name that is written wrong, is refused: it would be
+# ignored, and something else be flashed, drawn or tested than was meant.
 USES_demo := BOARDS READINGS SEED BROKER OUT ATTACK
 USES_picture := SEED
 USES_test := JOBS TESTS
@@ -89,7 +82,7 @@ USES_fuzz-firmware := SEED MUTATIONS
 GOALS := $(or $(MAKECMDGOALS),help)
 UNUSED := $(filter-out PYTHON VENV PIP_FLAGS $(PASSED) $(foreach g,$(GOALS),$(USES_$(g))),$(GIVEN))
 ifneq ($(UNUSED),)
-$(error umqtt_min: make $(GOALS) does not use $(UNUSED). It takes: $(or $(strip $(foreach g,$(GOALS),$(USES_$(g)))),nothing))
+$(error umqtt_min: make $(GOALS) takes no $(UNUSED). It takes: $(or $(strip $(foreach g,$(GOALS),$(USES_$(g)))),nothing))
 endif
 
 .DEFAULT_GOAL := help

@@ -25,7 +25,7 @@ import planted  # noqa: E402
 
 WORKER = HERE / "worker.py"
 DEADLINE = 3600  # seconds of one worker
-LINE_S = 10  # this often a line says what it is at, if nothing has ended
+LINE_S = 10  # after this time a line says what it is at, if nothing has ended; then ever more seldom
 
 
 def worker(*words, lib=None):
@@ -93,19 +93,22 @@ def chosen(args):
 
 def each(what, work, names, jobs, every=LINE_S):
     """Yield what work(name) gives, as it ends; say on standard error what is being worked on if
-    none has ended for so many seconds. what: a word for one of them, such as "case"."""
+    none has ended for so many seconds, and again after half as long as it has waited in all.
+    what: a word for one of them, such as "case"."""
     started = {}
 
     def timed(name):
         started[name] = time.monotonic()
         return work(name)
 
-    done = 0
+    done = silent = 0
     with ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(timed, name): name for name in names}
         while running:
-            ended, _ = wait(running, every, FIRST_COMPLETED)
+            patience = max(every, silent / 2)
+            ended, _ = wait(running, patience, FIRST_COMPLETED)
             done += len(ended)
+            silent = 0 if ended else silent + patience
             for job in ended:
                 running.pop(job)
                 yield job.result()
