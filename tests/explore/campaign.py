@@ -25,7 +25,7 @@ import planted  # noqa: E402
 
 WORKER = HERE / "worker.py"
 DEADLINE = 3600  # seconds of one worker
-LINE_S = 10  # after this time a line says what it is at, if nothing has ended; then ever more seldom
+LINE_S = 10  # seconds in which nothing has ended, until a line says what it is at
 
 
 def worker(*words, lib=None):
