@@ -1,6 +1,6 @@
 """Access lists: who may publish and subscribe where, for the brokers' own files.
 
-Knows the topics of boards, bridge and operator (firmware/README.md) and the forms of the files.
+Knows the topics of boards, bridge and operator (firmware/SECURITY.md) and the forms of the files.
 Must not know certificates, nor where a file lies.
 """
 
