@@ -294,6 +294,19 @@ def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
     assert all(record.revoked for record in keys.every())
 
 
+def test_a_board_that_is_gone_is_forgotten(locked, capsys):
+    assert board_cli("keys", "forget", "--group", "g", "--device", "lamp") == 2
+    assert "known there: fridge, oven" in capsys.readouterr().err
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven") != 0  # nobody says yes
+    assert keys.load("g", "oven").key == locked["oven"]
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert "g/oven: forgotten" in capsys.readouterr().out
+    assert [record.device for record in keys.members("g")] == ["fridge"]
+    assert keys.load("g", "fridge").key == locked["fridge"]
+    # Who comes back under that name is a new board.
+    assert keys.give(FLAT, "oven", locked["oven"])[0]["command_key"] != locked["oven"]
+
+
 def test_revoked_authorities_sign_nothing_any_more(locked, tmp_path, capsys):
     assert board_cli("identity", "--out", tmp_path / "made", "--host", "localhost") == 0
     before = {path.name: path.read_bytes() for path in keys.authorities_folder().iterdir()}

@@ -114,3 +114,20 @@ def revoke(device, group, every, authorities):
         names = ", ".join(whole.revoke_authorities()) or "none"
         click.echo(f"  removed authorities: {names}. Let `umqtt-board identity` write into a new "
                    "folder: fleet-ca.pem in the old one still trusts them")  # fmt: skip
+
+
+@keys_group.command("forget")
+@click.option("--device", required=True, help="Name of the board.")
+@click.option("--group", default="default", show_default=True, help="Its group.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget(device, group, yes):
+    """Remove the key of a board that is gone for good.
+
+    Commands to its group no longer wait for it. A board that is still there obeys the old key,
+    which nobody here has any more, until it is flashed over the cable."""
+    record = keys.load(group, device)
+    if not yes:
+        click.confirm(f"Remove the only key here of {group}/{device}?", abort=True)
+    keys.forget(record)
+    click.echo(f"  {group}/{device}: forgotten. Have `umqtt-board identity` write the access "
+               "lists again, without it")  # fmt: skip

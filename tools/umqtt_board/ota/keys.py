@@ -211,6 +211,12 @@ def revoke(records):
             save(fresh)
 
 
+def forget(record):
+    """Remove the key of a board that is gone for good."""
+    with locked():
+        _path(record.group, record.device).unlink(missing_ok=True)
+
+
 @contextmanager
 def locked():
     """Keep every other command away from the keys meanwhile."""
