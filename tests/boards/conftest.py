@@ -37,7 +37,7 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     monkeypatch.setattr(steps, "build", functools.partial(
         build.build, folder / "lib", folder / "firmware", folder / "out"))  # fmt: skip
-    monkeypatch.setattr(device, "ANSWER_S", 2)
+    monkeypatch.setattr(device, "ANSWER_S", 8)
     write.folder = folder
     return write
 

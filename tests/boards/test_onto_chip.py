@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from images import code, esp_image, uf2
+from patience import PATIENCE
 from umqtt_board import boards, cli
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import onto_chip, rp2, steps
@@ -20,7 +21,7 @@ SETTINGS = {"device": "one", "broker.host": "127.0.0.1", "broker.port": 1, "wifi
 
 @pytest.fixture(autouse=True)
 def their_boards(tmp_path, monkeypatch):
-    """The boards esp32 and rp2040 with the virtual board's interpreter; short patience."""
+    """The boards esp32 and rp2040 with the virtual board's interpreter."""
     folder = tmp_path / "boards"
     for name in ("esp32", "rp2040"):
         shutil.copytree(boards.BOARDS / name, folder / name)
@@ -35,8 +36,9 @@ def their_boards(tmp_path, monkeypatch):
                 lines[at] = 'kind = "vboard"'
         path.write_text("\n".join(lines))
     monkeypatch.setattr(boards, "BOARDS", folder)
-    monkeypatch.setattr(onto_chip, "LOOK_S", 1)
-    monkeypatch.setattr(device, "ANSWER_S", 5)
+    # A machine with much else to do must not look like a chip without MicroPython.
+    monkeypatch.setattr(onto_chip, "LOOK_S", 15 * PATIENCE)
+    monkeypatch.setattr(device, "ANSWER_S", 15 * PATIENCE)
 
 
 def _file(tmp_path, data, name):
@@ -95,6 +97,7 @@ def test_an_esp32_that_does_not_answer_gets_the_published_image(make_chip, monke
         raise BoardError("off-line")
 
     monkeypatch.setattr(onto_chip.fetch, "image", published)
+    monkeypatch.setattr(onto_chip, "LOOK_S", 1)
     monkeypatch.setattr(device, "ANSWER_S", 1)
     chip = make_chip()
     with pytest.raises(BoardError, match="off-line"):

@@ -170,6 +170,35 @@ def test_watchdog_and_the_prompt(make_board, mpremote, kind, bites):
         assert "watchdog: not fed" not in board.printed()
 
 
+@pytest.mark.parametrize("kind, bites", [("kind", False), ("chip", True)])
+def test_watchdog_of_a_program_that_gets_no_time(make_board, put, kind, bites):
+    board = make_board(watchdog=kind)
+    board.power_on()
+    put(board, "main.py", """
+import machine, time
+dog = machine.WDT(timeout=500)
+print("cause", machine.reset_cause())
+for turn in range(100_000):
+    dog.feed()
+    if turn % 200 == 0:
+        print("turn")
+    time.sleep_ms(1)
+""")
+    mark = len(board.printed())
+    board.reset()
+    board.wait_for(r"cause 2\n[^>]*turn", since=mark)
+    pid = board.pid
+    os.kill(pid, signal.SIGSTOP)  # as a machine does that has no time for it
+    if bites:
+        board.wait_for("watchdog: not fed", since=mark)
+        return
+    time.sleep(1.5)
+    mark = len(board.printed())
+    os.kill(pid, signal.SIGCONT)
+    board.wait_for("turn\n", since=mark)
+    assert board.pid == pid and "watchdog: not fed" not in board.printed()
+
+
 def test_deep_sleep_ends_with_a_boot(board, put):
     put(board, "main.py", "import machine\nprint('cause', machine.reset_cause())\n"
                           "if machine.reset_cause() == 2:\n    machine.deepsleep(300)\n")

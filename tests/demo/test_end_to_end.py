@@ -13,7 +13,7 @@ from processes import alive
 from umqtt_demo.ports import free_port, listens
 from umqtt_demo.procs import Child, descendants, wait_until
 
-DEADLINE_S = PATIENCE * 120
+DEADLINE_S = PATIENCE * 240
 
 
 def start(out, *arguments, env=None):
@@ -78,12 +78,12 @@ def test_without_the_mark_of_the_pipeline_the_loss_is_seen(tmp_path):
     assert run["devices"][0]["verdict"]["missing"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(DEADLINE_S + 90)
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_whatever_ends_it_no_process_stays(tmp_path, number, status):
     process = start(tmp_path / "demo", "--boards", "1", "--readings", "1000", "--fault", "none")
     events = tmp_path / "demo" / "events.jsonl"
-    assert wait_until(lambda: events.exists() and "running" in events.read_text(), 150, 0.2)
+    assert wait_until(lambda: events.exists() and "running" in events.read_text(), DEADLINE_S, 0.2)
     # Broker, bridge, ingest with its JVM, the board and its supervisor, the guard.
     assert wait_until(lambda: len(descendants(process.pid)) >= 7, 60), descendants(process.pid)
     family = descendants(process.pid)

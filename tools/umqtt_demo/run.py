@@ -21,12 +21,12 @@ from .timeline import Timeline
 TURN_S = 0.15
 FORGED = (NONE, WRONG)  # reasons of the quarantine: where a forger's readings belong
 WORD_S = 5.0  # a wait that lasts so long is told of, and each time that it lasts so long again
-BRIDGE_START_S = 30.0
-SPARK_START_S = 120.0
-FIRST_S = 30.0
-RELEASE_S = 30.0
-DRAIN_S = 60.0
-GOLD_S = 180.0
+BRIDGE_START_S = 120.0
+SPARK_START_S = 300.0
+FIRST_S = 120.0
+RELEASE_S = 120.0
+DRAIN_S = 120.0
+GOLD_S = 600.0
 
 
 class Failed(Exception):
@@ -214,8 +214,10 @@ class Demo:
         self.watch.look()
         self.timeline.tell("boards, bridge and ingest stopped; Spark counts (gold)")
         gold = site.gold.start()
-        self._await(lambda: not gold.running, GOLD_S, "Spark still counts")
-        if gold.status != 0:
+        if not self._await(lambda: not gold.running, GOLD_S, "Spark still counts"):
+            self.problems.append("umqtt-pipeline gold had not ended after %d s; its log is %s"
+                                 % (GOLD_S, gold.log))
+        elif gold.status != 0:
             self.problems.append("umqtt-pipeline gold failed: " + site.gold.tail(2))
 
     def _conclude(self):

@@ -171,7 +171,7 @@ class Site:
             "--topic", "fleet/%s/+/telemetry" % self.group, "--client-id", "bridge-" + self.run,
             "--keepalive", "10", "--metrics", self.metrics, *self._keys("mark", "telemetry")], env)
         self.spark = self._child("spark", ["ingest", "--spool", spool, "--tables", self.tables,
-                                           "--interval", "1", *self._keys("telemetry")], env)
+                                           "--interval", "2", *self._keys("telemetry")], env)
         self.gold = self._child("gold", ["gold", "--tables", self.tables], env)
 
     def _keys(self, *names):

@@ -47,7 +47,8 @@ class VirtualBoard:
                   files of up to 512 bytes take no block of their own; fixed as those are
     romfs       bytes of the partition for a ROMFS, as `mpremote romfs` writes it, 0: none; a
                 multiple of 4096, fixed as those are
-    watchdog    "kind": rests at the prompt and ends with a soft reset; "chip": does neither
+    watchdog    "kind": rests at the prompt, ends with a soft reset, and gives a program that works
+                as much of the processor's time as of the clock's; "chip": does none of this
     new         options of a board that has no board.json yet, or one without them
     tied        True: the board loses its power when this program ends, however it ends
 

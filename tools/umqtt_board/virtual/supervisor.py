@@ -43,6 +43,7 @@ CLIENT_POLL_S = 0.05  # how often an unused serial port is looked at
 # processor's time without.
 BUSY_S = 1.0
 BUSY_POLL_S = 0.002
+STARVED_POLL_S = 0.05  # between two looks at a program that gets no time
 INTERRUPT_GAP_S = 0.2  # two Ctrl-C within this are one: the unix port dies of the second
 LOG_LIMIT = 8 * 1024 * 1024  # bytes of console.log before it becomes console.log.1
 BAD_STARTS = 3  # interpreters that never came up before the board is switched off
@@ -221,9 +222,13 @@ class Supervisor:
             self._sleep(int(words[1]))
         elif words[0] == "watchdog":
             self.watchdog_s = int(words[1]) / 1000
-            self._after("watchdog", self.watchdog_s, self._bite)
+            self._feed()
         elif words[0] == "feed" and "watchdog" in self.deadlines:
-            self._after("watchdog", self.watchdog_s, self._bite)
+            self._feed()
+
+    def _feed(self):
+        self.taken_when_fed = self.board.state()[1]
+        self._after("watchdog", self.watchdog_s, self._bite)
 
     def _watchdog_kind(self):
         return json.loads((self.folder / "board.json").read_text())["watchdog"]
@@ -231,15 +236,21 @@ class Supervisor:
     def _bite(self):
         """The watchdog's time is over.
 
-        On a chip timers go on at the prompt and can feed it; here they stand still, so the
-        "kind" watchdog bites only while boot.py and main.py run. A "chip" one is as strict as
-        silicon.
+        On a chip timers go on at the prompt and while the program computes, and can feed it; here
+        they stand still. So the "kind" watchdog bites only while boot.py and main.py run, and not
+        a program that computes or writes to the disk on a machine that has little time for it. A
+        "chip" one is as strict as silicon.
         """
         if self.board is None:
             return
-        if self._watchdog_kind() != "chip" and self.board.console.at_prompt:
-            self._after("watchdog", self.watchdog_s, self._bite)
-            return
+        if self._watchdog_kind() != "chip":
+            sleeps, taken = self.board.state()
+            if self.board.console.at_prompt:
+                self._after("watchdog", self.watchdog_s, self._bite)
+                return
+            if not sleeps and taken - self.taken_when_fed < self.watchdog_s:
+                self._after("watchdog", STARVED_POLL_S, self._bite)
+                return
         self._note("watchdog: not fed in time")
         self.reset(WDT_RESET)
 
