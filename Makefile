@@ -220,7 +220,7 @@ fuzz: $(VENV)/.ready ## a million spoiled streams of a broker against the client
 fuzz-firmware: $(VENV)/.ready ## a hundred thousand spoiled marks, commands and updates against a board: ten minutes: SEED= MUTATIONS=
 	@$(BIN)/python tests/fuzz/campaign.py --of firmware $(if $(SEED),--seed "$(SEED)") $(if $(MUTATIONS),--mutations "$(MUTATIONS)")
 
-explore: $(VENV)/.ready ## every order of events for small cases, to the end, and planted faults: up to an hour of two cores: SECONDS=
+explore: $(VENV)/.ready ## every order of events for small cases, to the end, and planted faults: ten minutes of two cores: SECONDS=
 	@$(BIN)/python tests/explore/campaign.py $(if $(SECONDS),--seconds "$(SECONDS)")
 
 simulate: $(VENV)/.ready ## board, broker, bridge and ingest in one process, ten thousand seeds: twenty minutes of two cores; SEED=: one, step by step

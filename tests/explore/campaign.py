@@ -28,21 +28,32 @@ DEADLINE = 3600  # seconds of one worker
 LINE_S = 10  # seconds in which nothing has ended, until a line says what it is at
 
 
+class Failed(Exception):
+    """A worker has found nothing, for it ended with an error or not at all; the text says so."""
+
+
 def worker(*words, lib=None):
-    """Run a worker; what it has found, as a dictionary."""
+    """Run a worker; what it has found, as a dictionary. Raises Failed."""
     env = dict(os.environ)
     if lib:
         env["DEVICE_LIB"] = str(lib)
-    done = subprocess.run([sys.executable, str(WORKER), *words], env=env, text=True,
-                          capture_output=True, timeout=DEADLINE)  # fmt: skip
+    try:
+        done = subprocess.run([sys.executable, str(WORKER), *words], env=env, text=True,
+                              capture_output=True, timeout=DEADLINE)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Failed("not done in %d s; --seconds bounds a case" % DEADLINE)
     if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
+        raise Failed("the worker ended with status %d:\n%s"
+                     % (done.returncode, done.stdout + done.stderr))  # fmt: skip
     return ast.literal_eval(done.stdout.splitlines()[-1])
 
 
 def explore(name, args):
     """One case: its row, the script of what it has found, or "", and seconds of processor."""
-    found = worker("case", name, str(args.limit), str(args.seconds))
+    try:
+        found = worker("case", name, str(args.limit), str(args.seconds))
+    except Failed as e:
+        return "%-16s FAILED" % name, str(e), 0
     row = "%-16s %9d states %9d transitions  depth %3d  %5d ends  %6d s  %s" % (
         name, found["states"], found["transitions"], found["depth"], found["ends"],
         found["seconds"], found["stopped"] or "complete")  # fmt: skip
@@ -51,8 +62,11 @@ def explore(name, args):
 
 def hunt(name, args):
     """One planted fault: its row, whether it was found, and seconds of processor."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = worker("hunt", str(args.limit or 60000), lib=planted.plant(name, folder))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found = worker("hunt", str(args.limit or 60000), lib=planted.plant(name, folder))
+    except Failed as e:
+        return "%-56s FAILED: %s" % (name, e), False, 0
     if not found["case"]:
         row = "%-56s NOT FOUND in %d states" % (name, found["states"])
         return row, False, found["seconds"]
@@ -74,7 +88,7 @@ def arguments(argv):
 
 
 def chosen(args):
-    """Names of cases and of faults."""
+    """Names of cases and of faults. Raises Failed for names that there are not."""
     from cases import CASES, QUICK  # loads the library
 
     if args.cases == "none":
@@ -85,9 +99,14 @@ def chosen(args):
         cases = [case.name for case in QUICK]
     else:
         cases = args.cases.split(",")
+    unknown = [name for name in cases if name not in CASES]
+    if unknown:
+        raise Failed("no case %s. There are: %s" % (", ".join(unknown), ", ".join(CASES)))
     faults = [] if args.faults == "none" else list(planted.FAULTS)
     if args.faults not in ("all", "none"):
         faults = [name for name in faults if args.faults in name]
+        if not faults:
+            raise Failed("no planted fault has %r in its name: see planted.txt" % args.faults)
     return cases, faults
 
 
@@ -122,7 +141,11 @@ def each(what, work, names, jobs, every=LINE_S):
 def main(argv=None):
     """Run it; exit status."""
     args = arguments(argv)
-    cases, faults = chosen(args)
+    try:
+        cases, faults = chosen(args)
+    except Failed as e:
+        print("explore: %s" % e, file=sys.stderr)
+        return 2
     bad = seconds = 0
     print("%d cases, %d planted faults, %d processes" % (len(cases), len(faults), args.jobs),
           file=sys.stderr)  # fmt: skip

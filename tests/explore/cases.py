@@ -48,6 +48,8 @@ FULL = [
     Case("storm-1", out=[1], cuts=2, crashes=2),
     Case("storm-2", out=[2], cuts=2, crashes=2),
     Case("storm-in", inbound=[2], cuts=2, crashes=2),
+    Case("tempest-1", out=[1, 1], cuts=2, crashes=2),
+    Case("tempest-in", inbound=[2, 2], cuts=2, crashes=2),
     Case("zeros", out=[0, 0, 0], inbound=[0, 0, 0], store="ram", cuts=2),
     Case("three-1", out=[1, 1, 1], cuts=1, crashes=1),
     Case("three-2", out=[2, 2, 2], crashes=1),

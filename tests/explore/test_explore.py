@@ -53,6 +53,27 @@ def test_every_order_of_events_of_the_small_cases():
     assert all(row.endswith("complete") for row in rows[:-1]), rows
 
 
+@pytest.mark.parametrize("words, told", [
+    (["--cases", "ram-out,rain"], "no case rain. There are: ram-window,"),
+    (["--faults", "PUBLIC"], "no planted fault has 'PUBLIC' in its name"),
+])
+def test_what_there_is_not_is_refused(words, told):
+    done = subprocess.run([sys.executable, str(HERE / "campaign.py"), *words], text=True,
+                          capture_output=True, timeout=DEADLINE)  # fmt: skip
+    assert done.returncode == 2 and told in done.stderr and not done.stdout
+
+
+def test_a_worker_that_fails_is_told_and_ends_nothing(tmp_path):
+    words = ["--jobs", "1", "--cases", "ram-out,torn", "--faults", "none"]
+    (tmp_path / "umqtt_min").mkdir()
+    (tmp_path / "umqtt_min" / "__init__.py").write_text("raise ImportError('no library')\n")
+    done = subprocess.run([sys.executable, str(HERE / "campaign.py"), *words], text=True,
+                          capture_output=True, timeout=DEADLINE,
+                          env={**os.environ, "DEVICE_LIB": str(tmp_path)})
+    assert done.returncode == 1 and "2 cases, 0 planted faults, 2 bad" in done.stdout
+    assert done.stdout.count("FAILED\nthe worker ended with status 1") == 2, done.stdout
+
+
 def test_it_says_what_it_is_at():
     code = """
 import io, threading
