@@ -300,8 +300,10 @@ def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypat
             said.append(capsys.readouterr().out)
         session._hear_status(oven, status | {"trial": False})
 
-    assert ota_cli._run(session, work, 1) == 0
-    ends = f"umqtt-board command --device oven --group g commit {session._set.id}\n"
+    again = ota_cli._again("broker.example:8883", "my ca.pem", None, None)
+    assert ota_cli._run(session, work, again, 1) == 0
+    ends = ("umqtt-board command --device oven --group g --broker broker.example:8883 "
+            f"--ca 'my ca.pem' commit {session._set.id}\n")  # fmt: skip
     assert [text.count(ends) for text in said] == [0, 1, 0]
 
 

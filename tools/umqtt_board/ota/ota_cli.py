@@ -6,6 +6,7 @@ sent.
 
 import os
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -73,6 +74,12 @@ def _where(records, broker, ca, cert, key):
     return found
 
 
+def _again(broker, ca, cert, key):
+    """The options that lead another command to the same broker, as text for a shell."""
+    given = {"--broker": broker, "--ca": ca, "--cert": cert, "--key": key}
+    return "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
+
+
 def _table(session, size=None):
     table = Table(box=None, pad_edge=False)
     for column in ("board", "state", "has") if size else ("board", "state"):
@@ -87,10 +94,11 @@ def _table(session, size=None):
     return table
 
 
-def _trials(session, told):
+def _trials(session, told, again):
     """What is to be said of boards that are on trial for longer, once each: a list of lines.
 
-    told  names of the boards of which it was said; those of now are added
+    told   names of the boards of which it was said; those of now are added
+    again  options that lead another command to the same broker
     """
     lines = []
     for member in session.members.values():
@@ -99,19 +107,25 @@ def _trials(session, told):
             told.add(member.device)
             lines.append(f"{member.device} is on trial, until a reading is acknowledged. With "
                          'update.trial = "commit" this ends it: umqtt-board command '
-                         f"--device {member.device} --group {session.group} "
+                         f"--device {member.device} --group {session.group}{again} "
                          f"commit {member.status['set']}")  # fmt: skip
     return lines
 
 
-def _run(session, work, size=None):
-    """Do the work under a table that shows how far it is; returns the exit status."""
+def _run(session, work, again, size=None):
+    """Do the work under a table that shows how far it is; returns the exit status.
+
+    session  Session with the boards
+    work     function(show), which calls show() whenever something may have changed
+    again    options that lead another command to the same broker
+    size     bytes of an update, None: no update
+    """
     console = Console()
     told = set()
     with Live(_table(session, size), console=console, refresh_per_second=4) as live:
 
         def show():
-            for line in _trials(session, told):
+            for line in _trials(session, told, again):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             live.update(_table(session, size))
 
@@ -121,8 +135,8 @@ def _run(session, work, size=None):
     left = [member.device for member in session.members.values() if member.state != "done"]
     if left:
         click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
-        click.echo("   If a board is gone, or has another name now, remove its key: NAME.json in "
-                   f"{keys.folder(session.group)}", err=True)  # fmt: skip
+        click.echo("   If a board is gone, or has another name now: umqtt-board keys forget "
+                   f"--device NAME --group {session.group}", err=True)  # fmt: skip
     return 1 if left else 0
 
 
@@ -148,7 +162,8 @@ def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
     records = _records(device, group)
     where = _where(records, broker, ca, cert, key)
     with Session(records[0].group, records, where, keys.next_count, valid) as session:
-        status = _run(session, lambda show: session.command(name, body, timeout, show))
+        status = _run(session, lambda show: session.command(name, body, timeout, show),
+                      _again(broker, ca, cert, key))  # fmt: skip
     sys.exit(status)
 
 
@@ -204,5 +219,5 @@ def ota(device, group, broker, ca, cert, key, timeout, boots, seconds, sign, bun
                f"{made.size} bytes")  # fmt: skip
     with Session(records[0].group, records, where, keys.next_count) as session:
         status = _run(session, lambda show: session.update(made, boots, seconds, timeout, show),
-                      made.size)  # fmt: skip
+                      _again(broker, ca, cert, key), made.size)  # fmt: skip
     sys.exit(status)
