@@ -14,7 +14,7 @@ from images import esp_image
 from serial.tools import list_ports, list_ports_common
 from umqtt_board import cli
 from umqtt_board.flash import onto_chip, steps
-from umqtt_board.port import device
+from umqtt_board.port import device, find
 from virtual_esp import VirtualESP
 
 
@@ -223,7 +223,8 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
     put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
 
     def interrupted(device, *_):
-        device._transport.exec_raw_no_follow("import time\nwhile True: time.sleep(1)")
+        if device:
+            device._transport.exec_raw_no_follow("import time\nwhile True: time.sleep(1)")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(steps, "settings_there", interrupted)
@@ -231,6 +232,8 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
     assert run("flash", "--port", board.port) == (130, (
         "umqtt-board: stopped; the same command goes on from there"))  # fmt: skip
     board.wait_for("main ran", since=mark)
+    monkeypatch.setattr(find, "virtual_board", interrupted)
+    assert run("logs", "--board", "unix") == (130, "umqtt-board: stopped")
 
 
 def test_arguments_that_are_none(run):

@@ -197,10 +197,15 @@ for _command in (
     cli.add_command(_command)
 
 
+# Commands that do what is left when they are given once more.
+_RESUMES = {"erase", "flash", "ota", "restore", "step"}
+
+
 def main(arguments=None):
     """Entry point: turns every error of ours into one sentence and status 2."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        cli.main(arguments, prog_name="umqtt-board", standalone_mode=False)
+        cli.main(given, prog_name="umqtt-board", standalone_mode=False)
     except BoardError as error:
         click.echo(f"umqtt-board: {plain.block(error)}", err=True)
         sys.exit(2)
@@ -224,7 +229,8 @@ def main(arguments=None):
         click.echo(f"umqtt-board: {where}{error.strerror or error}.", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("\numqtt-board: stopped; the same command goes on from there", err=True)
+        again = "; the same command goes on from there" if _RESUMES & set(given) else ""
+        click.echo(f"\numqtt-board: stopped{again}", err=True)
         sys.exit(130)
     sys.exit(0)
 
