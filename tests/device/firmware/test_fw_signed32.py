@@ -55,7 +55,7 @@ def test_a_set_is_taken_and_a_changed_one_refused():
             spoiled[at] ^= 1
             bad.seal(bytes(spoiled))
             why = refusal(made, bad)
-            assert "does not trust" in why if at == 0 else why == "the signature is wrong", (at, why)
+            assert ("does not trust" if at == 0 else "the signature is wrong") in why, (at, why)
             bad = small()
         update = small(expires=1800000000)
         made.install(update)
