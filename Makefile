@@ -107,7 +107,7 @@ venv: $(VENV)/.ready ## make the virtual environment (done by the other targets 
 define MAKE_VENV
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "umqtt_min: Python 3.11 or newer is needed; this is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@[ -x $(BIN)/python ] || echo "== Making a virtual environment in $(VENV)"
+	@[ -x $(BIN)/python ] || echo "== Making a virtual environment in $(VENV) (up to half a minute)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || \
 	  { echo "umqtt_min: 'python3 -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	@echo "== Installing from PyPI: $(1)"

@@ -5,8 +5,17 @@ Imports nothing that takes time: it listens before anything else is loaded.
 
 import os
 import signal
+import time
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def _say(text):
+    """Write to standard error, where no other writing that the signal interrupts is disturbed."""
+    try:
+        os.write(2, text.encode())
+    except OSError:
+        pass  # nobody reads it any more; the status says the same
 
 
 class Stop:
@@ -34,6 +43,9 @@ class Stop:
 
     def _signal(self, number, _):
         if self._stop:
+            if not self.asked:
+                _say(f"{time.strftime('%H:%M:%S')} umqtt.stop: {signal.Signals(number).name}: "
+                     "ending after what is under way\n")  # fmt: skip
             self.asked = True
             self._stop()
         else:
@@ -46,12 +58,8 @@ class Stop:
         status = self.status
         if status is None:
             status = 128 + number
-            said = (f"Error: ended by {signal.Signals(number).name} before it was done; nothing "
-                    "is lost, start it again\n")  # fmt: skip
-            try:
-                os.write(2, said.encode())
-            except OSError:  # nobody reads it any more; the status says the same
-                status = 128 + number
+            _say(f"Error: ended by {signal.Signals(number).name} before it was done; nothing is "
+                 "lost, start it again\n")  # fmt: skip
         os._exit(status)
 
     def leave(self, what):

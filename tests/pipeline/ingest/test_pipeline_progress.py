@@ -86,6 +86,7 @@ def test_a_signal_to_all_its_processes_is_a_clean_end(tmp_path, how):
     said = log.read_text().splitlines()
     assert "umqtt.progress: Spark: starting, " in log.read_text()
     assert [line for line in said if not LINE.match(line)] == []
+    assert f"umqtt.stop: {how.name}: ending after what is under way" in log.read_text()
 
 
 def test_told_to_stop_before_there_is_a_spool(tmp_path):
