@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -56,12 +57,12 @@ def _wait():
 
 def warm():
     """Have the inner loops compiled here, once, before several workers would do it; returns how
-    long it took, in seconds. A process that begins meanwhile waits, and takes what this one made.
-    Nothing is done if Python runs them (kept.py)."""
+    long it took, in seconds. A process that begins meanwhile waits, and takes what this one made;
+    where all are kept nobody waits. Nothing is done if Python runs them (kept.py)."""
     started = time.monotonic()
     if kept.plain():
         return 0.0
-    with _Said(), kept.alone(_wait):
+    with _Said(), nullcontext() if kept.compiled() else kept.alone(_wait):
         data, frames = content(os.devnull), np.zeros(0, FRAME)
         problems = np.zeros(0, PROBLEM)
         pcap(data, 0, np.zeros(10, np.int64), frames, problems)

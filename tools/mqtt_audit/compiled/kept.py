@@ -128,7 +128,7 @@ def _used(place):
     return (mark if mark.exists() else place).stat().st_mtime
 
 
-def _compiled():
+def compiled():
     """Whether an earlier run has compiled all loops, and numba takes them: it does not if a module
     is newer, be its content the same."""
     mark = _mark()
@@ -141,7 +141,7 @@ def choose(size):
     """Decide for captures of so many bytes, before the loops are imported: Python runs these if
     there is little to do and no earlier run has compiled them."""
     global _plain
-    _plain = size <= PLAIN and not _compiled()
+    _plain = size <= PLAIN and not compiled()
 
 
 def plain():
