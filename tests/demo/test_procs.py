@@ -48,6 +48,16 @@ def test_a_child_can_be_started_again(tmp_path):
     assert (tmp_path / "log").read_text().count("\nx\n") == 2
 
 
+def test_what_a_child_is_at_is_its_last_line_of_progress(tmp_path):
+    child = Child([sys.executable], tmp_path / "log")
+    assert child.progress() == ""
+    child.log.write_text("18:53:42 umqtt.gold: from the tables in x\n"
+                         "18:53:44 umqtt.progress: Spark: starting, 1 s\n"
+                         "18:54:19 umqtt.progress: gold: restarts, 3 of 7 tables, 28 s\n"
+                         "18:54:20 umqtt.gold: restarts: 2 rows\n")  # fmt: skip
+    assert child.progress() == "gold: restarts, 3 of 7 tables"
+
+
 def test_stop_asks_first(tmp_path):
     code = ("import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
             "print('ids 0', flush=True)\ntime.sleep(600)")

@@ -4,11 +4,15 @@ Knows processes, their descendants and their logs. Must not know what they do.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+# How a command of the pipeline says what it is at: the time, that, and for how long already.
+_PROGRESS = re.compile(r"[0-9:]{8} umqtt\.progress: (.*?)(, [0-9]+ s)?")
 
 
 def descendants(pid):
@@ -157,6 +161,11 @@ class Child:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
+
+    def progress(self):
+        """What it is at, by the last line of progress in its log; "" if there is none."""
+        found = list(filter(None, map(_PROGRESS.fullmatch, self.tail(20).splitlines())))
+        return found[-1][1] if found else ""
 
 
 def wait_until(condition, timeout, step=0.05):

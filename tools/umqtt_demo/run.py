@@ -111,7 +111,7 @@ class Demo:
                 (site.bridge, lambda: site.bridge_connected(since), BRIDGE_START_S),
                 (site.spark, site.spark_started, SPARK_START_S)):
             self._await(lambda c=child, r=ready: r() or not c.running, seconds,
-                        "still starting: " + child.log.stem)
+                        lambda c=child: "still starting: " + c.log.stem)
             if not child.running:
                 raise Failed("%s ended with status %s; the end of %s:\n%s"
                              % (child.log.stem, child.status, child.log, child.tail()))
@@ -120,13 +120,13 @@ class Demo:
                              % (child.log.stem, seconds, child.log, child.tail()))
 
     def _await(self, condition, seconds, words):
-        """Wait so long for the condition, telling `words` now and then; whether it came."""
+        """Wait so long for the condition, telling `words()` now and then; whether it came."""
         began = time.monotonic()
         while not wait_until(condition, min(WORD_S, seconds), 0.1):
             gone = time.monotonic() - began
             if gone >= seconds:
                 return False
-            self.timeline.tell("%s, %d s" % (words, gone))
+            self.timeline.tell("%s, %d s" % (words(), gone))
         return True
 
     # -- the run -----------------------------------------------------------------------------
@@ -214,7 +214,8 @@ class Demo:
         self.watch.look()
         self.timeline.tell("boards, bridge and ingest stopped; Spark counts (gold)")
         gold = site.gold.start()
-        if not self._await(lambda: not gold.running, GOLD_S, "Spark still counts"):
+        if not self._await(lambda: not gold.running, GOLD_S,
+                           lambda: "Spark still counts; " + (site.gold.progress() or "gold")):
             self.problems.append("umqtt-pipeline gold had not ended after %d s; its log is %s"
                                  % (GOLD_S, gold.log))
         elif gold.status != 0:
