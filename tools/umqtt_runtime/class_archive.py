@@ -23,7 +23,8 @@ def place():
     both, so that none is taken for another. Raises java.NoJava."""
     import pyspark
 
-    jars = sorted(Path(pyspark.__file__).parent.joinpath("jars").glob("*.jar"))
+    # Behind links, as Spark names them to Java.
+    jars = sorted(Path(pyspark.__file__).resolve().parent.joinpath("jars").glob("*.jar"))
     seen = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in jars]
     seen.append(_java().read_bytes())  # a script, which names the program
     return own_folder() / f"classes-{zlib.crc32(repr(seen).encode()):08x}.archive"

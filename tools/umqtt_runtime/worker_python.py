@@ -36,7 +36,8 @@ def worker_python(master):
     """
     import pyspark
 
-    package = Path(pyspark.__file__).parent
+    # Behind links: Spark names its archive by the path that they lead to.
+    package = Path(pyspark.__file__).resolve().parent
     if not package.is_dir() or not master.startswith("local"):
         return sys.executable
     quoted = {name: str(path).replace("'", "'\\''")

@@ -9,7 +9,7 @@ import pyspark
 import pytest
 from umqtt_runtime.worker_python import worker_python
 
-LIB = Path(pyspark.__file__).parent / "python" / "lib"
+LIB = Path(pyspark.__file__).resolve().parent / "python" / "lib"
 ASKED = "import sys, pyspark; print(pyspark.__file__, *sys.path, sep='\\n')"
 
 
@@ -21,7 +21,15 @@ def elsewhere(tmp_path, monkeypatch):
     return prefix
 
 
-def test_the_archives_of_spark_are_left_out_and_all_else_stays(elsewhere, tmp_path):
+@pytest.mark.parametrize("linked", [False, True])
+def test_the_archives_of_spark_are_left_out_and_all_else_stays(
+    elsewhere, tmp_path, monkeypatch, linked
+):
+    """Also where all lies behind a link: Spark names its archives by where they are."""
+    if linked:
+        (tmp_path / "link").symlink_to(LIB.parent.parent.parent)
+        file = str(tmp_path / "link" / "pyspark" / "__init__.py")
+        monkeypatch.setattr(pyspark, "__file__", file)
     archives = [str(path) for path in LIB.glob("*.zip")]
     archives.append(str(LIB.parent.parent / "jars" / "spark-core_2.13.jar"))
     assert len(archives) == 3
@@ -31,7 +39,7 @@ def test_the_archives_of_spark_are_left_out_and_all_else_stays(elsewhere, tmp_pa
                           env={**os.environ, "PYTHONPATH": ":".join(path)})  # fmt: skip
     assert done.returncode == 0, done.stderr
     taken, *entries = done.stdout.splitlines()
-    assert taken == pyspark.__file__
+    assert Path(taken).samefile(pyspark.__file__) and ".zip" not in taken
     assert [entry for entry in entries if entry in path] == others
 
 
