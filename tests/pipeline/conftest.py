@@ -1,5 +1,6 @@
-"""Fixtures of the pipeline's tests: brokers to be killed, a story, moments to kill at."""
+"""Fixtures of the pipeline's tests: brokers to be killed, a story, what a kill leaves."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -52,32 +53,41 @@ def told(spark, tmp_path_factory):
 
 
 @pytest.fixture
-def kill_at(monkeypatch):
-    """Arm with n: the n-th operation of the driver on a file or a log from now on does not happen;
-    returns the count. Spark's tasks write files that no log names yet."""
+def cuts(monkeypatch, tmp_path):
+    """What a kill would leave: `cuts(root, call)` runs `call` and gives a list of copies of the
+    folder `root`, the n-th as it was before the n-th operation of the driver on a file or a log.
+    Spark's tasks write files that no log names yet."""
     from deltalake import DeltaTable
-    from pipeline_tables import Killed
     from umqtt_pipeline.tables.storage import Storage
 
-    state = {"left": -1, "done": 0}
+    def cut(root, call):
+        made = []
 
-    def guard(real):
-        def guarded(*args, **kwargs):
-            state["done"] += 1
-            if state["left"] == 0:
-                raise Killed(real.__name__)
-            state["left"] -= 1
-            return real(*args, **kwargs)
+        def copied_first(real):
+            def operation(*args, **kwargs):
+                made.append(tmp_path / "cuts" / str(len(made)))
+                shutil.copytree(root, made[-1])
+                return real(*args, **kwargs)
 
-        return guarded
+            return operation
 
-    for name in ("keep", "put", "sync", "remove", "remove_matching"):
-        monkeypatch.setattr(Storage, name, guard(getattr(Storage, name)))
-    commit = DeltaTable.create_write_transaction
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", guard(commit))
+        with monkeypatch.context() as patch:
+            for name in ("keep", "put", "sync", "remove", "remove_matching"):
+                patch.setattr(Storage, name, copied_first(getattr(Storage, name)))
+            commit = DeltaTable.create_write_transaction
+            patch.setattr(DeltaTable, "create_write_transaction", copied_first(commit))
+            call()
+        return made
 
-    def arm(left):
-        state["left"], state["done"] = left, 0
-        return state
+    return cut
 
-    return arm
+
+@pytest.fixture
+def put_back():
+    """`put_back(copy, root)`: a folder is what a copy of it is, which is gone then."""
+
+    def moved(copy, root):
+        shutil.rmtree(root)
+        copy.rename(root)
+
+    return moved

@@ -87,7 +87,3 @@ def story():
     sent += [publish(clock(92, NOON // 1_000_000, boot=2, uptime_ms=1_000))]
     sent += [publish(senml(n, boot=1)) for n in range(1, 10)]
     return sent
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL at one operation on a file or a log."""

@@ -51,7 +51,7 @@ class SparkCluster:
             **os.environ, **environment, "JAVA_HOME": str(for_spark(java_home())),
             "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", "TZ": "UTC",
-            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
+            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
         }  # fmt: skip
         self.environment.pop("SPARK_HOME", None)
         port, web = ports(2)

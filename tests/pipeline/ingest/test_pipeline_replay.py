@@ -10,7 +10,7 @@ import pytest
 import umqtt_pipeline
 from decode_kit import told
 from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml, topic
-from pipeline_tables import Killed, arrow, ingest, numbers, table, tables
+from pipeline_tables import arrow, ingest, numbers, table, tables
 from umqtt_pipeline import options
 from umqtt_pipeline.decode import Malformed, Reading, reasons
 from umqtt_pipeline.decode.own import Decoders
@@ -75,23 +75,16 @@ def test_after_a_decoder_was_added(spark, copy):
     assert numbers(root, "duplicates", "dev3") == [3, 4]
 
 
-def test_killed_at_any_operation(spark, copy, kill_at, tmp_path):
-    root, kept = copy / "tables", tmp_path / "kept"
-    shutil.copytree(root, kept)
-    state = kill_at(-1)
-    replay.run(spark, root, decoders())
-    operations, whole = state["done"], tables(root)
-    assert operations > 20
-    for n in sorted(random.Random(2).sample(range(operations), 5)):
-        shutil.rmtree(root)
-        shutil.copytree(kept, root)
-        kill_at(n)
-        with pytest.raises(Killed):
-            replay.run(spark, root, decoders())
-        kill_at(-1)
+def test_killed_at_any_operation(spark, copy, cuts, put_back):
+    root = copy / "tables"
+    left = cuts(root, lambda: replay.run(spark, root, decoders()))
+    whole = tables(root)
+    assert len(left) > 20
+    for n in sorted(random.Random(2).sample(range(len(left)), 5)):
+        put_back(left[n], root)
         ingest(spark, copy / "spool", root)  # it makes the commits of a replay that was decided
         replay.run(spark, root, decoders())
-        assert tables(root) == whole, f"killed at operation {n} of {operations}"
+        assert tables(root) == whole, f"killed at operation {n} of {len(left)}"
 
 
 def test_the_example_of_a_decoder(tmp_path, monkeypatch):

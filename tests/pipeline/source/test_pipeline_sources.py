@@ -167,13 +167,14 @@ def test_spark_submit_and_a_file_of_options(tmp_path):
                       "once = true\nmax-rows = 100\n")  # fmt: skip
     import umqtt_pipeline
     from umqtt_runtime.java import java_home
+    from umqtt_runtime.session import QUICK_JVM
 
     entry = Path(umqtt_pipeline.__file__).with_name("__main__.py")
     done = subprocess.run(
         [BIN / "spark-submit", "--master", "local[1]", "--conf", "spark.ui.enabled=false",
-         *QUICK, entry, "--config", config, "ingest"], capture_output=True, text=True,
-        timeout=240, env={**os.environ, "JAVA_HOME": str(java_home()),
-                          "PYSPARK_PYTHON": sys.executable})  # fmt: skip
+         "--driver-java-options", QUICK_JVM, *QUICK, entry, "--config", config, "ingest"],
+        capture_output=True, text=True, timeout=240,
+        env={**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable})
     assert done.returncode == 0, done.stderr[-3000:]
     assert numbers(tmp_path / "tables") == [1, 2, 5]
     lines = metrics.read(tmp_path / "tables")

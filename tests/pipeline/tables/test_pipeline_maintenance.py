@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pipeline_kit import DAY_US, NOON, clock, fill, publish, run, senml
-from pipeline_tables import Killed, arrow, files, ingest, numbers, tables
+from pipeline_tables import arrow, files, ingest, numbers, tables
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables import maintenance, store
@@ -71,24 +71,17 @@ def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
     assert "silver lacks 1 readings of batches 2 to 2" in caplog.text
 
 
-def test_killed_at_any_operation_of_letting_go(root, kill_at, tmp_path):
-    shutil.copytree(root, tmp_path / "kept")
-    held = ledger(root)
-    state, keep = kill_at(-1), {"silver": 1, "bronze": 1}
-    maintenance.expire(held.tables, held, keep, THIRD)
-    operations, whole = state["done"], tables(root)
-    assert operations > 6
-    for n in sorted(random.Random(1).sample(range(operations), 5)):
-        shutil.rmtree(root)
-        shutil.copytree(tmp_path / "kept", root)
+def test_killed_at_any_operation_of_letting_go(root, cuts, put_back):
+    def let_go():
         held = ledger(root)
-        kill_at(n)
-        with pytest.raises(Killed):
-            maintenance.expire(held.tables, held, keep, THIRD)
-        kill_at(-1)
-        held = ledger(root)
-        maintenance.expire(held.tables, held, keep, THIRD)
-        assert tables(root) == whole, f"killed at operation {n} of {operations}"
+        maintenance.expire(held.tables, held, {"silver": 1, "bronze": 1}, THIRD)
+
+    left, whole = cuts(root, let_go), tables(root)
+    assert len(left) > 6
+    for n, copy in enumerate(left):
+        put_back(copy, root)
+        let_go()
+        assert tables(root) == whole, f"killed at operation {n} of {len(left)}"
 
 
 def test_unused_files_are_removed_and_nothing_else(root):
