@@ -70,14 +70,17 @@ def cluster_settings():
     return {key: local[key] for key in kept}
 
 
-def _name_classes(view):
-    """Tell py4j where the classes are that pyspark asks for by their plain names, hundreds of
-    times: otherwise it looks each time through all jars for one of that name in other packages."""
+def _keep_classes(view):
+    """Keep the classes that pyspark asks py4j for, hundreds of times for one query: otherwise py4j
+    looks each time through all jars for one of that name, in several packages."""
     from py4j.java_gateway import java_import
 
     for name in ("PythonRDD", "PythonUtils", "SerDeUtil", "SimplePythonFunction"):
         java_import(view, f"org.apache.spark.api.python.{name}")
+        setattr(view, name, getattr(view, name))
     java_import(view, "org.apache.spark.sql.api.python.PythonSQLUtils")
+    for name in ("PythonSQLUtils", "functions", "org.apache.spark.sql.functions"):
+        setattr(view, name, getattr(view, name))
 
 
 @contextmanager
@@ -115,7 +118,7 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
                 builder = builder.config(key, value)
         with _own_handlers():
             spark = builder.getOrCreate()
-        _name_classes(spark.sparkContext._jvm)
+        _keep_classes(spark.sparkContext._jvm)
         return spark
     os.environ["JAVA_HOME"] = str(for_spark(java_home()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -133,6 +136,6 @@ def session(name="umqtt-pipeline", memory="1g", cores=2, extra=None, java=None):
         builder = builder.config(key, value)
     with _own_handlers():
         spark = builder.getOrCreate()
-    _name_classes(spark.sparkContext._jvm)
+    _keep_classes(spark.sparkContext._jvm)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
