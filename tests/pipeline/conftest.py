@@ -80,14 +80,3 @@ def cuts(monkeypatch, tmp_path):
         return made
 
     return cut
-
-
-@pytest.fixture
-def put_back():
-    """`put_back(copy, root)`: a folder is what a copy of it is, which is gone then."""
-
-    def moved(copy, root):
-        shutil.rmtree(root)
-        copy.rename(root)
-
-    return moved

@@ -4,6 +4,7 @@ processes with deadlines. Must not know what a test asserts."""
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,3 +178,9 @@ def wait_for(condition, seconds=30, what="the condition"):
 def batch_done(log, number=0):
     """Whether a log tells the end of that batch: "batch 0: ..." alone may be how far it is."""
     return re.search(rf"batch {number}: \d+ messages: \d+ new", log.read_text())
+
+
+def put_back(copy, root):
+    """A folder is what a copy of it is, which is gone then."""
+    shutil.rmtree(root)
+    copy.rename(root)

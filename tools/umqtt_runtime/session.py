@@ -16,6 +16,13 @@ from .worker_python import worker_python
 # default, which is full after some dozen batches, and from then on nothing is compiled any more.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
+#: Classes of Java that pyspark asks for by name each time.
+ASKED_FOR = (
+    "org.apache.spark.api.python.PythonRDD", "org.apache.spark.api.python.PythonUtils",
+    "org.apache.spark.api.python.SerDeUtil", "org.apache.spark.api.python.SimplePythonFunction",
+    "org.apache.spark.sql.api.python.PythonSQLUtils", "org.apache.spark.sql.functions",
+)  # fmt: skip
+
 
 def settings(memory, cores, scratch, archive=""):
     """Spark configuration as a dict; memory such as '1g', cores >= 1, scratch a folder of this
@@ -73,14 +80,10 @@ def cluster_settings():
 def _keep_classes(view):
     """Keep the classes that pyspark asks py4j for, hundreds of times for one query: otherwise py4j
     looks each time through all jars for one of that name, in several packages."""
-    from py4j.java_gateway import java_import
-
-    for name in ("PythonRDD", "PythonUtils", "SerDeUtil", "SimplePythonFunction"):
-        java_import(view, f"org.apache.spark.api.python.{name}")
-        setattr(view, name, getattr(view, name))
-    java_import(view, "org.apache.spark.sql.api.python.PythonSQLUtils")
-    for name in ("PythonSQLUtils", "functions", "org.apache.spark.sql.functions"):
-        setattr(view, name, getattr(view, name))
+    for path in ASKED_FOR:
+        found = getattr(view, path)
+        for name in (path, path.rpartition(".")[2]):
+            setattr(view, name, found)
 
 
 @contextmanager

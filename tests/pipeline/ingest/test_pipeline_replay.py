@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import umqtt_pipeline
 from decode_kit import told
-from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, run, senml, topic
+from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, put_back, run, senml, topic
 from pipeline_tables import arrow, ingest, numbers, table, tables
 from umqtt_pipeline import options
 from umqtt_pipeline.decode import Malformed, Reading, reasons
@@ -75,7 +75,7 @@ def test_after_a_decoder_was_added(spark, copy):
     assert numbers(root, "duplicates", "dev3") == [3, 4]
 
 
-def test_killed_at_any_operation(spark, copy, cuts, put_back):
+def test_killed_at_any_operation(spark, copy, cuts):
     root = copy / "tables"
     left = cuts(root, lambda: replay.run(spark, root, decoders()))
     whole = tables(root)

@@ -7,7 +7,7 @@ import threading
 import duckdb
 import pytest
 from deltalake import DeltaTable
-from pipeline_kit import NOON, clock, fill, publish, run, senml, wait_for
+from pipeline_kit import NOON, clock, fill, publish, put_back, run, senml, wait_for
 from pipeline_tables import arrow, files, ingest, story, table, tables
 from umqtt_pipeline.gold import build as gold
 from umqtt_pipeline.ingest import replay
@@ -176,7 +176,7 @@ def test_gold_is_made_while_all_is_compacted_at_each_of_its_steps(
         assert rows[0] == rows[1] and rows[0], name
 
 
-def test_killed_at_any_operation(spark, copy, cuts, put_back):
+def test_killed_at_any_operation(spark, copy, cuts):
     whole = tables(copy)
     left = cuts(copy, lambda: compacted(spark, copy))
     assert len(left) > 20

@@ -9,7 +9,7 @@ import shutil
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from pipeline_kit import DAY_US, NOON, clock, fill, publish, run, senml
+from pipeline_kit import DAY_US, NOON, clock, fill, publish, put_back, run, senml
 from pipeline_tables import arrow, files, ingest, numbers, tables
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger
@@ -71,7 +71,7 @@ def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
     assert "silver lacks 1 readings of batches 2 to 2" in caplog.text
 
 
-def test_killed_at_any_operation_of_letting_go(root, cuts, put_back):
+def test_killed_at_any_operation_of_letting_go(root, cuts):
     def let_go():
         held = ledger(root)
         maintenance.expire(held.tables, held, {"silver": 1, "bronze": 1}, THIRD)
