@@ -80,16 +80,16 @@ def test_who_has_no_certificate_of_this_fleet_is_nobody(guarded, fleet, tmp_path
     other = tmp_path / "other"
     assert board_cli("identity", "--out", other, "--board", "g/a", "--host", "localhost") == 0
     for user, pair in ((None, None), ("g/a", files(other, "g/a")), (
-            "broker", (str(fleet / "broker.pem"), str(fleet / "broker-key.pem")))):  # fmt: skip
+            "broker", files(fleet / "broker", "broker"))):  # fmt: skip
         with pytest.raises(OSError), Client(guarded.guarded, fleet, user, pair):
             pass
 
 
 def test_a_board_that_is_not_in_the_lists_may_nothing(guarded, fleet):
     """It has a certificate, and the broker's lists are of before."""
-    lists = (fleet / "mosquitto.acl").read_text()
+    lists = (fleet / "broker" / "mosquitto.acl").read_text()
     assert board_cli("identity", "--out", fleet, "--board", "g/new") == 0
-    assert (fleet / "mosquitto.acl").read_text() != lists
+    assert (fleet / "broker" / "mosquitto.acl").read_text() != lists
 
     def tried():
         with Client(guarded.guarded, fleet, "g/new") as client:

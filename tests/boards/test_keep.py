@@ -1,5 +1,6 @@
 """What a board holds is kept over everything: backup, erase, flash, restore."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from umqtt_board import boards
 from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
+from umqtt_board.ota import keys
 from umqtt_board.port import device
 
 UNIX = boards.load("unix")
@@ -27,7 +29,8 @@ def _cli(*arguments, data=None):
 @pytest.fixture
 def used(board, put):
     """A board with settings, counters and a journal."""
-    put(board, "settings.json", '{"device":"one","broker.password":"secret-word"}')
+    put(board, "settings.json",
+        '{"device":"one","broker.host":"h","broker.user":"u","broker.password":"secret-word"}')
     put(board, "state.json", '{"count": 7, "interval_ms": 50}')
     with device.Device(board.port) as one:
         assert one.value(JOURNAL) == 1
@@ -86,6 +89,64 @@ def test_a_board_stands_still_after_a_backup_and_runs_after_a_restore(used, put,
     status, said = _cli("restore", *place, "--from", str(tmp_path / "copy"))
     assert status == 0 and "if the board ran on after that" in said
     used.wait_for("main ran", since=mark)
+
+
+def test_a_copy_commands_nobody_and_a_restore_brings_the_valid_key(
+    used, put, mpremote, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    put(used, "settings.json",
+        json.dumps({"device": "one", "broker.host": "h", "command_key": "5e" * 32}))
+    copy = tmp_path / "copy"
+    assert _backup(used, copy)["commands"]
+    held = b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
+    assert b"5e" * 16 not in held and b"command_key" not in held
+    before, _ = keys.give({"device": "one", "broker.host": "h"}, "one")
+    place = ("--board", "unix", "--folder", str(used.folder))
+    status, said = _cli("restore", *place, "--from", str(copy))
+    assert status == 0, said
+    after = json.loads(mpremote(used, "cat", ":settings.json"))
+    assert after["command_key"] == keys.load("default", "one").key
+    # The board has not shown the key that this computer had: see keys.give().
+    assert after["command_key"] not in ("5e" * 32, before["command_key"])
+
+
+def _change(copy, settings):
+    """Other settings in a copy that is whole by its manifest, as its thief may leave it."""
+    data = json.dumps(settings).encode()
+    (copy / "files" / "settings.json").write_bytes(data)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"]["/settings.json"] = hashlib.sha256(data).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
+    copy = tmp_path / "copy"
+    _backup(used, copy)
+    held = json.loads((copy / "files" / "settings.json").read_text())
+    _change(copy, held | {"broker.host": "evil\x1b[2J", "broker.password": "other",
+                          "marks": "any"})  # fmt: skip
+    place = ("--board", "unix", "--folder", str(used.folder))
+    status, said = _cli("restore", *place, "--from", str(copy))
+    assert status == 0, said
+    assert 'broker.host: "h" becomes "evil' in said and "\x1b" not in said
+    assert "broker.password: (secret) becomes (secret)" in said and "other" not in said
+    assert 'marks: (default) becomes "any"' in said and "device:" not in said
+
+
+def test_settings_with_which_a_board_does_not_start_are_written_only_if_wanted(
+    used, mpremote, tmp_path
+):
+    copy = tmp_path / "copy"
+    _backup(used, copy)
+    for settings, why in (({"broker.host": 5}, "broker.host: expected a text"), (7, "damaged")):
+        _change(copy, settings)
+        before = mpremote(used, "cat", ":settings.json")
+        with pytest.raises(BoardError, match=f"Nothing was changed: .* does not start .*{why}"):
+            _restore(used, copy)
+        assert mpremote(used, "cat", ":settings.json") == before
+    _restore(used, copy, yes=True)
+    assert mpremote(used, "cat", ":settings.json") == "7"
 
 
 def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):

@@ -32,7 +32,8 @@ class Guarded(brokers.Broker):
     def __init__(self, folder):
         self.guarded = brokers.free_port()
         # mosquitto, begun by root, must be able to read what is root's alone.
-        listener = (folder / "mosquitto.conf").read_text().replace("8883", str(self.guarded))
+        listener = (folder / "broker" / "mosquitto.conf").read_text()
+        listener = listener.replace("8883", str(self.guarded))
         super().__init__("mosquitto", "allow_anonymous false\n" + listener)
 
     def _command(self):

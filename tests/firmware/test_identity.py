@@ -2,6 +2,7 @@
 they keep out is among the attacks."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from bench import Subscriber
@@ -19,13 +20,13 @@ def test_what_is_good_stays_and_a_new_authority_leaves_no_gap(guarded, fleet, ca
     old = files(shutil.copytree(fleet, fleet.parent / "old"), "g/a")
     assert board_cli("identity", "--out", fleet, "--host", "localhost", "--new-authority") == 0
     assert "5 certificates made, 1 kept" in capsys.readouterr().out
-    assert (fleet / "fleet-ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
+    assert (fleet / "broker" / "fleet-ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
     guarded.kill()
     guarded.start()  # it takes the bundle
     for pair in (old, files(fleet, "g/a")):
         with Client(guarded.guarded, fleet, "g/a", pair):
             pass
-    (fleet / "fleet-ca.pem").write_bytes((keys.authorities_folder() / "fleet-2.pem")
+    (fleet / "broker" / "fleet-ca.pem").write_bytes((keys.authorities_folder() / "fleet-2.pem")
                                          .read_bytes())  # fmt: skip
     guarded.kill()
     guarded.start()
@@ -44,12 +45,36 @@ def test_keys_are_their_owners_alone(fleet):
 
 
 def test_rules_for_emqx_say_the_same(fleet):
-    text = (fleet / "emqx-acl.conf").read_text()
+    text = (fleet / "broker" / "emqx-acl.conf").read_text()
     assert text.rstrip().endswith("{deny, all}.")
     for one in access.fleet(BOARDS):
         for action, topics in (("publish", one.publish), ("subscribe", one.subscribe)):
             named = ", ".join(f'"{topic}"' for topic in topics)
             assert f'{{allow, {{username, "{one.user}"}}, {action}, [{named}]}}.\n' in text
+
+
+def test_the_broker_needs_one_folder_and_no_more(guarded, fleet, tmp_path, capsys):
+    """guarded has it alone in its configuration; here it lies elsewhere."""
+    assert sorted(path.name for path in (fleet / "broker").iterdir()) == [
+        "broker-key.pem", "broker.pem", "emqx-acl.conf", "fleet-ca.pem", "mosquitto.acl",
+        "mosquitto.conf"]  # fmt: skip
+    assert str(fleet / "broker") in (fleet / "broker" / "mosquitto.conf").read_text()
+    assert board_cli("identity", "--out", fleet, "--broker-folder", "/etc/mosquitto/fleet") == 0
+    named = [line.split()[1] for line in (fleet / "broker" / "mosquitto.conf").read_text()
+             .splitlines() if "/" in line]  # fmt: skip
+    assert {str(Path(name).parent) for name in named} == {"/etc/mosquitto/fleet"}
+    assert {Path(name).name for name in named} == {
+        "fleet-ca.pem", "broker.pem", "broker-key.pem", "mosquitto.acl"}  # fmt: skip
+
+
+def test_a_board_that_falls_out_of_the_lists_is_named(fleet, capsys):
+    assert board_cli("identity", "--out", fleet, "--board", "g/new-key") == 0
+    assert "not in the lists" not in capsys.readouterr().out
+    assert board_cli("identity", "--out", fleet) == 0
+    said = capsys.readouterr().out
+    assert said.count("not in the lists") == 1 and "--board g/new-key has it in them" in said
+    assert board_cli("identity", "--out", fleet, "--board", "bridge") == 2
+    assert "--board bridge: expected GROUP/DEVICE" in capsys.readouterr().err
 
 
 def test_no_board_no_files(home, tmp_path, capsys):  # noqa: F811

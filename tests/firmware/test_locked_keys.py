@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import stat
 import subprocess
 import sys
 
@@ -258,24 +259,82 @@ def test_a_copy_never_takes_a_key_of_this_computer_away(locked, monkeypatch, tmp
     assert keys.load("g", "fridge").revoked
 
 
-@pytest.mark.parametrize("change", [
-    {"umqtt_keys": 2}, {"lock": None}, {"lock": "x"}, {"lock": ""}, {"boards": [{}]},
-    {"boards": [7]}, {"authorities": {"../fleet-1.pem": "x"}},
-    {"authorities": {"fleet-1.pem": "x"}},
+SHAPES = [
+    {"umqtt_keys": 1}, {"lock": None}, {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
+    {"authorities": {"../fleet-1.pem": "x"}}, {"authorities": {"fleet-1.pem": "x"}},
     {"boards": [{"group": "..", "device": "x", "key": "ab" * 32}]},
     {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": "9"}]},
-])  # fmt: skip
-def test_a_file_that_is_no_copy_is_refused(change, locked, monkeypatch, tmp_path, capsys):
+    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": -1}]},
+    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": 10**30}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", SHAPES)
+def test_a_file_that_is_no_copy_is_refused(change, monkeypatch, tmp_path, capsys):
+    """What has no passphrase has no code that would tell."""
+    keys.give({**FLAT, "device": "oven"}, "oven")
     copy = tmp_path / "copy"
-    assert board_cli("keys", "export", copy) == 0
+    assert board_cli("keys", "export", "--no-passphrase", copy) == 0
     copy.write_text(json.dumps(json.loads(copy.read_text()) | change))
     on_another_computer(monkeypatch, tmp_path)
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
-    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
     assert board_cli("keys", "import", copy) == 2
     assert "Traceback" not in capsys.readouterr().err
     found = {path.name for path in (tmp_path / "another").rglob("*") if path.is_file()}
-    assert found <= {".lock", "lock.pem", "oven.json", "fridge.json"}
+    assert found <= {".lock", "oven.json"}
+
+
+@pytest.mark.parametrize("change", [
+    lambda said: said["boards"][0]["broker"].update(host="evil.example"),
+    lambda said: said["boards"][0].update(count=said["boards"][0]["count"] + 1),
+    lambda said: said["boards"][0].update(signs=True),
+    lambda said: said.update(boards=said["boards"][1:]),
+    lambda said: said.update(lock=""), lambda said: said.pop("code"),
+])  # fmt: skip
+def test_a_locked_copy_that_somebody_changed_is_refused(
+    change, locked, monkeypatch, tmp_path, capsys
+):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    said = json.loads(copy.read_text())
+    change(said)
+    copy.write_text(json.dumps(said))
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", copy) == 2
+    assert "is no file of `umqtt-board keys export`" in capsys.readouterr().err
+    assert not list((tmp_path / "another").rglob("*.json"))
+
+
+def test_nested_without_end_is_one_sentence(tmp_path, capsys):
+    keys.give({**FLAT, "device": "oven"}, "oven")
+    keys.give({**FLAT, "device": "fridge"}, "fridge")
+    deep = tmp_path / "deep"
+    deep.write_text("[" * 200000)
+    board_file("oven").write_text("[" * 200000)
+    capsys.readouterr()
+    assert board_cli("keys", "import", deep) == 2
+    assert "is no file of `umqtt-board keys export`" in capsys.readouterr().err
+    assert board_cli("keys", "list") == 2
+    said = capsys.readouterr()
+    assert "g/oven  " in said.out and "is damaged" in said.out and "g/fridge\n" in said.out
+    assert "1 of 2 keys cannot be read" in said.err
+
+
+@pytest.mark.parametrize("command", ["export", "mark-keys"])
+def test_what_is_no_file_is_not_replaced(command, tmp_path, capsys):
+    """As root it would be /dev/null for everybody."""
+    keys.give({**FLAT, "device": "oven"}, "oven")
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    (tmp_path / "file").write_text("old")
+    link.symlink_to(tmp_path / "file")
+    words = ["keys", "export", "--no-passphrase"] if command == "export" else [command, "--out"]
+    assert board_cli(*words, pipe) == 2
+    assert "is there and is no file" in capsys.readouterr().err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert board_cli(*words, link) == 0
+    assert link.is_symlink() and (tmp_path / "file").read_text() != "old"
 
 
 def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
@@ -292,6 +351,20 @@ def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
     assert keys.load("g", "fridge").key == locked["fridge"]
     assert board_cli("keys", "revoke", "--all") == 0
     assert all(record.revoked for record in keys.every())
+
+
+def test_a_key_of_before_is_as_sealed_as_the_key(locked, monkeypatch, tmp_path):
+    keys.revoke(keys.every())
+    keys.give(FLAT, "oven")
+    assert keys.load("g", "oven").former == [locked["oven"]]
+    assert locked["oven"].encode() not in everything()
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    assert locked["oven"] not in (tmp_path / "copy").read_text()
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert keys.load("g", "oven").former == [locked["oven"]]
 
 
 def test_a_board_that_is_gone_is_forgotten(locked, capsys):
@@ -316,7 +389,7 @@ def test_revoked_authorities_sign_nothing_any_more(locked, tmp_path, capsys):
     assert board_cli("identity", "--out", tmp_path / "new", "--host", "localhost") == 0
     after = {path.name: path.read_bytes() for path in keys.authorities_folder().iterdir()}
     assert after.keys() == before.keys() and not set(after.values()) & set(before.values())
-    assert (tmp_path / "new" / "fleet-ca.pem").read_bytes() == after["fleet-1.pem"]
+    assert (tmp_path / "new" / "broker" / "fleet-ca.pem").read_bytes() == after["fleet-1.pem"]
 
 
 def test_a_board_obeys_a_locked_key_and_loses_a_revoked_one(

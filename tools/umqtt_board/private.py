@@ -1,12 +1,19 @@
 """Files that hold secrets: their owner's alone from their first byte on. Knows nothing else."""
 
 import os
+import stat
+from pathlib import Path
+
+from umqtt_board.errors import BoardError
 
 MODE = 0o600
 
 
 def create(path):
-    """Open a new file for writing, bytes; one of that name that is there goes away first."""
+    """Open a new file for writing, bytes; one of that name that is there goes away first.
+
+    Raises BoardError where something is that is no file: a device, a pipe, a folder."""
+    _only_a_file(path)
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb")
 
@@ -23,8 +30,21 @@ def seal(path):
         path.chmod(MODE)
 
 
+def _only_a_file(path):
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise BoardError(f"{path} is there and is no file. It stays as it is: give another name.")
+
+
 def replace(path, data):
-    """Write a file; whoever reads it meanwhile gets the old one or the new one."""
+    """Write a file; whoever reads it meanwhile gets the old one or the new one.
+
+    A link stays, and what it names is written. Raises BoardError, see create()."""
+    path = Path(os.path.realpath(path))
+    _only_a_file(path)
     aside = path.with_name(f".{path.name}.new")
     with create(aside) as file:
         file.write(data)

@@ -2,7 +2,8 @@
 
 A copy is a folder, readable by its owner only (settings hold passwords): manifest.json, the files
 of the board under files/, the journal's region as journal.img. It gets its name when all of it is
-there and its hashes, reckoned by the board, are right.
+there and its hashes, reckoned by the board, are right. The key of the board's commands is not in
+it: a restore gives the board the one that is valid then, and a thief of the copy commands nobody.
 
 Knows: which files of a board are its own state, how a region is read and written.
 Must not know: what a journal's records mean beyond how many messages still wait.
@@ -112,9 +113,9 @@ def backup(device, board, target, progress, transfer):
     target = new_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-") as aside:
         aside = Path(aside)  # made with mode 0700
-        files = _copy_files(device, aside, progress, transfer)
+        files, commands = _copy_files(device, aside, progress, transfer)
         manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),
-                    "files": files, "region": None}  # fmt: skip
+                    "files": files, "region": None, "commands": commands}  # fmt: skip
         if board["journal"]["kind"] != "files":
             manifest["region"] = _copy_region(device, board, aside, transfer)
         private.write(aside / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
@@ -136,6 +137,8 @@ def _files(manifest):
 
 
 def _copy_files(device, aside, progress, transfer):
+    """Returns ({path: SHA-256 of its copy}, whether the board has a key of commands)."""
+    commands = False
     paths, others = stored_files(device)
     for path in others:
         progress("backup", f"not copied: {path!a:.80} is no file of the firmware's")
@@ -150,11 +153,16 @@ def _copy_files(device, aside, progress, transfer):
         data = device.read_file(path)
         if data is None or install.digest(data) != wanted:
             raise BoardError(_UNLIKE.format(what=path, port=device.port))
+        if path == settings_file.PATH:
+            settings = settings_file.from_board(data) or {}
+            if settings.pop("command_key", ""):
+                commands, data = True, settings_file.as_item(settings).data
+                there[path] = install.digest(data)
         place = aside / "files" / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         private.write(place, data)
         transfer(len(data), len(data), path)
-    return there
+    return there, commands
 
 
 _UNLIKE = (
@@ -217,7 +225,8 @@ def load(folder, board):
 def restore(device, board, folder, confirm, progress, transfer, keys=None):
     """Put a copy back: settings, state, journal. The board starts with it at its next reset.
 
-    confirm  function(text): True if the messages that the board has now may be replaced
+    confirm  function(text): True if the messages that the board has now may be replaced, and
+             settings written with which it does not start
     keys     as in steps.flash(): a board that takes commands gets the key that is valid now,
              not that of the copy, and obeys none of the commands that it had after the copy
     Until all of it is there the board has no main.py; a run that is cut is done again.
@@ -230,6 +239,7 @@ def restore(device, board, folder, confirm, progress, transfer, keys=None):
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
+    _see_settings(device, folder, manifest, confirm, progress)
     files = _files_to_put(device, folder, manifest, keys, progress)
     install.silence(device)
     _put_files(device, files, transfer)
@@ -267,12 +277,35 @@ def _is_blank(device, opening):
     return device.value(opening + _READ.format(piece=PIECE) + code)
 
 
+def _see_settings(device, folder, manifest, confirm, progress):
+    """Say what the settings of a copy change on the board: who has had it in hand may have changed
+    them. BoardError for settings with which it does not start, unless that is wanted."""
+    if settings_file.PATH not in manifest["files"]:
+        return
+    rules = settings_file.firmware_settings()
+    new = settings_file.from_board(_file(folder, settings_file.PATH))
+    faults = ["they are damaged"] if new is None else rules.validate(new)
+    if faults:
+        text = f"the board does not start with the settings of {folder}: {'; '.join(faults)}"
+        if not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. YES=1 writes them all the same; "
+                             "`make flash SETTINGS=...` gives it others then.")  # fmt: skip
+        return
+    old = settings_file.from_board(device.read_file(settings_file.PATH)) or {}
+    for key in sorted({*old, *new} - {"command_key"}):
+        if old.get(key) != new.get(key):
+            before, after = ("(secret)" if key in rules.SECRETS and value else
+                             "(default)" if value is None else json.dumps(value)
+                             for value in (old.get(key), new.get(key)))  # fmt: skip
+            progress("settings", f"{key}: {before} becomes {after}")
+
+
 def _files_to_put(device, folder, manifest, keys, progress):
     """{path: content}: the copy's, but for the key and the counter of commands."""
     files = {path: _file(folder, path) for path in manifest["files"]}
     least = 0
     settings = settings_file.from_board(files.get(settings_file.PATH)) or {}
-    if settings.pop("command_key", ""):
+    if settings.pop("command_key", "") or settings and manifest.get("commands"):
         least = counters.now()
         if keys:
             there = settings_file.from_board(device.read_file(settings_file.PATH))

@@ -170,7 +170,7 @@ def _resume_headers(address, part):
     try:
         note = json.loads(_note(part).read_text())
         have = part.stat().st_size
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}, 0
     if note.get("address") != address or not note.get("tag") or not have:
         return {}, 0

@@ -13,6 +13,7 @@ from umqtt_board.identity import access
 from umqtt_board.ota import keys
 
 RENEW_DAYS = 90
+BROKER = "broker"  # folder of what the broker's computer needs, and nothing else
 
 
 def _boards(more):
@@ -20,7 +21,10 @@ def _boards(more):
     found = {(record.group, record.device) for group in keys.groups()
              for record in keys.members(group, missing_ok=True)}  # fmt: skip
     for text in more:
-        group, _, device = text.partition("/")
+        group, slash, device = text.partition("/")
+        if not slash:
+            raise BoardError(f"--board {text}: expected GROUP/DEVICE, for instance "
+                             f"default/{text}.")  # fmt: skip
         keys.find(group, device)  # raises BoardError for what is no name
         found.add((group, device))
     return sorted(found)
@@ -45,6 +49,14 @@ class Files:
             private.replace(file, data)
         self.made.append(name)
 
+    def others(self, boards):
+        """GROUP/DEVICE of boards that have a certificate here and are not among these, sorted."""
+        named = {access.user(*each) for each in boards}
+        there = {path.relative_to(self.out / "boards").with_suffix("").as_posix()
+                 for path in self.out.glob("boards/*/*.pem")
+                 if path.with_name(f"{path.stem}-key.pem").exists()}  # fmt: skip
+        return sorted(there - named)
+
 
 @click.command("identity")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True,
@@ -54,15 +66,19 @@ class Files:
               "too; several times.")
 @click.option("--board", "more", multiple=True, metavar="GROUP/DEVICE",
               help="A board that was not flashed here yet; several times.")
+@click.option("--broker-folder", metavar="PATH",
+              help="Where the folder `broker` will lie on the broker's computer, for "
+              "mosquitto.conf (default: where it is written).")
 @click.option("--days", default=730, show_default=True, type=click.IntRange(2, 7300),
               help="Time that a certificate is valid.")
 @click.option("--new-authority", is_flag=True,
               help="Sign all clients anew with a new authority; the broker trusts both until you "
               "take the old one out of fleet-ca.pem.")  # fmt: skip
-def command(out, hosts, more, days, new_authority):
+def command(out, hosts, more, broker_folder, days, new_authority):
     """Write certificates for boards, bridge and operator, and the broker's access lists.
 
-    What is there and good for 90 days more stays; run it again for new boards and to renew."""
+    The folder `broker` is for the broker, and all that it needs. What is there and good for 90
+    days more stays; run it again for new boards and to renew."""
     from umqtt_board.identity.authority import Authority
 
     boards = _boards(more)
@@ -72,12 +88,12 @@ def command(out, hosts, more, days, new_authority):
     keys.first_use(lambda text: click.echo(f"  {text}"))
     word = keys.authorities_word()
     held = keys.authorities_folder()
-    for folder in (held, out):
+    for folder in (held, out, out / BROKER):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     number = len(list(held.glob("fleet-*-key.pem")))
     fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held, word)
     files = Files(out, days)
-    trusted = out / "fleet-ca.pem"
+    trusted = out / BROKER / "fleet-ca.pem"
     before = trusted.read_bytes() if trusted.exists() else b""
     if fleet.pem not in before:
         private.replace(trusted, before + fleet.pem)
@@ -88,11 +104,14 @@ def command(out, hosts, more, days, new_authority):
     broker = Authority("broker-ca", held, word)
     private.replace(out / "broker-ca.pem", broker.pem)
     if hosts:
-        files.pair(broker, "broker", "broker", hosts)
+        files.pair(broker, "broker", f"{BROKER}/broker", hosts)
     rights = access.fleet(boards)
-    for name, text in (("mosquitto.acl", access.mosquitto(rights)),
-                       ("mosquitto.conf", access.mosquitto_listener(out.absolute())),
+    listener = access.mosquitto_listener(broker_folder or (out / BROKER).absolute())
+    for name, text in (("mosquitto.acl", access.mosquitto(rights)), ("mosquitto.conf", listener),
                        ("emqx-acl.conf", access.emqx(rights))):  # fmt: skip
-        private.replace(out / name, text.encode())
+        private.replace(out / BROKER / name, text.encode())
     click.echo(f"{out}: {len(files.made)} certificates made, {files.kept} kept; access lists for "
                f"{len(boards)} boards, the bridge and the operator")  # fmt: skip
+    for name in files.others(boards):
+        click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
+                   f"it on this computer. --board {name} has it in them")  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.lock import whole
@@ -28,11 +29,23 @@ def keys_group():
 @keys_group.command("list")
 def list_():
     """Say which boards this computer has keys for, and which of them are revoked."""
-    locked = locks.path(keys.home()).exists()
-    click.echo(f"{keys.home()}: {'locked with a passphrase' if locked else 'no passphrase'}")
-    for record in keys.every():
-        wait = "  revoked: flash it" if record.revoked else ""
-        click.echo(f"  {record.group}/{record.device}{wait}")
+    found = keys.each()
+    wrong = [record for _, record in found if isinstance(record, BoardError)]
+    if locks.path(keys.home()).exists():
+        how = "locked with a passphrase"
+    elif any(isinstance(error, keys.NoLock) for error in wrong):
+        how = f"locked, and {locks.path(keys.home()).name}, which opens them, is not there"
+    else:
+        how = "no passphrase"
+    click.echo(f"{keys.home()}: {how}")
+    for name, record in found:
+        if isinstance(record, BoardError):
+            note = f"  {record}"
+        else:
+            note = "  revoked: flash it" if record.revoked else ""
+        click.echo(plain.line(f"  {name}{note}"))
+    if wrong:
+        raise BoardError(f"{len(wrong)} of {len(found)} keys cannot be read.")
 
 
 @keys_group.command("lock")

@@ -3,6 +3,7 @@
 Knows where the keys of boards and of authorities lie. Must not know the terminal.
 """
 
+import hmac
 import json
 import re
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.ota import keys
 
-_FORM = 1
+_FORM = 2
 _AUTHORITY = re.compile(r"(fleet-[0-9]{1,6}|broker-ca)(-key)?\.pem")
 
 
@@ -71,14 +72,22 @@ def export(path, word):
         lock = locks.Lock.new()
         data = lock.pem(chosen)
     before, after = there.word if there else "", lock.word if lock else ""
-    text = json.dumps({
+    said = {
         "umqtt_keys": _FORM, "lock": data.decode(),
         "boards": [keys.packed(record, lock) for record in records],
         "authorities": {name: (_relocked(name, held, before, after) if "-key" in name else held)
                         .decode() for name, held in files.items()},
-    }, indent=1)  # fmt: skip
-    private.replace(path, text.encode() + b"\n")
+    }  # fmt: skip
+    if lock:
+        said["code"] = _code(lock, said)
+    private.replace(path, json.dumps(said, indent=1).encode() + b"\n")
     return len(records)
+
+
+def _code(lock, said):
+    """Covers what is not sealed: where a board's broker is, its counter, certificates."""
+    rest = {key: value for key, value in said.items() if key != "code"}
+    return lock.code(json.dumps(rest, sort_keys=True).encode())
 
 
 @dataclass
@@ -99,16 +108,18 @@ def bring(path, passphrase):
     try:
         said = json.loads(path.read_bytes())
         if said["umqtt_keys"] != _FORM:
-            raise ValueError("it is of a later version")
+            raise ValueError("it is of another version")
         data = said["lock"].encode()
         lock = locks.opened(data, passphrase, path) if data else None
+        if lock and not hmac.compare_digest(_code(lock, said), said["code"]):
+            raise ValueError("it was changed after it was written")
         records = [keys.unpacked(each, lambda: lock) for each in said["boards"]]
         files = {name: text.encode() for name, text in said["authorities"].items()}
         if any(not _AUTHORITY.fullmatch(name) for name in files):
             raise ValueError("it has a file that is no authority's")
     except OSError as error:
         raise BoardError(f"{path} cannot be read: {error.strerror}.")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BoardError(f"{path} is no file of `umqtt-board keys export` ({error}).")
     with keys.locked():
         if lock and not keys.in_use():
@@ -133,6 +144,7 @@ def _bring_board(record, here, came):
         came.same.append(name)
         found.count = max(found.count, record.count)
         found.revoked = found.revoked or record.revoked
+        found.former = found.former or record.former
         keys.put(found, here)
 
 

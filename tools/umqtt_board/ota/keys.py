@@ -21,7 +21,13 @@ from umqtt_board.ota import counters
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
+FORMER = 4  # keys that a board had, and may hold readings of
 LEAST_BYTES = 16  # firmware/settings.py
+MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
+
+
+class NoLock(BoardError):
+    """A key is sealed, and the lock that opens it is not there."""
 
 
 @dataclass
@@ -33,6 +39,7 @@ class Record:
     broker   dict: host, port, tls, and user and ca (PEM) where the settings have them; no password
     signs    whether its settings have it sign its readings
     revoked  whether it gets another key when it is flashed
+    former   the keys that it had before, newest first: it may hold readings signed with them
     """
 
     group: str
@@ -42,6 +49,14 @@ class Record:
     broker: dict = field(default_factory=dict)
     signs: bool = False
     revoked: bool = False
+    former: list = field(default_factory=list)
+
+    def change(self, key):
+        """Give it another key."""
+        if self.key and self.key != key:
+            held = [self.key, *(one for one in self.former if one not in (key, self.key))]
+            self.former = held[:FORMER]
+        self.key = key
 
 
 def root():
@@ -120,7 +135,7 @@ def _read(path):
         raise BoardError(f"{path} holds a key and others may read it: `chmod 600 {path}`.")
     try:
         record = unpacked(json.loads(path.read_text()), lambda: _lock(path))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
     if (record.group, record.device) != (path.parent.name, path.stem):
         raise BoardError(f"{path} is of the board {record.device} of the group {record.group}: "
@@ -131,7 +146,7 @@ def _read(path):
 def _lock(path):
     lock = locks.of(home())
     if lock is None:
-        raise BoardError(f"{path} is locked, and {locks.path(home())} is not there: bring it "
+        raise NoLock(f"{path} is locked, and {locks.path(home())} is not there: bring it "
                          "back from a copy, or remove the keys and flash the boards anew.")
     return lock
 
@@ -140,7 +155,9 @@ def packed(record, lock):
     """What a file holds of a Record: a dict. lock: a locks.Lock that seals the key, or None."""
     data = asdict(record)
     if lock:
-        data["sealed"] = lock.seal(data.pop("key"), f"{record.group}/{record.device}")
+        name = f"{record.group}/{record.device}"
+        data["sealed"] = lock.seal(data.pop("key"), name)
+        data["former"] = [lock.seal(key, name) for key in record.former]
     return data
 
 
@@ -153,11 +170,12 @@ def unpacked(data, lock):
         data = dict(data)
         name = "{group}/{device}".format(**data)
         data["key"] = lock().opened(data.pop("sealed"), name)
-    if len(bytes.fromhex(data["key"])) < LEAST_BYTES:
-        raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
+        data["former"] = [lock().opened(key, name) for key in data.get("former", ())]
     record = Record(**data)
-    if type(record.count) is not int:
-        raise ValueError("its counter is no number")
+    if any(len(bytes.fromhex(key)) < LEAST_BYTES for key in (record.key, *record.former)):
+        raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
+    if type(record.count) is not int or not 0 <= record.count < MOST_COUNT:
+        raise ValueError("its counter is no number that a command can have")
     return record
 
 
@@ -200,6 +218,20 @@ def put(record, lock):
 def every():
     """The Records of all boards of all groups, sorted."""
     return [record for group in groups() for record in members(group, missing_ok=True)]
+
+
+def each():
+    """(GROUP/DEVICE, its Record or the BoardError that says why it cannot be read) of all boards,
+    sorted. Asks for the passphrase once; a wrong one is raised."""
+    locks.of(home())
+    found = []
+    for path in sorted(root().glob("*/*.json")):
+        try:
+            record = _read(path)
+        except BoardError as error:
+            record = error
+        found.append((f"{path.parent.name}/{path.stem}", record))
+    return found
 
 
 def revoke(records):
@@ -264,14 +296,14 @@ def give(flat, device, held=None, tell=lambda text: None):
             if record.revoked and record.key == flat["command_key"]:
                 raise BoardError(f"The settings say a command_key for {device} that was revoked: "
                                  "take it out, and the board gets a new one.")  # fmt: skip
-            record.key = flat["command_key"]
+            record.change(flat["command_key"])
         elif not record.key or record.revoked or held != record.key:
             if record.revoked:
                 tell(f"the key of {device} was revoked: it gets a new one")
             elif record.key:
                 tell(f"the board did not show the key of {device}: it was erased, or is another "
                      "one of that name. It gets a new key, the one before is void")  # fmt: skip
-            record.key = secrets.token_hex(KEY_BYTES)
+            record.change(secrets.token_hex(KEY_BYTES))
         record.revoked = False
         if held != record.key:
             record.count = max(record.count, counters.now())

@@ -28,6 +28,16 @@ def made(records, purpose):
             for record in records}  # fmt: skip
 
 
+def with_former(records):
+    """As made(), for readings: a board that had other keys has a list, its own key first."""
+    found = made(records, TELEMETRY)
+    for record in records:
+        if record.former:
+            own = f"fleet/{record.group}/{record.device}"
+            found[own] = [found[own], *(hmac_sha256(key, TELEMETRY) for key in record.former)]
+    return found
+
+
 def _records(group):
     groups = [group] if group else keys.groups()
     return [record for name in groups for record in keys.members(name)]
@@ -55,10 +65,21 @@ def mark_keys(group, out):
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="File to write, for --telemetry-keys of `umqtt-pipeline bridge`, `ingest` and "
               "`replay`; what runs reads it again.")  # fmt: skip
-def telemetry_keys(group, out):
+@click.option("--no-former", is_flag=True,
+              help="Without the keys that boards had before. A reading signed with one of these "
+              "goes to quarantine, and a board that holds it keeps it.")
+def telemetry_keys(group, out, no_former):
     """Write the keys with which the pipeline checks readings, of the boards that were flashed with
-    telemetry = "signed"."""
-    found = made([record for record in _records(group) if record.signs], TELEMETRY)
+    telemetry = "signed".
+
+    A board that got another key may hold readings signed with the one before: the file has its
+    former keys, too, and whoever has one of these can still sign in its name."""
+    signers = [record for record in _records(group) if record.signs]
+    found = made(signers, TELEMETRY) if no_former else with_former(signers)
     _write(out, found)
     click.echo(f"{out}: keys for the readings of {len(found)} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
+    more = sum(isinstance(keys_of, list) for keys_of in found.values())
+    if more:
+        click.echo(f"  {more} of them had other keys before, which still count. When they have "
+                   "delivered what they held: --no-former")  # fmt: skip

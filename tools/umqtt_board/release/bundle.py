@@ -105,7 +105,7 @@ def load(path):
                                   said["loader"])  # fmt: skip
         right = (said["sha"], said["size"]) == (made.sha, len(made.run))
         listed = hashlib.sha256(parts["files.sha256"]).hexdigest() == said["files"]
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
         raise BoardError(f"{path} is no bundle that this project has made ({error}).")
     if not right or not listed or file_list(made.files) != parts["files.sha256"]:
         raise BoardError(f"{path}: its files are not those that were signed.")
@@ -114,6 +114,8 @@ def load(path):
 
 
 def _parts(path):
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise BoardError(f"The bundle {path} is no file.")
     try:
         with zipfile.ZipFile(path) as archive:
             found = {info.filename: info for info in archive.infolist()}

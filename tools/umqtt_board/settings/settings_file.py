@@ -99,7 +99,7 @@ def from_board(data):
     """Return the settings in a board's settings.json as a flat dict, None for a damaged file."""
     try:
         found = json.loads(data or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return firmware_settings().flatten(found) if isinstance(found, dict) else None
 
@@ -218,6 +218,8 @@ def _read(path):
         raise BoardError(f"SETTINGS={path} cannot be read: {getattr(error, 'strerror', error)}.")
     try:
         return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except RecursionError:
+        raise BoardError(f"SETTINGS={path} is no file of settings: it is nested too deep.")
     except ValueError as error:  # both parsers' errors are ValueErrors that say line and column
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise BoardError(f"SETTINGS={path} is not {kind}: {error}.")

@@ -19,8 +19,8 @@ class MarkKeys(DeviceKeys):
 
     def seal(self, topic, payload):
         """The payload to publish on a device's ack topic, both bytes: signed if there is a key."""
-        key = self.key(topic)
-        if key is None:
+        keys = self.keys(topic)
+        if not keys:
             return payload
-        code = hmac.new(key, topic + b"\n" + payload, hashlib.sha256).hexdigest()
+        code = hmac.new(keys[0], topic + b"\n" + payload, hashlib.sha256).hexdigest()
         return payload[:-1] + b',"code":"' + code.encode() + b'"}'

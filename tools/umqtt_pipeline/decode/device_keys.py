@@ -18,9 +18,13 @@ _KEY = re.compile("[0-9a-f]{64}")
 class DeviceKeys:
     """The keys of a file, {"fleet/GROUP/DEVICE": 64 hexadecimal digits} in JSON; read again when
     it changes. path: its name, or None: no device has a key. Raises ValueError for a file that
-    cannot be used, with what to do about it."""
+    cannot be used, with what to do about it.
+
+    Where `most` is above 1 a device may have a list of keys: its own, then those that it had.
+    """
 
     command = ""  #: of umqtt-board, that writes the file
+    most = 1  #: keys that one device may have
     of = ""  #: what the keys are for, in words
 
     def __init__(self, path):
@@ -35,9 +39,10 @@ class DeviceKeys:
     def __bool__(self):
         return bool(self._keys)
 
-    def key(self, topic):
-        """The key of the device that a topic belongs to, all bytes; None if it has none."""
-        return self._keys.get(topic.rpartition(b"/")[0])
+    def keys(self, topic):
+        """The keys of the device that a topic belongs to, all bytes, its own first; () if it has
+        none."""
+        return self._keys.get(topic.rpartition(b"/")[0], ())
 
     def refresh(self):
         """Read the file again if it has changed. Keeps the old keys while the file is unusable."""
@@ -59,11 +64,15 @@ class DeviceKeys:
         write = f"`umqtt-board {self.command}` writes"
         if not isinstance(data, dict):
             raise ValueError(f"{path} holds no object of keys: {write} one")
-        for device, key in data.items():
-            if not (_DEVICE.fullmatch(device) and isinstance(key, str) and _KEY.fullmatch(key)):
+        found = {}
+        for device, told in data.items():
+            keys = told if isinstance(told, list) else [told]
+            right = all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys)
+            if not (_DEVICE.fullmatch(device) and right and 1 <= len(keys) <= self.most):
                 raise ValueError(f"{path}: {device!r}: expected \"fleet/GROUP/DEVICE\" and 64 "
                                  f"digits 0-9 a-f: {write} them")  # fmt: skip
-        return {device.encode(): bytes.fromhex(key) for device, key in data.items()}
+            found[device.encode()] = tuple(bytes.fromhex(key) for key in keys)
+        return found
 
 
 def _look(path):

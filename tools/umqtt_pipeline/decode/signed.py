@@ -21,21 +21,26 @@ WRONG = "its code is not the one of its device"
 
 
 class TelemetryKeys(DeviceKeys):
-    """The keys of the devices that sign; see DeviceKeys."""
+    """The keys of the devices that sign; see DeviceKeys. A device that got another key still holds
+    readings that it has signed with the one before, and they are its own."""
 
     command = "telemetry-keys"
     of = "the readings"
+    most = 16
 
     def fault(self, topic, payload):
         """Why a payload does not come from the device of its topic, both bytes. None: it does, or
         its device does not sign."""
-        key = self.key(topic)
-        if key is None:
+        keys = self.keys(topic)
+        if not keys:
             return None
         if payload[-TAIL:-CODE] != FIELD:
             return NONE
-        made = hmac.digest(key, topic + b"\n" + payload[:-CODE], "sha256")[:CODE]
-        return None if hmac.compare_digest(made, payload[-CODE:]) else WRONG
+        for key in keys:
+            made = hmac.digest(key, topic + b"\n" + payload[:-CODE], "sha256")[:CODE]
+            if hmac.compare_digest(made, payload[-CODE:]):
+                return None
+        return WRONG
 
 
 NO_KEYS = TelemetryKeys(None)
