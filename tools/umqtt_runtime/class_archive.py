@@ -39,8 +39,10 @@ def options():
 
 
 def recording(new):
-    """Options for a Java that is to write the file `new` (Path) at its end."""
-    return f"-XX:{'AOTCacheOutput' if _aot() else 'ArchiveClassesAtExit'}={new} {QUIET}"
+    """Options for a Java that is to write the file `new` (Path) at its end. It says how that goes,
+    and its whole class path, on standard error."""
+    option = "AOTCacheOutput" if _aot() else "ArchiveClassesAtExit"
+    return f"-XX:{option}={new} {QUIET} -XX:+DisplayVMOutputToStderr"
 
 
 def keep(new):

@@ -34,10 +34,12 @@ class Java:
 
     process   subprocess.Popen, None before it is begun and for the one of spark-submit
     at_work   whether there is a session: before that, nothing of it is worth an orderly end
+    aside     None, or a list: what Java says from then on goes there, as bytes
     """
 
     def __init__(self):
         self.process, self.at_work, self._folder, self._scratch = None, False, None, None
+        self.aside = None
         self._said = self._killed = False
 
     def scratch(self):
@@ -90,6 +92,9 @@ class Java:
         for line in self.process.stderr:
             if KILLED.search(line):
                 self._killed = True
+                continue
+            if self.aside is not None:
+                self.aside.append(line)
                 continue
             self._said = True
             try:

