@@ -134,7 +134,8 @@ def test_an_older_set_stays_out_and_one_that_crashes_after_its_trial_goes(
             with Sending(broker.port, made, "b1", boots=9) as sending:
                 wait_until(lambda: sending.states == {"b1": "on trial"}, 60, "a trial")
                 board.wait_for("first publish acknowledged", 20, board.printed().rfind("in force"))
-                run_cli(capsys, *commit, "0" * 8)
+                status, said = run_cli(capsys, *commit, "0" * 8)
+                assert status == 1 and "not that set" in said
                 board.wait_for("commit: not for a set on trial here", 20)
                 assert sending.states == {"b1": "on trial"}
                 run_cli(capsys, *commit, made.id)

@@ -103,6 +103,14 @@ def messages(records, group, name, body):
     return [(topic, text + b"".join(codes[at : at + room])) for at in range(0, len(codes), room)]
 
 
+def _obeyed(member, body):
+    """(state, why) of a board that has taken a command: it commits no set but the one it runs."""
+    runs = member.status.get("set")
+    if "set" in body and runs != body["set"]:
+        return "refused", f"it runs {runs or 'what the cable put'}, not that set"
+    return "done", ""
+
+
 class Session:
     """A connection to the broker of a group's boards.
 
@@ -274,7 +282,7 @@ class Session:
             with self.changed:
                 for member in self.members.values():
                     if member.status.get("count", 0) >= member.last > member.refused:
-                        member.state, member.why = "done", ""
+                        member.state, member.why = _obeyed(member, body)
                 if all(member.final for member in self.members.values()):
                     break
                 self.changed.wait(0.2)

@@ -5,14 +5,13 @@ setting does, but for `confirm`: which promise a board keeps is asked for, and n
 """
 
 import json
-import os
 import sys
-import tempfile
 import tomllib
 from pathlib import Path
 
 import click
 
+from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.settings.settings_file import PROMISES, firmware_settings
 
@@ -105,15 +104,7 @@ def fill(template, given):
 
 def _write(file, text):
     tomllib.loads(text)
-    # As a whole or not at all, and for its owner alone: passwords will stand in it.
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
+    private.replace(file, text.encode())  # passwords will stand in it
 
 
 def _tell(file, given):
