@@ -19,7 +19,7 @@ class Medium:
     size: int
     count: int
     page = 1  # bytes: a program begins at a multiple of it and has a multiple of it, 1 to 256
-    chunk = 256  # bytes: no program crosses a multiple of it; a multiple of 16, 64 to 256
+    chunk = 256  # bytes: no program but its padding crosses a multiple of it; 64, 80, ... 256
     once = False  # True: no page may be programmed twice without an erase
     noisy = False  # True: what is erased does not read as 0xFF
     spare = 1  # segments that are kept back for a recovery: 2 with once
@@ -40,8 +40,9 @@ class Medium:
 
     def program(self, segment, off, view):
         """Write the bytes of view at `off`; durable on return. A byte 0xFF in view leaves the old
-        byte unchanged. With page=1 all bytes from `off` on were blank before. A power cut may
-        stop it at any byte. view is valid until it returns.
+        byte unchanged: view is padded with it, and something may be there already. With page=1
+        such padding is at the end alone; each byte before it is written where the old one is
+        blank, or the same. A power cut may stop it at any byte. view is valid until it returns.
 
         Raises StoreFull if a file system has no room for it.
         """

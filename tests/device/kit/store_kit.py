@@ -121,6 +121,10 @@ def padding_changes_nothing(new):
     medium.program(1, 0, memoryview(b"\x12" + b"\xff" * (n - 1)))
     if medium.page == 1:
         medium.program(1, 1, memoryview(b"\x34" + b"\xff" * (n - 1)))
+        # The padding of a record's first piece may lie over its next one.
+        medium.program(1, 64, memoryview(b"\x56" * n))
+        medium.program(1, 63, memoryview(b"\x78" + b"\xff" * (n - 1)))
+        assert content(medium, 1, 63, n + 1) == b"\x78" + b"\x56" * n, "padding was written"
     else:
         medium.program(1, 0, memoryview(b"\xff\x34" + b"\xff" * (n - 2)))
     assert content(medium, 1, 0, 3) == b"\x12\x34\xff"
