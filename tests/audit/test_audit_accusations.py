@@ -107,6 +107,64 @@ def test_a_violation_is_of_the_one_who_did_it(name, tmp_path):
     assert got == [(f"MQTT-{statement}", sender)]
 
 
+WITHOUT_ID = kit.packet(0x82, b"\0\0" + kit.string("a") + b"\0")
+MIXED = {
+    "an identifier in flight used again, and both answered": ([
+        ("c", PUB1), ("c", kit.publish("a", b"other", 1, 7)), ("b", kit.ack(4, 7)),
+        ("b", kit.ack(4, 7))], [("2.3.1-2", "client")]),
+    "and a third answer": ([
+        ("b", PUB1), ("b", kit.publish("a", b"other", 1, 7)), *[("c", kit.ack(4, 7))] * 3],
+        [("2.3.1-4", "broker"), ("2.3.1-6", "client")]),
+    "SUBSCRIBE with the identifier 0, and its answer": ([
+        ("c", WITHOUT_ID), ("b", kit.suback(0, 0))], [("2.3.1-1", "client")]),
+    "SUBACK with the identifier 0 of nothing": ([("b", kit.suback(0, 0))],
+                                                [("2.3.1-7", "broker")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_the_other_side_is_not_accused_of_what_it_answers(name, tmp_path):
+    packets, wanted = MIXED[name]
+    got = broken(said(talk(), packets).wrapped(), tmp_path)
+    assert got == [(f"MQTT-{statement}", sender) for statement, sender in wanted]
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+def test_mqtt_3_1_has_dup_in_subscribe_and_unsubscribe(answers, tmp_path):
+    """MQTT 3.1, section 2.1. The next one with that identifier is another one."""
+    made = kit.Talk().open().client(kit.connect(name="MQIsdp", level=3)).broker(kit.connack())
+    for first, answer in ((kit.subscribe(7, ("a", 0)), kit.suback(7, 0)),
+                          (UNSUBSCRIBE, kit.ack(11, 7))):  # fmt: skip
+        for _ in range(2):
+            said(made, [("c", first), ("c", bytes([first[0] | 8]) + first[1:])])
+            said(made, [("b", answer)] * answers)
+    assert broken(made.wrapped(), tmp_path) == []
+    assert broken(said(made, [("c", PUB1), ("c", kit.subscribe(7, ("a", 0)))]).wrapped(),
+                  tmp_path) == [("MQTT 3.1, 2.4", "client")]  # fmt: skip
+
+
+@pytest.mark.parametrize("present,wanted", [(1, []), (0, ["MQTT-2.3.1-6"] * 2)])
+def test_an_answer_to_a_message_of_the_session_before_is_right(present, wanted, tmp_path):
+    made = kit.Talk().open().client(kit.connect(flags=0)).broker(kit.connack(present=present))
+    said(made, [("c", kit.ack(4, 3)), ("b", kit.ack(5, 4)), ("c", kit.ack(6, 4)),
+                ("b", kit.ack(7, 4))])  # fmt: skip
+    assert [statement for statement, _ in broken(made.wrapped(), tmp_path)] == wanted
+
+
+@pytest.mark.parametrize("topic,statement", [("a/+", "4.7.1-1"), ("#", "4.7.1-1"),
+                                             ("", "4.7.3-1"), ("a", None)])  # fmt: skip
+def test_the_topic_of_a_will_is_one(topic, statement, tmp_path):
+    rest = kit.string(topic) + kit.string("gone")
+    made = talk(flags=6, rest=rest)
+    assert broken(made.wrapped(), tmp_path) == ([(f"MQTT-{statement}", "client")] if statement
+                                               else [])  # fmt: skip
+
+
+def test_a_connect_without_a_byte_is_told(tmp_path):
+    made = kit.Talk().open().client(b"\x10\0").close()
+    assert ("MQTT-3.1.3-1", "client") in broken(made.wrapped(), tmp_path)
+
+
 def _few_identifiers(made):
     """Each identifier is used again at once, its messages answered one by one or together."""
     for k in range(3):

@@ -312,6 +312,37 @@ def test_a_property_of_the_will_has_a_wrong_value(tmp_path):
     assert [v["statement"] for v in found] == ["MQTT 5, 3.1.3.2"]
 
 
+@pytest.mark.parametrize("way", [0, 1])
+@pytest.mark.parametrize("tail", [b"\x20\1\0", b"\xff\x7f\1\0hello", b"\xff\xff\xff\xff\1"])
+def test_properties_that_are_longer_than_their_publish_are_told(tail, way, tmp_path):
+    """The last has a length of five bytes."""
+    made = talk()
+    made.segment(way, five(0x30, kit.string("a"), tail))
+    found = read(made.client(kit.PINGREQ).broker(kit.PINGRESP), tmp_path)["violations"]
+    assert [(v["statement"], v["sender"]) for v in found] == [
+        ("MQTT 5, 1.2", ("client", "broker")[way])]  # fmt: skip
+
+
+def test_a_property_that_mqtt_5_does_not_have_is_named(tmp_path):
+    made = talk().client(publish("a", prop(0x7E, b"\0")))
+    found = read(made, tmp_path)["violations"]
+    assert [(v["statement"], v["what"]) for v in found] == [
+        ("MQTT 5, 2.2.2.2", "property 126 is none of this packet")]  # fmt: skip
+
+
+@pytest.mark.parametrize("number_,last,wanted,items", [
+    (0x28, 11, ("a/#", 0), ()), (0x28, 11, ("+/a", 0), ()), (0x29, 12, ("a", 0), (0x0B,)),
+    (0x2A, 13, ("$share/g/a", 0), ())])  # fmt: skip
+def test_a_subscription_that_the_server_does_not_support(number_, last, wanted, items, tmp_path):
+    packet = subscribe(1, wanted, items=[prop(item, b"\1") for item in items])
+    for value, told in ((b"\0", [(f"MQTT 5, 3.2.2.3.{last}", "client")]), (b"\1", [])):
+        made = talk(received=[prop(number_, value)]).client(packet).broker(answer(9, 1, 0))
+        found = read(made, tmp_path)["violations"]
+        assert [(v["statement"], v["sender"]) for v in found] == told
+    plain = talk(received=[prop(number_, b"\0")]).client(subscribe(1, ("a", 0)))
+    assert read(plain.broker(answer(9, 1, 0)), tmp_path)["violations"] == []
+
+
 #: How many statements each section of MQTT 5 has (its Appendix B; 2.2.1 begins with 2).
 STATEMENTS = {
     "1.5.4": 3, "1.5.5": 1, "2.1.3": 1, "2.2.1": 6, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12,
@@ -319,7 +350,7 @@ STATEMENTS = {
     "3.5.2": 3, "3.6.1": 1, "3.6.2": 3, "3.7.2": 3, "3.8.1": 1, "3.8.3": 5, "3.8.4": 8,
     "3.9.3": 2, "3.10.1": 1, "3.10.3": 2, "3.10.4": 6, "3.11.3": 2, "3.12.4": 1, "3.14.0": 1,
     "3.14.2": 4, "3.14.4": 3, "3.15.2": 3, "4.3.2": 5, "4.3.3": 13, "4.4.0": 2, "4.6.0": 6,
-    "4.7.1": 2, "4.7.3": 4, "4.8.2": 6, "4.12.0": 7, "6.0.0": 4,
+    "4.7.0": 1, "4.7.1": 2, "4.7.3": 4, "4.8.2": 6, "4.12.0": 7, "6.0.0": 4,
 }  # fmt: skip
 
 

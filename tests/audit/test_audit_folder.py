@@ -7,6 +7,7 @@ Knows: the command, names in OUT. Must not know: how packets are found.
 import fcntl
 import hashlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -144,6 +145,21 @@ class TestWholeOrNot:
         with pytest.raises(Exception, match="No space left"):
             run.build(spark, [talk(tmp_path, "two")], out)
         assert state(out) == before and sorted(os.listdir(out)) == CONTENT
+
+    @pytest.mark.parametrize("room", [100, 100_000])
+    def test_a_disk_that_takes_no_more_is_one_sentence(self, tmp_path, room):
+        """A limit on the size of files stands for it; the smallest is too small for the keys."""
+        made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+        for _ in range(3000):
+            made.client(kit.publish("a", b"1"))
+        capture = kit.pcap(tmp_path / "long.pcap", made.wrapped())
+        done = subprocess.run(
+            [sys.executable, "-m", "mqtt_audit", str(capture), "--out", str(tmp_path / "o")],
+            capture_output=True, text=True, timeout=300,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+        )  # fmt: skip
+        assert done.returncode == 1 and "File too large" in done.stderr
+        assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) < 4
 
     @pytest.mark.parametrize("new", [False, True])
     def test_a_rename_that_fails_takes_back_those_before_it(

@@ -200,6 +200,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
         else:
             if not hidden:
                 violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
+                st.streams[2 * conn + sender]["again"] += 1  # the other side answers both
             finish(st, at, F_REUSED)
             st.streams[2 * conn + sender]["turns"] = UNORDERED
             at = find(st, conn, sender, ident)
@@ -225,6 +226,15 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
 
 
 @kernel
+def _continued(st, conn, sender):
+    """Whether what a side of a connection answers early may be a message of the session before.
+    sender: of the message."""
+    c, s = st.conns[conn], st.streams[2 * conn + sender]
+    kept = c["present"] or c["level"] < 4 or not c["acked"]
+    return not c["clean"] and kept and s["publish1"] + s["publish2"] <= EARLY
+
+
+@kernel
 def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
     """An answer to nothing that is open."""
     st.streams[2 * conn + 1 - from_server]["strange"] += kind == PUBREC
@@ -237,7 +247,7 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
             f["done"], f["state"] = time, ACKED_EARLY
     elif st.streams[2 * conn + 1 - from_server]["again"]:  # of what was sent twice
         st.streams[2 * conn + 1 - from_server]["again"] -= 1
-    elif st.conns[conn]["begun"]:
+    elif st.conns[conn]["begun"] and not _continued(st, conn, 1 - from_server):
         code = 57 if kind == PUBCOMP else 31
         violation(st, code, conn, from_server, kind, time, frame, ident)
 
@@ -303,12 +313,13 @@ def request(st, row, conn, missing):
     """A SUBSCRIBE or UNSUBSCRIBE of the client, a row of layout.PACKET. missing: as in answer().
     What is late is known, but is held against nobody: its answer may be there already."""
     kind, ident, late = row["kind"], row["id"], row["late"]
-    time, frame = row["time"], row["frame"]
+    time, frame, level = row["time"], row["frame"], row["level"]
+    resent = row["flags"] & 8 and (level == 3 or level == 2)  # MQTT 3.1, 2.1: these have DUP
     at = find(st, conn, 0, ident)
     used = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
     at = find(st, conn, REQUEST, ident)
     again = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
-    if (used or again) and not missing and not late:
+    if (used or again and not resent) and ident and not missing and not late:
         violation(st, 29, conn, 0, kind, time, frame, ident)
     if at < 0:
         f = st.flows[_begin(st, at, conn, REQUEST, ident, time, frame, missing)]
@@ -319,6 +330,8 @@ def request(st, row, conn, missing):
     f = st.flows[st.slots[at]]
     f["qos"] = kind if f["qos"] == kind else 0  # either answer is right
     f["sent"] += 1
+    if resent:
+        f["state"] = ACKED_EARLY  # one answer may come, or one to each
 
 
 @kernel

@@ -145,13 +145,18 @@ def _value(reader, kind):
     return key, text(reader.string())
 
 
+class _Unknown(Exception):
+    """A property of a number that MQTT 5 does not have."""
+
+
 def _one_by_one(reader, end, kind, out):
     """Properties up to `end`: [{name, key, value}]; `kind`: of ALLOWED."""
     found, seen = [], set()
     while reader.at < end:
         ident = reader.byte()
         if ident not in PROPERTIES:
-            raise IndexError
+            out.broken.append((60, ident))
+            raise _Unknown
         name, type_ = PROPERTIES[ident]
         known = len(out.broken)
         if ident not in ALLOWED[kind]:
@@ -234,7 +239,12 @@ def connect(reader, out):
         values["will_qos"], values["will_retain"] = flags >> 3 & 3, bool(flags & 32)
         if level == 5:
             _properties(reader, WILL, out)
-        values["will_topic"] = text(reader.string())
+        topic = reader.string()
+        if not topic:
+            out.broken.append((24, 0))
+        elif b"+" in topic or b"#" in topic:
+            out.broken.append((119, 0))
+        values["will_topic"] = text(topic)
         values["will_length"] = len(reader.string(False))
     if level > 2:
         for flag in (128, 64):
@@ -346,6 +356,8 @@ def read(kind, raw, level):
             subscribe(reader, out, level, kind == SUBSCRIBE)
         else:
             reasoned(kind, reader, out)
+    except _Unknown:
+        pass  # nobody knows where the next one begins
     except IndexError:
         out.broken.append((12 if kind == CONNECT else 49 if kind == CONNACK else 50, 0))
     return out

@@ -37,6 +37,8 @@ def _wrong_way(kind, sender, level):
 
 @kernel
 def _length_right(kind, length, level):
+    if not length and (kind == SUBSCRIBE or kind == UNSUBSCRIBE):
+        return False
     two = kind == CONNACK or PUBACK <= kind <= PUBCOMP or kind == UNSUBACK
     if level == 5:
         least = 3 if kind in (CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) else 2
@@ -57,7 +59,9 @@ def check_form(st, row, conn, sender):
         violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
     if _wrong_way(kind, sender, level):
         violation(st, 48, conn, sender, kind, time, frame, 0)
-    if not _length_right(kind, length, level):
+    if kind == CONNECT and not length:
+        violation(st, 12, conn, sender, kind, time, frame, 0)
+    elif not _length_right(kind, length, level):
         violation(st, 49, conn, sender, kind, time, frame, length)
 
 

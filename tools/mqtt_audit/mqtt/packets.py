@@ -56,6 +56,9 @@ def _properties(st, d, p, have, head, row, conn, sender):
     """What MQTT 5 has behind the packet identifier of a PUBLISH: its place in the heap for
     bodies.py, and its topic alias; 0: none, -1: they are not all there."""
     size, q = variable(d, p + head, p + have)
+    whole = have == row["length"] and not row["damaged"]
+    if whole and (q < 0 or q + size > p + have):
+        violation(st, 50, conn, sender, PUBLISH, row["time"], row["frame"], size)
     if q < 0:
         return -1 if have < row["length"] else 0
     if q > p + head + 1 and d[q - 1] == 0:
@@ -214,7 +217,7 @@ def _subscription(st, row, sender, missing):
     asks = kind == SUBSCRIBE or kind == UNSUBSCRIBE
     if asks and row["id"] == 0:
         violation(st, 28, conn, sender, kind, time, frame, 0)
-    elif asks and not sender:
+    if asks and not sender:
         request(st, row, conn, missing)
     elif sender and not asks:
         granted(st, kind, conn, row["id"], time, frame, missing)

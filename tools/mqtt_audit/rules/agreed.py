@@ -3,7 +3,7 @@
 Knows: packets that were taken apart. Must not know: bytes, TCP, tables.
 """
 
-from ..compiled.layout import AUTH, CONNACK, CONNECT, DISCONNECT
+from ..compiled.layout import AUTH, CONNACK, CONNECT, DISCONNECT, SUBSCRIBE
 
 _PROBLEM = {"Reason String", "User Property"}
 
@@ -18,6 +18,7 @@ class Agreed:
 
     def __init__(self):
         self._said = {}  # connection: (its CONNECT's properties, client id)
+        self._offers = {}  # connection: its CONNACK's properties
 
     def packet(self, conn, kind, by_server, values):
         """Which rules a packet breaks: [(code, value)]. values: of bodies.Body."""
@@ -26,6 +27,10 @@ class Agreed:
             return []
         has, said = _of(values), self._said.get(conn)
         broken = []
+        if kind == CONNACK and by_server:
+            self._offers.setdefault(conn, has)
+        elif kind == SUBSCRIBE and not by_server:
+            broken += _not_offered(values, has, self._offers.get(conn, {}))
         if kind == DISCONNECT and by_server and "Session Expiry Interval" in has:
             broken.append((104, 0))
         if said:
@@ -34,6 +39,19 @@ class Agreed:
             if kind == AUTH or kind == CONNACK and not values.get("return_code"):
                 broken += _method(kind, has, said[0])
         return broken
+
+
+def _not_offered(values, has, offers):
+    """Subscriptions of a kind that the server has said it does not have."""
+    filters = values.get("filters") or ()
+    shared = [name for name in filters if name.startswith("$share/")]
+    if offers.get("Wildcard Subscription Available") == "0":
+        if any("+" in name or "#" in name for name in filters):
+            yield 120, 0
+    if offers.get("Subscription Identifier Available") == "0" and "Subscription Identifier" in has:
+        yield 121, 0
+    if offers.get("Shared Subscription Available") == "0" and shared:
+        yield 122, 0
 
 
 def _by_server(kind, values, has, asked, client_id):

@@ -125,6 +125,10 @@ RULES = {
     116: ("MQTT-4.6.0-3", None, "PUBREC {} is sent after that of a later PUBLISH"),
     117: ("MQTT-4.6.0-4", None, "PUBREL {} is sent after that of a later PUBREC"),
     118: ("MQTT-4.6.0-1", None, "PUBLISH {} sent again after one that was first sent later"),
+    119: ("MQTT-4.7.1-1", "A", "a wildcard in the topic of the will"),
+    120: (None, None, "a wildcard in a topic filter, which the server does not support"),
+    121: (None, None, "a Subscription Identifier, which the server does not support"),
+    122: (None, None, "a shared subscription, which the server does not support"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
 }  # fmt: skip
@@ -154,7 +158,8 @@ FIVE = {
     104: "MQTT-3.14.2-2", 105: "MQTT 5, 3.14.2.2.2", 106: "MQTT-4.4.0-1", 107: "MQTT-3.14.0-1",
     110: "MQTT-4.8.2-1", 111: "MQTT-4.8.2-2", 112: "MQTT-4.12.0-6", 113: "MQTT-4.12.0-7",
     114: "MQTT-4.12.0-5", 115: "MQTT-4.6.0-2", 116: "MQTT-4.6.0-3", 117: "MQTT-4.6.0-4",
-    118: "MQTT-4.6.0-1",
+    118: "MQTT-4.6.0-1", 119: "MQTT-4.7.0-1", 120: "MQTT 5, 3.2.2.3.11",
+    121: "MQTT 5, 3.2.2.3.12", 122: "MQTT 5, 3.2.2.3.13",
     85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
