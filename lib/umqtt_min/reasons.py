@@ -39,7 +39,7 @@ def text(e):
     if e.detail is not None:
         s += " (%s)" % (e.detail,)
     if e.stored:
-        s += "; message %d is in the store and will be sent again by itself" % e.pid
+        s += "; message %d is in the store, and goes out when there is a connection" % e.pid
     return s
 
 

@@ -61,7 +61,7 @@ class Receiver:
         # 25 attributes: of 29 places, and what is looked at most is one of them. With 22 the
         # table (of 23) would be full, and each call of a method half as slow again.
         self.alive: "Any" = None  # the keepalive.KeepAlive
-        # What reads in place of this: the large_in.Large that is on its way in, or
+        # What reads in place of this: the large.Large that is on its way in, or
         # incoming.Answers that go out before.
         self.due: "Any" = None
         self.waiting = 0  # packet id, as on the wire, whose acknowledgement somebody waits for

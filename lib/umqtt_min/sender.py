@@ -37,7 +37,7 @@ class Sender:
     limit: int  # ms that a write may stand still; for CONNECT, and so for TLS, what is left
     timeout: "Any"  # when the answer that is waited for is too late
     errno = 107  # what ended the connection; ENOTCONN
-    large: "Any" = None  # f(sender, op, topic, msg) for what does not fit: large_out.py
+    large: "Any" = None  # f(sender, op, topic, msg) for what does not fit: large.py
 
     def __init__(self, client, buffer_size):
         self.client = client

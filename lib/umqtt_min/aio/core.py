@@ -18,7 +18,7 @@ _MOST = const(268369912)  # payload that fits with the longest topic [MQTT 3.1.1
 
 
 def send_whole(tx, op, topic, msg):
-    """As large_out.send(), but as one packet, copied: nothing waits between its parts, and a task
+    """As large.send(), but as one packet, copied: nothing waits between its parts, and a task
     that is cancelled has its buffer back."""
     try:
         if len(msg) > _MOST:
@@ -113,7 +113,7 @@ class Core(MQTTClient):
             if self._tx.waiting or not self.room():
                 return self._briefly(self._hold)
             big = self._rx.due
-            # large_in.py takes no `sleep = False` for the application's own call.
+            # large.py takes no `sleep = False` for the application's own call.
             op = super().check_msg() if big else self._briefly(super().check_msg)
             if not op and self._rx.due is big:
                 return

@@ -17,7 +17,7 @@ class Bench:
         check_all()  # an earlier bench of the same test: looked at now, and its memory freed
         softtimer.set_virtual(virtual)
         self.broker = broker or StrictBroker()
-        # A client without a store forgets what was not acknowledged (design.md).
+        # A client without a store forgets what was not acknowledged.
         self.broker.resume_required = "store" in options
         self.net = Network(self.broker)
         self.got = []
