@@ -18,6 +18,7 @@ from umqtt_board.flash import steps
 from umqtt_board.ota import keys, ota_cli, send
 from umqtt_board.port import device
 from umqtt_board.settings import settings_file
+from update_kit import flashed
 
 HOSTILE = {
     "C0": "a\x07\x08\x00\x0b\x0cb", "ESC": "\x1bc\x1b7", "CSI": "\x1b[2J\x1b[1;1Hfake",
@@ -177,21 +178,20 @@ def test_names_that_differ_only_in_case_share_no_key(monkeypatch, tmp_path):
 
 def test_a_key_that_a_board_says_is_not_taken_for_another_ones(home, boards, mpremote):
     """Whoever made that key would be asked in place of the board whose name this one says."""
-    keys.give({"device": "b1", "group": "test", "broker.host": "h"}, "b1")
+    flashed({"device": "b1", "group": "test", "broker.host": "h"}, "b1")
     known, evil = keys.load("test", "b1").key, "ee" * 32
     board = boards.make(1, "b1", command_key=evil)
     board.power_on()
     said = []
     report = steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "3"},
-                         keys=keys.for_board,
-                         progress=lambda *what: said.append(what))  # fmt: skip
+                         keys=keys, progress=lambda *what: said.append(what))  # fmt: skip
     now = keys.load("test", "b1").key
     assert now not in (evil, known) and report.settings == "written"
     told = [text for step, text in said if step == "commands"]
     assert len(told) == 1 and "did not show the key of b1: it was erased, or is another" in told[0]
     assert now in mpremote(board, "cat", ":settings.json")
     # From now on it shows its key, and keeps it.
-    steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, keys=keys.for_board,
+    steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, keys=keys,
                 progress=lambda *what: said.append(what))  # fmt: skip
     assert keys.load("test", "b1").key == now
     assert len([text for step, text in said if step == "commands"]) == 1

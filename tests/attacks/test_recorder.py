@@ -46,14 +46,14 @@ def by_flashing(board, settings, copy):
     board.power_off()
     board.erase()
     board.power_on()
-    flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    flash("unix", port=board.port, settings=settings, keys=keys)
 
 
 def by_restoring(board, settings, copy):
     """Erase the board, flash it, and bring an older copy back: its key, its counter."""
     by_flashing(board, settings, copy)
     with Device(board.port) as device:
-        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, keys.for_board)
+        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, keys)
 
 
 def by_an_older_copy(board, settings, copy):
@@ -62,8 +62,8 @@ def by_an_older_copy(board, settings, copy):
     board.erase()
     board.power_on()
     with Device(board.port) as device:
-        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, keys.for_board)
-    flash("unix", port=board.port, keys=keys.for_board)
+        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, keys)
+    flash("unix", port=board.port, keys=keys)
 
 
 def command(port, ms):
@@ -90,7 +90,7 @@ def test_what_was_recorded_is_obeyed_by_no_board_that_has_lost_its_counter(
                 "retry": {"first_ms": 100, "max_ms": 500}} | ({"command_key": key} if key else {})
     board = boards.make(broker.port, "b1")
     board.power_on()
-    flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    flash("unix", port=board.port, settings=settings, keys=keys)
     with Device(board.port) as device:
         copies.backup(device, UNIX, tmp_path / "copy", quiet, quiet)
         since = len(board.printed())

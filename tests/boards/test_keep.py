@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,9 @@ def test_a_copy_commands_nobody_and_a_restore_brings_the_valid_key(
     held = b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
     assert b"5e" * 16 not in held and b"command_key" not in held
     before, _ = keys.give({"device": "one", "broker.host": "h"}, "one")
+    record = keys.load("default", "one")
+    record.arrived()
+    keys.save(record)
     place = ("--board", "unix", "--folder", str(used.folder))
     status, said = _cli("restore", *place, "--from", str(copy))
     assert status == 0, said
@@ -109,6 +113,17 @@ def test_a_copy_commands_nobody_and_a_restore_brings_the_valid_key(
     assert after["command_key"] == keys.load("default", "one").key
     # The board has not shown the key that this computer had: see keys.give().
     assert after["command_key"] not in ("5e" * 32, before["command_key"])
+
+
+def test_what_a_killed_backup_has_left_goes_away_after_a_day(used, tmp_path):
+    for name, age in (("old", copies.DAY_S + 60), ("new", 60)):
+        left = tmp_path / f".unfinished-{name}"
+        left.mkdir()
+        (left / "settings.json").write_text("secret")
+        then = time.time() - age
+        os.utime(left, (then, then))
+    _backup(used, tmp_path / "copy")
+    assert [path.name for path in tmp_path.glob(".unfinished-*")] == [".unfinished-new"]
 
 
 def _change(copy, settings):

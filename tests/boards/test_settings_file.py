@@ -167,6 +167,6 @@ def test_a_file_with_secrets_that_others_may_read_is_told(tmp_path):
     assert "hidden-word" not in said
     file.chmod(0o600)
     assert settings_file.exposed(file) is None
-    file.write_text('[broker]\nhost = "h"\n')
+    file.write_text('[broker]\nhost = "h"\nkey = "keys/{device}-key.pem"\n')
     file.chmod(0o644)
     assert settings_file.exposed(file) is settings_file.exposed(None) is None

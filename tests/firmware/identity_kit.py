@@ -36,6 +36,10 @@ class Guarded(brokers.Broker):
         listener = listener.replace("8883", str(self.guarded))
         super().__init__("mosquitto", "allow_anonymous false\n" + listener)
 
+    def start(self):
+        super().start()
+        brokers.wait_port(self.guarded, self.process)  # it opens one after the other
+
     def _command(self):
         command = super()._command()
         config = self.folder / "mosquitto.conf"

@@ -2,6 +2,8 @@
 they keep out is among the attacks."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,87 @@ def test_the_whole_chain_with_certificates(boards, guarded, fleet, bridge, tmp_p
                            "--key", files(fleet, "operator")[1], "interval", "2")  # fmt: skip
         assert status == 0, capsys.readouterr()
     board.wait_for("interval 2000 ms by command", 10)
+
+
+def _again(out, *more):
+    return board_cli("identity", "--out", out, "--host", "localhost", *more)
+
+
+def _sound(out):
+    """Each certificate verifies with openssl and has the key beside it."""
+    for pem in out.rglob("*.pem"):
+        if not pem.with_name(f"{pem.stem}-key.pem").exists():
+            continue
+        authority = "broker-ca.pem" if pem.stem == "broker" else "broker/fleet-ca.pem"
+        done = subprocess.run(["openssl", "verify", "-CAfile", out / authority, pem],
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 0, (pem, done.stderr)
+        assert _public("x509", pem) == _public("pkey", pem.with_name(f"{pem.stem}-key.pem"))
+
+
+def _public(kind, path):
+    more = ["-noout", "-pubkey"] if kind == "x509" else ["-pubout"]
+    return subprocess.run(["openssl", kind, "-in", path, *more], capture_output=True,
+                          check=True).stdout  # fmt: skip
+
+
+def test_what_is_damaged_or_does_not_belong_together_is_made_anew(fleet, capsys):
+    key = fleet / "boards" / "g" / "a-key.pem"
+    key.write_bytes(key.read_bytes()[:100])
+    (fleet / "bridge.pem").write_bytes((fleet / "operator.pem").read_bytes())
+    (fleet / "boards" / "h" / "a.pem").write_text("")
+    capsys.readouterr()
+    assert _again(fleet) == 0
+    assert "3 certificates made, 3 kept" in capsys.readouterr().out
+    _sound(fleet)
+
+
+def test_a_broker_with_another_name_gets_a_certificate_for_it(fleet, capsys):
+    capsys.readouterr()
+    hosts = ("--host", "broker.example", "--host", "10.0.0.2")
+    assert board_cli("identity", "--out", fleet, *hosts) == 0
+    assert "1 certificates made, 5 kept" in capsys.readouterr().out
+    text = subprocess.run(["openssl", "x509", "-in", fleet / "broker" / "broker.pem", "-noout",
+                           "-ext", "subjectAltName"], capture_output=True, text=True).stdout
+    assert "DNS:broker.example, IP Address:10.0.0.2" in text
+
+
+def test_a_damaged_file_of_authorities_is_told_and_made_anew(fleet, capsys):
+    trusted = fleet / "broker" / "fleet-ca.pem"
+    trusted.write_bytes(trusted.read_bytes()[:-60])
+    assert _again(fleet) == 0
+    assert "was damaged: fleet-1 is the only authority in it now" in capsys.readouterr().out
+    _sound(fleet)
+
+
+def test_an_authority_that_is_made_anew_takes_the_place_of_the_one_before(fleet, capsys):
+    for path in keys.authorities_folder().glob("*.pem"):
+        path.unlink()
+    assert _again(fleet) == 0
+    out = capsys.readouterr().out
+    assert "6 certificates made, 0 kept" in out and "no longer an earlier fleet-1" in out
+    _sound(fleet)
+
+
+def test_two_at_once_make_one_authority(home, tmp_path):
+    command = [sys.executable, "-m", "umqtt_board", "identity", "--out", tmp_path / "out",
+               "--host", "localhost", "--board", "g/a"]  # fmt: skip
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+               for _ in range(3)]  # fmt: skip
+    said = [each.communicate(timeout=100)[0].decode() for each in running]
+    assert [each.returncode for each in running] == [0, 0, 0], said
+    assert sorted(text.split("out: ")[1][:20] for text in said) == sorted(
+        ["0 certificates made,"] * 2 + ["4 certificates made,"]), said
+    _sound(tmp_path / "out")
+
+
+def test_an_authoritys_key_of_another_certificate_is_refused(fleet, capsys):
+    held = keys.authorities_folder()
+    good = (held / "fleet-1-key.pem").read_bytes()
+    (held / "fleet-1-key.pem").write_bytes((held / "broker-ca-key.pem").read_bytes())
+    assert _again(fleet) == 2
+    assert "the key is another one's" in capsys.readouterr().err
+    (held / "fleet-1-key.pem").write_bytes(good)
+    (held / "fleet-1-key.pem").chmod(0o644)
+    assert _again(fleet) == 2
+    assert "chmod 600" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
 from umqtt_board.ota import counters, fileset, keys, ota_cli, send
 from umqtt_board.paths import FIRMWARE, PROJECT
+from update_kit import flashed
 
 sys.path.insert(0, str(PROJECT / "tests" / "device"))
 import ota_kit  # noqa: E402
@@ -32,32 +33,32 @@ def home(monkeypatch, tmp_path):
 
 
 def test_a_new_board_gets_a_random_key_and_keeps_it():
-    first, count = keys.give(FLAT, "oven")
+    first, count = flashed(FLAT, "oven")
     key = first["command_key"]
     assert len(bytes.fromhex(key)) == 32
-    assert keys.give(FLAT, "oven", key) == (first, count)
-    assert keys.give(FLAT, "other")[0]["command_key"] != key
+    assert flashed(FLAT, "oven", key) == (first, count)
+    assert flashed(FLAT, "other")[0]["command_key"] != key
     assert [record.device for record in keys.members("g")] == ["other", "oven"]
 
 
 def test_a_key_in_the_settings_is_kept_and_an_empty_one_means_none():
-    given, _ = keys.give(FLAT | {"command_key": "ab" * 16}, "oven")
+    given, _ = flashed(FLAT | {"command_key": "ab" * 16}, "oven")
     assert given["command_key"] == keys.load("g", "oven").key == "ab" * 16
-    assert keys.give(FLAT | {"command_key": ""}, "off")[0]["command_key"] == ""
+    assert flashed(FLAT | {"command_key": ""}, "off")[0]["command_key"] == ""
     assert keys.find("g", "off") is None
 
 
 @pytest.mark.parametrize("shown", [None, "", "00" * 32])
 def test_a_key_is_given_to_no_board_that_does_not_show_it(shown):
     """It was erased, or it is another one that says this name."""
-    first, count = keys.give(FLAT, "oven")
-    second, later = keys.give(FLAT, "oven", shown)
+    first, count = flashed(FLAT, "oven")
+    second, later = flashed(FLAT, "oven", shown)
     assert second["command_key"] != first["command_key"] and later >= count
     assert keys.load("g", "oven").key == second["command_key"]
 
 
 def test_files_are_for_their_owner_only_and_without_the_password():
-    keys.give(FLAT, "oven")
+    flashed(FLAT, "oven")
     path = keys.root() / "g" / "oven.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -73,17 +74,29 @@ def test_files_are_for_their_owner_only_and_without_the_password():
 @pytest.mark.parametrize("text", [
     "", "{", "[]", '{"key":"zz"}', '{"key":"00"}', '{"group":"g","device":"oven","key":""}',
     '{"group":"g","device":"oven","key":"00112233445566778899aabbccddee"}',
+    *(json.dumps({"group": "g", "device": "oven", "key": "ab" * 32} | more) for more in (
+        {"broker": "10.0.0.2"}, {"broker": {"host": "h", "port": "1883", "tls": False}},
+        {"broker": {"host": "h", "port": 0}}, {"broker": {"port": 1883}}, {"signs": "yes"},
+        {"former": "ab"}, {"broker": {"host": "h", "port": 1883, "more": 1}})),
 ])  # fmt: skip
 def test_a_damaged_file_is_named(text):
-    keys.give(FLAT, "oven")
+    flashed(FLAT, "oven")
     path = keys.root() / "g" / "oven.json"
     path.write_text(text)
-    with pytest.raises(BoardError, match="oven.json is damaged"):
+    with pytest.raises(BoardError, match="oven.json is damaged .*keys import"):
+        keys.load("g", "oven")
+
+
+def test_files_that_are_swapped_are_named_with_what_to_do():
+    for name in ("oven", "fridge"):
+        flashed(FLAT | {"device": name}, name)
+    (keys.root() / "g" / "fridge.json").replace(keys.root() / "g" / "oven.json")
+    with pytest.raises(BoardError, match="give it back the name g/fridge.json"):
         keys.load("g", "oven")
 
 
 def test_counters_never_repeat_even_with_a_clock_that_goes_back(monkeypatch):
-    keys.give(FLAT, "oven")
+    flashed(FLAT, "oven")
     records = keys.members("g")
     first = keys.next_count(records)
     monkeypatch.setattr(counters.time, "time_ns", lambda: 5)
@@ -105,17 +118,17 @@ def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards):
     board = boards.make(1, "b1")
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}}
-    first = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    first = flash("unix", port=board.port, settings=settings, keys=keys)
     assert first.settings == "written"
     (record,) = keys.members("default")
     assert record.device.startswith("umqtt-")
-    second = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    second = flash("unix", port=board.port, settings=settings, keys=keys)
     assert second.settings == "same" and second.written == second.removed == []
     wait_until(lambda: record.device in board.printed(), 20, "the name of the board")
     assert record.key not in board.printed()
     # Which set from over the air is in force: none is after flashing.
     on_board(board, "import os; os.mkdir('/sets'); open('/sets/boot.json', 'w').write('{}')")
-    third = flash("unix", port=board.port, settings=settings, keys=keys.for_board)
+    third = flash("unix", port=board.port, settings=settings, keys=keys)
     assert third.removed == ["/sets/boot.json"]
 
 

@@ -16,7 +16,7 @@ from umqtt_board.lock import lock
 from umqtt_board.ota import keys
 from umqtt_board.ota.reports import hmac_sha256
 from umqtt_pipeline.bridge.mark_keys import MarkKeys
-from update_kit import board_cli
+from update_kit import board_cli, flashed
 
 WORD = "correct horse battery"
 OTHER = "another horse, another battery"
@@ -38,7 +38,7 @@ def words(monkeypatch, home):
 def locked(monkeypatch):
     """The passphrase is in the environment, and two boards have keys: {name: key}."""
     monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
-    return {name: keys.give(FLAT | {"device": name}, name)[0]["command_key"]
+    return {name: flashed(FLAT | {"device": name}, name)[0]["command_key"]
             for name in ("oven", "fridge")}  # fmt: skip
 
 
@@ -53,9 +53,9 @@ def board_file(name):
 
 def test_who_sets_no_passphrase_is_told_once_and_keeps_working(capsys):
     said = []
-    given, _ = keys.give(FLAT, "oven", tell=said.append)
+    given, _ = flashed(FLAT, "oven", tell=said.append)
     assert len(said) == 1 and "without a passphrase" in said[0] and "keys lock" in said[0]
-    keys.give(FLAT, "fridge", tell=said.append)
+    flashed(FLAT, "fridge", tell=said.append)
     assert len(said) == 1
     assert json.loads(board_file("oven").read_text())["key"] == given["command_key"]
     assert board_cli("keys", "list") == 0
@@ -65,7 +65,7 @@ def test_who_sets_no_passphrase_is_told_once_and_keeps_working(capsys):
 def test_an_empty_passphrase_in_the_environment_means_none(monkeypatch):
     monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "")
     said = []
-    keys.give(FLAT, "oven", tell=said.append)
+    flashed(FLAT, "oven", tell=said.append)
     assert not said and "key" in json.loads(board_file("oven").read_text())
 
 
@@ -92,7 +92,7 @@ def test_a_passphrase_from_the_first_key_on(locked, monkeypatch, tmp_path, capsy
 def test_a_passphrase_that_is_short_locks_nothing(monkeypatch):
     monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "short")
     with pytest.raises(BoardError, match="12 characters"):
-        keys.give(FLAT, "oven")
+        flashed(FLAT, "oven")
     assert not list(keys.home().rglob("*.json"))
 
 
@@ -126,7 +126,7 @@ def read_until(terminal, end, said):
 
 
 def test_keys_that_were_open_are_locked_and_unlocked(monkeypatch, capsys, tmp_path):
-    key = keys.give(FLAT, "oven")[0]["command_key"]
+    key = flashed(FLAT, "oven")[0]["command_key"]
     assert board_cli("identity", "--out", tmp_path / "made") == 0
     private = keys.authorities_folder() / "fleet-1-key.pem"
     assert board_cli("keys", "lock") == 2  # nobody to ask
@@ -236,7 +236,7 @@ def test_a_locked_copy_brings_all_keys_to_a_new_computer(locked, monkeypatch, tm
 
 
 def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path):
-    key = keys.give(FLAT, "oven")[0]["command_key"]
+    key = flashed(FLAT, "oven")[0]["command_key"]
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", copy) == 2 and not copy.exists()
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
@@ -252,11 +252,65 @@ def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path):
 def test_a_copy_never_takes_a_key_of_this_computer_away(locked, monkeypatch, tmp_path, capsys):
     assert board_cli("keys", "export", tmp_path / "copy") == 0
     keys.revoke([keys.load("g", "fridge")])
-    now = keys.give(FLAT, "oven")[0]["command_key"]  # erased and flashed again
+    now = flashed(FLAT, "oven")[0]["command_key"]  # erased and flashed again
     assert board_cli("keys", "import", tmp_path / "copy") == 0
     assert "kept as they are here, for the file has others: g/oven" in capsys.readouterr().out
     assert keys.load("g", "oven").key == now != locked["oven"]
     assert keys.load("g", "fridge").revoked
+
+
+def test_a_copy_that_comes_late_brings_the_keys_of_readings_that_are_held(
+    locked, monkeypatch, tmp_path
+):
+    """A computer without the copy has flashed the board meanwhile."""
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    now = flashed(FLAT, "oven")[0]["command_key"]
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    record = keys.load("g", "oven")
+    assert (record.key, record.former) == (now, [locked["oven"]])
+
+
+def test_what_a_killed_command_has_left_in_clear_goes_away(locked):
+    left = board_file("oven").with_name(".oven-abcd.aside")
+    left.write_text(json.dumps({"key": locked["oven"]}))
+    assert board_cli("keys", "lock") == 0
+    assert not left.exists() and locked["oven"].encode() not in everything()
+
+
+def test_a_second_lock_is_not_put_over_keys_whose_lock_is_lost(locked, capsys):
+    lock.path(keys.home()).unlink()
+    lock.forget()
+    assert board_cli("keys", "lock") == 2
+    assert "bring it back from a copy" in capsys.readouterr().err.replace("\n", " ")
+    assert not lock.path(keys.home()).exists()
+
+
+def test_what_is_no_file_is_no_copy(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert board_cli("keys", "import", tmp_path / "pipe") == 2
+    assert "is no file" in capsys.readouterr().err
+    assert board_cli("mark-keys", "--out", tmp_path / "no" / "keys") == 2
+    assert f"there is no folder {tmp_path / 'no'}." in capsys.readouterr().err
+
+
+def test_a_lock_that_was_cut_short_says_so(locked, capsys):
+    data = json.loads(board_file("oven").read_text())
+    data["key"] = locked["oven"]
+    del data["sealed"]
+    board_file("oven").write_text(json.dumps(data))
+    assert board_cli("keys", "list") == 0
+    assert "but 1 of them are still in clear" in capsys.readouterr().out
+    assert board_cli("keys", "lock") == 0
+    assert board_cli("keys", "list") == 0
+    assert "in clear" not in capsys.readouterr().out.split("locked.", 1)[1]
+
+
+def test_a_board_whose_flash_was_cut_is_in_the_list(locked, capsys):
+    keys.give(FLAT, "oven")
+    assert board_cli("keys", "list") == 0
+    assert "g/oven  its last flash has not ended: flash it\n" in capsys.readouterr().out
 
 
 SHAPES = [
@@ -272,7 +326,7 @@ SHAPES = [
 @pytest.mark.parametrize("change", SHAPES)
 def test_a_file_that_is_no_copy_is_refused(change, monkeypatch, tmp_path, capsys):
     """What has no passphrase has no code that would tell."""
-    keys.give({**FLAT, "device": "oven"}, "oven")
+    flashed({**FLAT, "device": "oven"}, "oven")
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", "--no-passphrase", copy) == 0
     copy.write_text(json.dumps(json.loads(copy.read_text()) | change))
@@ -307,8 +361,8 @@ def test_a_locked_copy_that_somebody_changed_is_refused(
 
 
 def test_nested_without_end_is_one_sentence(tmp_path, capsys):
-    keys.give({**FLAT, "device": "oven"}, "oven")
-    keys.give({**FLAT, "device": "fridge"}, "fridge")
+    flashed({**FLAT, "device": "oven"}, "oven")
+    flashed({**FLAT, "device": "fridge"}, "fridge")
     deep = tmp_path / "deep"
     deep.write_text("[" * 200000)
     board_file("oven").write_text("[" * 200000)
@@ -324,17 +378,17 @@ def test_nested_without_end_is_one_sentence(tmp_path, capsys):
 @pytest.mark.parametrize("command", ["export", "mark-keys"])
 def test_what_is_no_file_is_not_replaced(command, tmp_path, capsys):
     """As root it would be /dev/null for everybody."""
-    keys.give({**FLAT, "device": "oven"}, "oven")
+    flashed({**FLAT, "device": "oven"}, "oven")
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
-    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").write_text("{}")
     link.symlink_to(tmp_path / "file")
     words = ["keys", "export", "--no-passphrase"] if command == "export" else [command, "--out"]
     assert board_cli(*words, pipe) == 2
     assert "is there and is no file" in capsys.readouterr().err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert board_cli(*words, link) == 0
-    assert link.is_symlink() and (tmp_path / "file").read_text() != "old"
+    assert link.is_symlink() and (tmp_path / "file").read_text() != "{}"
 
 
 def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
@@ -343,11 +397,11 @@ def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
     assert board_cli("keys", "list") == 0
     assert "g/oven  revoked: flash it\n" in capsys.readouterr().out
     with pytest.raises(BoardError, match="was revoked"):
-        keys.give(FLAT | {"command_key": locked["oven"]}, "oven")
+        flashed(FLAT | {"command_key": locked["oven"]}, "oven")
     said = []
-    after = keys.give(FLAT, "oven", locked["oven"], said.append)[0]["command_key"]
+    after = flashed(FLAT, "oven", locked["oven"], said.append)[0]["command_key"]
     assert after != locked["oven"] and said == ["the key of oven was revoked: it gets a new one"]
-    assert keys.give(FLAT, "oven", after)[0]["command_key"] == after
+    assert flashed(FLAT, "oven", after)[0]["command_key"] == after
     assert keys.load("g", "fridge").key == locked["fridge"]
     assert board_cli("keys", "revoke", "--all") == 0
     assert all(record.revoked for record in keys.every())
@@ -355,7 +409,7 @@ def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
 
 def test_a_key_of_before_is_as_sealed_as_the_key(locked, monkeypatch, tmp_path):
     keys.revoke(keys.every())
-    keys.give(FLAT, "oven")
+    flashed(FLAT, "oven")
     assert keys.load("g", "oven").former == [locked["oven"]]
     assert locked["oven"].encode() not in everything()
     assert board_cli("keys", "export", tmp_path / "copy") == 0
@@ -377,7 +431,7 @@ def test_a_board_that_is_gone_is_forgotten(locked, capsys):
     assert [record.device for record in keys.members("g")] == ["fridge"]
     assert keys.load("g", "fridge").key == locked["fridge"]
     # Who comes back under that name is a new board.
-    assert keys.give(FLAT, "oven", locked["oven"])[0]["command_key"] != locked["oven"]
+    assert flashed(FLAT, "oven", locked["oven"])[0]["command_key"] != locked["oven"]
 
 
 def test_revoked_authorities_sign_nothing_any_more(locked, tmp_path, capsys):
@@ -404,10 +458,10 @@ def test_a_board_obeys_a_locked_key_and_loses_a_revoked_one(
         lock.forget()
         assert board_cli("command", *where, "interval", "2") == 0, capsys.readouterr()
     board.wait_for("interval 2000 ms by command", 10)
-    flash("unix", port=board.port, keys=keys.for_board)
+    flash("unix", port=board.port, keys=keys)
     assert keys.load("g", "oven").key == locked["oven"]
     assert board_cli("keys", "revoke", "--group", "g", "--device", "oven") == 0
-    flash("unix", port=board.port, keys=keys.for_board)
+    flash("unix", port=board.port, keys=keys)
     assert keys.load("g", "oven").key != locked["oven"] and not keys.load("g", "oven").revoked
     assert board_cli("command", *where, "interval", "3") == 0, capsys.readouterr()
     board.wait_for("interval 3000 ms by command", 10)

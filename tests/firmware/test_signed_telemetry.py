@@ -6,8 +6,8 @@ import pytest
 from bench import Subscriber
 from umqtt_board.flash.steps import flash
 from umqtt_board.ota import keys, marks_cli
-from umqtt_pipeline.decode.signed import WRONG, TelemetryKeys
-from update_kit import board_cli
+from umqtt_pipeline.decode.signed import GONE, WRONG, TelemetryKeys
+from update_kit import board_cli, flashed
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -31,11 +31,11 @@ def test_host_and_firmware_make_the_same_code(tmp_path):
 def test_only_boards_that_sign_are_in_the_file(tmp_path):
     for device, telemetry in (("a", "signed"), ("b", "plain"), ("c", None)):
         more = {"telemetry": telemetry} if telemetry else {}
-        keys.give({"device": device, "group": "g", "broker.host": "h", **more}, device)
+        flashed({"device": device, "group": "g", "broker.host": "h", **more}, device)
     assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
     assert list(json.loads((tmp_path / "keys").read_text())) == ["fleet/g/a"]
     # Flashed once more without it.
-    keys.give({"device": "a", "group": "g", "broker.host": "h"}, "a")
+    flashed({"device": "a", "group": "g", "broker.host": "h"}, "a")
     assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
     assert json.loads((tmp_path / "keys").read_text()) == {}
 
@@ -54,7 +54,7 @@ def test_readings_held_over_a_change_of_keys_stay_the_boards(tmp_path, capsys):
     flat = {"device": "oven", "group": "g", "broker.host": "h", "telemetry": "signed"}
     held = []
     for _ in range(keys.FORMER + 2):
-        keys.give(flat, "oven")  # shows no key: it gets another one each time
+        flashed(flat, "oven")  # shows no key: it gets another one each time
         held.append(sign(keys.load("g", "oven")))
     record = keys.load("g", "oven")
     assert len(record.former) == keys.FORMER and record.key not in record.former
@@ -71,19 +71,122 @@ def test_readings_held_over_a_change_of_keys_stay_the_boards(tmp_path, capsys):
 def test_a_board_with_another_key_delivers_what_it_held(boards, broker, bridge, tmp_path, capsys):
     """The day on which the operator's computer is lost: boards/LOST_COMPUTER.md, steps 4 to 7."""
     flat = {"device": "oven", "group": "g", "broker.host": "127.0.0.1", "telemetry": "signed"}
-    key = keys.give(flat, "oven")[0]["command_key"]
+    key = flashed(flat, "oven")[0]["command_key"]
     board = boards.make(broker.port, "oven", group="g", command_key=key, confirm="pipeline",
                         marks="signed", telemetry="signed", readings=20)  # fmt: skip
     with Subscriber(broker.port) as seen:
         board.power_on()
         seen.await_readings(20)  # and nobody makes them durable
         assert board_cli("keys", "revoke", "--all") == 0
-        flash("unix", port=board.port, keys=keys.for_board)
+        flash("unix", port=board.port, keys=keys)
         assert keys.load("g", "oven").former == [key]
         for name in ("mark", "telemetry"):
             assert board_cli(f"{name}-keys", "--out", tmp_path / name) == 0, capsys.readouterr()
         bridge("--mark-keys", tmp_path / "mark", "--telemetry-keys", tmp_path / "telemetry")
         board.wait_for("all delivered", 60)
+
+
+def test_flashes_that_are_cut_make_one_key_and_leave_the_board_its_old_one(tmp_path):
+    flat = {"device": "oven", "group": "g", "broker.host": "h", "telemetry": "signed"}
+    old = flashed(flat, "oven")[0]["command_key"]
+    held = sign(keys.load("g", "oven"))
+    keys.revoke(keys.every())
+    made = {keys.give(flat, "oven", old)[0]["command_key"] for _ in range(keys.FORMER + 2)}
+    assert len(made) == 1 and old not in made
+    record = keys.load("g", "oven")
+    assert record.revoked and record.fresh  # the board obeys the old key
+    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+    assert TelemetryKeys(tmp_path / "keys").fault(*held) is None
+    # The last one did reach the board, and was cut then: it shows the new key.
+    assert flashed(flat, "oven", record.key)[0]["command_key"] == record.key
+    assert not (keys.load("g", "oven").revoked or keys.load("g", "oven").fresh)
+    keys.revoke(keys.every())
+    assert flashed(flat, "oven", record.key)[0]["command_key"] != record.key
+
+
+def test_a_key_is_revoked_while_it_is_on_its_way():
+    flat = {"device": "oven", "group": "g", "broker.host": "h"}
+    first = keys.give(flat, "oven")[0]["command_key"]
+    keys.revoke(keys.every())
+    assert keys.give(flat, "oven", first)[0]["command_key"] != first
+
+
+def test_a_board_of_a_computer_without_a_copy_delivers_what_it_held(boards, tmp_path, capsys):
+    """boards/LOST_COMPUTER.md without step 3: the board shows the key that it has signed with."""
+    key = "5c" * 32
+    board = boards.make(1, "oven", group="g", command_key=key, telemetry="signed")
+    board.power_on()
+    held = sign(keys.Record("g", "oven", key))
+    said = []
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g",
+                "telemetry": "signed"}  # fmt: skip
+    flash("unix", port=board.port, settings=settings, keys=keys,
+          progress=lambda step, text: said.append(text))  # fmt: skip
+    record = keys.load("g", "oven")
+    assert record.key != key and record.former == [key] and not record.fresh
+    assert any("a key that this computer did not know" in text for text in said), said
+    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+    assert TelemetryKeys(tmp_path / "keys").fault(*held) is None
+    # A board of another name cannot say what the oven's key was.
+    flash("unix", port=board.port, settings={**settings, "device": "fridge"}, keys=keys)
+    assert keys.load("g", "fridge").former == []
+
+
+def test_a_flash_without_settings_tells_of_a_key_that_nobody_here_has(boards):
+    board = boards.make(1, "oven", group="g", command_key="5c" * 32)
+    board.power_on()
+    said = []
+    flash("unix", port=board.port, keys=keys, progress=lambda step, text: said.append(text))
+    assert any("obeys whoever has it" in text for text in said), said
+    # A copy that is older than the board's key, and revoked: the board gets another one.
+    flashed({"device": "oven", "group": "g", "broker.host": "h"}, "oven")
+    keys.revoke(keys.every())
+    flash("unix", port=board.port, keys=keys)
+    assert not keys.load("g", "oven").revoked
+
+
+def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
+    file = tmp_path / "keys"
+    flat = {"group": "g", "broker.host": "h", "telemetry": "signed"}
+    for name in ("oven", "fridge"):
+        flashed(flat | {"device": name}, name)
+    payload = sign(keys.load("g", "oven"))
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    assert TelemetryKeys(file).fault(*payload) is None
+    keys.forget(keys.load("g", "oven"))
+    capsys.readouterr()
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    out = capsys.readouterr().out
+    assert "the readings of 1 boards" in out and "without a key here: fleet/g/oven." in out
+    held = TelemetryKeys(file)
+    assert held.fault(*payload) == held.fault(payload[0], b"plain") == GONE
+    assert held.fault(b"fleet/g/other/telemetry", b"plain") is None
+    assert board_cli("telemetry-keys", "--out", file, "--drop") == 0
+    assert "left out: fleet/g/oven" in capsys.readouterr().out
+    assert TelemetryKeys(file).fault(*payload) is None
+
+
+@pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
+def test_a_computer_without_keys_leaves_a_file_as_it_is(name, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "keys"
+    flashed({"group": "g", "device": "oven", "broker.host": "h", "telemetry": "signed"}, "oven")
+    assert board_cli(name, "--out", file) == 0
+    before = file.read_bytes()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    assert board_cli(name, "--out", file) == 2
+    assert "has keys of 1 boards, and this computer has none" in capsys.readouterr().err
+    assert file.read_bytes() == before
+    file.write_text("[]")
+    assert board_cli(name, "--out", file) == 2
+    assert "is no file of keys" in capsys.readouterr().err
+
+
+def test_a_group_whose_last_board_is_forgotten_stops_no_file(tmp_path):
+    for group in ("g", "shed"):
+        flashed({"group": group, "device": "oven", "broker.host": "h"}, "oven")
+    keys.forget(keys.load("shed", "oven"))
+    assert board_cli("mark-keys", "--out", tmp_path / "keys") == 0
+    assert list(json.loads((tmp_path / "keys").read_text())) == ["fleet/g/oven"]
 
 
 @pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])

@@ -65,7 +65,7 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=backup_cli.say, transfer=_transfer, environment=os.environ,
         follow_timeout=timeout, ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
-        confirm=backup_cli.confirmed_by(yes), keys=keys.for_board,
+        confirm=backup_cli.confirmed_by(yes), keys=keys,
     )  # fmt: skip
     if report.settings == "none":
         raise BoardError(

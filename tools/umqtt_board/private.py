@@ -45,6 +45,8 @@ def replace(path, data):
     A link stays, and what it names is written. Raises BoardError, see create()."""
     path = Path(os.path.realpath(path))
     _only_a_file(path)
+    if not path.parent.is_dir():
+        raise BoardError(f"{path} cannot be written: there is no folder {path.parent}.")
     aside = path.with_name(f".{path.name}.new")
     with create(aside) as file:
         file.write(data)

@@ -116,7 +116,7 @@ def restore(board, port, folder, source, yes):
     say("", "them by the clock of the boot that had the number of theirs")
     with _open(board, port, folder, start=True) as (description, device):
         copies.restore(device, description, source, confirmed_by(yes), say, transferred,
-                       keys.for_board)  # fmt: skip
+                       keys)  # fmt: skip
 
 
 @click.command()

@@ -13,6 +13,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -29,6 +30,8 @@ MANIFEST = "manifest.json"
 IMAGE = "journal.img"
 SECTOR = 4096
 PIECE = 1024
+DAY_S = 86400
+_ASIDE = ".unfinished-"
 
 _LIST = """
 import os
@@ -99,7 +102,10 @@ def new_folder(target):
         raise BoardError(f"BACKUP={target} is there already: give the name of a new folder.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-"):
+        for left in target.parent.glob(f"{_ASIDE}*"):  # of one that was killed: it has secrets
+            if time.time() - left.stat().st_mtime > DAY_S:
+                shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=_ASIDE):
             return target
     except OSError as error:
         raise BoardError(f"BACKUP={target} cannot be made: {error.strerror}. Give another folder.")
@@ -111,7 +117,7 @@ def backup(device, board, target, progress, transfer):
     Returns the manifest. Nothing on the board is changed. Raises BoardError.
     """
     target = new_folder(target)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-") as aside:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=_ASIDE) as aside:
         aside = Path(aside)  # made with mode 0700
         files, commands = _copy_files(device, aside, progress, transfer)
         manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),
@@ -246,6 +252,8 @@ def restore(device, board, folder, confirm, progress, transfer, keys=None):
     if opening and now != manifest["region"]["sha256"]:
         _put_region(device, opening, folder, manifest, transfer)
     _main_back(device)
+    if keys:
+        keys.arrived(device, settings_file.from_board(files.get(settings_file.PATH)))
     what = "the journal" if opening else "no journal region"
     progress("restore", f"{_files(manifest)} and {what} from {folder}")
 
@@ -309,8 +317,8 @@ def _files_to_put(device, folder, manifest, keys, progress):
         least = counters.now()
         if keys:
             there = settings_file.from_board(device.read_file(settings_file.PATH))
-            settings, count = keys(device, settings, there,
-                                   tell=lambda text: progress("commands", text))  # fmt: skip
+            settings, count = keys.for_board(device, settings, there,
+                                             tell=lambda text: progress("commands", text))
             least = max(least, count)
             files[settings_file.PATH] = settings_file.as_item(settings).data
     if counters.STATE in files:

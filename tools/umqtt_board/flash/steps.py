@@ -60,8 +60,8 @@ def flash(
     environment variables that override settings; None: none (the command line gives its own)
     ask         function(key, help, secret): a text for a setting that must be given and is not;
                 None: nobody is there to be asked
-    keys        function that returns the settings with the board's key of commands in them and
-                its counter (keys.for_board); None: as they are
+    keys        ota.keys, or what has its for_board() and arrived(): gives the board its key of
+                commands; None: the settings stay as they are
 
     Returns a Report. Raises BoardError with a sentence that says what to do. It may be
     called again after any failure and goes on where it stopped.
@@ -90,6 +90,8 @@ def flash(
         items, image = romfs.split(device, items, progress)
         install_items(device, items, flat, report, progress, transfer, image)
         verify_items(device, description, items, report, progress, image)
+        if keys:
+            keys.arrived(device, flat)
         start(device, flat, report, progress, follow_log, follow_timeout)
     return report
 
@@ -99,7 +101,7 @@ def with_key(device, keys, flat, there, file, environment, progress):
     if not keys:
         return flat, 0
     own = file is None and "command_key" not in settings_file.from_environment(environment)
-    return keys(device, flat, there, own, lambda text: progress("commands", text))
+    return keys.for_board(device, flat, there, own, lambda text: progress("commands", text))
 
 
 def settings_there(device):

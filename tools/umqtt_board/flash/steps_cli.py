@@ -103,15 +103,15 @@ def settings(board, port, folder, settings):
         flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
-        flat, least = steps.with_key(device, keys.for_board, flat, there, file, os.environ, say)
+        flat, least = steps.with_key(device, keys, flat, there, file, os.environ, say)
         for item in steps.counter_items(device, flat, least, say):
             install.replace(device, item)
         item = settings_file.as_item(flat)
-        if install.hashes(device, [item.path])[item.path] == install.digest(item.data):
-            say("settings", "same")
-            return
-        install.replace(device, item)
-        say("settings", "written")
+        same = install.hashes(device, [item.path])[item.path] == install.digest(item.data)
+        if not same:
+            install.replace(device, item)
+        keys.arrived(device, flat)
+        say("settings", "same" if same else "written")
 
 
 @step.command()

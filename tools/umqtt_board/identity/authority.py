@@ -54,9 +54,14 @@ class Authority:
         private.write(self._files[1], pem.written(key, self._word))
 
     def _read(self):
+        if self._files[1].stat().st_mode & 0o077:
+            raise BoardError(f"{self._files[1]} holds a key and others may read it: "
+                             f"`chmod 600 {self._files[1]}`.")  # fmt: skip
         try:
             certificate = x509.load_pem_x509_certificate(self._files[0].read_bytes())
             key = pem.read(self._files[1].read_bytes(), lambda: self._word)
+            if key.public_key() != certificate.public_key():
+                raise ValueError("the key is another one's")
         except (ValueError, TypeError, OSError) as error:
             raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
                              f"certificate and key ({error}). Bring them back from a copy, or "
@@ -88,14 +93,35 @@ class Authority:
         made = made.sign(self._key, hashes.SHA256())
         return made.public_bytes(serialization.Encoding.PEM), pem.written(key, "")
 
-    def holds(self, pem, days):
-        """Whether a certificate, PEM, is of this authority and valid for so many days more."""
+    def holds(self, certificate, key, name, days, hosts=()):
+        """Whether certificate and key, both PEM, are what issue() of this authority makes, and
+        valid for so many days more."""
         try:
-            found = x509.load_pem_x509_certificate(pem)
+            found = x509.load_pem_x509_certificate(certificate)
             found.verify_directly_issued_by(self._certificate)
+            if pem.read(key, lambda: "").public_key() != found.public_key():
+                return False
         except Exception:  # cryptography has a class of its own for a signature that is not right
             return False
-        return found.not_valid_after_utc > _now() + datetime.timedelta(days=days)
+        return (found.subject == _name(name) and _hosts(found) == {_host(host) for host in hosts}
+                and found.not_valid_after_utc > _now() + datetime.timedelta(days=days))
+
+
+def with_trust(before, authority):
+    """The PEM file `before` of trusted authorities, bytes, with this one in it; and names of those
+    that are no longer: an earlier one of its name, whose key is gone. None for a damaged file.
+
+    Two authorities of one name cannot be told apart by whoever checks a certificate."""
+    try:
+        there = x509.load_pem_x509_certificates(before) if before.strip() else []
+    except ValueError:
+        return authority.pem, None
+    own = x509.load_pem_x509_certificate(authority.pem)
+    stay = [one for one in there if one.subject != own.subject or one == own]
+    if own not in stay:
+        stay.append(own)
+    data = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in stay)
+    return data, [authority.name] * (len(there) - len([one for one in there if one in stay]))
 
 
 def relocked(data, before, after):
@@ -106,6 +132,15 @@ def relocked(data, before, after):
     except (ValueError, TypeError):
         pem.read(data, lambda: after)  # an earlier run came so far
         return data
+
+
+def _hosts(certificate):
+    """The names and addresses in a certificate, as a set of what _host() returns."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return set()
+    return set(found.value)
 
 
 def _host(text):

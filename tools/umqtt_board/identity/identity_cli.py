@@ -38,10 +38,12 @@ class Files:
         self.made, self.kept = [], 0
 
     def pair(self, authority, name, path, hosts=()):
-        """Certificate and key of one user, unless what is there is good for RENEW_DAYS."""
+        """Certificate and key of one user, unless what is there is right and good for
+        RENEW_DAYS."""
         files = self.out / f"{path}.pem", self.out / f"{path}-key.pem"
         if all(file.exists() for file in files) and authority.holds(
-                files[0].read_bytes(), min(RENEW_DAYS, self.days // 2)):  # fmt: skip
+                *(file.read_bytes() for file in files), name, min(RENEW_DAYS, self.days // 2),
+                hosts):  # fmt: skip
             self.kept += 1
             return
         files[0].parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,13 +81,18 @@ def command(out, hosts, more, broker_folder, days, new_authority):
 
     The folder `broker` is for the broker, and all that it needs. What is there and good for 90
     days more stays; run it again for new boards and to renew."""
-    from umqtt_board.identity.authority import Authority
-
     boards = _boards(more)
     if not boards:
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
     keys.first_use(lambda text: click.echo(f"  {text}"))
+    with keys.locked():  # two at once would make two authorities of one name
+        _write(out, boards, hosts, broker_folder, days, new_authority)
+
+
+def _write(out, boards, hosts, broker_folder, days, new_authority):
+    from umqtt_board.identity.authority import Authority
+
     word = keys.authorities_word()
     held = keys.authorities_folder()
     for folder in (held, out, out / BROKER):
@@ -93,10 +100,7 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     number = len(list(held.glob("fleet-*-key.pem")))
     fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held, word)
     files = Files(out, days)
-    trusted = out / BROKER / "fleet-ca.pem"
-    before = trusted.read_bytes() if trusted.exists() else b""
-    if fleet.pem not in before:
-        private.replace(trusted, before + fleet.pem)
+    _trust(fleet, out / BROKER / "fleet-ca.pem")
     for name in (access.BRIDGE, access.OPERATOR):
         files.pair(fleet, name, name)
     for group, device in boards:
@@ -115,3 +119,17 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     for name in files.others(boards):
         click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
                    f"it on this computer. --board {name} has it in them")  # fmt: skip
+
+
+def _trust(fleet, path):
+    """Have the file of authorities that the broker trusts name this one."""
+    from umqtt_board.identity.authority import with_trust
+
+    before = path.read_bytes() if path.exists() else b""
+    data, gone = with_trust(before, fleet)
+    if data != before:
+        private.replace(path, data)
+    if gone is None:
+        click.echo(f"  {path} was damaged: {fleet.name} is the only authority in it now")
+    elif gone:
+        click.echo(f"  {path} trusts no longer an earlier {fleet.name}, whose key is gone")

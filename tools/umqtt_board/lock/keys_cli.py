@@ -33,6 +33,9 @@ def list_():
     wrong = [record for _, record in found if isinstance(record, BoardError)]
     if locks.path(keys.home()).exists():
         how = "locked with a passphrase"
+        if open_ := keys.in_clear():
+            how += (f", but {open_} of them are still in clear: `umqtt-board keys lock` has not "
+                    "ended, run it again")  # fmt: skip
     elif any(isinstance(error, keys.NoLock) for error in wrong):
         how = f"locked, and {locks.path(keys.home()).name}, which opens them, is not there"
     else:
@@ -42,14 +45,17 @@ def list_():
         if isinstance(record, BoardError):
             note = f"  {record}"
         else:
-            note = "  revoked: flash it" if record.revoked else ""
+            note = ("  revoked: flash it" if record.revoked else
+                    "  its last flash has not ended: flash it" if record.fresh else "")
         click.echo(plain.line(f"  {name}{note}"))
     if wrong:
         raise BoardError(f"{len(wrong)} of {len(found)} keys cannot be read.")
 
 
 @keys_group.command("lock")
-@click.option("--change", is_flag=True, help="Another passphrase (or UMQTT_KEYS_NEW_PASSPHRASE).")
+@click.option("--change", is_flag=True,
+              help="Another passphrase (or UMQTT_KEYS_NEW_PASSPHRASE). Who has a copy of the old "
+              "lock.pem and its passphrase still opens later copies: unlock and lock then.")
 def lock(change):
     """Lock the keys with a passphrase; what makes keys later locks them, too."""
     there = locks.of(keys.home())
@@ -94,8 +100,11 @@ def import_(path):
     takes it over; any other keeps its own."""
     came = whole.bring(path, _EXPORT)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
+    if came.new and not locks.path(keys.home()).exists():
+        click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
     if came.other:
-        click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}")
+        click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}. "
+                   "For readings that boards have signed with these, write telemetry-keys anew")
 
 
 @keys_group.command("revoke")
@@ -143,4 +152,5 @@ def forget(device, group, yes):
         click.confirm(f"Remove the only key here of {group}/{device}?", abort=True)
     keys.forget(record)
     click.echo(f"  {group}/{device}: forgotten. Have `umqtt-board identity` write the access "
-               "lists again, without it")  # fmt: skip
+               "lists again, without it, and `telemetry-keys`: no reading is taken in its name "
+               "then")  # fmt: skip

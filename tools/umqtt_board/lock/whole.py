@@ -20,7 +20,10 @@ _AUTHORITY = re.compile(r"(fleet-[0-9]{1,6}|broker-ca)(-key)?\.pem")
 def lock(word):
     """Lock what is not locked. word: the passphrase of a lock that is not there yet."""
     with keys.locked():
-        found = locks.of(keys.home()) or locks.put(keys.home(), locks.Lock.new(), word)
+        found = locks.of(keys.home())
+        if not found:
+            keys.every()  # NoLock for those that a lost lock has sealed: a second one opens none
+            found = locks.put(keys.home(), locks.Lock.new(), word)
         _rewrite(found, "", found.word)
 
 
@@ -106,6 +109,8 @@ def bring(path, passphrase):
     A computer without a key takes the file's lock over with the keys.
     """
     try:
+        if not path.is_file():
+            raise BoardError(f"{path} is not there, or is no file.")
         said = json.loads(path.read_bytes())
         if said["umqtt_keys"] != _FORM:
             raise ValueError("it is of another version")
@@ -140,6 +145,9 @@ def _bring_board(record, here, came):
         keys.put(record, here)
     elif found.key != record.key:
         came.other.append(name)
+        for key in (*reversed(record.former), record.key):
+            found.had(key)  # the board may hold readings that it has signed with it
+        keys.put(found, here)
     else:
         came.same.append(name)
         found.count = max(found.count, record.count)

@@ -11,8 +11,8 @@ import json
 import os
 import secrets
 import tempfile
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from umqtt_board.errors import BoardError
@@ -38,8 +38,10 @@ class Record:
     count    the highest counter that a command to it has had
     broker   dict: host, port, tls, and user and ca (PEM) where the settings have them; no password
     signs    whether its settings have it sign its readings
-    revoked  whether it gets another key when it is flashed
+    revoked  whether the key that it obeys is void: it gets another one when it is flashed
     former   the keys that it had before, newest first: it may hold readings signed with them
+    fresh    whether the key was made for a flash that has not ended yet: the board may have it,
+             or still the one before. The next flash gives it this one, and not a third
     """
 
     group: str
@@ -50,13 +52,24 @@ class Record:
     signs: bool = False
     revoked: bool = False
     former: list = field(default_factory=list)
+    fresh: bool = False
 
     def change(self, key):
         """Give it another key."""
-        if self.key and self.key != key:
-            held = [self.key, *(one for one in self.former if one not in (key, self.key))]
-            self.former = held[:FORMER]
-        self.key = key
+        if self.key != key:
+            before, self.key = self.key, key
+            self.fresh = True
+            self.had(before)
+
+    def had(self, key):
+        """It may hold readings that it has signed with that key; "": there was none."""
+        if key and key != self.key:
+            rest = (one for one in self.former if one not in (key, self.key))
+            self.former = [key, *rest][:FORMER]
+
+    def arrived(self):
+        """The board has the key, and no other one."""
+        self.fresh = self.revoked = False
 
 
 def root():
@@ -136,10 +149,16 @@ def _read(path):
     try:
         record = unpacked(json.loads(path.read_text()), lambda: _lock(path))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BoardError(f"{path} is damaged ({error}): remove it and flash the board again.")
-    if (record.group, record.device) != (path.parent.name, path.stem):
+        raise BoardError(f"{path} is damaged ({error}). Remove it, and bring the board's key from "
+                         "your copy (`umqtt-board keys import`); without one, flash the board "
+                         "again.")  # fmt: skip
+    said, name = (record.group, record.device), (path.parent.name, path.stem)
+    if said != name:
+        why = ("two boards cannot have names that differ only in case"
+               if "/".join(said).casefold() == "/".join(name).casefold() else
+               f"give it back the name {record.group}/{record.device}.json")  # fmt: skip
         raise BoardError(f"{path} is of the board {record.device} of the group {record.group}: "
-                         "two boards cannot have names that differ only in case.")  # fmt: skip
+                         f"{why}.")  # fmt: skip
     return record
 
 
@@ -172,11 +191,27 @@ def unpacked(data, lock):
         data["key"] = lock().opened(data.pop("sealed"), name)
         data["former"] = [lock().opened(key, name) for key in data.get("former", ())]
     record = Record(**data)
+    _check_kinds(record)
     if any(len(bytes.fromhex(key)) < LEAST_BYTES for key in (record.key, *record.former)):
         raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
     if type(record.count) is not int or not 0 <= record.count < MOST_COUNT:
         raise ValueError("its counter is no number that a command can have")
     return record
+
+
+_KINDS = {"host": str, "port": int, "tls": bool, "user": str, "ca": str}
+
+
+def _check_kinds(record):
+    for one in fields(Record):
+        kind = {list: list, dict: dict}.get(one.default_factory, one.type)
+        if type(getattr(record, one.name)) is not kind:
+            raise ValueError(f"its {one.name} is no {kind.__name__}")
+    for name, value in record.broker.items():
+        if type(value) is not _KINDS.get(name):
+            raise ValueError(f"{name!r} of its broker is {value!r}")
+    if record.broker and not ("host" in record.broker and 0 < record.broker["port"] < 65536):
+        raise ValueError("its broker has no host and port")
 
 
 def folder(group):
@@ -207,7 +242,7 @@ def put(record, lock):
     path = _path(record.group, record.device)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp makes it with mode 0600
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{record.device}-")
+    handle, aside = tempfile.mkstemp(".aside", f".{record.device}-", path.parent)
     with open(handle, "w") as file:
         json.dump(packed(record, lock), file, indent=2)
         file.flush()
@@ -234,13 +269,22 @@ def each():
     return found
 
 
+def in_clear():
+    """How many files of boards hold their key in clear."""
+    count = 0
+    for path in root().glob("*/*.json"):
+        with suppress(OSError, ValueError, RecursionError):
+            count += "key" in json.loads(path.read_bytes())
+    return count
+
+
 def revoke(records):
     """Void the keys of boards: each gets another one when it is flashed next."""
     with locked():
         for record in records:
-            fresh = load(record.group, record.device)
-            fresh.revoked = True
-            save(fresh)
+            now = load(record.group, record.device)
+            now.revoked, now.fresh = True, False
+            save(now)
 
 
 def forget(record):
@@ -255,6 +299,8 @@ def locked():
     root().mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(root() / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in root().glob("*/.*.aside"):  # of a command that was killed: it holds a key
+            left.unlink()
         yield
 
 
@@ -273,15 +319,16 @@ def next_count(records):
     return count
 
 
-def give(flat, device, held=None, tell=lambda text: None):
+def give(flat, device, held=None, tell=lambda text: None, signed=""):
     """Return (settings, count): the settings with the board's key in them, and the counter that
-    its commands have to exceed.
+    its commands have to exceed. When the board has them, arrived() is to be called.
 
     flat    settings as settings_file.gather() gives them; an empty "command_key" there means that
             the board shall obey no commands, one that is not empty is kept as this board's
     device  name of the board
     held    the key that the board has shown, and has a counter for; None: it has shown none
     tell    function(text), called when the key that this computer had is void now
+    signed  the key with which the board has signed readings that it may still hold; "": none
 
     A board that does not show its key gets a new one. It has been erased, or is another one that
     says this name: whoever has recorded commands could have it obey them once more.
@@ -293,10 +340,14 @@ def give(flat, device, held=None, tell=lambda text: None):
     with locked():
         record = find(group, device) or Record(group, device, "")
         if "command_key" in flat:
-            if record.revoked and record.key == flat["command_key"]:
+            if record.revoked and not record.fresh and record.key == flat["command_key"]:
                 raise BoardError(f"The settings say a command_key for {device} that was revoked: "
                                  "take it out, and the board gets a new one.")  # fmt: skip
             record.change(flat["command_key"])
+        elif record.fresh:
+            if held != record.key:
+                tell(f"an earlier flash of {device} has not ended: it gets the key that it was to "
+                     "get then")  # fmt: skip
         elif not record.key or record.revoked or held != record.key:
             if record.revoked:
                 tell(f"the key of {device} was revoked: it gets a new one")
@@ -304,13 +355,30 @@ def give(flat, device, held=None, tell=lambda text: None):
                 tell(f"the board did not show the key of {device}: it was erased, or is another "
                      "one of that name. It gets a new key, the one before is void")  # fmt: skip
             record.change(secrets.token_hex(KEY_BYTES))
-        record.revoked = False
-        if held != record.key:
+        if signed and signed not in (record.key, *record.former):
+            record.had(signed)
+            tell(f"{device} has signed readings with a key that this computer did not know: "
+                 "`telemetry-keys` has it from now on, until --no-former")  # fmt: skip
+        if held == record.key:
+            record.arrived()
+        else:
             record.count = max(record.count, counters.now())
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         save(record)
     return flat | {"command_key": record.key}, record.count
+
+
+def arrived(device, flat):
+    """A board, a device.Device, has the settings that give() or for_board() has returned: the key
+    in them is the one that it obeys."""
+    if not (flat or {}).get("command_key"):
+        return
+    with locked():
+        record = find(flat.get("group", "default"), _name(device, flat))
+        if record and record.key == flat["command_key"] and (record.fresh or record.revoked):
+            record.arrived()
+            save(record)
 
 
 def _broker(flat):
@@ -341,20 +409,33 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
     if own and flat and flat.get("command_key"):
         flat = {key: value for key, value in flat.items() if key != "command_key"}
     held = (there or {}).get("command_key") if counters.read(device) is not None else None
+    known = bool((there or {}).get("command_key")) and not firmware_settings().validate(there)
     if flat is None:
-        record = _known(device, there)
-        if record is None or not record.revoked:
+        record = _record(device, there) if known else None
+        if record is None or not (record.revoked or record.fresh):
+            if record and record.key != there["command_key"]:
+                record = None
+            if known and record is None:
+                tell("the board keeps a key that this computer does not know, and obeys whoever "
+                     "has it. Give it settings (SETTINGS=), and it gets a new one")  # fmt: skip
             return None, record.count if record else 0
         flat = {key: value for key, value in there.items() if key != "command_key"}
-    return give(flat, _name(device, flat), held, tell)
+    name = _name(device, flat)
+    signed = ""
+    if known and there.get("telemetry") == "signed" and _same_board(device, there, flat, name):
+        signed = there.get("command_key", "")
+    return give(flat, name, held, tell, signed)
 
 
-def _known(device, there):
-    """The Record of a board that keeps its settings, None if this computer has not its key."""
-    if not (there or {}).get("command_key") or firmware_settings().validate(there):
-        return None
-    record = find(there.get("group", "default"), _name(device, there))
-    return record if record and record.key == there["command_key"] else None
+def _same_board(device, there, flat, name):
+    """Whether the settings `there` have the topics of `flat`, in which the board is `name`."""
+    group = there.get("group", "default") == flat.get("group", "default")
+    return group and _name(device, there) == name
+
+
+def _record(device, there):
+    """The Record of a board that says those settings, None if this computer has none."""
+    return find(there.get("group", "default"), _name(device, there))
 
 
 def _name(device, flat):

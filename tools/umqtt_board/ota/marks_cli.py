@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import private
+from umqtt_board import plain, private
+from umqtt_board.errors import BoardError
 from umqtt_board.ota import keys
 from umqtt_board.ota.reports import hmac_sha256
 
@@ -39,8 +40,37 @@ def with_former(records):
 
 
 def _records(group):
-    groups = [group] if group else keys.groups()
-    return [record for name in groups for record in keys.members(name)]
+    return keys.members(group) if group else keys.every()
+
+
+def _there(out, group):
+    """What the file of an earlier run holds for the boards that this one is about: {} if there is
+    none. BoardError for another file."""
+    if not out.is_file():
+        return {}  # nothing, or what private.replace() refuses
+    try:
+        data = json.loads(out.read_bytes())
+        if not isinstance(data, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise BoardError(f"{out} is there and is no file of keys. It stays as it is: give another "
+                         "name.")  # fmt: skip
+    except OSError as error:
+        raise BoardError(f"{out} cannot be read: {error.strerror}.")
+    return {name: told for name, told in data.items()
+            if not group or name.startswith(f"fleet/{group}/")}  # fmt: skip
+
+
+def _gone(there, records, out):
+    """Names of boards in the file that this computer has no key of, sorted; BoardError when it has
+    none of any: another user's keys, or another computer's, are meant."""
+    known = made(records, TELEMETRY)
+    gone = sorted(set(there) - set(known))
+    if gone and not known:
+        raise BoardError(f"{out} has keys of {len(there)} boards, and this computer has none "
+                         f"({keys.root()}). It stays as it is: run this where the keys are, or "
+                         "remove the file.")  # fmt: skip
+    return gone
 
 
 def _write(out, found):
@@ -54,8 +84,13 @@ def _write(out, found):
               "reads it again.")  # fmt: skip
 def mark_keys(group, out):
     """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
-    found = made(_records(group), MARKS)
+    records = _records(group)
+    gone = _gone(_there(out, group), records, out)
+    found = made(records, MARKS)
     _write(out, found)
+    if gone:
+        click.echo(plain.line(f"  no longer in it: {', '.join(gone)}. A board with marks = "
+                              '"signed" heeds no mark that is not signed'))
     click.echo(f"{out}: keys for the marks of {len(found)} boards; write it anew after flashing "
                "a board that is new or was erased")  # fmt: skip
 
@@ -65,21 +100,42 @@ def mark_keys(group, out):
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="File to write, for --telemetry-keys of `umqtt-pipeline bridge`, `ingest` and "
               "`replay`; what runs reads it again.")  # fmt: skip
+@click.option("--drop", is_flag=True,
+              help="Leave out boards of an earlier file that this computer has no key of: anybody "
+              "may publish readings in their names again.")
 @click.option("--no-former", is_flag=True,
-              help="Without the keys that boards had before. A reading signed with one of these "
-              "goes to quarantine, and a board that holds it keeps it.")
-def telemetry_keys(group, out, no_former):
+              help="Without the keys that boards had before, when the boards have delivered and "
+              "ingest has taken it in: a reading signed with one of these goes to quarantine, and "
+              "a board that holds it keeps it.")
+def telemetry_keys(group, out, no_former, drop):
     """Write the keys with which the pipeline checks readings, of the boards that were flashed with
     telemetry = "signed".
 
     A board that got another key may hold readings signed with the one before: the file has its
-    former keys, too, and whoever has one of these can still sign in its name."""
-    signers = [record for record in _records(group) if record.signs]
+    former keys, too, and whoever has one of these can still sign in its name. A board of an
+    earlier file that is forgotten here stays in it without a key: no reading is taken in its name,
+    be it signed or not."""
+    records = _records(group)
+    there = _there(out, group)
+    gone = _gone(there, records, out)
+    signers = [record for record in records if record.signs]
     found = made(signers, TELEMETRY) if no_former else with_former(signers)
+    plainly = sorted(set(there) - set(found) - set(gone))
+    if not drop:
+        found |= {name: [] for name in gone}
     _write(out, found)
-    click.echo(f"{out}: keys for the readings of {len(found)} boards that sign them; write it "
+    count = len(found) - (0 if drop else len(gone))
+    click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
-    more = sum(isinstance(keys_of, list) for keys_of in found.values())
+    more = sum(isinstance(keys_of, list) and len(keys_of) > 1 for keys_of in found.values())
     if more:
         click.echo(f"  {more} of them had other keys before, which still count. When they have "
-                   "delivered what they held: --no-former")  # fmt: skip
+                   "delivered what they held, and ingest is through: --no-former")  # fmt: skip
+    if gone and drop:
+        click.echo(plain.line(f"  left out: {', '.join(gone)}. Anybody may publish in their name"))
+    elif gone:
+        click.echo(plain.line(f"  without a key here: {', '.join(gone)}. No reading is taken in "
+                              "their name; --drop leaves them out"))  # fmt: skip
+    if plainly:
+        click.echo(plain.line(f"  flashed without telemetry = \"signed\" since then: "
+                              f"{', '.join(plainly)}. Anybody may publish in their name"))

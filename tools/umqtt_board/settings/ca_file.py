@@ -33,6 +33,11 @@ def resolve(flat, folder):
     return flat, faults
 
 
+def is_pem(text):
+    """Whether a setting is a certificate or key itself, and not the name of its file."""
+    return _PEM in str(text)
+
+
 def _named(key, given, flat):
     if key not in OWN or _PEM in given:
         return given

@@ -76,7 +76,10 @@ def exposed(source):
     if source is None or isinstance(source, dict) or not Path(source).stat().st_mode & 0o077:
         return None
     rules = firmware_settings()
-    held = [key for key in rules.SECRETS if rules.flatten(_read(source)).get(key)]
+    flat = rules.flatten(_read(source))
+    # A key may be the name of its file.
+    held = [key for key in rules.SECRETS if flat.get(key)
+            and not (key in ca_file.KEYS and not ca_file.is_pem(flat[key]))]
     if not held:
         return None
     return f"{source} holds {held[0]} and others may read it: `chmod 600 {source}`"

@@ -16,6 +16,7 @@ class MarkKeys(DeviceKeys):
 
     command = "mark-keys"
     of = "the marks"
+    without = "they heed no mark that is not signed"
 
     def seal(self, topic, payload):
         """The payload to publish on a device's ack topic, both bytes: signed if there is a key."""

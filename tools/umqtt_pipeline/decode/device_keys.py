@@ -20,12 +20,14 @@ class DeviceKeys:
     it changes. path: its name, or None: no device has a key. Raises ValueError for a file that
     cannot be used, with what to do about it.
 
-    Where `most` is above 1 a device may have a list of keys: its own, then those that it had.
+    Where `most` is above 1 a device may have a list of keys: its own, then those that it had. An
+    empty one says that it has none any more.
     """
 
     command = ""  #: of umqtt-board, that writes the file
     most = 1  #: keys that one device may have
     of = ""  #: what the keys are for, in words
+    without = ""  #: what it means for a device that it is not in the file, in words
 
     def __init__(self, path):
         self._path = path
@@ -41,8 +43,8 @@ class DeviceKeys:
 
     def keys(self, topic):
         """The keys of the device that a topic belongs to, all bytes, its own first; () if it has
-        none."""
-        return self._keys.get(topic.rpartition(b"/")[0], ())
+        none any more, None if it is not in the file."""
+        return self._keys.get(topic.rpartition(b"/")[0])
 
     def refresh(self):
         """Read the file again if it has changed. Keeps the old keys while the file is unusable."""
@@ -52,10 +54,15 @@ class DeviceKeys:
         if seen == self._seen:
             return
         self._seen = seen
+        before = self._keys
         try:
             self._keys = self._read()
             log.info("%s: read again, keys for %s of %d devices", self._path, self.of,
                      len(self._keys))  # fmt: skip
+            gone = sorted(name.decode() for name in set(before) - set(self._keys))
+            if gone:
+                log.warning("%s: %d devices are no longer in it, such as %s: %s", self._path,
+                            len(gone), gone[0], self.without)  # fmt: skip
         except ValueError as error:
             log.warning("%s; the keys read before stay in use", error)
 
@@ -68,7 +75,8 @@ class DeviceKeys:
         for device, told in data.items():
             keys = told if isinstance(told, list) else [told]
             right = all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys)
-            if not (_DEVICE.fullmatch(device) and right and 1 <= len(keys) <= self.most):
+            if not (_DEVICE.fullmatch(device) and right and len(keys) <= self.most
+                    and (keys or self.most > 1)):
                 raise ValueError(f"{path}: {device!r}: expected \"fleet/GROUP/DEVICE\" and 64 "
                                  f"digits 0-9 a-f: {write} them")  # fmt: skip
             found[device.encode()] = tuple(bytes.fromhex(key) for key in keys)

@@ -56,7 +56,7 @@ def _believable(measurements):
 def _genuine(topic, payload, keys):
     """Which rows are signed, or of devices that do not sign."""
     coded = topic.dictionary_encode()
-    signing = [bool(keys.keys(name.encode())) for name in coded.dictionary.to_pylist()]
+    signing = [keys.keys(name.encode()) is not None for name in coded.dictionary.to_pylist()]
     rows = np.flatnonzero(np.array(signing, bool)[coded.indices.to_numpy(zero_copy_only=False)])
     good = np.ones(len(topic), bool)
     good[rows] = [not keys.fault(topic[row].as_py().encode(), payload[row].as_py())

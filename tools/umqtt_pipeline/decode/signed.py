@@ -18,6 +18,7 @@ TAIL = len(FIELD) + CODE
 
 NONE = "it has no code, and its device signs"
 WRONG = "its code is not the one of its device"
+GONE = "its device has no key any more: nobody may publish in its name"
 
 
 class TelemetryKeys(DeviceKeys):
@@ -26,14 +27,17 @@ class TelemetryKeys(DeviceKeys):
 
     command = "telemetry-keys"
     of = "the readings"
+    without = "anybody may publish readings in their name"
     most = 16
 
     def fault(self, topic, payload):
         """Why a payload does not come from the device of its topic, both bytes. None: it does, or
         its device does not sign."""
         keys = self.keys(topic)
-        if not keys:
+        if keys is None:
             return None
+        if not keys:
+            return GONE
         if payload[-TAIL:-CODE] != FIELD:
             return NONE
         for key in keys:
