@@ -70,8 +70,8 @@ def _check_login(self, user, password):
         raise ValueError("password without user [MQTT-3.1.2-22]")
     if user is not None and not self.protocol[_ROW_LOGIN]:
         raise ValueError("this protocol version has no user name")
-    self.user = None if user is None else self._bytes(user)
-    self.pswd = None if password is None else self._bytes(password)
+    self.user = None if user is None else self._bytes(user, "user")
+    self.pswd = None if password is None else self._bytes(password, "password")
     _string("client_id", self.client_id)
     _string("user", self.user)
     field("password", self.pswd)
@@ -87,7 +87,7 @@ def field(name, s):
 
 def set_last_will(client, topic, msg, retain, qos):
     """See MQTTClient.set_last_will()."""
-    topic = client._bytes(topic)
+    topic = client._bytes(topic, "topic")
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
     check_name(topic, client.protocol[_ROW_TOPIC_MAX])

@@ -121,7 +121,7 @@ class MQTTClient:
         self.session_present: "Any" = None  # what CONNACK said; None: nothing
         self.connected = False  # True between connect() and the end of the connection
         self._thrown = False  # the callback raised what ended the latest connection
-        self.client_id = self._bytes(client_id)
+        self.client_id = self._bytes(client_id, "client_id")
         self.server = server
         self.port = port or (8883 if ssl else 1883)
         self.keepalive = keepalive
@@ -181,8 +181,8 @@ class MQTTClient:
         # No property: with one MicroPython looks for a setter at each assignment to the client.
         return self.store.live - self.store.held if self.store else 0
 
-    def _bytes(self, s):
-        # str or bytes-like as bytes-like.
+    def _bytes(self, s, name="msg"):
+        # str or bytes-like as bytes-like; name: of the argument, for who reads the error.
         if isinstance(s, str):
             return s.encode()
         if isinstance(s, bytes) or isinstance(s, bytearray):
@@ -192,7 +192,7 @@ class MQTTClient:
             from .validate import as_bytes
 
             self._as_bytes = as_bytes
-        return self._as_bytes(self, s)
+        return self._as_bytes(self, s, name)
 
     # The connection
 
@@ -283,7 +283,7 @@ class MQTTClient:
             topic = self._name_of(topic)
         if type(msg) is not bytes:
             msg = self._bytes(msg)
-        if qos:
+        if qos != 0:  # None, too, is none
             if qos not in (1, 2):
                 self._refuse(qos)
             qos = int(qos) << 1 | (1 if retain else 0) | (_WAIT if wait else 0)
@@ -313,7 +313,7 @@ class MQTTClient:
         pair = self._pair
         if topic is pair[0]:
             return pair[1]
-        name = self._bytes(topic)
+        name = self._bytes(topic, "topic")
         if not plain(name):
             mend_imports()
             from .topics import check_name

@@ -70,6 +70,8 @@ def connect(client, clean_session, timeout):
 def deadline(client, clean_session, timeout):
     """Until when connect() may take, its arguments checked. Raises ValueError, MQTTException."""
     ms = client._tmo
+    if clean_session not in (True, False):
+        raise ValueError("clean_session=%r: True, False or None" % (clean_session,))
     if timeout is not None:
         from .validate import milliseconds
 

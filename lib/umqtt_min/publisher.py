@@ -20,7 +20,7 @@ def publisher(client, topic, retain, qos):
     """See MQTTClient.publisher()."""
     if qos not in (0, 1, 2):
         raise ValueError("qos=%r: 0, 1 or 2" % (qos,))
-    topic = client._name_of(bytes(client._bytes(topic)))
+    topic = client._name_of(bytes(client._bytes(topic, "topic")))
     made = Publisher(client, topic, retain, int(qos))
     return made.slow if qos else made.publish
 

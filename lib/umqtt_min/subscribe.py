@@ -34,7 +34,7 @@ def filters(client, topics, qos):
     except (TypeError, ValueError):
         raise ValueError("%r: a topic filter, or a list of (topic filter, QoS)" % (topics,))
     for t, q in topics:
-        t = client._bytes(t)
+        t = client._bytes(t, "topic")
         if q not in (0, 1, 2):
             raise ValueError("qos=%r: 0, 1 or 2" % (q,))
         check_filter(t, client.protocol[_ROW_TOPIC_MAX])

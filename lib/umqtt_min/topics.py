@@ -44,7 +44,7 @@ def check_name(s, limit):
     for b in s:
         if b == 35 or b == 43:
             raise ValueError("topic %s: wildcard in a topic name" % _shown(s))
-    _check_text(s)
+    _check_text("topic", s)
 
 
 def check_filter(s, limit):
@@ -58,7 +58,7 @@ def check_filter(s, limit):
         if b == 35 or b == 43:
             if i and s[i - 1] != 47 or i + 1 < n and (b == 35 or s[i + 1] != 47):
                 raise ValueError("topic filter %s: wildcard out of place" % _shown(s))
-    _check_text(s)
+    _check_text("topic filter", s)
 
 
 def matches(wanted, topic):
@@ -82,11 +82,11 @@ def matches(wanted, topic):
     return at == n
 
 
-def _check_text(s):
+def _check_text(kind, s):
     try:
         check_utf8(s)
     except ValueError as e:
-        raise ValueError("topic %s: %s" % (_shown(s), e))
+        raise ValueError("%s %s: %s" % (kind, _shown(s), e))
 
 
 def _shown(s):

@@ -4,18 +4,21 @@ Knows: which of it can be sent.
 """
 
 
-def as_bytes(client, what):
-    """What can be sent instead of `what`, which is no str, bytes or bytearray. ValueError."""
+def as_bytes(client, what, name):
+    """What can be sent instead of `what`, which is no str, bytes or bytearray. ValueError.
+
+    name: of the argument.
+    """
     if isinstance(what, memoryview):
         return what if _of_bytes(client, what) else bytes(what)
-    return _copy(what)
+    return _copy(what, name)
 
 
-def _copy(what):
+def _copy(what, name):
     try:
         return bytes(memoryview(what))  # what else is a buffer, an array of any type
     except TypeError:
-        raise ValueError("%r: str or bytes-like is wanted; a number needs str()" % (what,))
+        raise ValueError("%s=%r: str or bytes-like; a number needs str()" % (name, what))
 
 
 def _of_bytes(client, view):

@@ -34,7 +34,8 @@ class FileStore(Journal):
 
     def __init__(self, folder, size=65536, segment=0, chunk=0, small=None, **options):
         try:  # | is for whole numbers only; it is negative where one of them is
-            wrong = not "" < folder or (size | segment | chunk) >> 30 or chunk > 240
+            wrong = not "" < folder or (size | segment | chunk) >> 30
+            wrong = wrong or chunk and chunk not in range(64, 241, 16)
         except TypeError:
             wrong = True
         if wrong:
@@ -177,7 +178,12 @@ class Files(Medium):
                     if e.errno == _ENOSPC:
                         self._refuse(3 + self.spare)
             path += "/"
-        os.listdir(self.folder)
+        try:
+            os.listdir(self.folder)
+        except OSError as e:
+            from .validate import refuse_unusable
+
+            refuse_unusable(self.folder, e.errno)
 
     def _refuse(self, segments):
         from .validate import refuse_room

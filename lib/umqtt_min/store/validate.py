@@ -52,6 +52,12 @@ def refuse_folder(folder, size, segment, chunk):
     whole("size", size, 0, _MOST)
     whole("segment", segment, 0, 65536)
     whole("chunk", chunk, 0, 240)
+    raise ValueError("chunk=%d: a multiple of 16, 64 to 240, or 0" % chunk)
+
+
+def refuse_unusable(folder, errno):
+    """Raise OSError for a folder that cannot be made or read."""
+    raise OSError(errno, "folder=%r cannot be made or read" % folder)
 
 
 def refuse_journal(medium, count):
