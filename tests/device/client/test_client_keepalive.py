@@ -52,6 +52,17 @@ def test_without_a_timer_check_msg_does_it():
     assert b.broker.count(PINGREQ) >= 10
 
 
+def test_pingreq_goes_out_after_half_the_keep_alive_and_not_before():
+    """A third would keep the link alive as well, and cost radio."""
+    for timer in (None, False):
+        b = Bench(keepalive=10, timer=timer)
+        b.connect()
+        for _ in range(200):
+            time.sleep(0.5)
+            b.client.check_msg()
+        assert 15 <= b.broker.count(PINGREQ) <= 20, b.broker.count(PINGREQ)
+
+
 def test_wait_msg_does_it():
     b = Bench(keepalive=10, timer=False).subscribe()
     start = time.ticks_ms()
