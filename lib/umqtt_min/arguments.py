@@ -79,6 +79,14 @@ def _check_login(self, user, password):
         raise ValueError("client_id: 1 to %d bytes" % most)
 
 
+def check_session(client, clean_session):
+    """Raise ValueError if connect() cannot have that `clean_session`."""
+    if clean_session not in (True, False):
+        raise ValueError("clean_session=%r: True, False or None" % (clean_session,))
+    if not (clean_session or client.client_id):
+        raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
+
+
 def field(name, s):
     """A field of CONNECT has a two-byte length."""
     if s is not None and len(s) > 65535:

@@ -70,16 +70,16 @@ def connect(client, clean_session, timeout):
 def deadline(client, clean_session, timeout):
     """Until when connect() may take, its arguments checked. Raises ValueError, MQTTException."""
     ms = client._tmo
-    if clean_session not in (True, False):
-        raise ValueError("clean_session=%r: True, False or None" % (clean_session,))
+    if clean_session is not True and (clean_session is not False or not client.client_id):
+        from .arguments import check_session
+
+        check_session(client, clean_session)
     if timeout is not None:
         from .validate import milliseconds
 
         ms = milliseconds(client, timeout)
     if client._busy > 1:
         client._raise(_BUSY)
-    if not (clean_session or client.client_id):
-        raise ValueError("an empty client_id needs clean_session=True [MQTT-3.1.3-7]")
     return ticks_add(ticks_ms(), ms)
 
 
