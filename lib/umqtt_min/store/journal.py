@@ -204,7 +204,7 @@ class Journal(IndexedLog):
             return
         while n:
             n -= 1
-            buf[n] = self._back[self._window(pos + n)]
+            buf[n] = self._back[self._in_back(pos + n)]
 
     def mark(self, seq):
         """Durable: messages up to seq may have been sent."""
@@ -262,7 +262,7 @@ class Journal(IndexedLog):
             return False
         while n:
             n -= 1
-            if self._back[self._window(place + 2 + n)] != self._topic[n]:
+            if self._back[self._in_back(place + 2 + n)] != self._topic[n]:
                 return False
         return True
 

@@ -25,7 +25,7 @@ _TAIL = const(8)
 _SESSION = const(0x20)
 _SETTLE = const(0x21)
 _PUT = const(0x40)
-_MARK = const(0x2A)  # one byte, first of a chunk where a recovery began
+_TOUCH = const(0x2A)  # one byte, first of a chunk where a recovery began
 _LONG = const(7)
 _BLANK = const(255)
 _SETTLED = const(13)  # offset of the carried record in a SETTLE record
@@ -92,7 +92,7 @@ class Replay:
             if off >= j.medium.size:
                 self.void.append(seg)
                 return
-            off = self._after_mark(seg, off)
+            off = self._after_touch(seg, off)
         else:
             self._snapshot()
         self.copies = []
@@ -127,7 +127,7 @@ class Replay:
         """Take in a record that counts."""
         j = self.j
         place = self.place = (seg << j._shift) + off
-        i = j._window(place)
+        i = j._in_back(place)
         settle = j._back[i] == _SETTLE
         if settle:
             self.serial = get4(j._back, i + 3)
@@ -152,7 +152,7 @@ class Replay:
         """Note the original of a message that seems to be in the log a second time. A segment
         with any other record counts."""
         j = self.j
-        i = j._window(place)
+        i = j._in_back(place)
         if j._back[i] < _PUT:
             self.redundant = False
             return
@@ -212,11 +212,11 @@ class Replay:
 
     def _candidate(self, seg, off):
         """The next place behind off where a recovery has left a valid SETTLE record, 0 if
-        there is none: a chunk that begins with MARK, then the record."""
+        there is none: a chunk that begins with TOUCH, then the record."""
         j = self.j
         off = (off // j._chunk + 1) * j._chunk
         while off < j._end:
-            if self.scan.byte(seg, off) == _MARK and self.scan.settles(seg, off + j._up(1)):
+            if self.scan.byte(seg, off) == _TOUCH and self.scan.settles(seg, off + j._up(1)):
                 return off
             off += j._chunk
         return 0
@@ -249,12 +249,12 @@ class Replay:
         off = self._resume - start
         if off >= self.j.medium.size:
             return off
-        return self._after_mark(seg, off)
+        return self._after_touch(seg, off)
 
-    def _after_mark(self, seg, off):
-        """The SETTLE record at a place to go on from: it may have a MARK before it."""
+    def _after_touch(self, seg, off):
+        """The SETTLE record at a place to go on from: it may have a TOUCH before it."""
         j = self.j
-        if self.scan.byte(seg, off) == _MARK:
+        if self.scan.byte(seg, off) == _TOUCH:
             off += j._up(1)
         self._landing = self._position(j._serials[seg], off)
         return off
@@ -268,7 +268,7 @@ class Replay:
     def _apply(self, place):
         """Apply the valid record at a place."""
         j = self.j
-        i = j._window(place)
+        i = j._in_back(place)
         kind = j._back[i]
         if kind >= _PUT:
             self._apply_put(place)
@@ -287,7 +287,7 @@ class Replay:
 
     def _apply_put(self, place):
         j = self.j
-        i = j._window(place)
+        i = j._in_back(place)
         kind = j._back[i] & 0x1F
         seq = get4(j._back, i + 3)
         if seq <= 0:

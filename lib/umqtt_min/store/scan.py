@@ -9,7 +9,7 @@ from struct import pack_into
 from ..port import const
 from .segment_log import crc32, same
 
-_WINDOW = const(256)  # as in segment_log.py
+_BUFFER = const(256)  # as in segment_log.py
 _NOWHERE = const(0x3FFFFFFF)
 _HEADER = const(44)
 _MAX_KEY = const(32)
@@ -95,7 +95,7 @@ class Scan:
         count = 0
         if j.medium.noisy:
             return 0
-        for off in range(0, j.medium.size, _WINDOW):
+        for off in range(0, j.medium.size, _BUFFER):
             j._seen = _NOWHERE
             self.at(seg, off)
             for byte in j._back:
@@ -105,9 +105,9 @@ class Scan:
     # Bytes.
 
     def at(self, seg, off):
-        """Index in _back of a byte, as the journal's _window()."""
+        """Index in _back of a byte, as the journal's _in_back()."""
         j = self.j
-        return j._window((seg << j._shift) + off)
+        return j._in_back((seg << j._shift) + off)
 
     def byte(self, seg, off):
         """The byte there."""
@@ -119,11 +119,11 @@ class Scan:
         off = j.medium.size
         while off > 0:
             j._seen = _NOWHERE
-            self.at(seg, off - _WINDOW)
-            if j._back[0] != _BLANK or not same(j._back, 0, j._back, 1, _WINDOW - 1):
+            self.at(seg, off - _BUFFER)
+            if j._back[0] != _BLANK or not same(j._back, 0, j._back, 1, _BUFFER - 1):
                 break
-            off -= _WINDOW
-        i = _WINDOW
+            off -= _BUFFER
+        i = _BUFFER
         while off > 0 and j._back[i - 1] == _BLANK:
             off -= 1
             i -= 1
@@ -141,7 +141,7 @@ class Scan:
         if not same(back, 0, j._magic, 0, 8):
             return 0
         n = _HEADER + back[42] + 2 * back[43]
-        if back[42] > _MAX_KEY or n + 4 > _WINDOW:
+        if back[42] > _MAX_KEY or n + 4 > _BUFFER:
             return 0
         pack_into(">I", j._crc, 0, 0)
         crc32(j._crc, back, 0, n)
@@ -181,11 +181,11 @@ class Scan:
         place = (seg << j._shift) + off
         end = place + n - 4
         while place < end:
-            i = j._window(place)
-            k = min(end - place, _WINDOW - i)
+            i = j._in_back(place)
+            k = min(end - place, _BUFFER - i)
             crc32(j._crc, j._back, i, k)
             place += k
-        return n if same(j._crc, 0, j._back, j._window(end), 4) else -1
+        return n if same(j._crc, 0, j._back, j._in_back(end), 4) else -1
 
     def resync(self, seg, off, limit):
         """The next place from off on where a valid record begins, limit if there is none."""

@@ -19,9 +19,9 @@ give_back("crc32")  # the source text of its loops
 
 _TYPING = const(0)  # see client.py
 
-_WINDOW = const(256)  # bytes of the two buffers: staging, reading
-# This far into the window, and no further, a record's head is in it, too. Programs are padded to
-# it: at the end of a segment so many bytes stay free.
+_BUFFER = const(256)  # bytes of the two buffers: staging, reading
+# This far into that of reading, and no further, a record's head is in it, too. Programs are padded
+# to it: at the end of a segment so many bytes stay free.
 _GUARD = const(16)
 _VERSION = const(1)
 _HEADER = const(44)  # bytes of a header before key and identifiers
@@ -58,7 +58,7 @@ class SegmentLog:
             self._shift += 1
         if (1 << self._shift != size or size > 65536 or 1 << kind != medium.page
                 or medium.count < 3 + medium.spare
-                or chunk not in range(64, _WINDOW + 1, _GUARD)):
+                or chunk not in range(64, _BUFFER + 1, _GUARD)):
             from .validate import refuse_medium
 
             refuse_medium(medium, chunk)
@@ -73,9 +73,9 @@ class SegmentLog:
         if medium.once:
             kind |= 0x80
         self._magic = b"uMqJ" + bytes((_VERSION, self._shift, chunk // _GUARD, kind))
-        self._buf = bytearray(b"\xff" * _WINDOW)  # what is being staged
-        self._back = bytearray(_WINDOW)  # what was read last
-        grains = range(0, _WINDOW + 1, self._grain)
+        self._buf = bytearray(b"\xff" * _BUFFER)  # what is being staged
+        self._back = bytearray(_BUFFER)  # what was read last
+        grains = range(0, _BUFFER + 1, self._grain)
         view = memoryview(self._buf)
         self._views = [view[:i] for i in grains]
         view = memoryview(self._back)
@@ -133,7 +133,7 @@ class SegmentLog:
         if not self._failed:
             self._program((n + self._grain - 1) // self._grain)
         self._buf[0] = 255
-        copy(self._buf, 1, self._buf, 0, _WINDOW - 1)
+        copy(self._buf, 1, self._buf, 0, _BUFFER - 1)
         self._base += self._limit
         self._index = self._from = 0
         self._limit = self._chunk
@@ -182,20 +182,20 @@ class SegmentLog:
     def _carry(self, place, n):
         """Emit n bytes that are on the medium."""
         while n > 0:
-            i = self._window(place)
-            k = min(n, _WINDOW - i, self._limit - self._index)  # a flush reads into the window
+            i = self._in_back(place)
+            k = min(n, _BUFFER - i, self._limit - self._index)  # a flush reads into it
             self._emit(self._back, i, k)
             place += k
             n -= k
 
-    # Reading: through one window of 256 bytes.
+    # Reading: through one buffer of 256 bytes.
 
-    def _window(self, place):
+    def _in_back(self, place):
         """Index in _back of the byte at a place; 16 bytes from there on are in it, too, unless
         the segment ends before."""
         i = place - self._seen
-        if i < 0 or i > _WINDOW - _GUARD:
-            i = min(place & self._size - 1, self._size - _WINDOW)
+        if i < 0 or i > _BUFFER - _GUARD:
+            i = min(place & self._size - 1, self._size - _BUFFER)
             self._seen = _NOWHERE  # stays so if the read fails
             self.medium.read(place >> self._shift, i, self._backs[-1])
             self._seen = (place >> self._shift << self._shift) + i
@@ -204,7 +204,7 @@ class SegmentLog:
 
     def _word(self, place):
         """The two bytes at a place."""
-        place = self._window(place)
+        place = self._in_back(place)
         return self._back[place] << 8 | self._back[place + 1]
 
     # Segments: opened in turn.

@@ -1,6 +1,6 @@
 """Settle: decides what a power cut left undecided, and records the decision.
 
-Knows: the end of the log as a replay found it, SETTLE records, MARK bytes.
+Knows: the end of the log as a replay found it, SETTLE records, TOUCH bytes.
 Must not know: what messages are for.
 
 A torn program may read either way on every later boot. So a SETTLE record gives the place where
@@ -14,7 +14,7 @@ from ..port import const
 
 _EIO = const(5)
 _PUT = const(0x40)  # as in replay.py
-_MARK = const(0x2A)
+_TOUCH = const(0x2A)
 _LONG = const(7)
 _TAIL = const(8)
 _SHORT = const(9)
@@ -92,7 +92,7 @@ class Settle:
             self._in_new()
             return
         self.scan.load(j._head)
-        if self._mark_up_to(at):
+        if self._touch_up_to(at):
             j._off = at + j._up(1)
             if self._write():
                 return
@@ -112,33 +112,33 @@ class Settle:
         last = max(last, end + self.scan.extent(seg, end))
         off = j._chunk
         while off < j._end:
-            if self.scan.byte(seg, off) == _MARK:
+            if self.scan.byte(seg, off) == _TOUCH:
                 settle = off + j._up(1)
                 last = max(last, settle + max(1, self.scan.extent(seg, settle)))
             off += j._chunk
         off = (last // j._chunk + 1) * j._chunk
         return off if off < j._end else 0
 
-    def _mark_up_to(self, last):
-        """Mark the chunks behind the log up to that one, in this order.
+    def _touch_up_to(self, last):
+        """Touch the chunks behind the log up to that one, in this order.
 
-        Another boot may read weak bits differently and choose another chunk. A mark that a cut
+        Another boot may read weak bits differently and choose another chunk. A byte that a cut
         left invisible has visible ones before it: so no boot chooses a chunk before it, and
         whoever goes on there writes the same byte over it."""
         j = self.j
         at = (self.replay.end + j._chunk - 1) // j._chunk * j._chunk
         while at <= last:
-            if self.scan.byte(j._head, at) in (_BLANK, _MARK):
-                if not self._mark(at):
+            if self.scan.byte(j._head, at) in (_BLANK, _TOUCH):
+                if not self._touch(at):
                     return False
             at += j._chunk
         return True
 
-    def _mark(self, at):
+    def _touch(self, at):
         """The chunk is touched from here on."""
         j = self.j
         j._begin(at)
-        j._tmp[0] = _MARK
+        j._tmp[0] = _TOUCH
         j._emit(j._tmp, 0, 1)
         j._flush()
         return not j._failed
@@ -148,7 +148,7 @@ class Settle:
         j = self.j
         n = self._size
         if n and self._bytes is None:
-            kind = j._back[j._window(self._place)]
+            kind = j._back[j._in_back(self._place)]
         else:
             kind = self._bytes[0] if n else 0
         to = (j._head << j._shift) + j._off + _SETTLED
@@ -224,14 +224,14 @@ class Settle:
             self._size = 0
 
     def _silence(self):
-        """Set the first byte behind each MARK to 0. A mount that was cut may have left a SETTLE
+        """Set the first byte behind each TOUCH to 0. A mount that was cut may have left a SETTLE
         record there that is unseen on this boot. It ends the log before the last record, and
         carries that record. Beside the new SETTLE record, which carries none, it would lose the
         last record. False if the flash did not take it."""
         j = self.j
         at = (self.replay.end + j._chunk - 1) // j._chunk * j._chunk
         while at < j._end and not j._failed:
-            if self.scan.byte(j._head, at) == _MARK:
+            if self.scan.byte(j._head, at) == _TOUCH:
                 j._begin(at + j._up(1))
                 j._tmp[0] = 0
                 j._emit(j._tmp, 0, 1)
