@@ -59,11 +59,21 @@ def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_used_changes_n
     assert made.seal(TOPIC, MARK) not in (first, MARK)
 
 
+def test_devices_that_fall_out_of_the_file_are_told(file, caplog):
+    """Its bridge would sign no mark for them: they keep what they hold."""
+    made = MarkKeys(file({"fleet/g/oven": KEY, "fleet/g/lamp": KEY}))
+    file({"fleet/g/lamp": KEY})
+    made.refresh()
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "1 devices are no longer in it, such as fleet/g/oven" in warning
+
+
 @pytest.mark.parametrize("data, mode, said", [
     ({"fleet/g/oven": KEY}, 0o640, "others may read it: `chmod 600"),
     ("{", 0o600, "is no JSON"), ("[" * 100000, 0o600, "is no JSON"), ([], 0o600, "no object"),
     ({"oven": KEY}, 0o600, "'oven': expected"), ({"fleet/g/oven": KEY[1:]}, 0o600, "64 digits"),
     ({"fleet/g/oven": 7}, 0o600, "64 digits"), ({"fleet/g/a/b": KEY}, 0o600, "expected"),
+    ({"fleet/g/oven": []}, 0o600, "64 digits"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_a_sentence(file, data, mode, said):
     with pytest.raises(ValueError, match=said) as raised:
