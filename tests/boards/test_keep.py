@@ -126,6 +126,41 @@ def test_what_a_killed_backup_has_left_goes_away_after_a_day(used, tmp_path):
     assert [path.name for path in tmp_path.glob(".unfinished-*")] == [".unfinished-new"]
 
 
+@pytest.mark.parametrize("spoil", [
+    lambda said: said.pop("made"), lambda said: said.pop("board"),
+    lambda said: said.update(made=7), lambda said: said["region"].pop("size"),
+    lambda said: said["region"].update(size="x"), lambda said: said.update(region=[1]),
+])  # fmt: skip
+def test_a_manifest_that_lacks_something_is_one_sentence(used, tmp_path, spoil):
+    _backup(used, tmp_path / "copy")
+    manifest = tmp_path / "copy" / "manifest.json"
+    said = json.loads(manifest.read_text())
+    spoil(said)
+    manifest.write_text(json.dumps(said))
+    place = ("--board", "unix", "--folder", str(used.folder))
+    status, told = _cli("restore", *place, "--from", str(tmp_path / "copy"))
+    assert status == 2 and "is no copy of a board" in told and "Traceback" not in told
+
+
+def test_a_counter_in_a_copy_that_somebody_has_changed_does_not_count(
+    used, put, mpremote, tmp_path
+):
+    """A board that takes it over would obey no command any more."""
+    put(used, "settings.json", json.dumps({"device": "one", "broker.host": "h"}))
+    put(used, "state.json", json.dumps({"count": 7, "boot": 3}))
+    copy = tmp_path / "copy"
+    _backup(used, copy)
+    data = json.dumps({"count": (1 << 53) - 1, "boot": 3}).encode()
+    (copy / "files" / "state.json").write_bytes(data)
+    said = json.loads((copy / "manifest.json").read_text())
+    said["files"]["/state.json"] = hashlib.sha256(data).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(said))
+    place = ("--board", "unix", "--folder", str(used.folder))
+    status, told = _cli("restore", *place, "--from", str(copy))
+    assert status == 0 and "months ahead" in told, told
+    assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7, "boot": 3}
+
+
 def _change(copy, settings):
     """Other settings in a copy that is whole by its manifest, as its thief may leave it."""
     data = json.dumps(settings).encode()

@@ -152,6 +152,16 @@ def test_a_broker_with_another_name_gets_a_certificate_for_it(fleet, capsys):
     assert "DNS:broker.example, IP Address:10.0.0.2" in text
 
 
+def test_a_host_is_a_name_or_an_address(fleet, capsys):
+    for wrong in ("", "a b", "-x", "http://h", "x" * 300, "a..b"):
+        assert board_cli("identity", "--out", fleet, "--host", wrong) == 2
+        assert f"--host {wrong!r}: expected a host name" in capsys.readouterr().err
+    assert board_cli("identity", "--out", fleet, "--host", "b\u00fcro.example") == 0
+    text = subprocess.run(["openssl", "x509", "-in", fleet / "broker" / "broker.pem", "-noout",
+                           "-ext", "subjectAltName"], capture_output=True, text=True).stdout
+    assert "DNS:xn--bro-hoa.example" in text
+
+
 def test_a_damaged_file_of_authorities_is_told_and_made_anew(fleet, capsys):
     trusted = fleet / "broker" / "fleet-ca.pem"
     trusted.write_bytes(trusted.read_bytes()[:-60])

@@ -106,6 +106,17 @@ def test_counters_never_repeat_even_with_a_clock_that_goes_back(monkeypatch):
     assert sorted(counts) == list(range(first + 2, first + 22))
 
 
+def test_another_key_gives_up_a_counter_that_is_too_far_ahead(boards):
+    """A board that somebody has shut out is mended without an erase: its journal stays."""
+    board = boards.make(1, "b1", group="g", command_key="5e" * 32)
+    board.power_on()
+    on_board(board, "open('/state.json', 'w').write('{\"count\": 9007199254740991}')")
+    flash("unix", port=board.port, settings={
+        "broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}, keys=keys)
+    state = json.loads(on_board(board, "print(open('/state.json').read())"))
+    assert 0 <= counters.now() - state["count"] < 600_000
+
+
 def on_board(board, code):
     """Run a program on a board; what it printed."""
     done = subprocess.run([*MPREMOTE, board.port, "resume", "exec", code],

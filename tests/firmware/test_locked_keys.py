@@ -272,6 +272,67 @@ def test_a_copy_that_comes_late_brings_the_keys_of_readings_that_are_held(
     assert (record.key, record.former) == (now, [locked["oven"]])
 
 
+def test_a_copy_pushes_out_no_key_that_this_computer_has_given(monkeypatch, tmp_path):
+    given = [flashed(FLAT, "oven")[0]["command_key"] for _ in range(keys.FORMER)]
+    record = keys.load("g", "oven")
+    held = record.former
+    record.key, record.former = "ee" * 32, [f"{n:064x}" for n in range(4)]
+    copy = tmp_path / "copy"
+    said = {"umqtt_keys": 2, "lock": "", "boards": [keys.packed(record, None)], "authorities": {}}
+    copy.write_text(json.dumps(said))
+    assert board_cli("keys", "import", copy) == 0
+    record = keys.load("g", "oven")
+    assert record.key == given[-1] and record.former == [*held, "ee" * 32]
+
+
+def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_path, capsys):
+    flashed(FLAT, "oven")
+    record = keys.load("g", "oven")
+    record.device, record.count = "ghost", (1 << 53) - 2
+    copy = tmp_path / "copy"
+    said = {"umqtt_keys": 2, "lock": "", "boards": [keys.packed(record, None)], "authorities": {}}
+    copy.write_text(json.dumps(said))
+    assert board_cli("keys", "import", copy) == 2
+    assert "the counter of ghost is months ahead" in capsys.readouterr().err
+    assert keys.find("g", "ghost") is None
+    # One that is here already stops no other board's for good.
+    record.count = (1 << 53) - 1
+    keys.save(record)
+    with pytest.raises(BoardError, match="counter of ghost is at its end"):
+        keys.next_count(keys.members("g"))
+    keys.revoke([record])
+    flashed(FLAT, "ghost")
+    assert keys.next_count(keys.members("g")) < 1 << 52
+
+
+def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):
+    record = keys.load("g", "oven")
+    record.device = "new"
+    copy = tmp_path / "copy"
+    said = {"umqtt_keys": 2, "lock": "", "boards": [keys.packed(record, None)], "authorities": {}}
+    copy.write_text(json.dumps(said))
+    assert board_cli("keys", "import", copy) == 2
+    assert "anybody may have changed it" in capsys.readouterr().err
+    assert keys.find("g", "new") is None
+    assert board_cli("keys", "import", "--yes", copy) == 0
+    assert keys.find("g", "new")
+
+
+def test_no_copy_brings_a_revoked_authority_back(locked, tmp_path, capsys):
+    assert board_cli("identity", "--out", tmp_path / "made", "--host", "localhost") == 0
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    for _ in range(2):
+        capsys.readouterr()
+        assert board_cli("keys", "import", tmp_path / "copy") == 0
+        said = capsys.readouterr().out
+        assert "for they were revoked here: broker-ca.pem, fleet-1.pem" in said
+        assert not list(keys.authorities_folder().glob("*.pem"))
+    assert board_cli("identity", "--out", tmp_path / "new", "--host", "localhost") == 0
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert len(list(keys.authorities_folder().glob("*.pem"))) == 4
+
+
 def test_what_a_killed_command_has_left_in_clear_goes_away(locked):
     left = board_file("oven").with_name(".oven-abcd.aside")
     left.write_text(json.dumps({"key": locked["oven"]}))
@@ -381,14 +442,45 @@ def test_what_is_no_file_is_not_replaced(command, tmp_path, capsys):
     flashed({**FLAT, "device": "oven"}, "oven")
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
-    (tmp_path / "file").write_text("{}")
+    (tmp_path / "file").write_text('{"umqtt_keys": 1}' if command == "export" else "{}")
     link.symlink_to(tmp_path / "file")
     words = ["keys", "export", "--no-passphrase"] if command == "export" else [command, "--out"]
     assert board_cli(*words, pipe) == 2
     assert "is there and is no file" in capsys.readouterr().err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert board_cli(*words, link) == 0
-    assert link.is_symlink() and (tmp_path / "file").read_text() != "{}"
+    assert link.is_symlink() and len((tmp_path / "file").read_text().splitlines()) > 0
+    assert (tmp_path / "file").read_text() not in ("{}", '{"umqtt_keys": 1}')
+
+
+def test_a_file_of_another_kind_is_not_written_over(tmp_path, capsys):
+    flashed(FLAT | {"telemetry": "signed"}, "oven")
+    copy, marks, readings, settings = (tmp_path / name for name in "cmrs")
+    assert board_cli("keys", "export", "--no-passphrase", copy) == 0
+    assert board_cli("mark-keys", "--out", marks) == 0
+    assert board_cli("telemetry-keys", "--out", readings) == 0
+    settings.write_text("[broker]")
+    before = {path: path.read_bytes() for path in (copy, marks, readings, settings)}
+    for command in (["keys", "export", "--no-passphrase"], ["mark-keys", "--out"],
+                    ["telemetry-keys", "--out"]):  # fmt: skip
+        wrong = 0
+        for path in before:
+            capsys.readouterr()
+            if board_cli(*command, path):
+                wrong += 1
+                assert f"{path} is " in capsys.readouterr().err
+                assert path.read_bytes() == before[path]
+        assert wrong == 3  # and over its own
+
+
+@pytest.mark.parametrize("word", ["x" * 1024, "a\udcff" * 12])
+def test_what_can_be_no_passphrase_is_one_sentence(word, monkeypatch, tmp_path, capsys):
+    flashed(FLAT, "oven")
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", word)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", word)
+    for words in (["keys", "lock"], ["keys", "export", tmp_path / "copy"]):
+        assert board_cli(*words) == 2
+        assert "The passphrase of " in capsys.readouterr().err
 
 
 def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
@@ -439,7 +531,7 @@ def test_revoked_authorities_sign_nothing_any_more(locked, tmp_path, capsys):
     before = {path.name: path.read_bytes() for path in keys.authorities_folder().iterdir()}
     assert board_cli("keys", "revoke", "--authorities") == 0
     assert "broker-ca, fleet-1" in capsys.readouterr().out
-    assert not list(keys.authorities_folder().iterdir())
+    assert not list(keys.authorities_folder().glob("*.pem"))
     assert board_cli("identity", "--out", tmp_path / "new", "--host", "localhost") == 0
     after = {path.name: path.read_bytes() for path in keys.authorities_folder().iterdir()}
     assert after.keys() == before.keys() and not set(after.values()) & set(before.values())

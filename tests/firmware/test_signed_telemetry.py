@@ -145,6 +145,18 @@ def test_a_flash_without_settings_tells_of_a_key_that_nobody_here_has(boards):
     assert not keys.load("g", "oven").revoked
 
 
+def test_a_board_that_holds_readings_and_gets_another_name_is_told_of(boards):
+    board = boards.make(1, "oven", group="g", confirm="pipeline")
+    board.power_on()
+    for name, told in (("oven", False), ("lamp", True)):
+        said = []
+        settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": name, "group": "g",
+                    "confirm": "pipeline"}  # fmt: skip
+        flash("unix", port=board.port, settings=settings, keys=keys,
+              progress=lambda step, text: said.append(text))  # fmt: skip
+        assert any('device "oven" becomes "lamp"' in text for text in said) is told, said
+
+
 def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
     file = tmp_path / "keys"
     flat = {"group": "g", "broker.host": "h", "telemetry": "signed"}
@@ -178,7 +190,22 @@ def test_a_computer_without_keys_leaves_a_file_as_it_is(name, tmp_path, monkeypa
     assert file.read_bytes() == before
     file.write_text("[]")
     assert board_cli(name, "--out", file) == 2
-    assert "is no file of keys" in capsys.readouterr().err
+    assert "is no file of `umqtt-board" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
+def test_a_group_is_written_into_the_fleets_file(name, tmp_path):
+    file = tmp_path / "keys"
+    for group in ("g", "h"):
+        flat = {"group": group, "device": "oven", "broker.host": "h", "telemetry": "signed"}
+        flashed(flat, "oven")
+    assert board_cli(name, "--out", file) == 0
+    before = json.loads(file.read_text())
+    flashed({**flat, "group": "g"}, "oven")
+    assert board_cli(name, "--out", file, "--group", "g") == 0
+    after = json.loads(file.read_text())
+    assert after["fleet/h/oven"] == before["fleet/h/oven"]
+    assert set(after) == set(before) and after["fleet/g/oven"] != before["fleet/g/oven"]
 
 
 def test_a_group_whose_last_board_is_forgotten_stops_no_file(tmp_path):

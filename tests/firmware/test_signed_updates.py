@@ -105,6 +105,9 @@ def test_bundle_and_ota_on_the_command_line(boards, broker, capsys, tmp_path):
     (board,) = fleet(boards, broker.port, "b1", update={"key": trusted.upper()})
     status, said = run_cli(capsys, "bundle", "--key", path, "--out", release, "--security", "3")
     assert status == 0 and json.loads(parts_of(release)["manifest.json"])["security"] == 3, said
+    (tmp_path / "other").write_text("settings")
+    status, said = run_cli(capsys, "bundle", "--key", path, "--out", tmp_path / "other")
+    assert status == 2 and "is no bundle" in said
     where = ["ota", "--device", "b1", "--group", "test", "--timeout", "300"]
     status, said = run_cli(capsys, *where)
     assert status == 1 and "not signed" in said, said

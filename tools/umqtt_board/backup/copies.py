@@ -213,6 +213,10 @@ def load(folder, board):
     try:
         manifest = json.loads(known.content(folder, MANIFEST))
         files, region = dict(manifest["files"]), manifest["region"]
+        if not isinstance(manifest["made"], str) or not isinstance(manifest["board"], str):
+            raise ValueError("it does not say when and of which board it was made")
+        if region and type(region["size"]) is not int:
+            raise ValueError("it does not say how large the journal's region is")
         strange = [path for path in files if not known.is_known(path)]
         if strange:
             raise known.Strange(f"{strange[0]!a:.80} is no file that a copy holds")
@@ -323,6 +327,9 @@ def _files_to_put(device, folder, manifest, keys, progress):
             files[settings_file.PATH] = settings_file.as_item(settings).data
     if counters.STATE in files:
         kept = files[counters.STATE]
+        if counters.ahead(counters.count(counters.state(kept)) or 0):
+            progress("commands", "the counter in the copy is months ahead of this computer's "
+                                 "clock: it does not count")  # fmt: skip
         files[counters.STATE] = counters.forward(device.read_file(counters.STATE), kept, least)
     elif least:
         files[counters.STATE] = counters.forward(None, b"{}", least)

@@ -84,9 +84,10 @@ def flash(
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
         flat, least = with_key(device, keys, flat, there, file, environment, progress)
+        tell_of_new_name(flat, there, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
-        items += counter_items(device, flat or there, least, progress)
+        items += counter_items(device, flat, there, least, progress)
         items, image = romfs.split(device, items, progress)
         install_items(device, items, flat, report, progress, transfer, image)
         verify_items(device, description, items, report, progress, image)
@@ -102,6 +103,17 @@ def with_key(device, keys, flat, there, file, environment, progress):
         return flat, 0
     own = file is None and "command_key" not in settings_file.from_environment(environment)
     return keys.for_board(device, flat, there, own, lambda text: progress("commands", text))
+
+
+def tell_of_new_name(flat, there, progress):
+    """Warn when the settings give a board that keeps its readings another name, or another group.
+    """
+    for key, default in (("device", None), ("group", "default")):
+        old, new = ((one or {}).get(key, default) for one in (there, flat))
+        if flat and old and new and old != new and there.get("confirm") == "pipeline":
+            progress("settings", f'{key} "{old}" becomes "{new}". Readings that the board still '
+                                 "holds go out under the old name, and no mark lets go of them: "
+                                 "flash it back, and wait until they are delivered")  # fmt: skip
 
 
 def settings_there(device):
@@ -120,10 +132,12 @@ def settings_for(there, file, environment, wifi, ask):
     return None
 
 
-def counter_items(device, flat, least, progress):
+def counter_items(device, flat, there, least, progress):
     """What makes the board obey no command that it, or this computer, has had before: Items, to be
-    put in force no later than its key."""
-    item, damaged = counters.raised(device, least, bool((flat or {}).get("command_key")))
+    put in force no later than its key. flat: its new settings, None if those that are `there`
+    stay."""
+    key, held = ((one or {}).get("command_key") for one in (flat or there, there))
+    item, damaged = counters.raised(device, least, bool(key), key != held)
     if damaged:
         progress("commands", "the board's counter of commands is damaged: it begins anew")
     return [item] if item else []

@@ -104,7 +104,7 @@ def settings(board, port, folder, settings):
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
         flat, least = steps.with_key(device, keys, flat, there, file, os.environ, say)
-        for item in steps.counter_items(device, flat, least, say):
+        for item in steps.counter_items(device, flat, there, least, say):
             install.replace(device, item)
         item = settings_file.as_item(flat)
         same = install.hashes(device, [item.path])[item.path] == install.digest(item.data)

@@ -5,6 +5,7 @@ Knows X.509. Must not know brokers or boards.
 """
 
 import datetime
+import re
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,6 +17,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.lock import pem
 
 AUTHORITY_DAYS = 20 * 365
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 _EARLY = datetime.timedelta(days=1)  # clocks that are a little late
 
 
@@ -149,4 +151,12 @@ def _host(text):
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
-        return x509.DNSName(text)
+        pass
+    try:
+        name = text.encode("idna").decode()  # as a resolver asks for it
+    except UnicodeError:
+        name = ""
+    if not _HOST.fullmatch(name):
+        raise BoardError(f"--host {text!r}: expected a host name or an address, as boards have it "
+                         "in broker.host.")  # fmt: skip
+    return x509.DNSName(name)

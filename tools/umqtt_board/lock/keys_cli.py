@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import plain
+from umqtt_board.backup.backup_cli import confirmed_by
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.lock import whole
@@ -92,16 +93,19 @@ def export(no_passphrase, path):
 
 
 @keys_group.command("import")
+@click.option("--yes", is_flag=True, help="Do not ask whether to take a file without passphrase.")
 @_file
-def import_(path):
+def import_(yes, path):
     """Take the keys in the file PATH, which `umqtt-board keys export` has written.
 
     Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
     takes it over; any other keeps its own."""
-    came = whole.bring(path, _EXPORT)
+    came = whole.bring(path, _EXPORT, confirmed_by(yes))
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
     if came.new and not locks.path(keys.home()).exists():
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
+    if came.revoked:
+        click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.other:
         click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}. "
                    "For readings that boards have signed with these, write telemetry-keys anew")

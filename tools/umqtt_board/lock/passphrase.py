@@ -12,6 +12,7 @@ import click
 from umqtt_board.errors import BoardError
 
 LEAST = 12  # characters
+MOST = 1023  # bytes that a PEM file's lock takes
 
 
 class Passphrase:
@@ -25,17 +26,27 @@ class Passphrase:
         self.variable, self.what = variable, what
 
     def given(self):
-        """What the environment says, None for nothing. BoardError for a file that is not there."""
+        """What the environment says, None for nothing. BoardError for a file that is not there,
+        and for what can be no passphrase."""
         if self.variable in os.environ:
-            return os.environ[self.variable]
+            return self._fit(os.environ[self.variable])
         path = os.environ.get(f"{self.variable}_FILE")
         if path is None:
             return None
         try:
-            return Path(path).read_text().rstrip("\r\n")
+            return self._fit(Path(path).read_text().rstrip("\r\n"))
         except (OSError, UnicodeDecodeError) as error:
             raise BoardError(f"{self.variable}_FILE={path} cannot be read: "
                              f"{getattr(error, 'strerror', error)}.")  # fmt: skip
+
+    def _fit(self, word):
+        try:
+            size = len(word.encode())
+        except UnicodeEncodeError:
+            raise BoardError(f"The passphrase of {self.what} is no UTF-8 ({self.variable}).")
+        if size > MOST:
+            raise BoardError(f"The passphrase of {self.what} has {size} bytes: {MOST} at most.")
+        return word
 
     def __call__(self):
         """The passphrase of what is locked; BoardError when nobody can be asked."""
@@ -65,4 +76,4 @@ class Passphrase:
             raise BoardError(f"The passphrase of {self.what} is needed, and there is no terminal "
                              f"to ask at: set {self.variable}, or {self.variable}_FILE to the "
                              "name of a file that holds it.")  # fmt: skip
-        return click.prompt(f"  passphrase of {self.what}", hide_input=True, **how)
+        return self._fit(click.prompt(f"  passphrase of {self.what}", hide_input=True, **how))

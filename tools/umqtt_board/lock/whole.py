@@ -3,6 +3,7 @@
 Knows where the keys of boards and of authorities lie. Must not know the terminal.
 """
 
+import hashlib
 import hmac
 import json
 import re
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
-from umqtt_board.ota import keys
+from umqtt_board.ota import counters, keys
 
 _FORM = 2
+_REVOKED = "revoked"  # beside the authorities: sums of those that are gone
 _AUTHORITY = re.compile(r"(fleet-[0-9]{1,6}|broker-ca)(-key)?\.pem")
 
 
@@ -62,6 +64,7 @@ def export(path, word):
     word  function() that returns the passphrase for a computer whose keys have no lock; "" leaves
           the file open. Where they have one, it opens the file, too.
     """
+    _only_over_a_copy(path)
     with keys.locked():
         there = locks.of(keys.home())
         records = keys.every()
@@ -83,8 +86,21 @@ def export(path, word):
     }  # fmt: skip
     if lock:
         said["code"] = _code(lock, said)
-    private.replace(path, json.dumps(said, indent=1).encode() + b"\n")
+    with keys.locked():  # two at once have one name for what lies aside
+        private.replace(path, json.dumps(said, indent=1).encode() + b"\n")
     return len(records)
+
+
+def _only_over_a_copy(path):
+    """An older copy is written over, and no other file."""
+    if path.is_file() and path.stat().st_size:
+        try:
+            if "umqtt_keys" in json.loads(path.read_bytes()):
+                return
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise BoardError(f"{path} is there and is no copy of keys. It stays as it is: give "
+                         "another name.")  # fmt: skip
 
 
 def _code(lock, said):
@@ -95,17 +111,20 @@ def _code(lock, said):
 
 @dataclass
 class Came:
-    """What an import has done: names of what is new here, was here, and is here another one."""
+    """What an import has done: names of what is new here, was here, and is here another one; and
+    of authorities that were revoked here."""
 
     new: list = field(default_factory=list)
     same: list = field(default_factory=list)
     other: list = field(default_factory=list)
+    revoked: list = field(default_factory=list)
 
 
-def bring(path, passphrase):
+def bring(path, passphrase, confirm):
     """Take the keys of an exported file; returns Came. A key that is here another one stays.
 
     passphrase  function() that returns that of the file
+    confirm     function(text): whether to take an open file where the keys have a lock
     A computer without a key takes the file's lock over with the keys.
     """
     try:
@@ -120,12 +139,20 @@ def bring(path, passphrase):
             raise ValueError("it was changed after it was written")
         records = [keys.unpacked(each, lambda: lock) for each in said["boards"]]
         files = {name: text.encode() for name, text in said["authorities"].items()}
+        for record in records:
+            if counters.ahead(record.count):
+                raise ValueError(f"the counter of {record.device} is months ahead of this "
+                                 "computer's clock")  # fmt: skip
         if any(not _AUTHORITY.fullmatch(name) for name in files):
             raise ValueError("it has a file that is no authority's")
     except OSError as error:
         raise BoardError(f"{path} cannot be read: {error.strerror}.")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BoardError(f"{path} is no file of `umqtt-board keys export` ({error}).")
+    if not lock and locks.path(keys.home()).exists():
+        text = f"{path} has no passphrase, as the keys here have: anybody may have changed it"
+        if not confirm(text):
+            raise BoardError(f"Nothing was taken. {text}. --yes takes it.")
     with keys.locked():
         if lock and not keys.in_use():
             private.replace(locks.path(keys.home()), data)
@@ -145,8 +172,9 @@ def _bring_board(record, here, came):
         keys.put(record, here)
     elif found.key != record.key:
         came.other.append(name)
-        for key in (*reversed(record.former), record.key):
-            found.had(key)  # the board may hold readings that it has signed with it
+        # The board may hold readings that it has signed with them. They come last: a copy pushes
+        # out no key that this computer has given.
+        found.remember(record.key, *record.former)
         keys.put(found, here)
     else:
         came.same.append(name)
@@ -165,6 +193,9 @@ def _bring_authorities(path, files, lock, here, came):
         if "-key" in name:
             continue
         key = name.replace(".pem", "-key.pem")
+        if _sum(files[name]) in _revoked():
+            came.revoked.append(name)
+            continue
         if (folder / name).exists():
             same = (folder / name).read_bytes() == files[name]
             (came.same if same else came.other).append(name)
@@ -177,9 +208,26 @@ def _bring_authorities(path, files, lock, here, came):
         came.new.append(name)
 
 
+def _sum(certificate):
+    return hashlib.sha256(certificate).hexdigest()
+
+
+def _revoked():
+    """SHA-256 of the certificates of authorities that were revoked here, hexadecimal."""
+    try:
+        return set((keys.authorities_folder() / _REVOKED).read_text().split())
+    except FileNotFoundError:
+        return set()
+
+
 def revoke_authorities():
-    """Remove the authorities, so that others are made; returns their names."""
+    """Remove the authorities, so that others are made; returns their names. A copy brings none of
+    them back."""
     files = _authority_files()
+    gone = {_sum(path.read_bytes()) for path in files if "-key" not in path.name}
+    if gone:
+        private.replace(keys.authorities_folder() / _REVOKED,
+                        "".join(f"{one}\n" for one in sorted(gone | _revoked())).encode())
     for path in sorted(files, key=lambda path: "-key" not in path.name):  # keys first
         path.unlink()
     return [path.stem for path in files if "-key" not in path.name]

@@ -12,6 +12,7 @@ from umqtt_board.port.device import DeviceError
 
 STATE = "/state.json"
 COUNT = "count"
+AHEAD_MS = 30 * 86_400_000  # so far ahead of this computer's clock is no counter to be believed
 
 
 def now():
@@ -19,30 +20,39 @@ def now():
     return time.time_ns() // 1_000_000
 
 
+def ahead(found):
+    """Whether a counter is too far ahead to be believed. Who takes it over obeys nobody else."""
+    return found > now() + AHEAD_MS
+
+
 def read(device):
     """Return the board's counter; None when it has lost it, or never had one."""
-    return count(_state(_file(device)))
+    return count(state(_file(device)))
 
 
-def count(state):
+def count(held):
     """The counter in a state; None when there is none to be trusted."""
-    found = (state or {}).get(COUNT)
+    found = (held or {}).get(COUNT)
     return found if type(found) is int and found >= 0 else None
 
 
-def raised(device, least, commands=True):
+def raised(device, least, commands=True, anew=False):
     """Return (Item, whether the board's file is damaged): the file with which the board obeys no
     command up to `least`; None instead of the Item when its own will do.
 
     commands  whether the board has a key; without one it gets no file that it has not
+    anew      whether it gets another key: no command for that one has been recorded, so a counter
+              that is too far ahead goes back
 
     A board that has lost its counter shall obey no command of before this instant.
     """
     data = _file(device)
-    there = _state(data)
+    there = state(data)
     held = count(there)
     if held is None:
         least = max(least, now())
+    elif anew and ahead(held):
+        least, held = max(least, now()), -1
     item = None
     if (commands or data is not None) and (held is None or held < least):
         item = Item(STATE, json.dumps((there or {}) | {COUNT: least}).encode())
@@ -51,9 +61,13 @@ def raised(device, least, commands=True):
 
 def forward(there, kept, least):
     """The state to write over `there` when `kept` is brought back, both bytes or None: the counter
-    is the highest of theirs and `least`, 0 for a board that takes no commands."""
-    old = _state(kept) or {}
-    known = [found for found in (count(_state(there)), count(old)) if found is not None]
+    is the highest of theirs and `least`, 0 for a board that takes no commands. One in `kept` that
+    is too far ahead does not count: somebody has changed the copy."""
+    old = state(kept) or {}
+    brought = count(old)
+    if brought is not None and ahead(brought):
+        brought = None
+    known = [found for found in (count(state(there)), brought) if found is not None]
     return json.dumps(old | {COUNT: max([least, *known])}).encode()
 
 
@@ -65,7 +79,8 @@ def _file(device):
         return b""  # it may be there, and cannot be read: damaged
 
 
-def _state(data):
+def state(data):
+    """The dict in the bytes of the board's file, None when it is damaged or not there."""
     try:
         found = json.loads(data or b"")
     except (ValueError, RecursionError):

@@ -67,6 +67,12 @@ class Record:
             rest = (one for one in self.former if one not in (key, self.key))
             self.former = [key, *rest][:FORMER]
 
+    def remember(self, *others):
+        """It may hold readings that it has signed with those keys, too, as far as there is
+        room."""
+        known = [self.key, *self.former]
+        self.former = [*self.former, *(one for one in others if one not in known)][:FORMER]
+
     def arrived(self):
         """The board has the key, and no other one."""
         self.fresh = self.revoked = False
@@ -313,6 +319,11 @@ def next_count(records):
     with locked():
         fresh = [load(record.group, record.device) for record in records]
         count = max([counters.now(), *(record.count + 1 for record in fresh)])
+        if count >= MOST_COUNT:
+            worst = max(fresh, key=lambda record: record.count)
+            raise BoardError(f"The counter of {worst.device} is at its end ({worst.count}), no "
+                             f"command can follow: `umqtt-board keys revoke --device "
+                             f"{worst.device} --group {worst.group}` and a flash begin anew.")
         for record in fresh:
             record.count = count
             save(record)
@@ -362,7 +373,9 @@ def give(flat, device, held=None, tell=lambda text: None, signed=""):
         if held == record.key:
             record.arrived()
         else:
-            record.count = max(record.count, counters.now())
+            # For another key no command is recorded: a counter too far ahead is given up with it.
+            record.count = max(0 if counters.ahead(record.count) else record.count,
+                               counters.now())  # fmt: skip
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         save(record)

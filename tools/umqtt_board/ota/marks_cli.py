@@ -6,6 +6,7 @@ firmware/telemetry.py). Must not know what a mark or a reading is.
 """
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -18,8 +19,10 @@ from umqtt_board.ota.reports import hmac_sha256
 MARKS = b"umqtt marks"
 TELEMETRY = b"umqtt telemetry"
 
+_DEVICE = re.compile("fleet/[^/]+/[^/]+")
 _group = click.option("--group",
-                      help="Boards of this group alone (default: all boards known here).")
+                      help="Boards of this group alone; others in the file stay as they are "
+                      "(default: all boards known here).")  # fmt: skip
 
 
 def made(records, purpose):
@@ -43,38 +46,44 @@ def _records(group):
     return keys.members(group) if group else keys.every()
 
 
-def _there(out, group):
-    """What the file of an earlier run holds for the boards that this one is about: {} if there is
-    none. BoardError for another file."""
+_OTHER = {MARKS: TELEMETRY, TELEMETRY: MARKS}
+_WORDS = {MARKS: "mark-keys", TELEMETRY: "telemetry-keys"}
+
+
+def _there(out, records, purpose):
+    """What the file of an earlier run holds, {} if there is none. BoardError for another file: one
+    of the other command, or one that has keys of boards while this computer has none."""
     if not out.is_file():
         return {}  # nothing, or what private.replace() refuses
     try:
         data = json.loads(out.read_bytes())
-        if not isinstance(data, dict):
+        if not all(_DEVICE.fullmatch(name) for name in data) or not isinstance(data, dict):
             raise ValueError
-    except (ValueError, RecursionError):
-        raise BoardError(f"{out} is there and is no file of keys. It stays as it is: give another "
-                         "name.")  # fmt: skip
+    except (ValueError, TypeError, RecursionError):
+        raise BoardError(f"{out} is there and is no file of `umqtt-board {_WORDS[purpose]}`. It "
+                         "stays as it is: give another name.")  # fmt: skip
     except OSError as error:
         raise BoardError(f"{out} cannot be read: {error.strerror}.")
-    return {name: told for name, told in data.items()
-            if not group or name.startswith(f"fleet/{group}/")}  # fmt: skip
+    other = made(records, _OTHER[purpose])
+    if any(key in (told if isinstance(told, list) else [told])
+           for told, key in ((data.get(name, ""), key) for name, key in other.items())):
+        raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
+                         "as it is: give another name.")  # fmt: skip
+    if data and not records:
+        raise BoardError(f"{out} has keys of {len(data)} boards, and this computer has none of "
+                         f"these ({keys.root()}). It stays as it is: run this where the keys are, "
+                         "or remove the file.")  # fmt: skip
+    return data
 
 
-def _gone(there, records, out):
-    """Names of boards in the file that this computer has no key of, sorted; BoardError when it has
-    none of any: another user's keys, or another computer's, are meant."""
-    known = made(records, TELEMETRY)
-    gone = sorted(set(there) - set(known))
-    if gone and not known:
-        raise BoardError(f"{out} has keys of {len(there)} boards, and this computer has none "
-                         f"({keys.root()}). It stays as it is: run this where the keys are, or "
-                         "remove the file.")  # fmt: skip
-    return gone
+def _mine(there, group):
+    """Those names in a file that the command is about: all, or one group's. The others stay."""
+    return {name for name in there if not group or name.startswith(f"fleet/{group}/")}
 
 
 def _write(out, found):
-    private.replace(out, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
+    with keys.locked():  # two at once have one name for what lies aside
+        private.replace(out, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
 
 
 @click.command("mark-keys")
@@ -85,9 +94,11 @@ def _write(out, found):
 def mark_keys(group, out):
     """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
     records = _records(group)
-    gone = _gone(_there(out, group), records, out)
+    there = _there(out, records, MARKS)
+    mine = _mine(there, group)
     found = made(records, MARKS)
-    _write(out, found)
+    gone = sorted(mine - set(found))
+    _write(out, {name: there[name] for name in set(there) - mine} | found)
     if gone:
         click.echo(plain.line(f"  no longer in it: {', '.join(gone)}. A board with marks = "
                               '"signed" heeds no mark that is not signed'))
@@ -116,14 +127,15 @@ def telemetry_keys(group, out, no_former, drop):
     earlier file that is forgotten here stays in it without a key: no reading is taken in its name,
     be it signed or not."""
     records = _records(group)
-    there = _there(out, group)
-    gone = _gone(there, records, out)
+    there = _there(out, records, TELEMETRY)
+    mine = _mine(there, group)
+    gone = sorted(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     found = made(signers, TELEMETRY) if no_former else with_former(signers)
-    plainly = sorted(set(there) - set(found) - set(gone))
+    plainly = sorted(mine - set(found) - set(gone))
     if not drop:
         found |= {name: [] for name in gone}
-    _write(out, found)
+    _write(out, {name: there[name] for name in set(there) - mine} | found)
     count = len(found) - (0 if drop else len(gone))
     click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip

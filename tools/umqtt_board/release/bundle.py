@@ -78,7 +78,10 @@ def sign(made, key, limits):
 
 
 def save(made, path):
-    """Write a signed fileset.Set as a bundle."""
+    """Write a signed fileset.Set as a bundle; BoardError where a file of another kind is."""
+    if path.is_file() and path.stat().st_size and not zipfile.is_zipfile(path):
+        raise BoardError(f"{path} is there and is no bundle. It stays as it is: give another "
+                         "name.")  # fmt: skip
     parts = {"manifest.json": made.envelope[2 * BYTES :], "key": made.envelope[:BYTES],
              "signature": made.envelope[BYTES : 2 * BYTES], "files.sha256": file_list(made.files),
              "set": made.run}  # fmt: skip
