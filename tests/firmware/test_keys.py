@@ -87,6 +87,19 @@ def test_a_damaged_file_is_named(text):
         keys.load("g", "oven")
 
 
+def test_a_folder_of_another_user_is_named(monkeypatch):
+    """As after `sudo -E make flash`. A test may be root's, who is refused nothing."""
+    flashed(FLAT, "oven")
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(keys.os, "listdir", refused)
+    for ask in (keys.every, keys.each, keys.in_use, lambda: keys.members("g")):
+        with pytest.raises(BoardError, match="belongs to another user"):
+            ask()
+
+
 def test_files_that_are_swapped_are_named_with_what_to_do():
     for name in ("oven", "fridge"):
         flashed(FLAT | {"device": name}, name)

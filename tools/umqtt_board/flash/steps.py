@@ -108,9 +108,11 @@ def with_key(device, keys, flat, there, file, environment, progress):
 def tell_of_new_name(flat, there, progress):
     """Warn when the settings give a board that keeps its readings another name, or another group.
     """
+    if not flat or not there or there.get("confirm") != "pipeline":
+        return
     for key, default in (("device", None), ("group", "default")):
-        old, new = ((one or {}).get(key, default) for one in (there, flat))
-        if flat and old and new and old != new and there.get("confirm") == "pipeline":
+        old, new = there.get(key, default), flat.get(key, default)
+        if old and new and old != new:
             progress("settings", f'{key} "{old}" becomes "{new}". Readings that the board still '
                                  "holds go out under the old name, and no mark lets go of them: "
                                  "flash it back, and wait until they are delivered")  # fmt: skip

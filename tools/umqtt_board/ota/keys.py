@@ -21,7 +21,7 @@ from umqtt_board.ota import counters
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
-FORMER = 4  # keys that a board had, and may hold readings of
+FORMER = 15  # keys that a board had, and may hold readings of
 LEAST_BYTES = 16  # firmware/settings.py
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
 
@@ -113,9 +113,23 @@ def first_use(tell):
             locks.put(home(), locks.Lock.new(), word)
 
 
+def _files(group="*"):
+    """The files of boards, sorted. BoardError for a folder that is another user's: its boards
+    would be left out of everything without a word."""
+    found = []
+    for folder in root().glob(group):
+        if folder.is_dir():
+            try:
+                found += [folder / name for name in os.listdir(folder) if name.endswith(".json")]
+            except PermissionError:
+                raise BoardError(f"{folder} belongs to another user, as after `sudo make flash`: "
+                                 f"`sudo chown -R $(id -un) {folder}`.")  # fmt: skip
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
 def in_use():
     """Whether this computer has keys, or a lock for them."""
-    return locks.path(home()).exists() or any(root().glob("*/*.json")) or any(
+    return locks.path(home()).exists() or any(_files()) or any(
         authorities_folder().glob("*-key.pem"))
 
 
@@ -232,7 +246,7 @@ def groups():
 
 def members(group, missing_ok=False):
     """Return the Records of all boards of a group, sorted by name; BoardError when it has none."""
-    found = [_read(path) for path in sorted(folder(group).glob("*.json"))]
+    found = [_read(path) for path in _files(folder(group).name)]
     if not found and not missing_ok:
         raise BoardError(f"This computer has no key for any board of the group {group}.")
     return found
@@ -266,7 +280,7 @@ def each():
     sorted. Asks for the passphrase once; a wrong one is raised."""
     locks.of(home())
     found = []
-    for path in sorted(root().glob("*/*.json")):
+    for path in _files():
         try:
             record = _read(path)
         except BoardError as error:
@@ -278,7 +292,7 @@ def each():
 def in_clear():
     """How many files of boards hold their key in clear."""
     count = 0
-    for path in root().glob("*/*.json"):
+    for path in _files():
         with suppress(OSError, ValueError, RecursionError):
             count += "key" in json.loads(path.read_bytes())
     return count
