@@ -153,7 +153,7 @@ def test_a_board_that_holds_readings_and_gets_another_name_is_told_of(boards):
         settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": name, "group": "g",
                     "confirm": "pipeline"}  # fmt: skip
         flash("unix", port=board.port, settings=settings, keys=keys,
-              progress=lambda step, text: said.append(text))  # fmt: skip
+              progress=lambda step, text, said=said: said.append(text))  # fmt: skip
         assert any('device "oven" becomes "lamp"' in text for text in said) is told, said
 
 

@@ -127,24 +127,12 @@ def bring(path, passphrase, confirm):
     confirm     function(text): whether to take an open file where the keys have a lock
     A computer without a key takes the file's lock over with the keys.
     """
+    if not path.is_file():
+        raise BoardError(f"{path} is not there, or is no file.")
     try:
-        if not path.is_file():
-            raise BoardError(f"{path} is not there, or is no file.")
         said = json.loads(path.read_bytes())
-        if said["umqtt_keys"] != _FORM:
-            raise ValueError("it is of another version")
-        data = said["lock"].encode()
-        lock = locks.opened(data, passphrase, path) if data else None
-        if lock and not hmac.compare_digest(_code(lock, said), said["code"]):
-            raise ValueError("it was changed after it was written")
-        records = [keys.unpacked(each, lambda: lock) for each in said["boards"]]
-        files = {name: text.encode() for name, text in said["authorities"].items()}
-        for record in records:
-            if counters.ahead(record.count):
-                raise ValueError(f"the counter of {record.device} is months ahead of this "
-                                 "computer's clock")  # fmt: skip
-        if any(not _AUTHORITY.fullmatch(name) for name in files):
-            raise ValueError("it has a file that is no authority's")
+        lock = _lock_of(path, said, passphrase)
+        records, files = _content(said, lock)
     except OSError as error:
         raise BoardError(f"{path} cannot be read: {error.strerror}.")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -155,13 +143,37 @@ def bring(path, passphrase, confirm):
             raise BoardError(f"Nothing was taken. {text}. --yes takes it.")
     with keys.locked():
         if lock and not keys.in_use():
-            private.replace(locks.path(keys.home()), data)
+            private.replace(locks.path(keys.home()), said["lock"].encode())
         here = locks.of(keys.home())
         came = Came()
         for record in records:
             _bring_board(record, here, came)
         _bring_authorities(path, files, lock, here, came)
     return came
+
+
+def _lock_of(path, said, passphrase):
+    """The Lock of an exported file, None for an open one; ValueError for what was changed."""
+    if said["umqtt_keys"] != _FORM:
+        raise ValueError("it is of another version")
+    data = said["lock"].encode()
+    lock = locks.opened(data, passphrase, path) if data else None
+    if lock and not hmac.compare_digest(_code(lock, said), said["code"]):
+        raise ValueError("it was changed after it was written")
+    return lock
+
+
+def _content(said, lock):
+    """(Records of boards, {name: bytes} of authorities) in an exported file; ValueError."""
+    records = [keys.unpacked(each, lambda: lock) for each in said["boards"]]
+    for record in records:
+        if counters.ahead(record.count):
+            raise ValueError(f"the counter of {record.device} is months ahead of this computer's "
+                             "clock")  # fmt: skip
+    files = {name: text.encode() for name, text in said["authorities"].items()}
+    if any(not _AUTHORITY.fullmatch(name) for name in files):
+        raise ValueError("it has a file that is no authority's")
+    return records, files
 
 
 def _bring_board(record, here, came):
