@@ -16,6 +16,7 @@ from umqtt_min import MQTTException
 
 # No name of a device begins with "-": on this level are the commands for a whole group.
 ALL = "-all"
+_LONGEST = 86400000  # ms, as in settings.py
 _NAME = b"abcdefghijklmnopqrstuvwxyz-"
 
 
@@ -64,16 +65,22 @@ class Remote:
             # Without the counter every command that somebody has recorded would be a new one.
             self._log("%s: commands stay off, their counter is lost" % error)
             self.off = str(error)
+        count = self.kept.get("count", 0)
+        if type(count) is not int or count < 0:
+            self.off = "the counter in %s is damaged" % state.PATH
+            self._log("commands stay off: %s" % self.off)
         if not self.off:
             from binascii import unhexlify
 
             from commands import Commands
 
-            self._commands = Commands(unhexlify(key), self.kept.get("count", 0), self._keep,
+            self._commands = Commands(unhexlify(key), count, self._keep,
                                       clock.unix_s, self._uptime)  # fmt: skip
         # An interval that came by command holds until the settings' own is changed.
-        if self.kept.get("interval_was") == self.interval:
-            self.interval = self.kept["interval_ms"]
+        ms = self.kept.get("interval_ms")
+        if self.kept.get("interval_was") == self.interval and type(ms) is int:
+            if 0 < ms <= _LONGEST:
+                self.interval = ms
 
     @property
     def topics(self):

@@ -158,6 +158,19 @@ def test_a_variable_that_is_nothing_like_a_setting_is_told_and_the_pipelines_are
     assert settings_file.unused(environment) == ["UMQTT_BANANA"]
 
 
+@pytest.mark.parametrize("there, flat, said", [
+    ({"update.key": "ab" * 32}, {}, "takes updates that nobody has signed"),
+    ({"update.key": "ab" * 32}, {"update.key": "cd" * 32}, None),
+    ({"marks": "signed"}, {"marks": "any"}, "marks is no longer"),
+    ({"telemetry": "signed"}, {}, "telemetry is no longer"),
+    ({"telemetry": "plain"}, {}, None), ({"broker.tls": True}, {"broker.tls": False}, "in clear"),
+    ({"broker.tls": True}, None, None), (None, {"marks": "any"}, None),
+])  # fmt: skip
+def test_settings_that_protect_less_are_told(there, flat, said):
+    found = settings_file.lowered(flat, there)
+    assert len(found) == bool(said) and all(said in text for text in found)
+
+
 def test_a_file_with_secrets_that_others_may_read_is_told(tmp_path):
     file = tmp_path / "settings.toml"
     file.write_text('[broker]\nhost = "h"\nuser = "u"\npassword = "hidden-word"\n')

@@ -11,7 +11,7 @@ from bench import Subscriber
 from identity_kit import BOARDS, Client, files
 from umqtt_board.identity import access
 from umqtt_board.ota import keys
-from update_kit import board_cli
+from update_kit import board_cli, flashed
 
 
 def test_what_is_good_stays_and_a_new_authority_leaves_no_gap(guarded, fleet, capsys):
@@ -150,6 +150,17 @@ def test_a_broker_with_another_name_gets_a_certificate_for_it(fleet, capsys):
     text = subprocess.run(["openssl", "x509", "-in", fleet / "broker" / "broker.pem", "-noout",
                            "-ext", "subjectAltName"], capture_output=True, text=True).stdout
     assert "DNS:broker.example, IP Address:10.0.0.2" in text
+
+
+def test_the_last_board_that_is_forgotten_leaves_the_lists(home, tmp_path, capsys):  # noqa: F811
+    flashed({"group": "g", "device": "a", "broker.host": "h"}, "a")
+    out = tmp_path / "out"
+    assert _again(out) == 0
+    assert "fleet/g/a/" in (out / "broker" / "mosquitto.acl").read_text()
+    assert board_cli("keys", "forget", "--group", "g", "--device", "a", "--yes") == 0
+    assert _again(out) == 0
+    assert "fleet/g/a/" not in (out / "broker" / "mosquitto.acl").read_text()
+    assert _again(out, "--broker-folder", "/etc\nlistener 1") == 2
 
 
 def test_a_host_is_a_name_or_an_address(fleet, capsys):

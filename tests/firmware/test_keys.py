@@ -119,11 +119,49 @@ def test_counters_never_repeat_even_with_a_clock_that_goes_back(monkeypatch):
     assert sorted(counts) == list(range(first + 2, first + 22))
 
 
+def put_count(board, count):
+    on_board(board, f"with open('/state.json', 'w') as f:\n f.write('{{\"count\": {count}}}')")
+    assert f": {count}}}" in on_board(board, "print(open('/state.json').read())")
+
+
+def test_a_key_that_is_revoked_during_its_flash_stays_revoked(boards):
+    board = boards.make(1, "b1", group="g", command_key="5e" * 32)
+    board.power_on()
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}
+    flash("unix", port=board.port, settings=settings, keys=keys)
+    first = keys.load("g", "b1")
+    assert not first.revoked
+
+    def progress(step, text):
+        if step == "verify":
+            keys.revoke([first])
+
+    flash("unix", port=board.port, settings=settings, keys=keys, progress=progress)
+    assert keys.load("g", "b1").revoked
+    flash("unix", port=board.port, settings=settings, keys=keys)
+    assert keys.load("g", "b1").key != first.key and not keys.load("g", "b1").revoked
+
+
+def test_a_flash_learns_a_counter_that_another_computer_has_raised(boards):
+    board = boards.make(1, "b1", group="g", command_key="5e" * 32)
+    board.power_on()
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}
+    flash("unix", port=board.port, settings=settings, keys=keys)
+    said = []
+    for days, learnt in ((1, True), (400, False)):
+        later = counters.now() + days * 86_400_000
+        put_count(board, later)
+        flash("unix", port=board.port, settings=settings, keys=keys,
+              progress=lambda step, text: said.append(text))  # fmt: skip
+        assert (keys.next_count(keys.members("g")) > later) is learnt
+        assert any("obeys no other computer" in text for text in said) is not learnt
+
+
 def test_another_key_gives_up_a_counter_that_is_too_far_ahead(boards):
     """A board that somebody has shut out is mended without an erase: its journal stays."""
     board = boards.make(1, "b1", group="g", command_key="5e" * 32)
     board.power_on()
-    on_board(board, "open('/state.json', 'w').write('{\"count\": 9007199254740991}')")
+    put_count(board, (1 << 53) - 1)
     flash("unix", port=board.port, settings={
         "broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}, keys=keys)
     state = json.loads(on_board(board, "print(open('/state.json').read())"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from bench import Subscriber
+from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
 from umqtt_board.ota import keys, marks_cli
 from umqtt_pipeline.decode.signed import GONE, WRONG, TelemetryKeys
@@ -145,6 +146,19 @@ def test_a_flash_without_settings_tells_of_a_key_that_nobody_here_has(boards):
     assert not keys.load("g", "oven").revoked
 
 
+def test_a_flash_that_takes_a_boards_protection_away_asks(boards):
+    board = boards.make(1, "oven", group="g", telemetry="signed", command_key="5c" * 32)
+    board.power_on()
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g"}
+    with pytest.raises(BoardError, match="Nothing was changed. .*can forge its readings"):
+        flash("unix", port=board.port, settings=settings, keys=keys)
+    assert keys.find("g", "oven") is None
+    asked = []
+    flash("unix", port=board.port, settings=settings, keys=keys,
+          confirm=lambda text: asked.append(text) or True)  # fmt: skip
+    assert len(asked) == 1 and not keys.load("g", "oven").signs
+
+
 def test_a_board_that_holds_readings_and_gets_another_name_is_told_of(boards):
     board = boards.make(1, "oven", group="g", confirm="pipeline")
     board.power_on()
@@ -176,6 +190,38 @@ def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
     assert board_cli("telemetry-keys", "--out", file, "--drop") == 0
     assert "left out: fleet/g/oven" in capsys.readouterr().out
     assert TelemetryKeys(file).fault(*payload) is None
+
+
+@pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
+def test_boards_of_another_computer_stay_in_the_file(name, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "keys"
+    flat = {"group": "g", "broker.host": "h", "telemetry": "signed"}
+    for device in ("oven", "fridge"):
+        flashed(flat | {"device": device}, device)
+    assert board_cli(name, "--out", file) == 0
+    before = json.loads(file.read_text())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    flashed(flat | {"device": "lamp"}, "lamp")
+    capsys.readouterr()
+    assert board_cli(name, "--out", file) == 0
+    assert "as they were, for this computer has no keys of them: fleet/g/fridge, fleet/g/oven" in (
+        capsys.readouterr().out)
+    after = json.loads(file.read_text())
+    assert after.pop("fleet/g/lamp") and after == before
+
+
+@pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
+def test_the_last_board_is_forgotten_as_well(name, tmp_path, capsys):
+    file, flat = tmp_path / "keys", {"group": "g", "device": "oven", "broker.host": "h"}
+    flashed(flat | {"telemetry": "signed"}, "oven")
+    assert board_cli(name, "--out", file) == 0
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert board_cli(name, "--out", file) == 0
+    gone = {} if name == "mark-keys" else {"fleet/g/oven": []}
+    assert json.loads(file.read_text()) == gone
+    flashed(flat | {"telemetry": "signed"}, "oven")
+    assert board_cli(name, "--out", file) == 0
+    assert json.loads(file.read_text())["fleet/g/oven"]
 
 
 @pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])

@@ -90,3 +90,27 @@ def test_commands_are_refused_and_it_is_told_while_the_counter_cannot_be_read():
     finally:
         state.PATH = saved
         clean()
+
+
+def test_numbers_that_nobody_has_saved_are_not_used():
+    """As in a copy that somebody has changed: the board goes on at its settings' pace."""
+    settings = {"device": "oven", "group": "g", "command_key": "00" * 16, "interval_ms": 5}
+    saved, state.PATH = state.PATH, PATH
+    clean()
+    try:
+        for kept, interval, commands in (
+            ({"count": 7, "interval_was": 5, "interval_ms": 50}, 50, True),
+            ({"count": 7, "interval_was": 5}, 5, True),
+            ({"count": 7, "interval_was": 5, "interval_ms": "x"}, 5, True),
+            ({"count": 7, "interval_was": 5, "interval_ms": 0}, 5, True),
+            ({"count": 7, "interval_was": 5, "interval_ms": 1 << 60}, 5, True),
+            ({"count": "x"}, 5, False), ({"count": -1}, 5, False), ({"count": None}, 5, False),
+        ):  # fmt: skip
+            said = []
+            state.save(kept)
+            made = remote.Remote(settings, {}, None, None, said.append, None)
+            assert made.interval == interval, kept
+            assert bool(made.topics) is commands is not bool(said), kept
+    finally:
+        state.PATH = saved
+        clean()

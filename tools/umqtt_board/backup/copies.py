@@ -312,6 +312,14 @@ def _see_settings(device, folder, manifest, confirm, progress):
             progress("settings", f"{key}: {before} becomes {after}")
 
 
+def _see_interval(state, progress):
+    """Say which interval, that once came by command, the state in a copy brings."""
+    held = counters.state(state) or {}
+    if "interval_ms" in held:
+        progress("settings", f"interval_ms, given by command: {json.dumps(held['interval_ms'])} "
+                             "from this copy; `umqtt-board command interval` changes it")
+
+
 def _files_to_put(device, folder, manifest, keys, progress):
     """{path: content}: the copy's, but for the key and the counter of commands."""
     files = {path: _file(folder, path) for path in manifest["files"]}
@@ -327,6 +335,7 @@ def _files_to_put(device, folder, manifest, keys, progress):
             files[settings_file.PATH] = settings_file.as_item(settings).data
     if counters.STATE in files:
         kept = files[counters.STATE]
+        _see_interval(kept, progress)
         if counters.ahead(counters.count(counters.state(kept)) or 0):
             progress("commands", "the counter in the copy is months ahead of this computer's "
                                  "clock: it does not count")  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from umqtt_board import boards
 from umqtt_board.backup import copies
+from umqtt_board.errors import BoardError
 from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
 from umqtt_board.flash.build import build
 from umqtt_board.ota import counters
@@ -54,7 +55,8 @@ def flash(
     follow_log  wait until the first publish is acknowledged (needs settings with a broker)
     firmware    None: MicroPython is written where none fits; "skip": never; "fetch", a path or an
                 address: that image, as far as it differs; baud, drive: see onto_chip.Ways
-    confirm     function(text) that returns True if data on the board may be erased
+    confirm     function(text) that returns True if data on the board may be erased, or a setting
+                that protects it be given up
     progress    called with (step, text) as each step begins or ends
     transfer    called with (bytes done, bytes in all, path) while files are written
     environment variables that override settings; None: none (the command line gives its own)
@@ -83,6 +85,7 @@ def flash(
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
+        refuse_lowered(flat, there, confirm)
         flat, least = with_key(device, keys, flat, there, file, environment, progress)
         tell_of_new_name(flat, there, progress)
         set_aside(device, description, progress)
@@ -103,6 +106,14 @@ def with_key(device, keys, flat, there, file, environment, progress):
         return flat, 0
     own = file is None and "command_key" not in settings_file.from_environment(environment)
     return keys.for_board(device, flat, there, own, lambda text: progress("commands", text))
+
+
+def refuse_lowered(flat, there, confirm):
+    """BoardError unless the board may lose what protects it now: a file that lacks a line."""
+    text = "; ".join(settings_file.lowered(flat, there))
+    if text and not confirm(text):
+        raise BoardError(f"Nothing was changed. With these settings {text}. YES=1 (--yes) does "
+                         "it.")  # fmt: skip
 
 
 def tell_of_new_name(flat, there, progress):

@@ -94,7 +94,8 @@ def install_(board, port, folder):
 @step.command()
 @options
 @click.option("--settings", type=click.Path(path_type=Path), help="TOML file.")
-def settings(board, port, folder, settings):
+@click.option("--yes", is_flag=True, help="Do not ask before what protects the board is given up.")
+def settings(board, port, folder, settings, yes):
     """Write the settings: a file's, with the environment's (UMQTT_...) on top."""
     wifi = boards.load(board)["network"]["wifi"]
     file = settings_file.gather(settings, os.environ, wifi=wifi)
@@ -103,6 +104,7 @@ def settings(board, port, folder, settings):
         flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
+        steps.refuse_lowered(flat, there, confirmed_by(yes))
         flat, least = steps.with_key(device, keys, flat, there, file, os.environ, say)
         for item in steps.counter_items(device, flat, there, least, say):
             install.replace(device, item)

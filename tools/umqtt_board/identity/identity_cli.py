@@ -82,9 +82,11 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     The folder `broker` is for the broker, and all that it needs. What is there and good for 90
     days more stays; run it again for new boards and to renew."""
     boards = _boards(more)
-    if not boards:
+    if not boards and not keys.forgotten():
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
+    if any(ord(c) < 32 for c in broker_folder or ""):
+        raise BoardError(f"--broker-folder {broker_folder!r}: expected a path in one line.")
     keys.first_use(lambda text: click.echo(f"  {text}"))
     with keys.locked():  # two at once would make two authorities of one name
         _write(out, boards, hosts, broker_folder, days, new_authority)

@@ -107,8 +107,9 @@ def import_(yes, path):
     if came.revoked:
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.other:
-        click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}. "
-                   "For readings that boards have signed with these, write telemetry-keys anew")
+        click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}")
+        click.echo("  write telemetry-keys anew: boards may hold readings that they have signed "
+                   "with the file's keys")  # fmt: skip
 
 
 @keys_group.command("revoke")

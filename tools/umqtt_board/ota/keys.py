@@ -15,12 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
+_FORGOTTEN = "forgotten"  # a file with names, a line each
 FORMER = 15  # keys that a board had, and may hold readings of
 LEAST_BYTES = 16  # firmware/settings.py
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
@@ -308,9 +310,22 @@ def revoke(records):
 
 
 def forget(record):
-    """Remove the key of a board that is gone for good."""
+    """Remove the key of a board that is gone for good; its name stays among the forgotten ones."""
     with locked():
+        _write_forgotten(forgotten() | {f"{record.group}/{record.device}"})
         _path(record.group, record.device).unlink(missing_ok=True)
+
+
+def forgotten():
+    """GROUP/DEVICE of boards that were forgotten here and not flashed since, a set."""
+    try:
+        return set((root() / _FORGOTTEN).read_text().split())
+    except FileNotFoundError:
+        return set()
+
+
+def _write_forgotten(names):
+    private.replace(root() / _FORGOTTEN, "".join(f"{one}\n" for one in sorted(names)).encode())
 
 
 @contextmanager
@@ -344,7 +359,7 @@ def next_count(records):
     return count
 
 
-def give(flat, device, held=None, tell=lambda text: None, signed=""):
+def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     """Return (settings, count): the settings with the board's key in them, and the counter that
     its commands have to exceed. When the board has them, arrived() is to be called.
 
@@ -354,6 +369,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed=""):
     held    the key that the board has shown, and has a counter for; None: it has shown none
     tell    function(text), called when the key that this computer had is void now
     signed  the key with which the board has signed readings that it may still hold; "": none
+    count   the board's counter, if it is to be believed: another computer may have commanded it
 
     A board that does not show its key gets a new one. It has been erased, or is another one that
     says this name: whoever has recorded commands could have it obey them once more.
@@ -364,36 +380,46 @@ def give(flat, device, held=None, tell=lambda text: None, signed=""):
     first_use(tell)
     with locked():
         record = find(group, device) or Record(group, device, "")
-        if "command_key" in flat:
-            if record.revoked and not record.fresh and record.key == flat["command_key"]:
-                raise BoardError(f"The settings say a command_key for {device} that was revoked: "
-                                 "take it out, and the board gets a new one.")  # fmt: skip
-            record.change(flat["command_key"])
-        elif record.fresh:
-            if held != record.key:
-                tell(f"an earlier flash of {device} has not ended: it gets the key that it was to "
-                     "get then")  # fmt: skip
-        elif not record.key or record.revoked or held != record.key:
-            if record.revoked:
-                tell(f"the key of {device} was revoked: it gets a new one")
-            elif record.key:
-                tell(f"the board did not show the key of {device}: it was erased, or is another "
-                     "one of that name. It gets a new key, the one before is void")  # fmt: skip
-            record.change(secrets.token_hex(KEY_BYTES))
+        _choose(record, flat, held, tell)
         if signed and signed not in (record.key, *record.former):
             record.had(signed)
             tell(f"{device} has signed readings with a key that this computer did not know: "
                  "`telemetry-keys` has it from now on, until --no-former")  # fmt: skip
-        if held == record.key:
+        if held == record.key and record.fresh:
             record.arrived()
+        elif held == record.key:
+            record.count = max(record.count, count)
         else:
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
                                counters.now())  # fmt: skip
+        if f"{group}/{device}" in forgotten():
+            _write_forgotten(forgotten() - {f"{group}/{device}"})
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         save(record)
     return flat | {"command_key": record.key}, record.count
+
+
+def _choose(record, flat, held, tell):
+    """Give the Record the key that its board shall have: see give()."""
+    device = record.device
+    if "command_key" in flat:
+        if record.revoked and not record.fresh and record.key == flat["command_key"]:
+            raise BoardError(f"The settings say a command_key for {device} that was revoked: "
+                             "take it out, and the board gets a new one.")  # fmt: skip
+        record.change(flat["command_key"])
+    elif record.fresh:
+        if held != record.key:
+            tell(f"an earlier flash of {device} has not ended: it gets the key that it was to "
+                 "get then")  # fmt: skip
+    elif not record.key or record.revoked or held != record.key:
+        if record.revoked:
+            tell(f"the key of {device} was revoked: it gets a new one")
+        elif record.key:
+            tell(f"the board did not show the key of {device}: it was erased, or is another "
+                 "one of that name. It gets a new key, the one before is void")  # fmt: skip
+        record.change(secrets.token_hex(KEY_BYTES))
 
 
 def arrived(device, flat):
@@ -403,7 +429,8 @@ def arrived(device, flat):
         return
     with locked():
         record = find(flat.get("group", "default"), _name(device, flat))
-        if record and record.key == flat["command_key"] and (record.fresh or record.revoked):
+        # Not fresh: it was revoked while the board was flashed with it.
+        if record and record.key == flat["command_key"] and record.fresh:
             record.arrived()
             save(record)
 
@@ -435,7 +462,13 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
     """
     if own and flat and flat.get("command_key"):
         flat = {key: value for key, value in flat.items() if key != "command_key"}
-    held = (there or {}).get("command_key") if counters.read(device) is not None else None
+    count = counters.read(device)
+    held = (there or {}).get("command_key") if count is not None else None
+    count = count or 0
+    if held and counters.ahead(count):
+        count = 0
+        tell("the board's counter of commands is months ahead of this computer's clock. It obeys "
+             "no other computer until `umqtt-board keys revoke` and a flash give it another key")
     known = bool((there or {}).get("command_key")) and not firmware_settings().validate(there)
     if flat is None:
         record = _record(device, there) if known else None
@@ -451,7 +484,7 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
     signed = ""
     if known and there.get("telemetry") == "signed" and _same_board(device, there, flat, name):
         signed = there.get("command_key", "")
-    return give(flat, name, held, tell, signed)
+    return give(flat, name, held, tell, signed, count)
 
 
 def _same_board(device, there, flat, name):

@@ -69,7 +69,7 @@ def _there(out, records, purpose):
            for told, key in ((data.get(name, ""), key) for name, key in other.items())):
         raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
                          "as it is: give another name.")  # fmt: skip
-    if data and not records:
+    if data and not records and not keys.forgotten():
         raise BoardError(f"{out} has keys of {len(data)} boards, and this computer has none of "
                          f"these ({keys.root()}). It stays as it is: run this where the keys are, "
                          "or remove the file.")  # fmt: skip
@@ -79,6 +79,21 @@ def _there(out, records, purpose):
 def _mine(there, group):
     """Those names in a file that the command is about: all, or one group's. The others stay."""
     return {name for name in there if not group or name.startswith(f"fleet/{group}/")}
+
+
+def _unknown(names):
+    """(sorted list of those that were forgotten here, set of those that this computer has never
+    had a key of: another one's)."""
+    gone = {f"fleet/{name}" for name in keys.forgotten()} & names
+    return sorted(gone), names - gone
+
+
+def _tell_kept(kept):
+    if kept:
+        some = sorted(kept)
+        more = f" and {len(some) - 3} more" if len(some) > 3 else ""
+        click.echo(plain.line(f"  as they were, for this computer has no keys of them: "
+                              f"{', '.join(some[:3])}{more}"))  # fmt: skip
 
 
 def _write(out, found):
@@ -97,11 +112,11 @@ def mark_keys(group, out):
     there = _there(out, records, MARKS)
     mine = _mine(there, group)
     found = made(records, MARKS)
-    gone = sorted(mine - set(found))
-    _write(out, {name: there[name] for name in set(there) - mine} | found)
+    gone, kept = _unknown(mine - set(found))
+    _write(out, {name: there[name] for name in {*there} - mine | kept} | found)
     if gone:
-        click.echo(plain.line(f"  no longer in it: {', '.join(gone)}. A board with marks = "
-                              '"signed" heeds no mark that is not signed'))
+        click.echo(plain.line(f"  no longer in it, for they are forgotten: {', '.join(gone)}"))
+    _tell_kept(kept)
     click.echo(f"{out}: keys for the marks of {len(found)} boards; write it anew after flashing "
                "a board that is new or was erased")  # fmt: skip
 
@@ -123,19 +138,21 @@ def telemetry_keys(group, out, no_former, drop):
     telemetry = "signed".
 
     A board that got another key may hold readings signed with the one before: the file has its
-    former keys, too, and whoever has one of these can still sign in its name. A board of an
-    earlier file that is forgotten here stays in it without a key: no reading is taken in its name,
-    be it signed or not."""
+    former keys, too, and whoever has one of these can still sign in its name. A board that was
+    forgotten here stays in an earlier file without a key: no reading is taken in its name, be it
+    signed or not. Boards that this computer never had a key of stay as they are."""
     records = _records(group)
     there = _there(out, records, TELEMETRY)
     mine = _mine(there, group)
-    gone = sorted(mine - set(made(records, TELEMETRY)))
+    gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     found = made(signers, TELEMETRY) if no_former else with_former(signers)
-    plainly = sorted(mine - set(found) - set(gone))
+    plainly = sorted(mine - set(found) - {*gone} - kept)
+    stay = {name: there[name] for name in {*there} - mine}
     if not drop:
         found |= {name: [] for name in gone}
-    _write(out, {name: there[name] for name in set(there) - mine} | found)
+        stay |= {name: there[name] for name in kept}
+    _write(out, stay | found)
     count = len(found) - (0 if drop else len(gone))
     click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
@@ -143,11 +160,13 @@ def telemetry_keys(group, out, no_former, drop):
     if more:
         click.echo(f"  {more} of them had other keys before, which still count. When they have "
                    "delivered what they held, and ingest is through: --no-former")  # fmt: skip
-    if gone and drop:
-        click.echo(plain.line(f"  left out: {', '.join(gone)}. Anybody may publish in their name"))
+    if drop and (left := sorted({*gone, *kept})):
+        click.echo(plain.line(f"  left out: {', '.join(left)}. Anybody may publish in their name"))
     elif gone:
         click.echo(plain.line(f"  without a key here: {', '.join(gone)}. No reading is taken in "
                               "their name; --drop leaves them out"))  # fmt: skip
+    if not drop:
+        _tell_kept(kept)
     if plainly:
         click.echo(plain.line(f"  flashed without telemetry = \"signed\" since then: "
                               f"{', '.join(plainly)}. Anybody may publish in their name"))

@@ -107,6 +107,27 @@ def from_board(data):
     return firmware_settings().flatten(found) if isinstance(found, dict) else None
 
 
+def lowered(flat, there):
+    """What protects a board now and would not with other settings: a list of words.
+
+    flat   the settings that it shall have, None if those that are `there` stay
+    there  the settings that it has, None for none
+    """
+    if flat is None or not there:
+        return []
+    found = []
+    if there.get("update.key") and not flat.get("update.key"):
+        found.append("update.key is gone: the board takes updates that nobody has signed")
+    for key, strict, words in (
+        ("marks", "signed", "marks that nobody has signed let go of its readings"),
+        ("telemetry", "signed", "anybody who may publish on its topic can forge its readings"),
+        ("broker.tls", True, "its password and its readings go in clear"),
+    ):  # fmt: skip
+        if there.get(key) == strict and flat.get(key) != strict:
+            found.append(f"{key} is no longer {json.dumps(strict)}: {words}")
+    return found
+
+
 def keep_secrets(flat, there):
     """Return settings with the passwords that the board has for the same network and login.
 
