@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+import pytest
 import umqtt_pipeline
 from pipeline_kit import QUICK, end, run, spawn, wait_for
 
@@ -56,6 +57,17 @@ def output(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           timeout=SECONDS)  # fmt: skip
     return done.stdout
+
+
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_the_tests_broker_holds_messages_by_the_lines_that_the_page_asks_for(broker):
+    """With mosquitto's defaults most of what comes while the bridge is down would be lost."""
+    (lines,) = blocks("conf")
+    assert "max_queued_messages 0" in lines
+    configuration = (broker.folder / "mosquitto.conf").read_text().splitlines()
+    assert set(lines.splitlines()) <= set(configuration)
+    operations = Path(umqtt_pipeline.__file__).with_name("OPERATIONS.md").read_text()
+    assert all(f"`{line}`" in operations for line in lines.splitlines())
 
 
 def test_the_whole_page(broker, tmp_path, monkeypatch):
