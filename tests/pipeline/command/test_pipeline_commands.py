@@ -52,10 +52,10 @@ def test_a_folder_of_another_kind(tmp_path, monkeypatch, command, words):
 
 def _gold(root):
     """The least that a report can be made of: a gold_device without rows."""
-    from umqtt_pipeline.gold import fleet
+    from umqtt_pipeline.gold import schema
     from umqtt_pipeline.tables.store import Tables
 
-    Tables(root, {"gold_device": fleet.DEVICES})
+    Tables(root, {"gold_device": schema.DEVICES})
 
 
 BRIDGE = ("bridge", "--broker", "h:1", "--spool", "s")
