@@ -197,3 +197,15 @@ def test_the_report_has_a_form_for_phones(fleet):
     text = page(fleet)
     assert text.count('<source media="(max-width: 640px)"') == text.count("<img ") == 2
     assert 'name="viewport"' in text
+
+
+@pytest.mark.parametrize("name,shown", [
+    ("a\0b\n", r"a\x00b\n [Cel]"), ("\u6e29", r"\u6e29 [Cel]"),
+    ("stra\u00dfe", "stra\u00dfe [Cel]"),
+])  # fmt: skip
+def test_letters_that_no_plot_can_draw_are_escaped(name, shown, recwarn):
+    """matplotlib would warn of each of them, in its own words."""
+    figure = plots.device(minutes(1.0, 2.0, name=name), plots.WIDE)
+    plots.svg(figure)
+    assert figure.axes[0].get_title(loc="left") == shown
+    assert not recwarn.list

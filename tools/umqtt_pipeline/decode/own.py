@@ -120,12 +120,12 @@ def _measurement(name, unit, value):
         raise Malformed(reasons.NO_NAME)
     number = not isinstance(value, bool) and isinstance(value, Real | Decimal)
     try:
-        value = float(value) if number else float("nan")
+        found = float(value) if number else float("nan")
     except OverflowError:
-        value = float("inf")
-    if not abs(value) < float("inf"):
-        raise Malformed(reasons.NOT_FINITE)
-    return _text(name), None if unit is None else _text(unit), value
+        found = float("inf")
+    if not abs(found) < float("inf"):
+        raise Malformed(reasons.of(name, reasons.NUMBER) + reasons.kind(value))
+    return _text(name), None if unit is None else _text(unit), found
 
 
 def _text(value):
