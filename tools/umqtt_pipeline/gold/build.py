@@ -231,32 +231,33 @@ class _Run:
                         *found)  # fmt: skip
 
     def _make(self):
-        """Make the tables one by one; those of events are read again for devices."""
-        replaced = []
-
-        def doing(name):
-            replaced.append(name)
-            self.watch.doing(f"{name}, {len(replaced)} of {len(TABLES)} tables")
-
-        def replace(name, rows):
-            if name in TABLES:
-                doing(name)
-            self.now[name] = self._store(name, rows.repartition(1))
-
-        doing("gold_minute")
-        self._minutes()
+        """Make the tables in their order: the last one is made of others."""
         boots = self._output("gold_boot_day").persist()
+        made_of_boots = {
+            "gold_boot": fleet.boots, "restarts": events.restarts, "gaps": self._gaps,
+            "clock_corrections": events.clock_corrections, "conflicts": self._conflicts,
+            "gold_device": self._devices,
+        }  # fmt: skip
         try:
-            replace("gold_boot", fleet.boots(boots))
-            for made in (events.restarts, events.clock_corrections):
-                replace(made.__name__, made(boots))
-            replace("gaps", events.gaps(boots, self._output("gold_device_day")))
-            replace("conflicts", self._conflicts(boots))
-            replace("gold_latency", self._latency())
-            replace("gold_device", fleet.devices(boots, *map(self._output, (
-                "gold_device_day", "gold_latency", "gaps", "restarts"))))
+            for number, name in enumerate(TABLES, 1):
+                self.watch.doing(f"{name}, {number} of {len(TABLES)} tables")
+                if name == "gold_minute":
+                    self._minutes()
+                else:
+                    self._replace(name, made_of_boots[name](boots))
         finally:
             boots.unpersist()
+
+    def _replace(self, name, rows):
+        self.now[name] = self._store(name, rows.repartition(1))
+
+    def _gaps(self, boots):
+        return events.gaps(boots, self._output("gold_device_day"))
+
+    def _devices(self, boots):
+        self._replace("gold_latency", self._latency())
+        return fleet.devices(boots, *map(self._output, (
+            "gold_device_day", "gold_latency", "gaps", "restarts")))  # fmt: skip
 
     def _pairs(self, files):
         """{(day of receipt, day of readings): (how many, which)} of some Files of gold_day."""

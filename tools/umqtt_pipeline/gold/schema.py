@@ -87,9 +87,10 @@ DEVICE_DAY = {
 DAY = {"batch": "bigint", "minutes_of": "date", "readings": "bigint", "digest": "bigint",
        "date": "date"}  # fmt: skip
 
-#: for analysts and operators
-TABLES = {"gold_minute": MINUTE, "gold_boot": BOOTS, "gold_device": DEVICES, "restarts": RESTARTS,
-          "gaps": GAPS, "clock_corrections": CORRECTIONS, "conflicts": CONFLICTS}  # fmt: skip
+#: for analysts and operators, in the order in which they are made
+TABLES = {"gold_minute": MINUTE, "gold_boot": BOOTS, "restarts": RESTARTS, "gaps": GAPS,
+          "clock_corrections": CORRECTIONS, "conflicts": CONFLICTS,
+          "gold_device": DEVICES}  # fmt: skip
 OF_DAYS = {"gold_boot_day": BOOT_DAY, "gold_device_day": DEVICE_DAY, "gold_day": DAY}
 KEPT = {**OF_DAYS, "gold_latency": LATENCY}  #: for the next run
 MADE = {**KEPT, **TABLES}
