@@ -7,7 +7,8 @@ import sys
 from contextlib import suppress
 
 import click
-from umqtt_runtime.options import Problem, Sentences, log_to_stderr, with_spark
+from umqtt_runtime.log_lines import log_to_stderr
+from umqtt_runtime.options import Problem, Sentences, with_spark
 
 from .report.lines import EVENTS, TOLD, JsonLines, TextLines, told
 

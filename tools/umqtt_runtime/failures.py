@@ -53,7 +53,8 @@ def _frames(error):
 
 def why(text):
     """What a failed query was given up for; `text` is all that Spark says of it."""
-    told = re.findall(r"\bumqtt_pipeline(?:\.\w+)+: (.+)|(\w[^\n]*No space left on device)", text)
+    told = re.findall(r"\bumqtt_pipeline(?:\.\w+)+: (.+)|(\w[^\n]*No space left on device"
+                      r"(?:: '[^'\n]+')?)", text)
     found = next((one or other for one, other in told), None) or _raised(text)
     return found or text.partition("\n")[0][:500]
 

@@ -1,9 +1,8 @@
-"""Options of every command that starts Spark, what the commands log, and what their failures say.
+"""Options of every command that starts Spark, and what their failures say.
 
 Knows click. Must not know what a command does.
 """
 
-import logging
 import re
 
 import click
@@ -36,16 +35,6 @@ class Sentences:
             if not failures.of_spark(error):
                 raise
             raise click.ClickException(f"Spark has failed: {failures.sentence(error)}")
-
-
-def log_to_stderr():
-    """Have the log on standard error, a line each with the time."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(failures.no_traceback_of_py4j)
 
 
 def paired(value, prefix, shape):

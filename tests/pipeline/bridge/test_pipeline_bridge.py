@@ -183,7 +183,26 @@ def test_a_broker_that_forgets_everything(broker, device, tmp_path):
     device.confirmed()
     assert set(sequences(folder)) == set(range(1, 651))
     assert end(bridge) == 0
-    assert (tmp_path / "bridge.log").read_text().count("session new") == 2
+    said = (tmp_path / "bridge.log").read_text()
+    assert said.count("session new") == 2 and said.count("has lost the session") == 1
+
+
+@BOTH
+def test_a_broker_that_forgets_while_the_bridge_is_down_is_told(broker, device, tmp_path):
+    """What it held for the bridge is gone, and no device has to send it again."""
+    log, told = tmp_path / "bridge.log", "has lost the session of client 'umqtt-bridge'"
+    bridge = start(broker, tmp_path / "spool")
+    end(bridge, signal.SIGKILL)
+    device.take(3).wait_for_publish(80)
+    assert "session new" in log.read_text() and told not in log.read_text()
+    assert end(start(broker, tmp_path / "spool", "--client-id", "another")) == 0
+    assert told not in log.read_text(), "it is new to this broker"
+    assert end(start(broker, tmp_path / "spool")) == 0
+    assert told not in log.read_text()
+    broker.kill()
+    broker.start()
+    assert end(start(broker, tmp_path / "spool")) == 0
+    assert log.read_text().count(told) == 1 and "`gaps` shows" in log.read_text()
 
 
 def test_a_new_spool_for_a_session_that_is_known_is_told(broker, device, tmp_path):
@@ -243,7 +262,7 @@ def test_malformed_payloads_are_spooled_but_not_marked(broker, device, tmp_path)
     kept = spooled(tmp_path / "spool")
     assert [p for _, p in kept if p in strange] == strange
     assert {p.name for p in (tmp_path / "spool").iterdir()} <= {
-        "spool.json", "deleted", "durable", "lock", "marks", "reserve",
+        "spool.json", "deleted", "durable", "lock", "marks", "reserve", "session",
         f"{0:020d}.seg"}  # fmt: skip
     assert [m["upto"] for m in device.marks][-1] == 1
     end(bridge)

@@ -52,10 +52,10 @@ def test_a_folder_of_another_kind(tmp_path, monkeypatch, command, words):
 
 def _gold(root):
     """The least that a report can be made of: a gold_device without rows."""
-    from umqtt_pipeline.gold import fleet
+    from umqtt_pipeline.gold import schema
     from umqtt_pipeline.tables.store import Tables
 
-    Tables(root, {"gold_device": fleet.DEVICES})
+    Tables(root, {"gold_device": schema.DEVICES})
 
 
 BRIDGE = ("bridge", "--broker", "h:1", "--spool", "s")
@@ -150,6 +150,8 @@ function in foreach batch sink. Reason: Return Message: Traceback (most recent c
      "was interrupted\n\tat org.x", 1, "given up: t: a replay was interrupted"),
     ("[STREAM_FAILED] Query ended\njava.io.IOException: No space left on device\n\tat x", 1,
      "given up: java.io.IOException: No space left on device"),
+    (BATCH_FAILED % "OSError: [Errno 28] No space left on device: '/t/silver/a'", 1,
+     "given up: OSError: [Errno 28] No space left on device: '/t/silver/a'"),
     ("[OTHER] Something else\nmore", 1, "given up: [OTHER] Something else"),
     (BATCH_FAILED % "ValueError: day is out of range", 1, "given up: ValueError: day is out of"),
     (BATCH_FAILED % "pyspark.errors.exceptions.captured.AnalysisException: [PATH_NOT_FOUND] x", 1,

@@ -4,11 +4,14 @@ import re
 import shlex
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+import pytest
 import umqtt_pipeline
-from pipeline_kit import QUICK, end, run, spawn, wait_for
+from pipeline_kit import QUICK, end, fill, publish, run, spawn, wait_for
+from pipeline_tables import table
 
 PAGE = Path(umqtt_pipeline.__file__).with_name("OWN_JSON.md").read_text()
 SECONDS = 120
@@ -58,11 +61,22 @@ def output(program):
     return done.stdout
 
 
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_the_tests_broker_holds_messages_by_the_lines_that_the_page_asks_for(broker):
+    """With mosquitto's defaults most of what comes while the bridge is down would be lost."""
+    (lines,) = blocks("conf")
+    assert "max_queued_messages 0" in lines
+    configuration = (broker.folder / "mosquitto.conf").read_text().splitlines()
+    assert set(lines.splitlines()) <= set(configuration)
+    operations = Path(umqtt_pipeline.__file__).with_name("OPERATIONS.md").read_text()
+    assert all(f"`{line}`" in operations for line in lines.splitlines())
+
+
 def test_the_whole_page(broker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     bridge, ingest, quarantine, own_ingest = commands("umqtt-pipeline")
     first, second, wrong, own = commands("mosquitto_pub")
-    duckdb, pandas, decoder = blocks("python")
+    duckdb, pandas, decoder, _ = blocks("python")
     duckdb_rows, pandas_rows, shown = blocks("")
     bridge = [word.replace("localhost:1883", f"127.0.0.1:{broker.port}") for word in bridge]
     spawn(*bridge, log="bridge.log")
@@ -89,3 +103,25 @@ def test_the_whole_page(broker, tmp_path, monkeypatch):
                  SECONDS, "the row of the decoder of one's own")  # fmt: skip
     finally:
         device.close()
+
+
+def test_a_payload_without_a_counter(tmp_path):
+    """Two readings with the same value are two rows, a copy is none, and the time is the
+    device's."""
+    (tmp_path / "attic.py").write_text(blocks("python")[3])
+    payloads = [b'{"at": 1767268800, "t": 22.5}', b'{"at": 1767268860, "t": 22.5}']
+    fill(tmp_path / "spool", [publish(p, "attic") for p in (*payloads, payloads[0])])
+    done = run("ingest", "--spool", tmp_path / "spool", "--tables", tmp_path / "tables", "--once",
+               "--decoder", "attic:attic", *QUICK, PYTHONPATH=str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = table(tmp_path / "tables", "silver")
+    assert sorted(row["time"].timestamp() for row in rows) == [1767268800, 1767268860]
+    assert {row["time_quality"] for row in rows} == {"clock"}
+    assert len(table(tmp_path / "tables", "duplicates")) == 1
+
+
+def test_a_counter_that_begins_again_needs_another_epoch():
+    """Each number of the restart has an epoch of its own, by the page's words."""
+    (text,) = re.findall(r"number of the restart `b` \| `(.+?)`", PAGE)
+    drawn = [eval(text, {"sha256": sha256, "data": {"b": b}}) for b in (1, 2, 1)]
+    assert drawn[0] == drawn[2] != drawn[1] and len(drawn[1]) == 8

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pipeline_kit import EPOCH, base, clock, flat, publish, senml, senml_text
 from umqtt_pipeline.bridge.marks import Marks
-from umqtt_pipeline.decode import cbor, firmware
+from umqtt_pipeline.decode import cbor, firmware, payloads
 from umqtt_pipeline.decode.payloads import identity
 from umqtt_pipeline.decode.reading import Malformed
 
@@ -171,3 +171,16 @@ def test_a_damaged_pack_never_gets_another_identity_unnoticed(at, value, cut):
 def test_json_with_white_space():
     text = json.dumps(json.loads(senml_text(3)), indent=2).encode()
     assert identity(b" \r\n\t" + text) == (EPOCH, 3, 1)
+
+
+ENCODED = {"senml+cbor": senml(5, low=2), "senml+json": senml_text(5, low=2),
+           "json": flat(5, low=2, t=1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", payloads._READ)
+def test_each_encoding_has_the_identity_of_its_reading(kind):
+    """The bridge marks by the identity. A new encoding needs an example in ENCODED."""
+    payload = ENCODED[kind]
+    assert payloads.encoding(payload) == kind
+    found = payloads.reading(payload)
+    assert payloads.identity(payload) == (found.epoch, found.sequence, found.low) == (EPOCH, 5, 2)

@@ -94,3 +94,21 @@ def test_names_with_colons_and_escapes_are_read():
     pack = senml_text(5, [("t:u", "v:w", 1)], device=device)
     (row,) = told([("fleet/g/" + device + "/telemetry", pack)])
     assert row.reason is None and (row.device, row.measurements[0].unit) == (device, "v:w")
+
+
+@pytest.mark.parametrize("value,said", [
+    (None, "null"), (True, "true"), (False, "false"), ("off", "text"), ([1], "an array"),
+    ({"a": 1}, "an object"),
+])  # fmt: skip
+def test_a_measurement_that_is_no_number_is_told_with_what_it_is(value, said):
+    whole = f"t is not a finite number: it is {said}"
+    for payload in (flat(5, t=value), senml_text(5, [("t", None, value)])):
+        with pytest.raises(Malformed, match=f"^{whole}$"):
+            reading(payload)
+
+
+def test_text_is_a_number_in_flat_json_and_may_be_too_large():
+    assert reading(flat(5, t="21.5")).measurements == [("t", None, 21.5)]
+    for payload in (flat(5, t="1e999"), flat(5, t=1).replace(b'"t": 1', b'"t": 1e999')):
+        with pytest.raises(Malformed, match="^t is not a finite number: it is too large$"):
+            reading(payload)

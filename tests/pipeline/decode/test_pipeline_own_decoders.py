@@ -2,13 +2,27 @@
 the bridge ask the same one."""
 
 import json
+import signal
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import paho.mqtt.client as mqtt
 import pytest
 from decode_kit import told
-from pipeline_kit import EPOCH, QUICK, clock, fill, publish, run, senml, topic
+from pipeline_kit import (
+    EPOCH,
+    QUICK,
+    clock,
+    end,
+    fill,
+    publish,
+    run,
+    senml,
+    spawn,
+    topic,
+    wait_for,
+)
 from pipeline_tables import arrow, numbers, table
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.decode import Malformed, Reading, reasons
@@ -93,6 +107,34 @@ def test_what_it_raises_goes_to_quarantine_with_its_words():
     assert row(refuses).reason == r"out of paper \ud800"
 
 
+class Odd(Exception):
+    def __str__(self):
+        return 5
+
+
+@pytest.mark.parametrize("raised,said", [
+    (SystemExit(3), "the decoder ends: SystemExit: 3 ("),
+    (SystemExit(), "the decoder ends: SystemExit ("),
+    (GeneratorExit(), "the decoder ends: GeneratorExit ("), (Odd(), "the decoder ends: Odd"),
+])  # fmt: skip
+def test_what_is_no_usual_exception(raised, said):
+    def ends(topic, payload):
+        raise raised
+
+    assert row(ends).reason.startswith(said)
+
+
+def test_the_users_own_ctrl_c_still_ends_a_program_of_his():
+    """Python's own handler raises it, in whatever code it finds."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def slow(topic, payload):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        row(slow)
+
+
 def test_what_a_library_raises_is_told_with_the_line_that_called_it():
     def called(topic, payload):
         return json.loads(payload)
@@ -168,6 +210,50 @@ def test_ingest_with_one_and_what_it_raises(tmp_path):
     (refused,) = table(root, "quarantine")
     assert refused["reason"].startswith("the decoder lines: ValueError: invalid literal for int()")
     assert refused["reason"].endswith(f"({Path(tmp_path, 'mine.py')}, line 8)")
+
+
+ENDING = '''
+import sys
+from umqtt_pipeline.decode import Reading
+
+def ending(topic, payload):
+    if payload == b"exit":
+        sys.exit(3)
+    if payload == b"interrupt":
+        raise KeyboardInterrupt("of its own")
+    return Reading(topic.split("/")[2], bytes(8), int(payload), 1, 0, None, [("t", None, 1.0)])
+'''
+
+
+def test_one_that_would_end_the_program_ends_neither_bridge_nor_ingest(broker, tmp_path):
+    """Else one packet would stop a whole fleet, again at each start. The signals of those who run
+    them do end them."""
+    folder, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "bridge.log"
+    (tmp_path / "ends.py").write_text(ENDING)
+    own = {"PYTHONPATH": str(tmp_path)}
+    bridge = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
+                   "--decoder", "ends:ending", log=log, **own)  # fmt: skip
+    wait_for(lambda: "subscribed to" in log.read_text(), what="subscription")
+    acks = []
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    client.on_message = lambda *told: acks.append(json.loads(told[-1].payload))
+    client.connect("127.0.0.1", broker.port)
+    client.subscribe("fleet/g/dev1/ack", 1)
+    client.loop_start()
+    for payload in (b"1", b"exit", b"interrupt", b"2"):
+        client.publish(topic(), payload, 1)
+    wait_for(lambda: acks and acks[-1]["upto"] == 2, what="the mark")
+    client.disconnect()
+    client.loop_stop()
+    assert end(bridge, signal.SIGINT) == 0, log.read_text()
+    done = run("ingest", "--spool", folder, "--tables", root, "--once", "--decoder", "ends:ending",
+               *QUICK, **own)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert numbers(root) == [1, 2]
+    line = f"({tmp_path / 'ends.py'}, line "
+    assert sorted(refused["reason"] for refused in table(root, "quarantine")) == [
+        f"the decoder ending: KeyboardInterrupt: of its own {line}9)",
+        f"the decoder ending: SystemExit: 3 {line}7)"]  # fmt: skip
 
 
 @pytest.mark.parametrize("code,said", [

@@ -9,7 +9,7 @@ from pipeline_kit import DAY_US, NOON, clock, fill, publish, senml
 from pipeline_tables import arrow, ingest
 from umqtt_pipeline.decode import Reading
 from umqtt_pipeline.decode.own import Decoders
-from umqtt_pipeline.gold import build, days, events, fleet
+from umqtt_pipeline.gold import build, days, events, fleet, schema
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.query import COLUMNS
 from umqtt_pipeline.tables.schema import CLOCK_ROWS, SILVER, ddl
@@ -47,10 +47,10 @@ def found(spark):
         mixed = [random.Random(1).sample(rows, len(rows)) for rows in (readings, list(clocks))]
         boots = days.boot_days(*(spark.createDataFrame(rows, ddl(columns))
                                for rows, columns in zip(mixed, (SILVER, CLOCK_ROWS))))
-        more = () if refused is None else (spark.createDataFrame(refused, ddl(days.DEVICE_DAY)),)
+        more = () if refused is None else (spark.createDataFrame(refused, ddl(schema.DEVICE_DAY)),)
         made = function(boots, *more)
-        name = next(n for n in events.TABLES if n == function.__name__)
-        assert made.columns == list(events.TABLES[name])
+        name = next(n for n in schema.TABLES if n == function.__name__)
+        assert made.columns == list(schema.TABLES[name])
         return made.toArrow().to_pylist()
 
     return make
@@ -222,7 +222,7 @@ def test_late_readings_and_a_replay_change_the_tables(spark, tmp_path):
     def made(function, *columns):
         held = Tables(tables, COLUMNS)
         made = days.boot_days(held.read(spark, "silver"), held.read(spark, "clock"))
-        more = [spark.createDataFrame([], ddl(days.DEVICE_DAY))] * (function is events.gaps)
+        more = [spark.createDataFrame([], ddl(schema.DEVICE_DAY))] * (function is events.gaps)
         rows = function(made, *more).toArrow()
         return chosen(rows.sort_by(columns[0]).to_pylist(), *columns)
 

@@ -13,7 +13,7 @@ from matplotlib.dates import num2date
 from pipeline_kit import EPOCH, NOON, clock, fill, publish, run, senml
 from pipeline_tables import arrow, ingest, put
 from pyspark.sql import functions as F
-from umqtt_pipeline.gold import build, days, fleet
+from umqtt_pipeline.gold import build, days, fleet, schema
 from umqtt_pipeline.ingest.query import COLUMNS, Runner
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
@@ -59,7 +59,7 @@ def test_minutes(rows):
         ("d", "e", 1, 1, 0, [("t", 1), ("h", 5)]), ("d", "e", 2, 1, 59, [("t", 3)]),
         ("d", "e", 3, 1, 60, [("t", 8)]), ("d2", "e", 1, 1, 1, [("t", 100)]),
     ))  # fmt: skip
-    assert made.columns == list(fleet.MINUTE)
+    assert made.columns == list(schema.MINUTE)
     found = {(r.device, r.minute.astimezone(UTC), r["name"]): (r["count"], r.min, r.mean, r.max)
              for r in made.collect()}  # fmt: skip
     assert found == {("d", at(0), "t"): (2, 1, 2, 3), ("d", at(0), "h"): (1, 5, 5, 5),
@@ -205,7 +205,7 @@ def test_a_boot_of_which_only_a_clock_record_came(spark, rows):
     told = ("g", "d", "e", 9, 2, 5, at(0), at(1), "s", 9, at(1).date())
     clocks = spark.createDataFrame([told], ddl(CLOCK_ROWS))
     made = fleet.boots(days.boot_days(rows(("d", "e", 7, 1, 0, [("t", 1)])), clocks))
-    assert made.columns == list(fleet.BOOTS)
+    assert made.columns == list(schema.BOOTS)
     assert sorted((r.boot, r.readings, r.first_sequence, r.first_time is None, r.clock)
                   for r in made.collect()) == [(1, 1, 7, False, False), (2, 0, None, True, True)]
 
@@ -252,7 +252,7 @@ def test_the_report_leaves_out_what_no_plot_can_show(made, tmp_path, triples, be
     (odd,) = held.slice(0, 1).to_pylist()
     rows = [{**odd, "name": "odd", "min": low, "mean": mean, "max": high}
             for low, mean, high in triples]  # fmt: skip
-    put(tmp_path, "gold_minute", fleet.MINUTE, *held.to_pylist(), *rows)
+    put(tmp_path, "gold_minute", schema.MINUTE, *held.to_pylist(), *rows)
     report.build(tmp_path, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert "measurements of g/dev1" in text
@@ -264,14 +264,14 @@ def test_the_report_leaves_out_what_no_plot_can_show(made, tmp_path, triples, be
 def test_the_report_of_a_fleet_begins_with_what_needs_to_be_looked_at(tmp_path):
     """Its length does not grow with the fleet; the newest events are the ones that it shows."""
     last, old = at(0), at(-7200)
-    devices = [{**dict.fromkeys(fleet.DEVICES, 0), "group": "g",
+    devices = [{**dict.fromkeys(schema.DEVICES, 0), "group": "g",
                 "device": "long" * 9000 if n == 2998 else f"d{n:04}", "readings": 10,
                 "last_received": old if n == 7 else last, "battery": 3.7,
                 "missing": {2999: 5, 2998: 4}.get(n, 0), "first_time": None, "last_time": None}
                for n in range(3000)]  # fmt: skip
     gaps = [{"group": "g", "device": "d2999", "epoch": "e", "first": n, "last": n, "missing": 1,
              "first_received": at(n)} for n in range(1000)]  # fmt: skip
-    put(tmp_path, "gold_device", fleet.DEVICES, *devices)
+    put(tmp_path, "gold_device", schema.DEVICES, *devices)
     def value(number):
         return [{"name": "temperature", "unit": "Cel", "value": number}]
 

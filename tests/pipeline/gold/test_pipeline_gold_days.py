@@ -10,7 +10,7 @@ from pipeline_kit import DAY_US, NOON, clock, fill, publish, put_back, senml
 from pipeline_tables import arrow, files, ingest
 from umqtt_pipeline.decode import Reading
 from umqtt_pipeline.decode.own import Decoders
-from umqtt_pipeline.gold import build
+from umqtt_pipeline.gold import build, fleet, schema
 from umqtt_pipeline.gold.fleet import minute
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.ledger import Ledger
@@ -226,6 +226,19 @@ def test_an_older_copy_of_a_table_is_made_anew(spark, copy, tmp_path):
     shutil.copytree(tmp_path / "old", copy / "gold_boot_day")
     build.build(spark, copy)
     assert rows(copy) == whole
+
+
+def test_a_new_column_is_there_for_days_that_have_not_changed(spark, copy, monkeypatch):
+    """In tables of a version without it, it would else be null until somebody says --anew."""
+    columns = {name: kind for name, kind in schema.DEVICES.items() if name != "restarts"}
+    next_day(spark, copy, 32)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(fleet, "DEVICES", columns)
+        earlier.setitem(schema.MADE, "gold_device", columns)
+        build.build(spark, copy)
+    assert "restarts" not in arrow(copy, "gold_device").column_names
+    build.build(spark, copy)
+    assert arrow(copy, "gold_device")["restarts"].to_pylist() == [0]
 
 
 def test_of_two_at_once_one_says_so(spark, copy, tmp_path, monkeypatch):

@@ -4,14 +4,16 @@ import datetime
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from pipeline_kit import EPOCH, NOON, senml, topic
 from pipeline_tables import put
+from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.gold.events import MISSING
-from umqtt_pipeline.gold.fleet import DEVICES, MINUTE
+from umqtt_pipeline.gold.schema import DEVICES, MINUTE
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
 from umqtt_pipeline.tables import quarantine
@@ -101,6 +103,19 @@ def test_a_payload_is_shown_in_one_line(payload, text):
     assert quarantine.shown(payload) == text
 
 
+def test_a_table_without_a_column_that_is_shown_ends_in_a_sentence(tmp_path):
+    """As an earlier version has left it."""
+    earlier = {name: kind for name, kind in DEVICES.items() if name not in ("rssi", "missing")}
+    put(tmp_path, "gold_device", earlier, {**dict.fromkeys(earlier), "group": "g", "device": "d"})
+    given = ["report", "--tables", str(tmp_path), "--out", str(tmp_path / "r.html")]
+    done = CliRunner().invoke(commands.main, given)
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+    assert done.output.splitlines()[-1] == (
+        f"Error: the table gold_device in {tmp_path} is of an earlier version, without missing, "
+        f"rssi: run `umqtt-pipeline gold --tables {tmp_path}`")  # fmt: skip
+    assert not (tmp_path / "r.html").exists()
+
+
 def minutes(*numbers, name="temperature", unit="Cel"):
     rows = [{"name": name, "unit": unit, "minute": at(60 * n), "min": n - 1.0, "mean": float(n),
              "max": n + 1.0} for n in numbers]  # fmt: skip
@@ -182,3 +197,15 @@ def test_the_report_has_a_form_for_phones(fleet):
     text = page(fleet)
     assert text.count('<source media="(max-width: 640px)"') == text.count("<img ") == 2
     assert 'name="viewport"' in text
+
+
+@pytest.mark.parametrize("name,shown", [
+    ("a\0b\n", r"a\x00b\n [Cel]"), ("\u6e29", r"\u6e29 [Cel]"),
+    ("stra\u00dfe", "stra\u00dfe [Cel]"),
+])  # fmt: skip
+def test_letters_that_no_plot_can_draw_are_escaped(name, shown, recwarn):
+    """matplotlib would warn of each of them, in its own words."""
+    figure = plots.device(minutes(1.0, 2.0, name=name), plots.WIDE)
+    plots.svg(figure)
+    assert figure.axes[0].get_title(loc="left") == shown
+    assert not recwarn.list

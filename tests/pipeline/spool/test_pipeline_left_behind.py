@@ -3,6 +3,7 @@ next bridge takes them in. Until it is there, readers say so, and read them if t
 
 import fcntl
 import os
+import re
 import threading
 
 import damage_kit
@@ -20,7 +21,7 @@ from damage_kit import (
     salvaged,
     stream,
 )
-from pipeline_kit import NOON, publish, senml
+from pipeline_kit import NOON, QUICK, fill, publish, run, senml
 from umqtt_pipeline.spool import lock
 from umqtt_pipeline.spool import reader as spool
 from umqtt_pipeline.spool.files import SpoolError
@@ -234,3 +235,14 @@ def test_a_reader_that_looks_keeps_no_bridge_from_starting(folder):
         SpoolWriter(folder).close()
     other.join()
     assert asked.is_set()
+
+
+def test_ingest_says_it_in_its_log(tmp_path):
+    """Though Spark has the spool looked at by a process of its own."""
+    folder = tmp_path / "spool"
+    fill(folder, [publish(senml(n)) for n in range(1, 5)], per_block=2)
+    position = behind(folder, 1)
+    done = run("ingest", "--spool", folder, "--tables", tmp_path / "t", "--once", *QUICK)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if f"`durable` says {position}" in line]
+    assert len(lines) == 1 and re.match(r"\d\d:\d\d:\d\d umqtt\.spool: ", lines[0]), done.stderr

@@ -3,8 +3,10 @@ what a bridge receives then has positions that were read already, and must not b
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
+import umqtt_pipeline
 from damage_kit import (
     SpoolStreamReader,
     batch,
@@ -33,6 +35,8 @@ from umqtt_pipeline.spool.writer import SpoolWriter
 __all__ = ["said_anew"]  # a fixture
 
 SECOND = 1_000_000
+#: the cure of an older copy comes before that of a lost end, which would be `salvage`
+ENDS_BEFORE = "ends at .* was read up to .* older copy .* checkpoint.* are missing .*salvage"
 
 
 def packs(first, stop):
@@ -129,7 +133,7 @@ def copied_running(tmp_path):
 def test_as_long_as_nothing_came_since_it_is_known_that_some_is_missing(copied_running, caplog):
     folder, end = copied_running
     for _ in range(2):
-        with pytest.raises(SpoolError, match="positions .* are missing.*older copy .* checkpoint"):
+        with pytest.raises(SpoolError, match=ENDS_BEFORE):
             reader(folder).latestOffset(end, data_source.ReadAllAvailable())
         given = reader(folder, skipDamaged="true")
         assert given.latestOffset(end, data_source.ReadAllAvailable()) == end
@@ -156,7 +160,7 @@ def test_a_copy_that_ends_before_what_was_read(restored, tmp_path, count, skip, 
     write(folder, [50] * count, at=100)
     stream = reader(folder, skipDamaged=skip)
     if skip == "false":
-        with pytest.raises(SpoolError, match="positions .* are missing.*older copy .* checkpoint"):
+        with pytest.raises(SpoolError, match=ENDS_BEFORE):
             stream.latestOffset(end, data_source.ReadAllAvailable())
     else:
         assert stream.latestOffset(end, data_source.ReadAllAvailable()) == end
@@ -391,3 +395,11 @@ def test_ingest_says_what_to_do_and_then_all_is_there_once(spark, tmp_path, coun
     ingest(spark, folder, root)
     assert numbers(root) == list(range(101, 131 + count))
     assert numbers(root, "duplicates") == []
+
+
+def test_what_is_said_of_it_is_in_the_page():
+    page = Path(umqtt_pipeline.__file__).with_name("RECOVERY.md").read_text()
+    told = "An older copy of the spool was put back"
+    rows = [line for line in page.splitlines() if told in line]
+    assert len(rows) == 1 and '"ends at", and "was read up to"' in rows[0], rows
+    assert "`TABLES/_checkpoint`" in rows[0]

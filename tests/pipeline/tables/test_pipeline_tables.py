@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pipeline_tables import arrow, files
 from umqtt_pipeline.tables import store
 from umqtt_pipeline.tables.schema import arrow_schema
+from umqtt_pipeline.tables.storage import Storage
 from umqtt_pipeline.tables.store import Tables, written
 
 COLUMNS = {"t": {"x": "bigint", "date": "string"}}
@@ -139,3 +140,9 @@ def test_a_flipped_bit_is_an_error(tables, tmp_path):
     with pytest.raises(OSError, match="CRC"):
         store.dataset(tmp_path, "t").to_table()
     assert duckdb  # DuckDB and polars do not look at checksums: `umqtt-pipeline verify` does
+
+
+@pytest.mark.parametrize("write", [Storage.put, Storage.keep])
+def test_a_full_disk_is_told_with_the_file(write):
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write(Storage("/dev"), "full", b"x")

@@ -24,6 +24,7 @@ from .mark_file import MarkFile
 from .mark_keys import MarkKeys
 from .marks import Marks
 from .peers import Peers
+from .session_file import SessionFile
 from .shipping import NAME as SHIP
 from .shipping import Shipper
 from .telling import Telling
@@ -79,6 +80,7 @@ class Bridge:
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
         where = f"{settings.host}:{settings.port}"
+        self._session_file = SessionFile(self.spool.folder, where, settings.client_id)
         self._faults = Faults(where, settings.client_id, settings.secured, settings.wait)
 
     # -- opening ------------------------------------------------------------------------------
@@ -308,6 +310,12 @@ class Bridge:
         if not body[0] & 1:
             # The broker starts from nothing: it may have lost the retained marks, too.
             self.marks.tell_all()
+            if self._session_file.known:
+                log.warning("%s:%d has lost the session of client %r: the messages that it held "
+                            "for this bridge are gone. A device that keeps its readings until a "
+                            "mark covers them sends its own again. The readings of other devices "
+                            "are lost; the table `gaps` shows which are missing",
+                            s.host, s.port, s.client_id)  # fmt: skip
         elif self.spool.made and not self.counts["connects"]:
             log.warning("the broker knows client %r, and the spool in %s is new: a bridge of this "
                         "name has had another spool. What it wrote there is not here, and what "
@@ -324,6 +332,7 @@ class Bridge:
         if refused:
             raise Refused(f"the broker refuses the subscription to {', '.join(refused)}")
         self._ready = True
+        self.upkeep.keep_session(self._session_file)
         self._faults.ready()
         self._last_error = None
         log.info("subscribed to %s at QoS %s", ", ".join(self.settings.topics),
@@ -420,6 +429,7 @@ class Bridge:
             self.upkeep.snapshot(self.marks, self._accounts.position)
         self._metrics()
         n = self.counts["received"]
+        later = "; the broker holds what comes meanwhile, up to its limit"
         log.info("ended: %d message%s received, all in the spool%s", n, "" if n == 1 else "s",
-                 "; what comes meanwhile the broker keeps" if self.counts["connects"] else "")
+                 later if self.counts["connects"] else "")
         self.spool.close()

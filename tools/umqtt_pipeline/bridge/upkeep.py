@@ -1,4 +1,5 @@
-"""What the bridge writes beside the spool's segments: the marks, the metrics; and what it deletes.
+"""What the bridge writes beside the spool's segments: the marks, the session, the metrics; and
+what it deletes.
 
 Knows files of the spool's folder, and what a full disk leaves undone. Must not know sockets, or
 what a message says.
@@ -53,6 +54,13 @@ class Upkeep:
             self._works("the file of the marks")
         except OSError as error:  # nothing is deleted that they are made of
             self._fails("the file of the marks", error)
+
+    def keep_session(self, session):
+        """Have `session`, a SessionFile, say that the broker has a session of the bridge."""
+        try:
+            session.keep()
+        except OSError as error:  # a lost session may go untold after a restart
+            self._fails("the file of the session", error)
 
     def make_room(self):
         """The disk itself is full: give readers and marks room to be written in, and close the

@@ -6,7 +6,8 @@ Knows what comes before a command's name. Must not know any command.
 from contextlib import contextmanager
 
 import click
-from umqtt_runtime.options import Problem, Sentences, log_to_stderr
+from umqtt_runtime.log_lines import log_to_stderr
+from umqtt_runtime.options import Problem, Sentences
 from umqtt_runtime.stop import Stop
 
 from .. import options as arguments

@@ -143,9 +143,14 @@ def flat(payload):
     measurements = [(name, None, value) for name, value in pairs if name not in FLAT]
     if not all(name for name, _, _ in measurements):
         raise Malformed(reasons.NO_NAME)
-    measurements = [(name, None, number(name, double(value) if isinstance(value, str) else value))
-                    for name, _, value in measurements]  # fmt: skip
+    measurements = [(name, None, _number(name, value)) for name, _, value in measurements]
     return made(str(device), identity_fields(data), measurements, reasons.FLAT)
+
+
+def _number(name, value):
+    """The value of a measurement in flat JSON, which may be text. Raises Malformed."""
+    taken = double(value) if isinstance(value, str) else value
+    return number(name, value if taken is None else taken)
 
 
 def identity_fields(data):

@@ -9,6 +9,7 @@ reason, too. Every Reading that it returns is checked.
 Knows what a decoder may do wrong. Must not know topics, tables or Spark.
 """
 
+import signal
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
@@ -56,12 +57,31 @@ class Decoders:
                     return _checked(name, given)
             except Malformed as error:
                 raise Malformed(_plain(str(error)))
-            except Exception as error:  # the user's own code may raise anything
-                raise Malformed(_plain(f"the decoder {name}: {failures.raised_at(error)}"))
+            except BaseException as error:  # the user's own code may raise SystemExit, too
+                if _of_a_signal(error):
+                    raise
+                raise Malformed(_plain(f"the decoder {name}: {_said(error)}"))
         return None
 
 
 NO_DECODERS = Decoders()
+
+
+def _of_a_signal(error):
+    """Whether an exception may be the user's Ctrl-C. In the bridge and in Spark's workers none is:
+    there SIGINT is handled without an exception, or ignored. pyspark's daemon has the same word
+    for Python's own handler as for none."""
+    handler = signal.getsignal(signal.SIGINT)
+    pythons = handler is signal.default_int_handler and handler is not signal.SIG_IGN
+    return pythons and isinstance(error, KeyboardInterrupt)
+
+
+def _said(error):
+    """What an exception of the user's own class says, if it can say it."""
+    try:
+        return failures.raised_at(error)
+    except Exception:
+        return type(error).__name__
 
 
 def _plain(text):
@@ -100,12 +120,12 @@ def _measurement(name, unit, value):
         raise Malformed(reasons.NO_NAME)
     number = not isinstance(value, bool) and isinstance(value, Real | Decimal)
     try:
-        value = float(value) if number else float("nan")
+        found = float(value) if number else float("nan")
     except OverflowError:
-        value = float("inf")
-    if not abs(value) < float("inf"):
-        raise Malformed(reasons.NOT_FINITE)
-    return _text(name), None if unit is None else _text(unit), value
+        found = float("inf")
+    if not abs(found) < float("inf"):
+        raise Malformed(reasons.of(name, reasons.NUMBER) + reasons.kind(value))
+    return _text(name), None if unit is None else _text(unit), found
 
 
 def _text(value):

@@ -21,14 +21,11 @@ def encoding(payload):
     return None
 
 
-_READ = {"senml+cbor": cbor.reading, "senml+json": json_text.pack, "json": json_text.flat}
-
-
 def reading(payload):
     """The Reading that a payload of any encoding is. Raises Malformed."""
     if len(payload) > LONGEST:
         raise Malformed(f"more than {LONGEST} bytes")
-    read = _READ.get(encoding(payload))
+    read, _ = _READ.get(encoding(payload), (None, None))
     if read is None:
         raise Malformed(reasons.ENCODING)
     found = read(payload)
@@ -36,22 +33,31 @@ def reading(payload):
     return found
 
 
-def _identity_fields(payload):
-    """{ep, sq, lo: value or None} of a payload. Raises Malformed."""
-    kind = encoding(payload)
-    if kind is None:
-        raise Malformed(reasons.ENCODING)
-    if kind == "json":
-        return json_text.identity_fields(json_text.first(payload, dict))
-    pack = cbor.first(payload) if kind == "senml+cbor" else json_text.first(payload, list)
-    if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
-        raise Malformed(reasons.NO_PACK)
-    fields = {key: pack[0].get(key) for key in senml.OWN_LABELS}
-    if kind == "senml+cbor":
-        return fields
+def _of_flat(payload):
+    return json_text.identity_fields(json_text.first(payload, dict))
+
+
+def _of_json(payload):
+    fields = _of_pack(json_text.first(payload, list))
     if isinstance(fields["ep"], json_text.Number):  # text only, as in CBOR; flat JSON takes both
         raise Malformed(reasons.SENML["ep"])
     return json_text.numbered(fields)
+
+
+def _of_cbor(payload):
+    return _of_pack(cbor.first(payload))
+
+
+def _of_pack(pack):
+    if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
+        raise Malformed(reasons.NO_PACK)
+    return {key: pack[0].get(key) for key in senml.OWN_LABELS}
+
+
+#: {encoding: (payload -> its Reading, payload -> {ep, sq, lo: value or None})}. Both raise
+#: Malformed. The bridge needs the second: without it no mark covers a reading.
+_READ = {"senml+cbor": (cbor.reading, _of_cbor), "senml+json": (json_text.pack, _of_json),
+         "json": (json_text.flat, _of_flat)}  # fmt: skip
 
 
 def identity(payload):
@@ -62,9 +68,10 @@ def identity(payload):
     firmware.identities finds the same in the firmware's packs, thousands at a time.
     """
     try:
-        fields = _identity_fields(payload)
+        _, fields_of = _READ[encoding(payload)]
+        fields = fields_of(payload)
         found = epoch(fields, reasons.SENML), uint(fields, "sq", 1, LIMIT - 1, reasons.SENML)
-    except Malformed:
+    except (KeyError, Malformed):
         return None
     try:
         return *found, low(fields, found[1], reasons.SENML)

@@ -70,7 +70,7 @@ def number(name, value):
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise Malformed(reasons.of(name, reasons.NUMBER))
+        raise Malformed(reasons.of(name, reasons.NUMBER) + reasons.kind(value))
     return found
 
 

@@ -3,6 +3,9 @@
 Knows words. Must not know how a fault is found (the other modules of decode/).
 """
 
+from decimal import Decimal
+from numbers import Real
+
 LIMIT = 1 << 53  #: integers beyond it are not exact in every JSON reader
 BITS_31 = (1 << 31) - 1
 UPTIME_MS = BITS_31 * 1000 + 999
@@ -22,7 +25,7 @@ VERSION = "bver is not the integer 10"
 # Followed by, or following, a name.
 NOT_TAKEN = "the field ", " of SenML is not taken"
 UNIT = "the unit of ", " is not text"
-NUMBER = "", " is not a finite number"
+NUMBER = "", " is not a finite number: it is "  # and kind() of it
 #: of a field of the identity, by its name in SenML; in flat JSON it is called otherwise
 FIELDS = {
     "ep": "{ep} is missing, or not 8 bytes (16 hex digits)",
@@ -44,7 +47,19 @@ OWN = {
     "bo": f"boot is not in 0..{BITS_31}",
     "up": f"uptime_ms is not in 0..{UPTIME_MS}",
 }
-NOT_FINITE = "a value is not a finite number"
+
+
+def kind(value):
+    """What is there instead of a finite number, in words. Not the value itself, of which each
+    message may have another: reasons are counted."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    for kinds, word in ((str, "text"), (bytes, "bytes"), (list, "an array"), (dict, "an object")):
+        if isinstance(value, kinds):
+            return word
+    if isinstance(value, Real | Decimal):
+        return "too large" if value == value else "NaN"
+    return "something else"
 
 
 def of(name, wording):

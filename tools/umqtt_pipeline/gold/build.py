@@ -12,6 +12,7 @@ tables are small and made of what is kept. To make all anew is the same with not
 """
 
 import hashlib
+import json
 import logging
 
 import pyarrow.compute as pc
@@ -24,17 +25,15 @@ from ..tables import intents
 from ..tables.schema import ALL
 from ..tables.store import Tables
 from . import days, events, fleet
+from .schema import MADE, OF_DAYS, TABLES
 
 log = logging.getLogger("umqtt.gold")
 
-TABLES = {**fleet.TABLES, **events.TABLES}
-KEPT = {**days.TABLES, **fleet.KEPT}  #: for the next run
-MADE = {**KEPT, **TABLES}
 DAILY = ("silver", "clock", "duplicates", "quarantine")  #: what a day is made of, beside batches
 NAME = "_gold/intents"
-VERSION = 2  #: of what is kept: after another one all is made anew
-#: days: what each day of receipt was made of, as `made_of` says
-NONE = {**intents.NONE, "days": {}, "version": VERSION}
+VERSION = 2  #: of how rows are made: raised when the same readings give other rows
+#: days: what each day of receipt was made of, as `made_of` says;  form: as `form` says
+NONE = {**intents.NONE, "days": {}, "form": None}
 CHUNK_ROWS = 20_000_000  #: so many rows of silver are worked on together, or one day of more
 FILE_ROWS = 2_000_000  #: of silver, whose minutes go into one file
 
@@ -51,6 +50,12 @@ def build(spark, root, anew=False):
     tables.clean(older_than=86_400)
     with progress.Watch(spark, "gold") as watch:
         return _Run(spark, tables, watch, anew).run()
+
+
+def form():
+    """What the tables are like: VERSION, their names, columns and types. After another form all is
+    made anew, or a new column would be null for every day that has not changed."""
+    return f"{VERSION} {hashlib.sha256(json.dumps(MADE).encode()).hexdigest()[:16]}"
 
 
 def made_of(files):
@@ -114,7 +119,7 @@ class _Intents(intents.Intents):
     def days(self):
         """What each day was made of that is in the tables, once the commits of a killed run are
         made; {} if the tables are not those of the last run."""
-        if self.last["version"] != VERSION or not all(map(self._fits, MADE)):
+        if self.last.get("form") != form() or not all(map(self._fits, MADE)):
             return {}
         self.finish()
         return self.last["days"]
@@ -159,7 +164,7 @@ class _Run:
             self._make()
             changes = {name: self._change(name) for name in MADE}
             changes = {name: both for name, both in changes.items() if any(both)}
-            self.decided.decide("gold", changes, days=self.days, version=VERSION)
+            self.decided.decide("gold", changes, days=self.days, form=form())
             self.decided.finish()
         counts = {name: sum(file.rows for file in self.now[name]) for name in TABLES}
         if counts["conflicts"]:
@@ -194,7 +199,7 @@ class _Run:
         """Have of each changed day what can be merged."""
         changed = set(self.changed)
         new = [day for day in self.changed if day in self.days]
-        for name in days.TABLES:
+        for name in OF_DAYS:
             self.now[name] = self._kept(name, changed)
         size = dict.fromkeys(new, 0)
         for file in self.files["silver"]:
@@ -226,32 +231,33 @@ class _Run:
                         *found)  # fmt: skip
 
     def _make(self):
-        """Make the tables one by one; those of events are read again for devices."""
-        replaced = []
-
-        def doing(name):
-            replaced.append(name)
-            self.watch.doing(f"{name}, {len(replaced)} of {len(TABLES)} tables")
-
-        def replace(name, rows):
-            if name in TABLES:
-                doing(name)
-            self.now[name] = self._store(name, rows.repartition(1))
-
-        doing("gold_minute")
-        self._minutes()
+        """Make the tables in their order: the last one is made of others."""
         boots = self._output("gold_boot_day").persist()
+        made_of_boots = {
+            "gold_boot": fleet.boots, "restarts": events.restarts, "gaps": self._gaps,
+            "clock_corrections": events.clock_corrections, "conflicts": self._conflicts,
+            "gold_device": self._devices,
+        }  # fmt: skip
         try:
-            replace("gold_boot", fleet.boots(boots))
-            for made in (events.restarts, events.clock_corrections):
-                replace(made.__name__, made(boots))
-            replace("gaps", events.gaps(boots, self._output("gold_device_day")))
-            replace("conflicts", self._conflicts(boots))
-            replace("gold_latency", self._latency())
-            replace("gold_device", fleet.devices(boots, *map(self._output, (
-                "gold_device_day", "gold_latency", "gaps", "restarts"))))
+            for number, name in enumerate(TABLES, 1):
+                self.watch.doing(f"{name}, {number} of {len(TABLES)} tables")
+                if name == "gold_minute":
+                    self._minutes()
+                else:
+                    self._replace(name, made_of_boots[name](boots))
         finally:
             boots.unpersist()
+
+    def _replace(self, name, rows):
+        self.now[name] = self._store(name, rows.repartition(1))
+
+    def _gaps(self, boots):
+        return events.gaps(boots, self._output("gold_device_day"))
+
+    def _devices(self, boots):
+        self._replace("gold_latency", self._latency())
+        return fleet.devices(boots, *map(self._output, (
+            "gold_device_day", "gold_latency", "gaps", "restarts")))  # fmt: skip
 
     def _pairs(self, files):
         """{(day of receipt, day of readings): (how many, which)} of some Files of gold_day."""

@@ -16,40 +16,9 @@ from pyspark.sql.window import Window
 from ..decode.topics import TELEMETRY
 from ..tables.quarantine import NUMBERS, numbered
 from ..tables.schema import BOOT, KEY
+from .schema import BOOT_DAY, DAY, DEVICE_DAY, HEALTH
 
 DEVICE = ["group", "device"]
-HEALTH = ("battery", "rssi")  #: measurements of these names are shown per device
-LAST = "struct<sequence:bigint,value:double>"
-RECEIPT = "struct<received_at:timestamp,offset:bigint>"
-RUNS = (
-    "array<struct<first:bigint,first_uptime_ms:bigint,first_exact:timestamp,"
-    "received_at:timestamp,last:bigint,last_uptime_ms:bigint,last_exact:timestamp>>"
-)
-CLOCKS = "array<struct<sequence:bigint,uptime_ms:bigint,time:timestamp,received_at:timestamp>>"
-COUNTED = "array<struct<bucket:int,readings:bigint>>"
-#: A boot: its readings, and the runs of its records. received_at of a run is that of its first
-#: record. exact: time by the device's clock, or null. base_ms: the least clock base of readings.
-BOOT_DAY = {
-    "group": "string", "device": "string", "epoch": "string", "boot": "int", "readings": "bigint",
-    "first_sequence": "bigint", "last_sequence": "bigint", "first_time": "timestamp",
-    "last_time": "timestamp", "last_received": "timestamp", "least": RECEIPT, "greatest": RECEIPT,
-    "base_ms": "bigint", "runs": RUNS, "clocks": CLOCKS,
-    **{f"{name}_{what}": kind for name in HEALTH for what, kind in (
-        ("heard", RECEIPT), ("last", LAST), ("least", "double"))},
-    "date": "date",
-}  # fmt: skip
-NUMBERED = "array<struct<epoch:string,first:bigint,last:bigint>>"
-#: A device: how many copies and packets in quarantine, the runs of the numbers of its copies and
-#: of its packets in quarantine (refused), its latencies.
-DEVICE_DAY = {
-    "group": "string", "device": "string", "duplicates": "bigint", "quarantined": "bigint",
-    "copies": NUMBERED, "refused": NUMBERED, "received": COUNTED, "stored": COUNTED,
-    "date": "date",
-}  # fmt: skip
-#: What a batch brought of one day of readings; digest tells which readings and times.
-DAY = {"batch": "bigint", "minutes_of": "date", "readings": "bigint", "digest": "bigint",
-       "date": "date"}  # fmt: skip
-TABLES = {"gold_boot_day": BOOT_DAY, "gold_device_day": DEVICE_DAY, "gold_day": DAY}
 
 LATENCIES = ("received", "stored")
 WIDTH = 1.02  #: each bucket of latencies ends at so many times its beginning

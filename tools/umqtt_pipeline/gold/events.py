@@ -18,36 +18,9 @@ from pyspark.sql.window import Window
 
 from ..bridge.marks import AHEAD, AHEAD_PER_S
 from ..decode.reasons import CLOCK
-from ..tables.schema import BOOT, IDENTITY, KEY, MEASUREMENTS
+from ..tables.schema import BOOT, IDENTITY, KEY
 from .days import DEVICE
-
-RESTARTS = {
-    "group": "string", "device": "string", "epoch": "string", "boot": "int",
-    "new_epoch": "boolean", "unheard": "bigint", "before_epoch": "string", "before_boot": "int",
-    "before_sequence": "bigint", "before_uptime_ms": "bigint", "before_time": "timestamp",
-    "after_sequence": "bigint", "after_uptime_ms": "bigint", "after_time": "timestamp",
-    "first_received": "timestamp",
-}  # fmt: skip
-GAPS = {
-    "group": "string", "device": "string", "epoch": "string", "first": "bigint",
-    "last": "bigint", "missing": "bigint", "quarantined": "bigint", "reason": "string",
-    "before_boot": "int", "before_time": "timestamp", "after_boot": "int",
-    "after_time": "timestamp", "first_received": "timestamp",
-}  # fmt: skip
-CORRECTIONS = {
-    "group": "string", "device": "string", "epoch": "string", "boot": "int",
-    "sequence": "bigint", "uptime_ms": "bigint", "time": "timestamp", "expected": "timestamp",
-    "correction_ms": "bigint", "since_ms": "bigint", "silver_late_ms": "bigint",
-    "received_at": "timestamp",
-}  # fmt: skip
-CONFLICTS = {
-    **IDENTITY, "boot": "int", "uptime_ms": "bigint", "measurements": MEASUREMENTS,
-    "first_received": "timestamp", "copy_boot": "int", "copy_uptime_ms": "bigint",
-    "copy_measurements": MEASUREMENTS, "received_at": "timestamp", "spool": "string",
-    "offset": "bigint",
-}  # fmt: skip
-TABLES = {"restarts": RESTARTS, "gaps": GAPS, "clock_corrections": CORRECTIONS,
-          "conflicts": CONFLICTS}  # fmt: skip
+from .schema import CONFLICTS, GAPS
 
 
 def restarts(boot_days):

@@ -11,33 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from ..tables.schema import BOOT, KEY
-from .days import DEVICE, HEALTH, LATENCIES, seconds
+from .days import DEVICE, LATENCIES, seconds
 from .events import MISSING
+from .schema import DEVICES, HEALTH, LATENCY, MINUTE
 
-MINUTE = {
-    "group": "string", "device": "string", "minute": "timestamp", "name": "string",
-    "unit": "string", "count": "bigint", "min": "double", "mean": "double", "max": "double",
-    "date": "date",
-}  # fmt: skip
-BOOTS = {
-    "group": "string", "device": "string", "epoch": "string", "boot": "int", "readings": "bigint",
-    "first_sequence": "bigint", "last_sequence": "bigint", "first_time": "timestamp",
-    "last_time": "timestamp", "clock": "boolean",
-}  # fmt: skip
-DEVICES = {
-    "group": "string", "device": "string", "epochs": "bigint", "readings": "bigint",
-    "first_sequence": "bigint", "last_sequence": "bigint", "gaps": "bigint", "missing": "bigint",
-    "duplicates": "bigint", "quarantined": "bigint", "restarts": "bigint",
-    "first_time": "timestamp", "last_time": "timestamp", "last_received": "timestamp",
-    "latency_p50_s": "double", "latency_p99_s": "double",
-    "stored_p50_s": "double", "stored_p99_s": "double",
-    "battery": "double", "battery_min": "double", "rssi": "double", "rssi_min": "double",
-}  # fmt: skip
-#: How many readings of a device have which latency, over all days: kept for the next run.
-LATENCY = {"group": "string", "device": "string", "kind": "string", "bucket": "int",
-           "readings": "bigint"}  # fmt: skip
-TABLES = {"gold_minute": MINUTE, "gold_boot": BOOTS, "gold_device": DEVICES}
-KEPT = {"gold_latency": LATENCY}
 SCALE = 2.0**-64  #: so many of the greatest doubles still have a finite sum
 
 

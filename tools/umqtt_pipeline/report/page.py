@@ -14,6 +14,7 @@ from statistics import median
 import jinja2
 import pyarrow.compute as pc
 
+from ..gold import schema
 from ..tables import quarantine as refused
 from ..tables import store
 from . import plots
@@ -32,11 +33,23 @@ LETTERS = 120  #: of a payload
 
 
 class NoTables(Exception):
-    """The gold tables are not there; the text says what to run."""
+    """The gold tables are not there, or not those of this version; the text says what to run."""
+
+
+def _dataset(root, name, last=None):
+    """A table as a dataset, None without it; last: only so many days. Raises NoTables if it is one
+    of gold's and has not all columns: an earlier version has made it."""
+    held = store.dataset(root, name, last=last)
+    known = schema.TABLES.get(name, ()) if held is not None else ()
+    lacking = [column for column in known if column not in held.schema.names]
+    if lacking:
+        raise NoTables(f"the table {name} in {root} is of an earlier version, without "
+                       f"{', '.join(lacking)}: run `umqtt-pipeline gold --tables {root}`")
+    return held
 
 
 def _read(root, name, columns=None):
-    held = store.dataset(root, name)
+    held = _dataset(root, name)
     return None if held is None else held.to_table(columns)
 
 
@@ -148,7 +161,7 @@ def _told(root, name, columns):
 
 def _minutes(root):
     """gold_minute of the last DAYS days that it has, as a dataset; None without any."""
-    held = store.dataset(root, "gold_minute", last=DAYS)
+    held = _dataset(root, "gold_minute", DAYS)
     return held if held is not None and held.count_rows() else None
 
 

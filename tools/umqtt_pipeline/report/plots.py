@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.font_manager import findfont, get_font  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.patches import Patch  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator  # noqa: E402
@@ -52,7 +53,11 @@ def svg(figure):
 
 
 def _cut(text, form="{}"):
-    """A text for beside an axis of the height of one plot."""
+    """A text for beside an axis of the height of one plot. Letters that cannot be drawn, as a
+    control character, are shown escaped."""
+    known = get_font(findfont(STYLE["font.family"])).get_char_index
+    text = text and "".join(letter if letter.isprintable() and known(ord(letter))
+                            else ascii(letter)[1:-1] for letter in text)  # fmt: skip
     return text and form.format(text if len(text) <= 20 else text[:19] + "\u2026")
 
 

@@ -44,6 +44,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from umqtt_runtime.log_lines import log_to_stderr
 
 from ..spool import consumers, logs, offsets
 from ..spool.files import SpoolError, spool_id
@@ -222,6 +223,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches; one object per query lives in the driver's planner process."""
 
     def __init__(self, options):
+        log_to_stderr()  # a process of its own, in which nobody has said so before
         self.options = options
         self._target = None  # the end for available-now
         self._bridge = None

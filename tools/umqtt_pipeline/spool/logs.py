@@ -75,7 +75,8 @@ def covered(place, end, position, skip, copy):
     try:
         reader.covering(place, end, position, skip)
     except SpoolError as error:
-        raise SpoolError(f"{error}. {copy}")
+        raise SpoolError(f"{place} ends at {end}, and was read up to {position}. {copy}. If its "
+                         f"end was lost: {error}")  # fmt: skip
     listed = segments(place)
     if listed and listed[-1].base + listed[-1].size() < position:
         tell_once(f"{place}: it ends before position {position}, nothing of it is read until it "

@@ -25,7 +25,7 @@ from .segment import SegmentReader
 
 CURE = ("Delete the query's checkpoint (of ingest: the folder _checkpoint of the tables): all of "
         "the spool is read again then, and ingest leaves out what the tables have")  # fmt: skip
-COPY = f"If an older copy of it was put back, for all that: {CURE[0].lower()}{CURE[1:]}"
+COPY = f"If an older copy of the spool was put back: {CURE[0].lower()}{CURE[1:]}"
 
 
 def offset(position, skip, block, before):

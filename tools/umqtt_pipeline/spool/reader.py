@@ -14,6 +14,7 @@ Layout of the folder (all integers little endian):
                              deleted segments, crc32 of these 16 bytes u32; written before they go
     consumers/NAME.json      what a reader will never ask for again (consumers.py)
     lock                     held (flock) by the writer
+    marks, session           the bridge's (bridge/mark_file.py, bridge/session_file.py)
 
 A *position* counts the bytes of all segments ever written, headers included; it never goes back.
 

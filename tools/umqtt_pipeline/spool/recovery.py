@@ -26,7 +26,8 @@ from .reader import begin, covering
 from .segment import SegmentReader
 
 #: What may lie in the folder of a spool without a packet; the last one is a file system's.
-OWN = {"consumers", "deleted", "durable", "lock", "marks", "reserve", "spool.json", "lost+found"}
+OWN = {"consumers", "deleted", "durable", "lock", "marks", "reserve", "session", "spool.json",
+       "lost+found"}  # fmt: skip
 
 
 @dataclass

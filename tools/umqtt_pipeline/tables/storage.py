@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +45,18 @@ def are_there(root):
     return held.exists("_state")
 
 
+@contextmanager
+def _named(target):
+    """An error of the system while the file `target` is written names it: of a full disk it would
+    not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(target))
+
+
 class Storage:
     """Files below one folder. root: its path; what a method is given lies below it, in words
     separated by slashes."""
@@ -75,7 +88,7 @@ class Storage:
         before it is known to be whole. Raises OSError."""
         target = Path(self.root, name)
         make_folder(target.parent)
-        with open(target, "wb") as out:
+        with _named(target), open(target, "wb") as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
@@ -85,7 +98,8 @@ class Storage:
         """Write bytes that nobody needs after a power cut. Raises OSError."""
         target = Path(self.root, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        with _named(target):
+            target.write_bytes(data)
 
     def read(self, name):
         """All bytes of a file. Raises OSError."""
