@@ -77,7 +77,7 @@ STREAM = _rows(
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
-    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8"
+    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 spoilt:i8 mended:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -97,6 +97,7 @@ STREAM = _rows(
 #: packet; lapses: how often bytes of it went missing, or were skipped.
 #: turns: how many of its messages have their turn to be answered (UNORDERED: nobody knows any
 #: more); turn1, turn2: the turns of the latest PUBACK, and of the latest PUBREC or PUBREL.
+#: spoilt, mended: between these two frames its bytes may be others than were sent; 0: none.
 UNORDERED = -1
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
@@ -107,7 +108,7 @@ FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
 
 #: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
-TAKEN = _rows("seq:i8 cap:i8 off:i8 file:i8")
+TAKEN = _rows("seq:i8 cap:i8 wire:i8 off:i8 file:i8 frame:i8")
 REMEMBERED = 4  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
@@ -199,11 +200,17 @@ KINDS = {
     20: ("length", "a Remaining Length of more than four bytes, or a packet of type 0"),
     21: ("more", "{} problems more of this file are not listed"),
     22: ("closed inside", "the connection was closed inside a packet; {} bytes of it came"),
-    23: ("other content", "{} bytes were sent again with another content; the first are read"),
+    23: ("other content", "{} bytes were sent again with another content, and the capture does "
+         "not tell which are right: from the first on, this side is not judged"),
     24: ("PROXY", "a header of the PROXY protocol ({} bytes) stands before the first packet"),
     25: ("WebSocket", "its frames cannot be followed any more, {} bytes are the reason: they are "
          "missing, or packed by an extension"),
+    26: ("other content", "{} bytes were sent again with another content, and the first have a "
+         "wrong TCP checksum: from the first on, this side is not judged"),
+    27: ("other content", "{} bytes were sent again with another content and a wrong TCP "
+         "checksum; the first are read"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
- P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB) = range(1, 26)  # fmt: skip
+ P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
+ P_BROKEN) = range(1, 28)  # fmt: skip

@@ -23,9 +23,13 @@ from ..compiled.layout import (
     UNSUBSCRIBE,
 )  # fmt: skip
 from .properties import BINARY, BYTE, FOUR, PAIR, PROPERTIES, TWO, VARIABLE
+from .reasons import RETURNED
 from .wording import shared_rules, together_rules, value_rules
 
 NAMES = {(b"MQTT", 4): "3.1.1", (b"MQIsdp", 3): "3.1", (b"MQIpdp", 2): "MQIpdp", (b"MQTT", 5): "5"}
+
+LEVELS = {level for _, level in NAMES}
+SHORT = 2  #: bytes of a CONNACK before MQTT 5, which has no properties
 
 WILL = 16  #: in ALLOWED: the properties of the will
 OF_WILL = {61: 62, 100: 108}  #: rules of properties: the same of the will
@@ -229,6 +233,8 @@ def connect(reader, out):
     values["will"] = bool(flags & 4)
     values["user_name"], values["password"] = bool(flags & 128), bool(flags & 64)
     values["keep_alive"] = reader.number()
+    if level not in LEVELS:
+        return  # nobody knows what comes next
     _flag_rules(flags, level, out)
     if level == 5:
         _properties(reader, CONNECT, out)
@@ -255,12 +261,15 @@ def connect(reader, out):
 
 
 def connack(reader, out, level):
-    """CONNACK; the first byte is reserved before 3.1.1."""
+    """CONNACK; the first byte is reserved before 3.1.1. A server that has no MQTT 5 answers a
+    CONNECT of MQTT 5 with that of its own version [MQTT 3.1.1: MQTT-3.1.2-2]."""
     present = reader.byte()
     if level not in (2, 3):
         out.values["session_present"] = bool(present & 1)
     out.values["return_code"] = code = reader.byte()
-    if level == 5:
+    if level == 5 and code in RETURNED and len(reader.raw) == SHORT:
+        pass  # a server that does not know MQTT 5 refuses as 3.1.1 has it
+    elif level == 5:
         out.values["reason_code"] = code
         if present > 1:
             out.broken.append((95, present))
@@ -314,6 +323,8 @@ def suback(reader, out, level, kind=SUBACK):
     if level == 5:
         _properties(reader, kind, out)
     codes = list(reader.raw[reader.at :])
+    if not codes:
+        raise IndexError
     if kind == SUBACK:
         out.values["qos_list"] = codes
     if level == 5:
@@ -359,5 +370,6 @@ def read(kind, raw, level):
     except _Unknown:
         pass  # nobody knows where the next one begins
     except IndexError:
-        out.broken.append((12 if kind == CONNECT else 49 if kind == CONNACK else 50, 0))
+        short = kind in (CONNACK, SUBACK, UNSUBACK)
+        out.broken.append((12, 0) if kind == CONNECT else (49, len(raw)) if short else (50, 0))
     return out

@@ -103,6 +103,22 @@ def _lose_step(s):
 
 
 @kernel
+def distrust(s, other, since, until, wrong):
+    """The bytes of the stream `s` from a frame on, up to the frame `until`, may be others than its
+    side sent. As behind a gap, packets are then found by their look, and nobody knows what the
+    side sent and which answers the other side, `other`, owes. wrong: they are others."""
+    s["spoilt"] = min(s["spoilt"], since) if s["spoilt"] else since
+    s["mended"] = until
+    s["searched"], s["aligned"], s["unsure"] = 1, 0, ENOUGH
+    s["whole"], s["lapse"] = 0, 1
+    s["blind"] = other["blind"] = 1
+    s["lapses"] += 1
+    other["lapses"] += 1
+    if wrong and s["sync"] == IN_STEP and s["stage"] != FRESH:
+        _lose_step(s)  # a wrong length may reach far
+
+
+@kernel
 def _need(st, s, d, p, end):
     """How much of a body has to be kept until it is whole: of PUBLISH only up to the packet id."""
     if s["nlen"] >> 4:  # PUBLISH

@@ -24,6 +24,7 @@ from ..compiled.layout import (
     N_PACKETS,
     N_READ,
     N_TEXT,
+    OTHER_FOUND,
     P_LARGE,
     P_MQTT5,
     PINGREQ,
@@ -182,6 +183,7 @@ def _connect(st, d, p, have, c, row):
     if n > 6 or have < n + 6:
         return
     level, flags = d[p + 2 + n] & 127, d[p + 3 + n]
+    level = level if 2 <= level <= 5 else 0  # nobody knows what packets of another one look like
     c["level"] = row["level"] = level
     c["clean"] = flags >> 1 & 1
     c["login"] = flags >> 7
@@ -289,6 +291,12 @@ def _keep_body(st, d, p, have, row, conn, sender):
 
 
 @kernel
+def _spoilt(s, frame):
+    """Whether the bytes of a stream at a frame may be others than were sent."""
+    return 0 < s["spoilt"] <= frame <= s["mended"]
+
+
+@kernel
 def _packet(st, d, row):
     """Fill in a row that has the fixed header and the place of the rest."""
     conn, sender, p, have = row["conn"], wide(row["from_server"]), row["at"], row["have"]
@@ -298,8 +306,10 @@ def _packet(st, d, row):
     row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0
-    if c["dubious"]:
+    if c["dubious"] or _spoilt(s, row["frame"]):
         row["found"] |= FOUND
+    if _spoilt(st.streams[2 * conn + 1 - sender], row["frame"]):
+        row["found"] |= OTHER_FOUND
     st.n[N_FOUND] = row["found"]
     if sender == 0:
         _silence(st, c, conn, row["start"], row)
