@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..compiled.layout import PUBLISH
-from ..report.columns import FLOWS, LATENCIES, OUTCOMES, VIOLATIONS
+from ..report.columns import FLOWS, LATENCIES, OUTCOMES, PROTOCOLS, VIOLATIONS
 from ..report.tallies import STEP
 from ..rules.statements import AGAIN, OVERTAKEN, RULES, statement
 
@@ -221,6 +221,7 @@ def _told(rows, at, code):
         **{n: found[n] for n in ("connection", "client_id", "broker", "file", "frame", "sender")},
         "time": found["first"],
         "type": pa.array(["PUBLISH"] * len(at), pa.string()),
+        "protocol": pa.array([PROTOCOLS.get(k) for k in levels], pa.string()),
         "statement": pa.array([statement(code, k, PUBLISH, False) for k in levels], pa.string()),
         "keep_alive": pa.array([False] * len(at), pa.bool_()),
         "what": pa.array([says.format(k) for k in found["packet_id"].to_pylist()], pa.string()),

@@ -19,6 +19,8 @@ from .places import numbers, places, woven
 TIME = pa.timestamp("us", tz="UTC")
 WAYS = ("client", "broker")
 OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
+#: Names of the protocol levels.
+PROTOCOLS = {2: "MQIpdp", 3: "3.1", 4: "3.1.1", 5: "5"}
 ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
 
 
@@ -70,8 +72,8 @@ _MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean
 PIECES = pa.unify_schemas([_MADE, _schema(
     "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b")])  # fmt: skip
 VIOLATIONS = _schema(
-    "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
-    "keep_alive:b what:s"
+    "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s protocol:s "
+    "statement:s keep_alive:b what:s"
 )
 PROBLEMS = _schema(
     "file:s frame:i8 offset:i8 time:t connection:i8 client_id:s sender:s problem:s what:s "
@@ -273,6 +275,7 @@ def violations(rows, whose, files):
         **places(rows["frame"], files),
         "sender": words(rows["from_server"], WAYS),
         "type": chosen(np.minimum(rows["kind"], len(TYPES)), [*TYPES, None]),
+        "protocol": pa.array([PROTOCOLS.get(k) for k in rows["level"].tolist()], pa.string()),
         "statement": pa.array([s for s in said if s], pa.string()),
         "keep_alive": pa.array(np.isin(rows["code"], KEEP_ALIVE)),
         "what": pa.array(what, pa.string()),
@@ -316,8 +319,7 @@ def endpoint(address, port):
 def _protocol(conn, level, opaque, known):
     if opaque:
         return KINDS[opaque][0]
-    names = {4: "3.1.1", 3: "3.1", 2: "MQIpdp", 5: "5"}
-    return known.get(conn) or names.get(level)
+    return known.get(conn) or PROTOCOLS.get(level)
 
 
 _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
