@@ -209,8 +209,9 @@ KINDS = {
          "wrong TCP checksum: from the first on, this side is not judged"),
     27: ("other content", "{} bytes were sent again with another content and a wrong TCP "
          "checksum; the first are read"),
+    28: ("length", "a Remaining Length of more than four bytes"),  # told as a violation
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
- P_BROKEN) = range(1, 28)  # fmt: skip
+ P_BROKEN, P_FIVE) = range(1, 29)  # fmt: skip

@@ -24,6 +24,7 @@ from ..compiled.layout import (
     N_PACKETS,
     OTHER_FOUND,
     P_BEFORE,
+    P_FIVE,
     P_HTTP,
     P_LENGTH,
     P_NOT_MQTT,
@@ -165,7 +166,11 @@ def _length_byte(st, s, d, p, end, conn, sender, time, frame):
     s["nlen"] += 1
     if b >= 128:
         if s["nlen"] & 15 == 4:
-            problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
+            sure = s["whole"] and not s["searched"]
+            if sure:
+                problem(st, P_FIVE, conn, sender, time, frame, -1, s["seen"] >> 4)
+            else:
+                problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
             _lose_step(s)
         return p + 1
     s["stage"], s["got"], s["wide"] = IN_BODY, 0, b == 0 and s["nlen"] & 15 > 1

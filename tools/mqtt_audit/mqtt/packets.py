@@ -41,8 +41,8 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
 from .checks import check_form, check_order, check_size
-from .properties import ALIASED, METHOD, has_property, limits, number_of, variable
-from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind
+from .properties import ALIASED, FORMAT, METHOD, has_property, limits, number_of, variable
+from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind, utf8
 
 
 @kernel
@@ -71,6 +71,8 @@ def _properties(st, d, p, have, head, row, conn, sender):
     copy(d, q, size, st.bodies, at)
     row["body"], row["body_len"] = at, size
     st.n[N_BODIES] = at + size
+    if number_of(d, q, q + size, FORMAT) == 1 and not utf8(d, q + size, p + have, whole):
+        violation(st, 124, conn, sender, PUBLISH, row["time"], row["frame"], 0)
     alias = number_of(d, q, q + size, ALIASED)
     if alias < 0:
         return 0
