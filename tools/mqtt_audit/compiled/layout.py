@@ -51,12 +51,14 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
 #: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
-#: an Authentication Method.
+#: an Authentication Method. spoilt: from this frame on its bytes may be others than were sent; 0:
+#: from none.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
-    "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8 "
+    "spoilt:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
@@ -77,7 +79,7 @@ STREAM = _rows(
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
-    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 spoilt:i8 mended:i8"
+    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -97,7 +99,6 @@ STREAM = _rows(
 #: packet; lapses: how often bytes of it went missing, or were skipped.
 #: turns: how many of its messages have their turn to be answered (UNORDERED: nobody knows any
 #: more); turn1, turn2: the turns of the latest PUBACK, and of the latest PUBREC or PUBREL.
-#: spoilt, mended: between these two frames its bytes may be others than were sent; 0: none.
 UNORDERED = -1
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1
@@ -108,8 +109,8 @@ FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
 
 #: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
-TAKEN = _rows("seq:i8 cap:i8 wire:i8 off:i8 file:i8 frame:i8")
-REMEMBERED = 4  #: of them are known of each stream
+TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4")
+REMEMBERED = 16  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
@@ -201,12 +202,12 @@ KINDS = {
     21: ("more", "{} problems more of this file are not listed"),
     22: ("closed inside", "the connection was closed inside a packet; {} bytes of it came"),
     23: ("other content", "{} bytes were sent again with another content, and the capture does "
-         "not tell which are right: from the first on, this side is not judged"),
+         "not tell which are right: from the first on, the connection is not judged"),
     24: ("PROXY", "a header of the PROXY protocol ({} bytes) stands before the first packet"),
     25: ("WebSocket", "its frames cannot be followed any more, {} bytes are the reason: they are "
          "missing, or packed by an extension"),
     26: ("other content", "{} bytes were sent again with another content, and the first have a "
-         "wrong TCP checksum: from the first on, this side is not judged"),
+         "wrong TCP checksum: from the first on, the connection is not judged"),
     27: ("other content", "{} bytes were sent again with another content and a wrong TCP "
          "checksum; the first are read"),
     28: ("length", "a Remaining Length of more than four bytes"),  # told as a violation

@@ -104,12 +104,12 @@ def _lose_step(s):
 
 
 @kernel
-def distrust(s, other, since, until, wrong):
-    """The bytes of the stream `s` from a frame on, up to the frame `until`, may be others than its
-    side sent. As behind a gap, packets are then found by their look, and nobody knows what the
-    side sent and which answers the other side, `other`, owes. wrong: they are others."""
-    s["spoilt"] = min(s["spoilt"], since) if s["spoilt"] else since
-    s["mended"] = until
+def distrust(c, s, other, since, wrong):
+    """The bytes of the stream `s` from a frame on may be others than its side sent, so that
+    nothing of the connection is judged any more. As behind a gap, packets are then found by their
+    look, and nobody knows what the side sent and which answers the other side, `other`, owes.
+    wrong: they are others."""
+    c["spoilt"] = min(c["spoilt"], since) if c["spoilt"] else since
     s["searched"], s["aligned"], s["unsure"] = 1, 0, ENOUGH
     s["whole"], s["lapse"] = 0, 1
     s["blind"] = other["blind"] = 1

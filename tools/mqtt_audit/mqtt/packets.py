@@ -24,7 +24,6 @@ from ..compiled.layout import (
     N_PACKETS,
     N_READ,
     N_TEXT,
-    OTHER_FOUND,
     P_LARGE,
     P_MQTT5,
     PINGREQ,
@@ -293,12 +292,6 @@ def _keep_body(st, d, p, have, row, conn, sender):
 
 
 @kernel
-def _spoilt(s, frame):
-    """Whether the bytes of a stream at a frame may be others than were sent."""
-    return 0 < s["spoilt"] <= frame <= s["mended"]
-
-
-@kernel
 def _packet(st, d, row):
     """Fill in a row that has the fixed header and the place of the rest."""
     conn, sender, p, have = row["conn"], wide(row["from_server"]), row["at"], row["have"]
@@ -308,10 +301,8 @@ def _packet(st, d, row):
     row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0
-    if c["dubious"] or _spoilt(s, row["frame"]):
+    if c["dubious"] or 0 < c["spoilt"] <= row["frame"]:
         row["found"] |= FOUND
-    if _spoilt(st.streams[2 * conn + 1 - sender], row["frame"]):
-        row["found"] |= OTHER_FOUND
     st.n[N_FOUND] = row["found"]
     if sender == 0:
         _silence(st, c, conn, row["start"], row)

@@ -201,6 +201,7 @@ def goes_on(rows, conns):
     the client asked for it."""
     c = conns[rows["conn"]]
     asked = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
+    asked &= c["spoilt"] == 0
     kept = (c["level"] >= 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
     return asked & kept & (rows["state"] == 0)
 

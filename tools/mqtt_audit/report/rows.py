@@ -194,10 +194,8 @@ class Rows:
         packet may have, of a side that is whole, is a violation."""
         fault = wrong["kind"] == P_FIVE
         for k in np.flatnonzero(fault).tolist():
-            row = wrong[k]
-            c, s = (of[row["conn"]] for of in (self.arrays.conns, self.arrays.ways))
-            s = s[row["from_server"]]
-            if c["dubious"] or 0 < s["spoilt"] <= row["frame"] <= s["mended"]:
+            row, c = wrong[k], self.arrays.conns[wrong["conn"][k]]
+            if c["dubious"] or 0 < c["spoilt"] <= row["frame"]:
                 wrong["kind"][k], fault[k] = P_LENGTH, False
                 continue
             self._found.append((row["time"], row["conn"], row["frame"], 0, 109, row["count"],

@@ -54,7 +54,7 @@ def _watched(conns, ways):
     return (
         (conns["connected"] > 0) & (conns["keep_alive"] > 0)
         & (ways["stage"][:, 0] == FRESH) & full(ways, "lapse")[:, 0]
-        & (conns["opaque"] == 0) & (conns["code"] == 0)
+        & (conns["opaque"] == 0) & (conns["code"] == 0) & (conns["spoilt"] == 0)
     )  # fmt: skip
 
 

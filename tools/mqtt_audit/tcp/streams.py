@@ -81,7 +81,7 @@ def _first_is(d, old, seg):
     leaves checksums to its network card."""
     first = second = UNKNOWN
     if old["cap"] == old["wire"]:
-        first = checked(d, old["off"], old["wire"])
+        first = checked(d, old["off"], wide(old["wire"]))
     if seg["cap"] == seg["wire"]:
         second = checked(d, wide(seg["off"]), wide(seg["wire"]))
     return first if first == -second else UNKNOWN
@@ -95,10 +95,10 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
     differ, kind, since = 0, P_BROKEN, frame
     for i in range(REMEMBERED):
         old, other = st.taken[k, i], 0
-        if not old["cap"] or old["file"] != st.n[N_FILE]:
+        if not old["cap"] or old["frame"] >> 32 != st.n[N_FILE]:
             continue
-        ahead = diff(seq, old["seq"])
-        for j in range(max(0, -ahead), min(wide(seg["cap"]), old["cap"] - ahead)):
+        ahead = diff(seq, wide(old["seq"]))
+        for j in range(max(0, -ahead), min(wide(seg["cap"]), wide(old["cap"]) - ahead)):
             other += d[seg["off"] + j] != d[old["off"] + ahead + j]
         if not other:
             continue
@@ -110,15 +110,16 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
     if not differ:
         return
     problem(st, kind, conn, sender, seg["time"], frame, seg["off"], differ)
-    if kind != P_BROKEN and not st.conns[conn]["opaque"]:
-        distrust(st.streams[k], st.streams[2 * conn + 1 - sender], since, frame, kind == P_SPOILT)
+    c, s = st.conns[conn], st.streams[k]
+    if kind != P_BROKEN and not c["opaque"]:
+        distrust(c, s, st.streams[2 * conn + 1 - sender], since, kind == P_SPOILT)
 
 
 @kernel
 def _remember(st, seg, k, seq, frame):
     row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
     row["seq"], row["cap"], row["wire"], row["off"] = seq, seg["cap"], seg["wire"], seg["off"]
-    row["file"], row["frame"] = st.n[N_FILE], frame
+    row["frame"] = frame
 
 
 @kernel
@@ -292,7 +293,9 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         _remember(st, seg, k, seq, frame)
         _hold(st, d, seg, k, conn, sender, frame, late)
         return True
-    if ahead == -1 and seg["wire"] == 1 and not resumed:
+    if ahead == -1 and seg["wire"] == 1 and not resumed and s["acked_known"] > 0 and (
+        diff(s["acked"], s["next"]) >= 0
+    ):
         return True  # a probe of TCP's keep alive, whose byte means nothing (RFC 1122, 4.2.3.6)
     if ahead < 0 and not resumed:
         s["resent"] += not seg["flags"] & COPY
