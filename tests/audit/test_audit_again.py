@@ -173,3 +173,27 @@ def test_the_summaries_and_the_report_count_them(audited):
     assert "MQTT 3.1, 2.1" in (folder / "report.html").read_text()
     joined = {f["client_id"]: f for f in rows(folder, "flows")}
     assert joined["again"]["without_dup"] == 1 and joined["again"]["connections"] == 2
+
+
+def as_lines(folder):
+    """The violations that lines of JSON have, of the captures whose tables are in `folder`."""
+    from mqtt_audit import sources
+
+    found = []
+
+    def sink(table, made):
+        found.extend(made.to_pylist() if table == "violations" else [])
+
+    sources.lines([str(p) for p in sorted(folder.parent.glob("*.pcap"))], sink, (1883,))
+    return found
+
+
+def told(found):
+    return sorted((v["client_id"], v["protocol"], v["statement"], v["sender"], v["frame"],
+                   v["what"]) for v in found)  # fmt: skip
+
+
+def test_lines_of_json_tell_the_same(audited):
+    folder, wanted = audited
+    assert told(as_lines(folder)) == told(rows(folder, "violations"))
+    assert {v["protocol"] for v in rows(folder, "violations")} == {"3.1.1", "3.1", "MQIpdp"}

@@ -250,7 +250,7 @@ WRONG = {
     "codes of UNSUBACK": ([], [], [("c", five(0xA2, b"\0\4\0", kit.string("a"))),
                                    ("b", answer(11, 4, 0, 0))], "3.11.3-1", "broker"),
     "expiry by the server": (
-        [], [], [("b", five(0xE0, b"\0", props(prop(0x11, number(4, 9)))))], "3.14.2-2",
+        [], [], [("b", five(0xE0, b"\x8b", props(prop(0x11, number(4, 9)))))], "3.14.2-2",
         "broker"),
     "expiry that comes late": (
         [], [], [("c", five(0xE0, b"\0", props(prop(0x11, number(4, 9)))))], " 5, 3.14.2.2.2",

@@ -168,6 +168,7 @@ class TestTheCommand:
         (["t", "--json", "--out", "x"], "Give either --out or --json"),
         (["t", "--json"], "neither pcap nor pcapng"),
         (["t", "--json", "--events", "frames"], "is none of"),
+        (["t", "--out", "o", "--events", "packet"], "With --out leave it away"),
         (["live", "-i", "no-such-interface"], "dumpcap"),
     ])  # fmt: skip
     def test_what_cannot_be_done_is_said(self, arguments, said, tmp_path):

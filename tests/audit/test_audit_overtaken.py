@@ -7,7 +7,7 @@ Knows: audit_kit, the tables. Must not know: how exchanges are joined.
 import audit_kit as kit
 import pyarrow.parquet as pq
 import pytest
-from test_audit_again import Device
+from test_audit_again import Device, as_lines, rows, told
 
 RULE = "MQTT-4.6.0-1"
 OTHER = kit.publish("a/b", b"z", 1, 7, dup=True)
@@ -134,7 +134,8 @@ WRONG = {"turned": _turned, "of both QoS": _of_both_qos, "last first": _last_fir
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
-    """(violations of each client, those that are right): {client: {(statement, frame)}}."""
+    """(violations of each client, those that are right): {client: {(statement, frame)}}; and the
+    folder of the tables."""
     from mqtt_audit import run
 
     folder, now, devices = tmp_path_factory.mktemp("overtaken"), kit.START, []
@@ -149,16 +150,22 @@ def audited(tmp_path_factory):
     found = {d.name: set() for d in devices}
     for v in pq.read_table(folder / "out" / "violations").to_pylist():
         found[v["client_id"]].add((v["statement"], v["frame"]))
-    return found, {d.name: {(s, place[at]) for _, at, s, _ in d.accused} for d in devices}
+    wanted = {d.name: {(s, place[at]) for _, at, s, _ in d.accused} for d in devices}
+    return found, wanted, folder / "out"
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_nobody_is_accused_where_the_order_is_right_or_not_known(name, audited):
-    found, _ = audited
+    found, _, _ = audited
     assert RULE not in {statement for statement, _ in found[name]}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_order_is_told_at_each_that_comes_too_late(name, audited):
-    found, wanted = audited
+    found, wanted, _ = audited
     assert found[name] == wanted[name] and wanted[name]
+
+
+def test_lines_of_json_tell_the_same(audited):
+    *_, folder = audited
+    assert told(as_lines(folder)) == told(rows(folder, "violations"))

@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import audit_kit as kit
 import audit_traffic as traffic
@@ -78,6 +79,14 @@ def test_the_tables_are_those_of_compiled_loops(tmp_path):
     assert pq.read_table(tmp_path / "compiled" / "packets").num_rows > 300
     for name in ("violations", "flows", "problems"):
         assert pq.read_table(tmp_path / "compiled" / name).num_rows > 3, name
+
+
+def test_a_change_of_what_loops_hold_has_them_compiled_anew():
+    """ORDER is a constant of compiled code, and of a module without a loop."""
+    from mqtt_audit.compiled import kept
+    from mqtt_audit.rules import order
+
+    assert Path(order.__file__) in kept._sources()
 
 
 def test_large_captures_and_compiled_loops_are_not_left_to_python(tmp_path, monkeypatch):

@@ -3,8 +3,13 @@
 Knows: audit_kit, the statements of MQTT 3.1.1. Must not know: how they are found.
 """
 
+import re
+from pathlib import Path
+
 import audit_kit as kit
 import pytest
+from mqtt_audit import rules
+from mqtt_audit.rules.statements import RULES, statement
 
 
 def talk(**more):
@@ -219,3 +224,24 @@ def test_a_second_connect_does_not_rename_its_connection(tmp_path):
     assert [(v["statement"], v["client_id"]) for v in found["violations"]] == [
         ("MQTT-3.1.0-2", "first")]  # fmt: skip
     assert [c["client_id"] for c in found["connections"]] == ["first"]
+
+
+def _listed(page, begin, end):
+    """First cells of the tables between two headings."""
+    part = page.partition(f"{begin}\n")[2].partition(f"\n{end}")[0]
+    return " ".join(line.split("|")[1] for line in part.splitlines() if line.startswith("| "))
+
+
+def test_the_page_of_statements_lists_those_of_311_and_31():
+    page = (Path(rules.__file__).parents[1] / "STATEMENTS.md").read_text()
+    said = [{statement(code, level, kind, way) for code in RULES for kind in range(1, 16)
+             for way in (0, 1)} - {None} for level in (4, 3)]  # fmt: skip
+    listed = re.findall(r"\d+[.-]\d+\.\d+-\d+",
+                        _listed(page, "### Checked in 3.1.1", "### Not checked"))  # fmt: skip
+    assert len(set(listed)) == len(listed)
+    assert {f"MQTT-{s}" for s in listed} == {s for s in said[0] if s.startswith("MQTT-")}
+    unnumbered = page.partition("Rules without a number name")[2].partition("\n\n")[0]
+    assert set(re.findall(r"\d+(?:\.\d+){2,}", unnumbered)) == {
+        s.rpartition(" ")[2] for s in said[0] if s.startswith("MQTT 3.1.1,")}  # fmt: skip
+    sections = _listed(page, "## MQTT 3.1", "nothing behind it").replace(",", " ").split()
+    assert {f"MQTT 3.1, {s}" for s in sections if s != "section"} == said[1]

@@ -8,6 +8,7 @@ import io
 
 import audit_kit as kit
 import pytest
+import test_audit_five as mqtt5
 
 
 def _refused(host, n):
@@ -62,10 +63,38 @@ def test_violations_are_told_with_the_first_place(audited):
     twice = kit.publish("a", b"x", dup=True)
     told, _ = audited(_talk(twice, twice, kit.publish("b/#")).close().wrapped())
     assert told[:3] == [
-        "VIOLATION MQTT-3.3.1-2 by the client, 2 times, first: DUP 1 at QoS 0 [t.pcap frame 6]",
-        "VIOLATION MQTT-3.3.2-2 by the client, 1 time, first: a wildcard in a topic name "
-        "[t.pcap frame 8]", "3 violations"]  # fmt: skip
+        "VIOLATION MQTT-3.3.1-2 (MQTT 3.1.1) by the client, 2 times, first: DUP 1 at QoS 0 "
+        "[t.pcap frame 6]",
+        "VIOLATION MQTT-3.3.2-2 (MQTT 3.1.1) by the client, 1 time, first: a wildcard in a topic "
+        "name [t.pcap frame 8]", "3 violations"]  # fmt: skip
     assert not any("problem" in line for line in told)
+
+
+def test_one_number_of_two_versions_is_two_rules(audited):
+    """MQTT-3.1.2-24 is the keep alive in 3.1.1, the Maximum Packet Size in 5."""
+    old = kit.Talk(("10.0.0.8", 8)).open().client(kit.connect("old", 10)).broker(kit.connack())
+    new = kit.Talk(("10.0.0.9", 9)).open()
+    new.client(mqtt5.connect(mqtt5.prop(0x27, mqtt5.number(4, 32)))).broker(mqtt5.connack())
+    new.broker(mqtt5.publish("t", payload=bytes(100)))
+    told, page = audited(old.wait(60).client(kit.PINGREQ).wrapped() + new.wrapped())
+    assert sorted(line.partition(", first")[0] for line in told if "MQTT-3.1.2-24" in line) == [
+        "VIOLATION MQTT-3.1.2-24 (MQTT 3.1.1) by the broker, 1 time",
+        "VIOLATION MQTT-3.1.2-24 (MQTT 5) by the broker, 1 time"]  # fmt: skip
+    for title in ("Violations", "Violations by device", "Where rules were broken"):
+        listed = page.partition(f"<h2>{title}</h2>")[2].partition("<h2>")[0]
+        assert listed.count("MQTT-3.1.2-24") == 2, title
+        assert ">3.1.1<" in listed and ">5<" in listed, title
+
+
+def test_rules_that_are_not_listed_are_counted(audited, monkeypatch):
+    from mqtt_audit.report import lines
+
+    monkeypatch.setattr(lines, "SHOWN", 2)
+    packets = kit.publish("a", dup=True), kit.publish("b/#"), kit.publish(""), b"\x36\x05\0\1a\0\1"
+    told, _ = audited(_talk(*packets[:2]).wrapped())
+    assert told[2] == "2 violations"
+    told, _ = audited(_talk(*packets).wrapped())
+    assert told[2:4] == ["... and 2 rules more: the table violations has all", "4 violations"]
 
 
 def test_problems_of_the_capture_are_counted_beside_the_violations(audited):

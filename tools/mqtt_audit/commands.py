@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 
 import click
+from click.core import ParameterSource
 from umqtt_runtime.log_lines import log_to_stderr
 from umqtt_runtime.options import Problem, Sentences, with_spark
 
@@ -61,6 +62,10 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
     audit."""
     if as_json == bool(out):
         raise click.UsageError("Give either --out or --json.")
+    source = click.get_current_context().get_parameter_source("events")
+    if out and source is not ParameterSource.DEFAULT:
+        raise click.UsageError("--events selects what --json writes. With --out leave it away: "
+                               "the tables have all kinds.")  # fmt: skip
     log_to_stderr()
     if not with_workers:
         _choose(captures)

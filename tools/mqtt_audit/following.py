@@ -13,6 +13,7 @@ import pyarrow as pa
 from .capture.incoming import Incoming
 from .compiled.layout import SYN
 from .decoder import Decoder
+from .flows import joining
 from .report import columns
 from .rules import ending
 from .rules.findings import findings
@@ -25,6 +26,8 @@ BEGUN = (1, 2, 5, 6)  #: KEY.server of those of which one end is known to be a b
 #: Said of a capture that is read once only; {} is another one.
 SHARED = ("has connections of {} at the same time: packets may be missing; audit files that are "
           "not packed: those are read as one")  # fmt: skip
+#: Of the rows that are kept up to the end.
+_SCHEMAS = {**columns.TABLES, "_pieces": columns.PIECES}
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
 
 
@@ -34,7 +37,7 @@ class Following:
 
     def __init__(self, sink, ports=(1883,)):
         self._sink = sink
-        self._judged = {"connections": [], "latencies": []}
+        self._judged = {"connections": [], "latencies": [], "_pieces": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
         self._steps, self._before = [], None
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
@@ -86,16 +89,21 @@ class Following:
     def finish(self):
         """There are no more captures."""
         self._decoder.finish()
-        rows = (pa.concat_tables([columns.TABLES[name].empty_table(), *made])
-                for name, made in self._judged.items())  # fmt: skip
-        found = findings(*rows)
-        if found.num_rows:
-            self._sink("findings", found)
+        connections, latencies, pieces = (
+            pa.concat_tables([_SCHEMAS[name].empty_table(), *made])
+            for name, made in self._judged.items())  # fmt: skip
+        if self._decoder.rows.repeats:
+            self._tell("violations", joining.sent_again(pieces, connections))
+        self._tell("findings", findings(connections, latencies))
+
+    def _tell(self, table, rows):
+        if rows.num_rows:
+            self._sink(table, rows)
 
     def _told(self, table, rows):
         self._sink(table, rows)
         if table in self._judged:
-            self._judged[table].append(rows.cast(columns.TABLES[table]))
+            self._judged[table].append(rows.cast(_SCHEMAS[table]))
 
     def _ready(self):
         self._decoder.drain()

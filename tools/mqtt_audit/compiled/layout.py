@@ -51,12 +51,14 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
 #: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
-#: an Authentication Method.
+#: an Authentication Method. spoilt: from this frame on its bytes may be others than were sent; 0:
+#: from none.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
-    "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8"
+    "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8 "
+    "spoilt:i8"
 )
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
@@ -107,8 +109,8 @@ FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
 
 #: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
-TAKEN = _rows("seq:i8 cap:i8 off:i8 file:i8")
-REMEMBERED = 4  #: of them are known of each stream
+TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4")
+REMEMBERED = 16  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
 #: at, have: where its bytes are (kept: in the arena, else in the file) and how many.
@@ -199,11 +201,18 @@ KINDS = {
     20: ("length", "a Remaining Length of more than four bytes, or a packet of type 0"),
     21: ("more", "{} problems more of this file are not listed"),
     22: ("closed inside", "the connection was closed inside a packet; {} bytes of it came"),
-    23: ("other content", "{} bytes were sent again with another content; the first are read"),
+    23: ("other content", "{} bytes were sent again with another content, and the capture does "
+         "not tell which are right: from the first on, the connection is not judged"),
     24: ("PROXY", "a header of the PROXY protocol ({} bytes) stands before the first packet"),
     25: ("WebSocket", "its frames cannot be followed any more, {} bytes are the reason: they are "
          "missing, or packed by an extension"),
+    26: ("other content", "{} bytes were sent again with another content, and the first have a "
+         "wrong TCP checksum: from the first on, the connection is not judged"),
+    27: ("other content", "{} bytes were sent again with another content and a wrong TCP "
+         "checksum; the first are read"),
+    28: ("length", "a Remaining Length of more than four bytes"),  # told as a violation
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
- P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB) = range(1, 26)  # fmt: skip
+ P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
+ P_BROKEN, P_FIVE) = range(1, 29)  # fmt: skip

@@ -235,10 +235,23 @@ def _continued(st, conn, sender):
 
 
 @kernel
+def _invented(st, conn, sender):
+    """Whether a PUBREL of nothing that is open is of nothing that its side has sent: the session
+    began with this connection, of which nothing is missing. Before MQTT 5 PUBREL may be sent
+    again, also when its message is over: there the side has sent no message of QoS 2 at all."""
+    c, s = st.conns[conn], st.streams[2 * conn + sender]
+    whole = s["isn_known"] and s["whole"] and not s["gaps"] and not s["blind"]
+    new = c["clean"] and c["connects"] == 1 and c["begun"]
+    return whole and new and (c["level"] == 5 or s["publish2"] == 0)
+
+
+@kernel
 def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
     """An answer to nothing that is open."""
     st.streams[2 * conn + 1 - from_server]["strange"] += kind == PUBREC
     if kind == PUBREL:  # goes on with a message of an earlier connection
+        if _invented(st, conn, from_server):
+            violation(st, 56, conn, from_server, PUBREL, time, frame, ident)
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"], f["early"] = 2, max(time, 1), RELEASED_ONLY, 1
     elif missing:  # the capture has the answer before the question

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..compiled.layout import PUBLISH
-from ..report.columns import FLOWS, LATENCIES, OUTCOMES, VIOLATIONS
+from ..report.columns import FLOWS, LATENCIES, OUTCOMES, PROTOCOLS, VIOLATIONS
 from ..report.tallies import STEP
-from ..rules.statements import AGAIN, OVERTAKEN, RULES, statement
+from ..rules.statements import AGAIN, OVERTAKEN, RELEASED, RULES, statement
 
 OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
 
@@ -170,12 +170,13 @@ def _next(connections):
 
 def sent_again(pieces, connections):
     """Violations: a PUBLISH sent again without DUP on the connection that came next, or, with it,
-    after one that was first sent later.
+    after one that was first sent later, or after its own PUBREL.
 
     Said only if nothing speaks against it: the client's connection before this one left the same
-    message (packet id, QoS, length, check value) without any answer, none of the answering side's
-    bytes are missing on it, its session was to be kept and goes on (columns.goes_on), and it was
-    seen to end, or is in the same capture file, for nobody knows what was left out between two.
+    message (packet id, QoS, length, check value) without any answer, or without PUBCOMP, none of
+    the answering side's bytes are missing on it, its session was to be kept and goes on
+    (columns.goes_on), and it was seen to end, or is in the same capture file, for nobody knows
+    what was left out between two.
     """
     named = pieces.filter(pc.fill_null(pc.not_equal(pieces["client_id"], ""), False))
     key = _groups(named["client_id"], named["broker"], named["sender"], named["packet_id"])
@@ -183,13 +184,18 @@ def sent_again(pieces, connections):
     file, conn = _codes(rows["file"]), _whole(rows["connection"])
     seen = _before(_yes(rows["closed"])) | (_before(file) == file)
     same = follows & _same_before(rows, "qos", "length", "digest")
-    sure = same & seen & _before(_yes(rows["unanswered"]) & ~_yes(rows["clean"]))
+    kept = same & seen & _before(~_yes(rows["clean"]))
+    sure = kept & _before(_yes(rows["unanswered"]))
+    # MQTT 3.1 has no session present, and lets a client begin the whole exchange anew.
+    dup = _yes(rows["goes_on"]) & _yes(rows["dup_first"]) & (_whole(rows["level"]) > 3)
+    released = kept & dup & _before(_yes(rows["left"]))
     ordered = _yes(rows["resends"]) & _before(_yes(rows["alone"]) & ~same)
-    at = np.flatnonzero(sure & (_yes(rows["repeats"]) | ordered))
+    at = np.flatnonzero(sure & (_yes(rows["repeats"]) | ordered) | released)
     next_ = _next(connections)
     at = np.array([k for k in at.tolist() if (int(conn[k]), int(conn[k - 1])) in next_], np.int64)
+    after, at = at[released[at]], at[~released[at]]
     overtaken = _overtaken(rows, file, at[ordered[at]])
-    return pa.concat_tables([_told(rows, at[~ordered[at]], AGAIN),
+    return pa.concat_tables([_told(rows, at[~ordered[at]], AGAIN), _told(rows, after, RELEASED),
                              _told(rows, overtaken, OVERTAKEN)])  # fmt: skip
 
 
@@ -221,6 +227,7 @@ def _told(rows, at, code):
         **{n: found[n] for n in ("connection", "client_id", "broker", "file", "frame", "sender")},
         "time": found["first"],
         "type": pa.array(["PUBLISH"] * len(at), pa.string()),
+        "protocol": pa.array([PROTOCOLS.get(k) for k in levels], pa.string()),
         "statement": pa.array([statement(code, k, PUBLISH, False) for k in levels], pa.string()),
         "keep_alive": pa.array([False] * len(at), pa.bool_()),
         "what": pa.array([says.format(k) for k in found["packet_id"].to_pylist()], pa.string()),

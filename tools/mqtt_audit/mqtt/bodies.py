@@ -23,9 +23,13 @@ from ..compiled.layout import (
     UNSUBSCRIBE,
 )  # fmt: skip
 from .properties import BINARY, BYTE, FOUR, PAIR, PROPERTIES, TWO, VARIABLE
+from .reasons import RETURNED
 from .wording import shared_rules, together_rules, value_rules
 
 NAMES = {(b"MQTT", 4): "3.1.1", (b"MQIsdp", 3): "3.1", (b"MQIpdp", 2): "MQIpdp", (b"MQTT", 5): "5"}
+
+LEVELS = {level for _, level in NAMES}
+SHORT = 2  #: bytes of a CONNACK before MQTT 5, which has no properties
 
 WILL = 16  #: in ALLOWED: the properties of the will
 OF_WILL = {61: 62, 100: 108}  #: rules of properties: the same of the will
@@ -54,6 +58,12 @@ REASONS = {
                  151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 161, 162},
     AUTH: {0, 24, 25},
 }  # fmt: skip
+_NONE = frozenset()
+#: Those of them that only the server, only the client may send (tables 3-10 and 3-11, "Sent by";
+#: 3.4.2.1 and 3.5.2.1). Brokers, too, end a connection with 0, and nobody is misled by it.
+OF_SERVER = {PUBACK: {16}, PUBREC: {16}, AUTH: {0},
+             DISCONNECT: {135, 137, 139, 141, 142, 143, *range(154, 163)}}  # fmt: skip
+OF_CLIENT = {DISCONNECT: {4}, AUTH: {25}}
 
 
 def text(raw):
@@ -187,9 +197,20 @@ def _properties(reader, kind, out):
         out.values["will_properties" if kind == WILL else "properties"] = found
 
 
+def _said_to_be_text(properties):
+    return any(p["name"] == "Payload Format Indicator" and p["value"] == "1" for p in properties)
+
+
 def _reason(code, kind, out):
     if code not in REASONS[kind]:
         out.broken.append((70 + kind, code))
+
+
+def of_other_side(kind, by_server, values):
+    """Which rules a packet of MQTT 5 breaks because of who sent it: [(code, value)]."""
+    code = values.get("reason_code")
+    if code in (OF_CLIENT if by_server else OF_SERVER).get(kind, _NONE):
+        yield 130 + kind, code
 
 
 def _flag_rules(flags, level, out):
@@ -213,6 +234,23 @@ def _identity_rules(raw, level, clean, out):
         out.broken.append((13, 0))
 
 
+def _will(reader, out, level, flags):
+    values = out.values
+    values["will_qos"], values["will_retain"] = flags >> 3 & 3, bool(flags & 32)
+    if level == 5:
+        _properties(reader, WILL, out)
+    topic = reader.string()
+    if not topic:
+        out.broken.append((24, 0))
+    elif b"+" in topic or b"#" in topic:
+        out.broken.append((119, 0))
+    values["will_topic"] = text(topic)
+    will = reader.string(False)
+    values["will_length"] = len(will)
+    if _said_to_be_text(values.get("will_properties", ())) and _not_utf8(will):
+        out.broken.append((125, 0))
+
+
 def connect(reader, out):
     """CONNECT (3.1.1 section 3.1; the draft's has the same order of fields)."""
     name = reader.string(False)
@@ -229,6 +267,8 @@ def connect(reader, out):
     values["will"] = bool(flags & 4)
     values["user_name"], values["password"] = bool(flags & 128), bool(flags & 64)
     values["keep_alive"] = reader.number()
+    if level not in LEVELS:
+        return  # nobody knows what comes next
     _flag_rules(flags, level, out)
     if level == 5:
         _properties(reader, CONNECT, out)
@@ -236,16 +276,7 @@ def connect(reader, out):
     values["client_id"] = text(ident)
     _identity_rules(ident, level, flags & 2, out)
     if flags & 4:
-        values["will_qos"], values["will_retain"] = flags >> 3 & 3, bool(flags & 32)
-        if level == 5:
-            _properties(reader, WILL, out)
-        topic = reader.string()
-        if not topic:
-            out.broken.append((24, 0))
-        elif b"+" in topic or b"#" in topic:
-            out.broken.append((119, 0))
-        values["will_topic"] = text(topic)
-        values["will_length"] = len(reader.string(False))
+        _will(reader, out, level, flags)
     if level > 2:
         for flag in (128, 64):
             if flags & flag:
@@ -255,19 +286,22 @@ def connect(reader, out):
 
 
 def connack(reader, out, level):
-    """CONNACK; the first byte is reserved before 3.1.1."""
+    """CONNACK; the first byte is reserved before 3.1.1. A server that has no MQTT 5 answers a
+    CONNECT of MQTT 5 with that of its own version [MQTT 3.1.1: MQTT-3.1.2-2]."""
     present = reader.byte()
     if level not in (2, 3):
         out.values["session_present"] = bool(present & 1)
     out.values["return_code"] = code = reader.byte()
-    if level == 5:
+    if level == 5 and code in RETURNED and len(reader.raw) == SHORT:
+        pass  # a server that does not know MQTT 5 refuses as 3.1.1 has it
+    elif level == 5:
         out.values["reason_code"] = code
-        if present > 1:
-            out.broken.append((95, present))
         _reason(code, CONNACK, out)
         _properties(reader, CONNACK, out)
     elif code > 5:
         out.broken.append((19, code))
+    if present > 1 and level in (4, 5):
+        out.broken.append((95, present))
     if present & 1 and code:
         out.broken.append((17, code))
 
@@ -314,6 +348,8 @@ def suback(reader, out, level, kind=SUBACK):
     if level == 5:
         _properties(reader, kind, out)
     codes = list(reader.raw[reader.at :])
+    if not codes:
+        raise IndexError
     if kind == SUBACK:
         out.values["qos_list"] = codes
     if level == 5:
@@ -359,5 +395,6 @@ def read(kind, raw, level):
     except _Unknown:
         pass  # nobody knows where the next one begins
     except IndexError:
-        out.broken.append((12 if kind == CONNECT else 49 if kind == CONNACK else 50, 0))
+        short = kind in (CONNACK, SUBACK, UNSUBACK)
+        out.broken.append((12, 0) if kind == CONNECT else (49, len(raw)) if short else (50, 0))
     return out

@@ -24,6 +24,7 @@ from ..compiled.layout import (
     N_PACKETS,
     OTHER_FOUND,
     P_BEFORE,
+    P_FIVE,
     P_HTTP,
     P_LENGTH,
     P_NOT_MQTT,
@@ -103,6 +104,22 @@ def _lose_step(s):
 
 
 @kernel
+def distrust(c, s, other, since, wrong):
+    """The bytes of the stream `s` from a frame on may be others than its side sent, so that
+    nothing of the connection is judged any more. As behind a gap, packets are then found by their
+    look, and nobody knows what the side sent and which answers the other side, `other`, owes.
+    wrong: they are others."""
+    c["spoilt"] = min(c["spoilt"], since) if c["spoilt"] else since
+    s["searched"], s["aligned"], s["unsure"] = 1, 0, ENOUGH
+    s["whole"], s["lapse"] = 0, 1
+    s["blind"] = other["blind"] = 1
+    s["lapses"] += 1
+    other["lapses"] += 1
+    if wrong and s["sync"] == IN_STEP and s["stage"] != FRESH:
+        _lose_step(s)  # a wrong length may reach far
+
+
+@kernel
 def _need(st, s, d, p, end):
     """How much of a body has to be kept until it is whole: of PUBLISH only up to the packet id."""
     if s["nlen"] >> 4:  # PUBLISH
@@ -149,7 +166,11 @@ def _length_byte(st, s, d, p, end, conn, sender, time, frame):
     s["nlen"] += 1
     if b >= 128:
         if s["nlen"] & 15 == 4:
-            problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
+            sure = s["whole"] and not s["searched"]
+            if sure:
+                problem(st, P_FIVE, conn, sender, time, frame, -1, s["seen"] >> 4)
+            else:
+                problem(st, P_LENGTH, conn, sender, time, frame, -1, 0)
             _lose_step(s)
         return p + 1
     s["stage"], s["got"], s["wide"] = IN_BODY, 0, b == 0 and s["nlen"] & 15 > 1

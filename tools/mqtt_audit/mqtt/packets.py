@@ -40,8 +40,8 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
 from .checks import check_form, check_order, check_size
-from .properties import ALIASED, METHOD, has_property, limits, number_of, variable
-from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind
+from .properties import ALIASED, FORMAT, METHOD, has_property, limits, number_of, variable
+from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind, utf8
 
 
 @kernel
@@ -70,6 +70,8 @@ def _properties(st, d, p, have, head, row, conn, sender):
     copy(d, q, size, st.bodies, at)
     row["body"], row["body_len"] = at, size
     st.n[N_BODIES] = at + size
+    if number_of(d, q, q + size, FORMAT) == 1 and not utf8(d, q + size, p + have, whole):
+        violation(st, 124, conn, sender, PUBLISH, row["time"], row["frame"], 0)
     alias = number_of(d, q, q + size, ALIASED)
     if alias < 0:
         return 0
@@ -182,6 +184,7 @@ def _connect(st, d, p, have, c, row):
     if n > 6 or have < n + 6:
         return
     level, flags = d[p + 2 + n] & 127, d[p + 3 + n]
+    level = level if 2 <= level <= 5 else 0  # nobody knows what packets of another one look like
     c["level"] = row["level"] = level
     c["clean"] = flags >> 1 & 1
     c["login"] = flags >> 7
@@ -298,7 +301,7 @@ def _packet(st, d, row):
     row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0
-    if c["dubious"]:
+    if c["dubious"] or 0 < c["spoilt"] <= row["frame"]:
         row["found"] |= FOUND
     st.n[N_FOUND] = row["found"]
     if sender == 0:

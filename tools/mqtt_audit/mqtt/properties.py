@@ -39,7 +39,7 @@ PROPERTIES = {
     0x2A: ("Shared Subscription Available", BYTE),
 }
 KEEP_ALIVE, RECEIVE, ALIASES, ALIASED, QOS, RETAIN, SIZE = 0x13, 0x21, 0x22, 0x23, 0x24, 0x25, 0x27
-METHOD = 0x15
+METHOD, FORMAT = 0x15, 0x01
 _TYPES = np.array([PROPERTIES.get(k, ("", 0))[1] for k in range(128)], np.int64)
 
 

@@ -24,8 +24,9 @@ CREDENTIALS = (4, 5, 134, 135)  #: of CONNACK: user name, password or rights are
 
 
 def returned(code, level):
-    """The meaning of a code of CONNACK, as "code N (...)"."""
-    said = (REASONS if level == 5 else RETURNED).get(code)
+    """The meaning of a code of CONNACK, as "code N (...)". A server that has no MQTT 5 answers
+    with a code of its own version, which MQTT 5 has for none."""
+    said = (RETURNED if code in RETURNED or level != 5 else REASONS).get(code)
     return f"code {code}" + (f" ({said})" if said else "")
 
 

@@ -44,6 +44,18 @@ def text_kind(d, p, n):
 
 
 @kernel
+def utf8(d, p, end, whole):
+    """Whether bytes are UTF-8, with U+0000 as well. If they are not the `whole` text, its last
+    character may be there in part."""
+    while p < end:
+        step = _step(d, p, end)
+        if step == 0:
+            return not whole and end - p < 4
+        p += step
+    return True
+
+
+@kernel
 def copy_text(d, p, n, text, at, bad):
     """Copy a topic into the heap; bytes that are no UTF-8 as \\xHH. Returns the end."""
     if not bad:

@@ -13,7 +13,9 @@ def value_rules(ident, value, out):
     """The value of one property, as text."""
     if ident in YES_OR_NO and value not in ("0", "1") or ident in NOT_ZERO and value == "0":
         out.broken.append((100, ident))
-    if ident == RESPONSE_TOPIC and ("#" in value or "+" in value):
+    if ident == RESPONSE_TOPIC and not value:
+        out.broken.append((24, 0))
+    elif ident == RESPONSE_TOPIC and ("#" in value or "+" in value):
         out.broken.append((98, 0))
 
 

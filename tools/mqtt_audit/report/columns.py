@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled.layout import KINDS, PUBLISH, TYPES
+from ..compiled.layout import AUTH, KINDS, PUBLISH, RESERVED, TYPES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
 from ..rules.statements import KEEP_ALIVE, RULES, statement
@@ -19,6 +19,8 @@ from .places import numbers, places, woven
 TIME = pa.timestamp("us", tz="UTC")
 WAYS = ("client", "broker")
 OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
+#: Names of the protocol levels.
+PROTOCOLS = {2: "MQIpdp", 3: "3.1", 4: "3.1.1", 5: "5"}
 ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
 
 
@@ -68,10 +70,11 @@ FLOWS = _schema(
 #: What joining the exchanges of several connections needs beside them.
 _MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
 PIECES = pa.unify_schemas([_MADE, _schema(
-    "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b")])  # fmt: skip
+    "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b "
+    "goes_on:b left:b")])  # fmt: skip
 VIOLATIONS = _schema(
-    "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s statement:s "
-    "keep_alive:b what:s"
+    "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s protocol:s "
+    "statement:s keep_alive:b what:s"
 )
 PROBLEMS = _schema(
     "file:s frame:i8 offset:i8 time:t connection:i8 client_id:s sender:s problem:s what:s "
@@ -94,6 +97,13 @@ def words(codes, names):
     """Numbers as words."""
     indices = pa.array(np.ascontiguousarray(codes), pa.int8())
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+
+
+def types(rows):
+    """The types of packets, in rows with their protocol levels. Before MQTT 5 there is no AUTH:
+    its number is reserved."""
+    known = (rows["level"] > 0) & (rows["level"] < 5)
+    return np.where((rows["kind"] == AUTH) & known, RESERVED, rows["kind"])
 
 
 def chosen(place, names, missing=None):
@@ -162,7 +172,7 @@ def packets(rows, text, ids, files, bodies):
         "time": times(rows["time"]),
         "connection": numbers(ids, pa.int64()),
         "sender": words(rows["from_server"], WAYS),
-        "type": words(kind, TYPES),
+        "type": words(types(rows), TYPES),
         "length": numbers(rows["length"], pa.int64()),
         "flags": numbers(flags.astype(np.int16), pa.int16()),
         "dup": pa.array(flags & 8 > 0, mask=other),
@@ -191,6 +201,7 @@ def goes_on(rows, conns):
     the client asked for it."""
     c = conns[rows["conn"]]
     asked = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
+    asked &= c["spoilt"] == 0
     kept = (c["level"] >= 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
     return asked & kept & (rows["state"] == 0)
 
@@ -205,23 +216,29 @@ def repeats(rows, conns):
 def pieces(made, rows, conns, ways, files):
     """flows() of the same rows with all that joining them needs. ways: the connections' streams;
     files: as places() has it. resends: with DUP, in a session that goes on; alone: sent once, and
-    without; both are known only of a client whose packets are all there."""
+    without; both are known only of a client whose packets are all there. left: released, without
+    PUBCOMP."""
     conn = rows["conn"]
     used, place = np.unique(conn, return_inverse=True)
     sender = rows["sender"].astype(np.int64)
     whole = full(ways[used])
     answering, own = whole[place, 1 - sender], whole[place, sender]
     ordered = own & (sender == 0) & (conns["level"][conn] > 3)
-    unanswered = (rows["outcome"] == 0) & (rows["rec"] == 0) & (rows["rel"] == 0)
+    open_ = (rows["outcome"] == 0) & answering & (conns["connects"][conn] == 1)
+    unanswered = (rows["rec"] == 0) & (rows["rel"] == 0)
+    left = (rows["rel"] > 0) & (rows["qos"] == 2) & (rows["state"] == 0)
+    kept = goes_on(rows, conns)
     return build(PIECES, {
         **{name: made[name] for name in made.column_names},
         **places(rows["frame"], files),
         "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
         "repeats": pa.array(repeats(rows, conns)),
-        "resends": pa.array(goes_on(rows, conns) & (rows["dup_first"] > 0) & ordered),
-        "unanswered": pa.array(unanswered & answering & (conns["connects"][conn] == 1)),
+        "resends": pa.array(kept & (rows["dup_first"] > 0) & ordered),
+        "unanswered": pa.array(open_ & unanswered),
         "alone": pa.array(ordered & (rows["dup_first"] == 0) & (rows["sent"] == 1)),
         "closed": pa.array(conns["end"][conn] > 0),
+        "goes_on": pa.array(kept),
+        "left": pa.array(open_ & left),
     })  # fmt: skip
 
 
@@ -260,19 +277,22 @@ def flows(rows, text, whose, conns):
     })  # fmt: skip
 
 
-def violations(rows, whose, files):
-    """The table of violations, without those of rules that the protocol version does not have."""
+def violations(rows, whose, files, keep_alive):
+    """The table of violations, without those of rules that the protocol version does not have.
+    keep_alive: of the connection of each, in seconds."""
     said = [statement(*one) for one in zip(*(
         rows[n].tolist() for n in ("code", "level", "kind", "from_server")))]  # fmt: skip
     kept = np.array([s is not None for s in said], bool)
-    rows = rows[kept]
-    what = [RULES[c][2].format(v) for c, v in zip(rows["code"], rows["value"])]
+    rows, limit = rows[kept], keep_alive[kept] * 1.5
+    what = [RULES[c][2].format(v, seconds=v / 1000, limit=most) for c, v, most in zip(
+        rows["code"].tolist(), rows["value"].tolist(), limit.tolist())]  # fmt: skip
     return build(VIOLATIONS, {
         **{name: column.filter(pa.array(kept)) for name, column in whose.items()},
         "time": times(rows["time"]),
         **places(rows["frame"], files),
         "sender": words(rows["from_server"], WAYS),
-        "type": chosen(np.minimum(rows["kind"], len(TYPES)), [*TYPES, None]),
+        "type": chosen(np.minimum(types(rows), len(TYPES)), [*TYPES, None]),
+        "protocol": pa.array([PROTOCOLS.get(k) for k in rows["level"].tolist()], pa.string()),
         "statement": pa.array([s for s in said if s], pa.string()),
         "keep_alive": pa.array(np.isin(rows["code"], KEEP_ALIVE)),
         "what": pa.array(what, pa.string()),
@@ -316,8 +336,7 @@ def endpoint(address, port):
 def _protocol(conn, level, opaque, known):
     if opaque:
         return KINDS[opaque][0]
-    names = {4: "3.1.1", 3: "3.1", 2: "MQIpdp", 5: "5"}
-    return known.get(conn) or names.get(level)
+    return known.get(conn) or PROTOCOLS.get(level)
 
 
 _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",

@@ -17,7 +17,7 @@ EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
           "findings": "finding"}  # fmt: skip
 TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without other wishes
 SORTED = 100_000  #: connections that are sorted by time for this
-SHOWN = 40  #: lines of connections after an audit; the table has all
+SHOWN = 40  #: lines of connections, and of rules, after an audit; the tables have all
 
 
 def _plain(value):
@@ -125,19 +125,30 @@ def refusals(ends, n):
     return f"{_clean(ends[0])} to {_clean(ends[1])}: {_counted(n, 'TCP connection')} refused"
 
 
+def rule(row):
+    """The id of a broken rule with its protocol: the same id has another meaning in another one.
+    That of a section names its document."""
+    ident, protocol = row["statement"], row["protocol"]
+    return f"{ident} (MQTT {protocol})" if protocol and ident.startswith("MQTT-") else ident
+
+
 def _broken(root):
     """Lines on violations: one for each rule and side, with the first place, then how many."""
     import pyarrow.dataset as ds
 
+    by = ["protocol", "statement", "sender"]
     rows = ds.dataset(Path(root, "violations")).to_table(
-        columns=["statement", "sender", "what", "file", "frame"])  # fmt: skip
-    kinds = rows.group_by(["statement", "sender"], use_threads=False).aggregate(
+        columns=[*by, "what", "file", "frame"])  # fmt: skip
+    kinds = rows.group_by(by, use_threads=False).aggregate(
         [([], "count_all"), *((n, "first") for n in ("what", "file", "frame"))])  # fmt: skip
     for row in kinds.sort_by([("count_all", "descending")]).slice(0, SHOWN).to_pylist():
         at = f"{Path(row['file_first']).name} frame {row['frame_first']}"
-        yield (f"VIOLATION {row['statement']} by the {row['sender']}, "
+        yield (f"VIOLATION {rule(row)} by the {row['sender']}, "
                f"{_counted(row['count_all'], 'time')}, first: {_clean(row['what_first'])} "
                f"[{_clean(at)}]")  # fmt: skip
+    more = kinds.num_rows - SHOWN
+    if more > 0:
+        yield f"... and {_counted(more, 'rule')} more: the table violations has all"
     yield _counted(rows.num_rows, "violation")
 
 
@@ -218,7 +229,7 @@ class TextLines:
         if event == "finding":
             return f"{at} {finding(row)}"
         if event == "violation":
-            said = "VIOLATION", row["client_id"], row["sender"], row["statement"]
+            said = "VIOLATION", row["client_id"], row["sender"], rule(row)
         else:
             said = "problem:", row["client_id"], row["problem"]
         return f"{at} {_joined(*said)}: {_clean(row['what'])}"

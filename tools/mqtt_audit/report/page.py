@@ -203,18 +203,19 @@ _SUMMARY = {
 
 def _broken(root):
     """What is wrong with what was said."""
-    violations = _read(root, "violations", ["statement", "what", "sender", "client_id", "file",
-                                            "frame", "time"])  # fmt: skip
+    violations = _read(root, "violations", ["protocol", "statement", "what", "sender",
+                                            "client_id", "file", "frame", "time"])  # fmt: skip
     return [
-        _list("Violations", _counted(violations, "statement", "sender"),
-              {"statement": "statement", "sender": "by", "what_min": "for instance",
-               "count_all": "times"}, ["count_all"]),
-        _list("Violations by device", _counted(violations, "client_id", "sender", "statement"),
-              {"client_id": "client id", "statement": "statement", "sender": "by",
-               "count_all": "times"}, ["count_all"]),
+        _list("Violations", _counted(violations, "protocol", "statement", "sender"),
+              {"protocol": "MQTT", "statement": "statement", "sender": "by",
+               "what_min": "for instance", "count_all": "times"}, ["count_all"]),
+        _list("Violations by device",
+              _counted(violations, "client_id", "sender", "protocol", "statement"),
+              {"client_id": "client id", "protocol": "MQTT", "statement": "statement",
+               "sender": "by", "count_all": "times"}, ["count_all"]),
         _list("Where rules were broken", violations.sort_by("time"),
               {"file": "file", "frame": "frame", "time": "time (UTC)", "client_id": "client id",
-               "sender": "by", "statement": "statement", "what": "what"}, []),
+               "sender": "by", "protocol": "MQTT", "statement": "statement", "what": "what"}, []),
     ]  # fmt: skip
 
 

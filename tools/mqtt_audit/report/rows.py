@@ -24,6 +24,8 @@ from ..compiled.layout import (
     N_READ,
     N_TEXT,
     N_VIOLATIONS,
+    P_FIVE,
+    P_LENGTH,
     PROBLEM,
     PUBLISH,
     SUBACK,
@@ -109,6 +111,7 @@ class Rows:
             if row["damaged"] or len(raw) < row["length"]:
                 out.broken = []
             elif row["level"] == 5:
+                out.broken += bodies.of_other_side(kind, row["from_server"], out.values)
                 out.broken += self._agreed.packet(conn, kind, row["from_server"], out.values)
             found[k] = out.values
             self._note(conn, kind, int(row["id"]), out, row)
@@ -146,8 +149,12 @@ class Rows:
             self._clients[conn] = out.values["client_id"]
             self._protocols[conn] = out.values["protocol"]
         elif kind == CONNACK and c["level"] in (4, 5):
-            if c["clean"] and out.values.get("session_present") and not out.values["return_code"]:
+            accepted = out.values.get("return_code") == 0
+            if accepted and c["clean"] and out.values["session_present"]:
                 self._violate(16, row)
+            nameless = self._clients[conn] == "" and not c["clean"] and c["connects"] == 1
+            if accepted and nameless and c["level"] == 4:
+                self._violate(126, row)
         elif kind == DISCONNECT and "reason_code" in out.values:
             self._reasons[conn] = out.values["reason_code"]
         elif kind in (SUBSCRIBE, UNSUBSCRIBE):
@@ -182,6 +189,19 @@ class Rows:
             s["hello"], s["buf_cap"], s["buf_len"] = HELLO_NONE, 0, 0
         n[N_HELLOS] = 0
 
+    def _malformed(self, wrong):
+        """The problems without those that are no fault of the capture: a Remaining Length that no
+        packet may have, of a side that is whole, is a violation."""
+        fault = wrong["kind"] == P_FIVE
+        for k in np.flatnonzero(fault).tolist():
+            row, c = wrong[k], self.arrays.conns[wrong["conn"][k]]
+            if c["dubious"] or 0 < c["spoilt"] <= row["frame"]:
+                wrong["kind"][k], fault[k] = P_LENGTH, False
+                continue
+            self._found.append((row["time"], row["conn"], row["frame"], 0, 109, row["count"],
+                                row["from_server"], c["level"]))  # fmt: skip
+        return wrong[~fault]
+
     # Handing on.
 
     def late(self, violations, problems):
@@ -205,7 +225,9 @@ class Rows:
             apart = pa.array(~alone)
             found = columns.pieces(
                 made.filter(apart), rows[~alone], conns, self.arrays.ways, self.files)
-            self.repeats += pc.sum(pc.or_(found["repeats"], found["resends"])).as_py()
+            again = pc.and_(found["goes_on"], found["dup_first"])
+            again = pc.or_(pc.or_(found["repeats"], found["resends"]), again)
+            self.repeats += pc.sum(again).as_py()
             self.sink("_pieces", found)
             made, rows = made.filter(pa.array(alone)), rows[alone]
         self.sink("flows", made.select(columns.FLOWS.names))
@@ -224,13 +246,15 @@ class Rows:
             ids = self.arrays.conns["id"][rows["conn"]]
             self.sink("packets", columns.packets(
                 rows, st.text[: n[N_TEXT]].copy(), ids, self.files, values))  # fmt: skip
+        wrong = np.concatenate([st.problems[: n[N_PROBLEMS]], self._late[1]])
+        wrong = self._malformed(wrong)
         broken = self._violations()
         if len(broken):
-            made = columns.violations(broken, self._whose(broken["conn"]), self.files)
+            made = columns.violations(broken, self._whose(broken["conn"]), self.files,
+                                      self.arrays.conns["keep_alive"][broken["conn"]])
             self.sink("violations", made)
         if n[N_DONE]:
             self._emit_flows()
-        wrong = np.concatenate([st.problems[: n[N_PROBLEMS]], self._late[1]])
         if len(wrong):
             none = wrong["conn"] < 0
             whose = self._whose(np.where(none, 0, wrong["conn"]), none) if len(self._ends) else {}

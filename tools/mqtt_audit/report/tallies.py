@@ -43,7 +43,7 @@ class Tallies:
         span = np.maximum(np.searchsorted(self._starts, rows["time"], "right") - 1, 0)
         at = rows["time"] - self._starts[span] + self._before[span]
         at = np.clip(at // self.width, 0, BINS - 1)
-        kind = rows["from_server"].astype(np.int64) * len(TYPES) + rows["kind"]
+        kind = rows["from_server"].astype(np.int64) * len(TYPES) + columns.types(rows)
         self._packets += np.bincount(kind * BINS + at, minlength=len(self._packets))
 
     def flows(self, rows):

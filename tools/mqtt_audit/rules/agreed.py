@@ -33,6 +33,8 @@ class Agreed:
             broken += _not_offered(values, has, self._offers.get(conn, {}))
         if kind == DISCONNECT and by_server and "Session Expiry Interval" in has:
             broken.append((104, 0))
+        if kind == DISCONNECT and not by_server and "Server Reference" in has:
+            broken.append((123, 0))
         if said:
             broken += _by_server(kind, values, has, *said) if by_server else _expiry(
                 kind, has, said[0])  # fmt: skip

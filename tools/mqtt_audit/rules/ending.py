@@ -30,6 +30,7 @@ from .statements import SILENCE
 
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND
+CLOSED_FIRST = 2  #: STREAM.fin of the side that closes first
 
 
 def full(ways, since="gaps"):
@@ -53,7 +54,7 @@ def _watched(conns, ways):
     return (
         (conns["connected"] > 0) & (conns["keep_alive"] > 0)
         & (ways["stage"][:, 0] == FRESH) & full(ways, "lapse")[:, 0]
-        & (conns["opaque"] == 0) & (conns["code"] == 0)
+        & (conns["opaque"] == 0) & (conns["code"] == 0) & (conns["spoilt"] == 0)
     )  # fmt: skip
 
 
@@ -86,13 +87,16 @@ def _violations(conns, ways):
     silent, waited = last - conns["last_client"], last - conns["ping_at"]
     unheard, heard_to = _unheard(conns, ways)
     unanswered = heard_to - conns["asked_at"]
+    reset = (conns["end"] == END_RST_SERVER) & (ways["fin"][:, 0] == 0)
+    by_broker = reset | (ways["fin"][:, 1] == CLOSED_FIRST)
     over = silent > allowed * 3 // 2 + GRACE
     conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
     out = []
     heard, asked = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
         (10, 0, silent, heard, stayed & np.where(open_, over, silent > allowed + GRACE)),
-        (11, 1, silent, heard, stayed & over),
+        (11, 1, silent, heard, stayed & over & ~by_broker),
+        (127, 1, silent, heard, stayed & over & by_broker),
         (47, 1, waited, asked,
          full(ways)[:, 1] & (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
         (53, 1, unanswered, conns["asked_frame"], unheard & (unanswered > allowed + GRACE)),

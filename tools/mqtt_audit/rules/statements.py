@@ -81,6 +81,14 @@ RULES = {
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
     57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP {} answers no PUBREL"),
+    56: ("MQTT-2.3.1-6", "2.4", "PUBREL {} of a message that is not in flight"),
+    109: ("MQTT 3.1.1, 2.2.3", "2.1", "a Remaining Length of more than four bytes"),
+    123: (None, None, "a Server Reference in a DISCONNECT of the client"),
+    124: (None, None, "Payload Format Indicator 1 and a payload that is not UTF-8"),
+    125: (None, None, "Payload Format Indicator 1 and a will that is not UTF-8"),
+    126: ("MQTT-3.1.3-8", None, "an empty client id with clean session 0 is accepted"),
+    127: ("MQTT-3.1.2-24", "3.1", "closed after {seconds:.1f} s without a packet, limit "
+          "{limit:g} s (one and a half times the keep alive)"),
     51: ("MQTT-2.3.1-7", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
     58: (None, None, "a topic alias of 0"),
     59: (None, None, "topic alias {}, more than the server allows"),
@@ -102,7 +110,7 @@ RULES = {
     92: (None, None, "Reason String or User Property, which the client did not want"),
     93: (None, None, "a packet before CONNACK, while the server authenticates the client"),
     94: (None, None, "a second CONNACK"),
-    95: (None, None, "reserved bits in the flags of CONNACK, {}"),
+    95: ("MQTT 3.1.1, 3.2.2.1", None, "reserved bits in the flags of CONNACK, {}"),
     96: (None, None, "no Assigned Client Identifier for a client without one"),
     97: (None, None, "topic alias {}, which has no topic"),
     98: (None, None, "a wildcard in a Response Topic"),
@@ -131,6 +139,8 @@ RULES = {
     122: (None, None, "a shared subscription, which the server does not support"),
     **{70 + kind: (None, None, "reason code {} is none of this packet")
        for kind in (2, 4, 5, 6, 7, 9, 11, 14, 15)},
+    **{130 + kind: (None, None, "reason code {}, which only the other side may send")
+       for kind in (4, 5, 14, 15)},
 }  # fmt: skip
 #: code: statement of MQTT 5, or its section where that has none.
 FIVE = {
@@ -160,6 +170,9 @@ FIVE = {
     114: "MQTT-4.12.0-5", 115: "MQTT-4.6.0-2", 116: "MQTT-4.6.0-3", 117: "MQTT-4.6.0-4",
     118: "MQTT-4.6.0-1", 119: "MQTT-4.7.0-1", 120: "MQTT 5, 3.2.2.3.11",
     121: "MQTT 5, 3.2.2.3.12", 122: "MQTT 5, 3.2.2.3.13",
+    56: "MQTT-2.2.1-5", 109: "MQTT 5, 2.1.4", 123: "MQTT 5, 3.14.2.2.5",
+    124: "MQTT 5, 3.3.2.3.2", 125: "MQTT 5, 3.1.3.2.3", 127: "MQTT-3.1.2-22",
+    134: "MQTT-3.4.2-1", 135: "MQTT-3.5.2-1", 144: "MQTT-3.14.2-1", 145: "MQTT-3.15.2-1",
     85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
@@ -171,9 +184,9 @@ ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.
         PUBREC: "3.5.2.2", PUBREL: "3.6.2.2", PUBCOMP: "3.7.2.2", SUBSCRIBE: "3.8.2.1",
         SUBACK: "3.9.2.1", UNSUBSCRIBE: "3.10.2.1", UNSUBACK: "3.11.2.1",
         DISCONNECT: "3.14.2.2", AUTH: "3.15.2.2"}  # fmt: skip
-KEEP_ALIVE = (10, 11)
-SILENCE = (10, 11, 47, 53)  #: what is told from time alone; the value is in ms
-AGAIN, OVERTAKEN = 32, 118
+KEEP_ALIVE = (10, 11, 127)
+SILENCE = (10, 11, 47, 53, 127)  #: what is told from time alone; the value is in ms
+AGAIN, RELEASED, OVERTAKEN = 32, 35, 118
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
 _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
 

@@ -22,16 +22,20 @@ from ..compiled.layout import (
     N_HELD_FREE,
     N_RESUMED,
     N_WAITING,
+    P_BROKEN,
     P_LOSS,
     P_MEMORY,
     P_OTHER,
     P_SNAPPED,
+    P_SPOILT,
     REMEMBERED,
     RST,
     SECOND,
     SYN,
 )  # fmt: skip
+from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
+from .checksum import RIGHT, UNKNOWN, checked
 from .connections import connection, ends, syn
 from .sequence import diff
 
@@ -71,24 +75,51 @@ def _take(st, d, off, seq, cap, wire, s, conn, sender, time, frame, late, kept):
 
 
 @kernel
-def _compare(st, d, seg, k, conn, sender, seq, frame):
-    """Say how many bytes that are sent again differ from those that were taken."""
-    other = 0
-    for i in range(REMEMBERED):
-        old = st.taken[k, i]
-        if not old["cap"] or old["file"] != st.n[N_FILE]:
-            continue
-        ahead = diff(seq, old["seq"])
-        for j in range(max(0, -ahead), min(wide(seg["cap"]), old["cap"] - ahead)):
-            other += d[seg["off"] + j] != d[old["off"] + ahead + j]
-    if other:
-        problem(st, P_OTHER, conn, sender, seg["time"], frame, seg["off"], other)
+def _first_is(d, old, seg):
+    """What the checksums say about the first of two segments that differ: RIGHT if only the second
+    is wrong, WRONG if only the first is; UNKNOWN if both are alike, as those of a computer that
+    leaves checksums to its network card."""
+    first = second = UNKNOWN
+    if old["cap"] == old["wire"]:
+        first = checked(d, old["off"], wide(old["wire"]))
+    if seg["cap"] == seg["wire"]:
+        second = checked(d, wide(seg["off"]), wide(seg["wire"]))
+    return first if first == -second else UNKNOWN
 
 
 @kernel
-def _remember(st, seg, k, seq):
+def _compare(st, d, seg, k, conn, sender, seq, frame):
+    """Say how many bytes that are sent again differ from those that came first. Those may have
+    been damaged on their way: then TCP sends them again, and nobody answers for what was read of
+    them."""
+    differ, kind, since = 0, P_BROKEN, frame
+    for i in range(REMEMBERED):
+        old, other = st.taken[k, i], 0
+        if not old["cap"] or old["frame"] >> 32 != st.n[N_FILE]:
+            continue
+        ahead = diff(seq, wide(old["seq"]))
+        for j in range(max(0, -ahead), min(wide(seg["cap"]), wide(old["cap"]) - ahead)):
+            other += d[seg["off"] + j] != d[old["off"] + ahead + j]
+        if not other:
+            continue
+        differ += other
+        first = _first_is(d, old, seg)
+        if first != RIGHT:
+            since = min(since, old["frame"])
+            kind = P_OTHER if first == UNKNOWN or kind == P_OTHER else P_SPOILT
+    if not differ:
+        return
+    problem(st, kind, conn, sender, seg["time"], frame, seg["off"], differ)
+    c, s = st.conns[conn], st.streams[k]
+    if kind != P_BROKEN and not c["opaque"]:
+        distrust(c, s, st.streams[2 * conn + 1 - sender], since, kind == P_SPOILT)
+
+
+@kernel
+def _remember(st, seg, k, seq, frame):
     row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
-    row["seq"], row["cap"], row["off"], row["file"] = seq, seg["cap"], seg["off"], st.n[N_FILE]
+    row["seq"], row["cap"], row["wire"], row["off"] = seq, seg["cap"], seg["wire"], seg["off"]
+    row["frame"] = frame
 
 
 @kernel
@@ -255,17 +286,24 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
     if late and ahead + seg["wire"] > 0:
         st.conns[conn]["late"] = 1
     if ahead > 0:
+        if s["held"] and not resumed:
+            _compare(st, d, seg, k, conn, sender, seq, frame)
         if not room(st):
             return False
+        _remember(st, seg, k, seq, frame)
         _hold(st, d, seg, k, conn, sender, frame, late)
         return True
+    if ahead == -1 and seg["wire"] == 1 and not resumed and s["acked_known"] > 0 and (
+        diff(s["acked"], s["next"]) >= 0
+    ):
+        return True  # a probe of TCP's keep alive, whose byte means nothing (RFC 1122, 4.2.3.6)
     if ahead < 0 and not resumed:
         s["resent"] += not seg["flags"] & COPY
         if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
             s["blind"] = 1
             s["lapses"] += 1
         _compare(st, d, seg, k, conn, sender, seq, frame)
-    _remember(st, seg, k, seq)
+    _remember(st, seg, k, seq, frame)
     if ahead + seg["wire"] > 0 and not _take(
         st, d, seg["off"], seq, wide(seg["cap"]), wide(seg["wire"]), s, conn, sender,
         seg["time"], frame, late, False,
