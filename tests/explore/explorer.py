@@ -150,7 +150,7 @@ class Explorer:
         self.depth = max(self.depth, len(self.path) - 1)
         end = not actions
         self.ends += end
-        if end or self.states % self.sample == 0:
+        if end or self.states % self.sample == 1 % self.sample:
             self._drain()
 
     def _drain(self):

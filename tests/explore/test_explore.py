@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
+import page  # noqa: E402
 import planted  # noqa: E402
 from device_plugin import find_micropython  # noqa: E402
 
@@ -51,6 +52,17 @@ def test_every_order_of_events_of_the_small_cases():
     rows = campaign("--cases", "quick", "--faults", "none")
     assert len(rows) > 12
     assert all(row.endswith("complete") for row in rows[:-1]), rows
+    told = {row[0]: row for row in page.table(page.PAGE.read_text(), page.CASES)}
+    found = page.found_cases(rows)
+    assert found == {name: told.get(name) for name in found}, "see page.py"
+
+
+def test_the_page_names_each_case_and_each_fault():
+    text = page.PAGE.read_text()
+    names = python("from cases import CASES; print(*CASES)").split()
+    assert [row[0] for row in page.table(text, page.CASES)] == names
+    assert [row[0] for row in page.table(text, page.FAULTS)] == list(planted.FAULTS)
+    assert page.table(text, page.SUBJECTS) == page.subjects(text)
 
 
 @pytest.mark.parametrize("words, told", [
@@ -178,4 +190,4 @@ def test_a_replay_tells_what_is_taken_from_the_heap(line, tmp_path):
     source = path.read_text()
     assert source.count(before) == 1
     path.write_text(source.replace(before, "        %s\n%s" % (line, before)))
-    assert "publish() takes " in replay(tmp_path, ["flash-out"], tmp_path / "lib")
+    assert "publish() takes " in replay(tmp_path, ["ram-window"], tmp_path / "lib")
