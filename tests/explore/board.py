@@ -35,6 +35,12 @@ class Chip(NOR):
             raise PowerCut()
         return self.board.cut(program)
 
+    def readblocks(self, n, buf, off=0):
+        """As a block device's: the timer may fire behind it."""
+        super().readblocks(n, buf, off)
+        self.board.world.enter("flash")
+        return 0
+
 
 class Files(disk.Disk):
     """A folder of the board's. small: as littlefs keeps it."""
@@ -114,9 +120,9 @@ class Board:
         """Where an operation of the flash, or of a file, is cut, -1: nowhere. whole: it cannot
         be torn."""
         world = self.world
+        world.enter("flash")
         if world.kind or not world.crashes:
             return -1
-        world.enter("flash")
         n = len(program) or self.case.block
         places = [0, n]
         if whole:

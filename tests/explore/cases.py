@@ -31,6 +31,9 @@ QUICK = [
     Case("flash-hold", out=[1], hold=True, confirms=1, asks=1, crashes=1),
     Case("files-out", out=[1, 2], store="files", crashes=1, torn="middle"),
     Case("small-out", out=[1, 2], store="small files", crashes=1),
+    Case("ram-asked", out=[1, 1, 1], store="ram", hold=True, asks=2),
+    Case("flash-timer", out=[1, 1], hold=True, confirms=1, asks=1, keepalive=60, ticks=1),
+    Case("ram-sends", out=[0, 0, 0], store="ram", keepalive=60, jumps=4, jump=15001),
     # 64 bytes are what the buffer takes; 65 leave one byte for another piece, 128 fill two.
     Case("ram-long", out=[1, 2, 1, 1], store="ram", cuts=1, sizes=(65, 128, 64, 127)),
     Case("ram-long-in", inbound=[1, 2, 1, 0], store="ram", cuts=1, parts=1,

@@ -79,7 +79,7 @@ class World:
         found += ["connect"] if self.board.client.sock is None else self._connected()
         if self.jumps:
             found.append("jump")
-        if self.confirms and self.oracle.stock.confirmable() >= 0:
+        if self.confirms and self.oracle.stock.confirmable():
             found.append("confirm")
         if self.asks and self.oracle.stock.held(self.board.view()[0]):
             found.append("republish")
@@ -185,20 +185,27 @@ class World:
     def _confirm(self):
         self.confirms -= 1
         stock = self.oracle.stock
-        number = stock.confirmable()
+        numbers = stock.confirmable()
+        number = numbers[self.choose("up to", numbers)]
         stock.covers(number, PERHAPS)
         self.board.client.confirm(self.seqs[number])
         stock.covers(number, YES)
 
     def _republish(self):
         self.asks -= 1
-        held = self.oracle.stock.held(self.board.view()[0])
+        held = sorted(self.oracle.stock.held(self.board.view()[0]))
+        if len(held) > 1:
+            which = self.choose("asked for", ("all", "the newest", "the oldest"))
+            held = (held, held[-1:], held[:1])[which]
         self.oracle.stock.asked(held)
         self.board.client.republish(self.seqs[min(held)], self.seqs[max(held)])
 
     def _discard(self):
         self.discards -= 1
-        self.board.client.discard()
+        live = self.board.view()[0]
+        given = self.board.client.discard()
+        if given and not self.board.dark():
+            self.oracle.stock.given_up(*given, live, self.board.view()[0])
 
     def got(self, topic, payload):
         """The client's callback."""
@@ -229,8 +236,14 @@ class World:
     def enter(self, where):
         """The client is about to touch link or flash: its timer may fire there."""
         if self.ticks and self.case.keepalive and not (self.ticking or self.kind):
-            if self.board.client and self.choose("timer", ("no", "fires at " + where)):
+            names = ["no", "fires at " + where]
+            if where == "flash" and self.network.offers():
+                names.append("fires at flash, when a packet has come")
+            fires = self.board.client and self.choose("timer", names)
+            if fires:
                 self.ticks -= 1
+                if fires == 2:
+                    self.network.next_packet()
                 self.ticking = True
                 try:
                     self.board.client.tick()
