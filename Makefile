@@ -223,7 +223,7 @@ fuzz-firmware: $(VENV)/.ready ## a hundred thousand spoiled marks, commands and 
 explore: $(VENV)/.ready ## every order of events for small cases, to the end, and planted faults: ten minutes of two cores: SECONDS=
 	@$(BIN)/python tests/explore/campaign.py $(if $(SECONDS),--seconds "$(SECONDS)")
 
-simulate: $(VENV)/.ready ## board, broker, bridge and ingest in one process, ten thousand seeds: ten minutes of two cores; SEED=: one, step by step
+simulate: $(VENV)/.ready ## board, broker, bridge and ingest in one process, five thousand seeds: ten minutes of two cores; SEED=: one, step by step
 	@$(BIN)/python tests/simulate/campaign.py $(if $(SEED),--seed "$(SEED)")
 
 clean: ## stop the virtual board and remove what was built (not the virtual environment)

@@ -232,7 +232,7 @@ class Session:
                 return
             self.proved = True
         if self._back and not self._count:
-            self._cursor = self._back - 1
+            self._cursor = min(self._cursor, self._back - 1)  # never on: what is between waits
             self._back = 0
         last = self._store.seq - 1
         while self._cursor < last:
@@ -300,7 +300,7 @@ class Session:
         self._due = 0  # their identifiers are used once more
         if n and not (0 < self._back <= first):
             self._sent = self.begun()
-            self._back = first
+            self._back = max(first, 1)
         return n
 
     def _search(self, pid, n):

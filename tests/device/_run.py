@@ -19,13 +19,25 @@ def _root():
     return here + "/../.."
 
 
+def _library(root):
+    # Another one, of .mpy files or of a release, must be there: else the installed one is tested.
+    lib = os.getenv("DEVICE_LIB")
+    if not lib:
+        return root + "/lib"
+    try:
+        os.stat(lib + "/umqtt_min")
+    except OSError:
+        raise ValueError("DEVICE_LIB=%s: there is no umqtt_min in that folder" % lib)
+    return lib
+
+
 def set_path(root):
     """Put the folders of device code and test helpers in front of the search path."""
     shims = ["/boards/unix/shim"] if MICROPYTHON else ["/tests/shim"]
     if WASM:
         shims.append("/tests/wasm")
     folders = [root + f for f in ["/tests/device/kit"] + shims]
-    folders.append(os.getenv("DEVICE_LIB") or root + "/lib")  # another one: .mpy files, a release
+    folders.append(_library(root))
     folders.append(root + "/firmware")
     # The WebAssembly build sees no other folder, and takes that for an error.
     sys.path[:] = folders + [p for p in sys.path[1:] if p and not WASM]

@@ -5,6 +5,7 @@ Knows: how the library is set up, what a mount finds. Must not know: when someth
 
 import device  # noqa: F401, I001  first: it stands in for a board
 import disk
+from case import FIRST_IN, FIRST_OUT
 from nor import NOR, PowerCut, Random
 from oracle import Broken
 from umqtt_min import MQTTClient
@@ -14,6 +15,7 @@ from umqtt_min.store.ram import RAMStore
 
 TIMEOUT = 5  # seconds, of the client
 INBOUND = 2  # incoming identifiers that flash remembers, or as many as the case has
+BUFFER = 64  # bytes of topic and payload that the client sends in one piece
 KEPT = 20000  # images whose mount is remembered
 
 
@@ -32,6 +34,12 @@ class Chip(NOR):
         if self.dead:
             raise PowerCut()
         return self.board.cut(program)
+
+    def readblocks(self, n, buf, off=0):
+        """As a block device's: the timer may fire behind it."""
+        super().readblocks(n, buf, off)
+        self.board.world.enter("flash")
+        return 0
 
 
 class Files(disk.Disk):
@@ -84,7 +92,7 @@ class Board:
                 self.inbox = RAMStore(512)
         client = MQTTClient(
             b"c", "broker", keepalive=case.keepalive, store=self.store, timer=False,
-            buffer_size=64, timeout=TIMEOUT, window=case.window,
+            buffer_size=BUFFER, timeout=TIMEOUT, window=case.window,
             connector=self.world.network.connect, durable_inbox=self.inbox)  # fmt: skip
         client.set_callback(self.world.got)
         self.client = client
@@ -112,9 +120,9 @@ class Board:
         """Where an operation of the flash, or of a file, is cut, -1: nowhere. whole: it cannot
         be torn."""
         world = self.world
+        world.enter("flash")
         if world.kind or not world.crashes:
             return -1
-        world.enter("flash")
         n = len(program) or self.case.block
         places = [0, n]
         if whole:
@@ -145,12 +153,16 @@ class Board:
         """(messages in flash: {number: state}, incoming identifiers, {number: state} of the
         inbox): what a boot would find if the power went now."""
         if not self.media:
-            live, ids = _look(self.store, 65)
-            return live, ids, _look(self.inbox, 97)[0]
-        live, ids = self._mounted(self.media[0], 65)
+            live, ids = _look(self.store, FIRST_OUT)
+            return live, ids, _look(self.inbox, FIRST_IN)[0]
+        live, ids = self._mounted(self.media[0], FIRST_OUT)
         if not self.case.inbox:
             return live, ids, {}
-        return live, ids, self._mounted(self.media[1], 97)[0]
+        return live, ids, self._mounted(self.media[1], FIRST_IN)[0]
+
+    def in_store(self):
+        """Numbers of the messages that the store has, as the running client sees them."""
+        return sorted(_look(self.store, FIRST_OUT)[0])
 
     def _mounted(self, medium, first):
         files = isinstance(medium, Files)
@@ -191,9 +203,10 @@ def _look(store, first):
     for seq in range(store.low, store.seq):
         n = store.find(seq)
         if n:
-            payload = bytearray(n)
-            store.read(0, payload, n)
-            live[payload[n - 1] - first] = store.state
+            body = bytearray(n)
+            store.read(0, body, n)
+            at = 4 + body[1]  # behind topic and identifier
+            live[body[at] - first] = store.state
     ids = [pid for pid in range(1, 5) if store.in_has(pid)]
     vars(store).update(fields)
     return live, ids

@@ -18,13 +18,14 @@ Faults of real brokers, by name in `Case.faults`:
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC = 0x10, 0x20, 0x30, 0x40, 0x50
 PUBREL, PUBCOMP, SUBSCRIBE, SUBACK, PINGREQ, PINGRESP = 0x62, 0x70, 0x82, 0x90, 0xC0, 0xD0
 DISCONNECT = 0xE0
-DUP = 8
+DUP, RETAIN = 8, 1
 
 QUEUED, SENT, RELEASED = 0, 1, 2
 
 
-def packet(data, at=0):
-    """Length of the packet that begins there, 0 if it is not whole."""
+def fixed_header(data, at=0):
+    """(Remaining Length, bytes of the fixed header) of the packet that begins there; (0, 0) if its
+    fixed header is not whole."""
     n = shift = 0
     i = at + 1
     while i < len(data):
@@ -32,25 +33,30 @@ def packet(data, at=0):
         shift += 7
         i += 1
         if data[i - 1] < 128:
-            return i + n - at if i + n <= len(data) else 0
-    return 0
+            return n, i - at
+    return 0, 0
+
+
+def packet(data, at=0):
+    """Length of the packet that begins there, 0 if it is not whole."""
+    n, head = fixed_header(data, at)
+    return head + n if head and at + head + n <= len(data) else 0
 
 
 def body(data):
     """What follows the fixed header of a packet."""
-    i = 1
-    while data[i] > 127:
-        i += 1
-    return data[i + 1 :]
+    return data[fixed_header(data)[1] :]
 
 
 def publish(topic, payload, qos, pid, dup=False):
-    """A PUBLISH, shorter than 128 bytes."""
+    """A PUBLISH, shorter than 16384 bytes."""
     head = bytes((len(topic) >> 8, len(topic) & 255)) + topic
     if qos:
         head += pid.to_bytes(2, "big")
     op = PUBLISH | qos << 1 | (DUP if dup else 0)
-    return bytes((op, len(head) + len(payload))) + head + payload
+    n = len(head) + len(payload)
+    size = bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))
+    return bytes((op,)) + size + head + payload
 
 
 def parse_publish(data):
@@ -228,4 +234,5 @@ class Broker:
             again = False
         message.state = SENT
         self.told.broker_sent(message.number, message.qos)
-        return publish(b"in", bytes((97 + message.number,)), message.qos, message.pid, again)
+        topic, payload, _ = self.case.others[message.number]
+        return publish(topic, payload, message.qos, message.pid, again)

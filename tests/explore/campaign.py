@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import planted  # noqa: E402
+from library import library  # noqa: E402
 
 WORKER = HERE / "worker.py"
 DEADLINE = 3600  # seconds of one worker
@@ -49,15 +50,16 @@ def worker(*words, lib=None):
 
 
 def explore(name, args):
-    """One case: its row, the script of what it has found, or "", and seconds of processor."""
+    """One case: its row, the script of what it has found, or "", seconds of processor, and whether
+    it was seen to its end."""
     try:
         found = worker("case", name, str(args.limit), str(args.seconds))
     except Failed as e:
-        return "%-16s FAILED" % name, str(e), 0
+        return "%-16s FAILED" % name, str(e), 0, False
     row = "%-16s %9d states %9d transitions  depth %3d  %5d ends  %6d s  %s" % (
         name, found["states"], found["transitions"], found["depth"], found["ends"],
         found["seconds"], found["stopped"] or "complete")  # fmt: skip
-    return row, found["script"], found["seconds"]
+    return row, found["script"], found["seconds"], not found["stopped"]
 
 
 def hunt(name, args):
@@ -84,7 +86,12 @@ def arguments(argv):
                         help="processes at once (default: as many as cores)")  # fmt: skip
     parser.add_argument("--limit", type=int, default=0, help="states of one case; 0: all")
     parser.add_argument("--seconds", type=int, default=0, help="of processor for a case; 0: all")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.jobs < 1:
+        parser.error("--jobs must be at least 1")
+    if min(args.limit, args.seconds) < 0:
+        parser.error("--limit and --seconds must be at least 0")
+    return args
 
 
 def chosen(args):
@@ -142,25 +149,30 @@ def main(argv=None):
     """Run it; exit status."""
     args = arguments(argv)
     try:
+        library()
         cases, faults = chosen(args)
-    except Failed as e:
+    except (Failed, ValueError) as e:
         print("explore: %s" % e, file=sys.stderr)
         return 2
-    bad = seconds = 0
+    bad = seconds = cut = 0
     print("%d cases, %d planted faults, %d processes" % (len(cases), len(faults), args.jobs),
           file=sys.stderr)  # fmt: skip
-    for row, script, took in each("case", lambda name: explore(name, args), cases, args.jobs):
+    for row, script, took, whole in each("case", lambda name: explore(name, args), cases,
+                                         args.jobs):
         print(row, flush=True)
         seconds += took
         if script:
             bad += 1
             print(script, flush=True)
+        elif not whole:
+            cut += 1
     for row, good, took in each("fault", lambda name: hunt(name, args), faults, args.jobs):
         print(row, flush=True)
         seconds += took
         bad += not good
-    print("%d cases, %d planted faults, %d bad; %.1f minutes of processor"
-          % (len(cases), len(faults), bad, seconds / 60))
+    print("%d cases%s, %d planted faults, %d bad; %.1f minutes of processor"
+          % (len(cases), ", of which %d INCOMPLETE" % cut if cut else "", len(faults), bad,
+             seconds / 60))  # fmt: skip
     return 1 if bad else 0
 
 

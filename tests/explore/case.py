@@ -3,7 +3,16 @@
 Knows: names and numbers. Must not know: what is done with them.
 """
 
-ALL = "all"
+FIRST_OUT, FIRST_IN = 65, 97  # the first byte of a payload: this, and the message's number
+TOPICS_IN = (b"in", b"in/2")
+FILTER = b"in/#"
+
+
+def message(number, qos, topic, retain, first, sizes):
+    """(topic, payload, RETAIN) of a message. The first byte of the payload tells which message it
+    is, and no byte is as the one before it."""
+    size = sizes[number % len(sizes)] - 2 - len(topic) - (2 if qos else 0)
+    return topic, bytes((first + number + 3 * i) & 255 for i in range(max(size, 1))), retain
 
 
 class Case:
@@ -21,7 +30,10 @@ class Case:
     torn: the bytes of a program at which it is torn: "ends" (before it, after it), "middle" (also
     in the middle), "words" (at each word of four bytes).
     free: the broker answers in any order; burst: packets that arrive together, at most.
-    max_age: ms that the store keeps a message, 0: for ever; topics: of the messages, in turn.
+    max_age: ms that the store keeps a message, 0: for ever.
+    topics: of the messages, in turn; what goes to the first of them is retained. sizes: bytes
+    behind the fixed header of each PUBLISH, out and in, in turn, 0: as few as there can be. Two
+    that are longer than the client's buffer must not be of one size: see Oracle.tries().
     faults: see broker.py; blocks, block, page, once: of the flash.
     """
 
@@ -31,7 +43,7 @@ class Case:
                  cuts=0, amnesia=0, short=0, parts=0, ticks=0, jumps=0, jump=0, throws=0, grants=0,
                  confirms=0, asks=0, discards=0, torn="ends", free=False, burst=1, max_age=0,
                  faults=(), blocks=4, block=256, page=1, once=False, inbox=False, keepalive=0,
-                 policy=0, hold=False, waits=False, topics=(b"t",)):
+                 policy=0, hold=False, waits=False, topics=(b"t", b"u/1"), sizes=(0,)):
         self.name = name
         self.out = tuple(out)
         self.inbound = tuple(inbound)
@@ -66,6 +78,11 @@ class Case:
         self.hold = hold
         self.waits = waits
         self.topics = topics
+        self.messages = tuple(
+            message(i, qos, topics[i % len(topics)], not i % len(topics), FIRST_OUT, sizes)
+            for i, qos in enumerate(self.out))
+        self.others = tuple(message(i, qos, TOPICS_IN[i % 2], False, FIRST_IN, sizes)
+                            for i, qos in enumerate(self.inbound))
         self.volatile = store == "ram"
         self.watched = bool(policy or max_age or discards or hold or room)  # see stock.py
         self.ordered_in = not (inbox and free)

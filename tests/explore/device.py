@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+from library import library
+
 TESTS = Path(__file__).resolve().parent.parent
-LIB = os.environ.get("DEVICE_LIB") or str(TESTS.parent / "lib")
 PERIOD = 1 << 30
 # Identifiers begin with 65535, so that two messages already go over the end of their range.
 RANDOM = b"\xff\xfe"
@@ -80,7 +81,7 @@ def install():
     time.sleep_ms = CLOCK.move
     select.poll = Poll
     os.urandom = urandom
-    sys.path[:0] = [LIB, str(TESTS / "shim"), str(TESTS / "device" / "kit")]
+    sys.path[:0] = [library(), str(TESTS / "shim"), str(TESTS / "device" / "kit")]
 
 
 install()

@@ -15,6 +15,16 @@ import snapshot
 from oracle import Broken
 from world import World
 
+# What comes first in the script of a schedule.
+SCRIPT = (
+    "import sys",
+    "",
+    'sys.path.insert(0, "tests/explore")',
+    "import device  # first: it stands in for a board",
+    "from cases import CASES",
+    "from explorer import verdict",
+    "",
+)
 HANG = 20  # seconds of processor that one action may take
 
 
@@ -104,9 +114,9 @@ class Explorer:
             while self.path and not self.stopped:
                 self._advance()
                 if self.limit and self.states >= self.limit:
-                    self.stopped = "%d states" % self.limit
+                    self.stopped = "incomplete: %d states" % self.limit
                 if self.seconds and time.process_time() - began > self.seconds:
-                    self.stopped = "%d s" % self.seconds
+                    self.stopped = "incomplete: %d states in %d s" % (self.states, self.seconds)
         except Broken as e:
             raise Found([node.step for node in self.path[1:]] + self._last(), str(e), self)
         finally:
@@ -150,7 +160,7 @@ class Explorer:
         self.depth = max(self.depth, len(self.path) - 1)
         end = not actions
         self.ends += end
-        if end or self.states % self.sample == 0:
+        if end or self.states % self.sample == 1 % self.sample:
             self._drain()
 
     def _drain(self):
@@ -232,9 +242,16 @@ def script(case, steps):
     """The schedule as a script that replays it."""
     notes = []
     why = play(case, steps, notes)
-    lines = ["# " + why, "STEPS = ["]
+    lines = ["# " + why, *SCRIPT, "STEPS = ["]
     for (action, answers), (_, asked) in zip(steps, notes):
         words = ["%s: %s" % (name, option) for a, _, name, option in asked if a]
         note = "  # " + "; ".join(words) if words else ""
         lines.append("    (%r, %r),%s" % (action, answers, note))
-    return "\n".join(lines + ["]", "assert play(CASES[%r], STEPS)" % case.name])
+    return "\n".join(lines + ["]", "sys.exit(verdict(CASES[%r], STEPS))" % case.name])
+
+
+def verdict(case, steps):
+    """Say whether a schedule breaks something: the exit status of its script."""
+    why = play(case, steps)
+    print("the fault is there: " + why if why else "the fault is not there any more")
+    return 1 if why else 0

@@ -10,17 +10,26 @@ the broker takes. `view` is what a board would find in flash if the power went a
 from broker import (
     CONNACK,
     CONNECT,
+    DISCONNECT,
     DUP,
+    PINGREQ,
     PUBACK,
     PUBCOMP,
     PUBLISH,
     PUBREC,
     PUBREL,
+    RETAIN,
     SUBSCRIBE,
+    body,
+    fixed_header,
     packet,
     parse_publish,
 )
+from case import FILTER, FIRST_IN, FIRST_OUT
 from stock import HELD, NO, PERHAPS, QUEUED, RELEASED, YES, Broken, Stock
+
+WHAT = ("topic", "payload", "RETAIN")
+LENGTHS = {PUBACK: 2, PUBREC: 2, PUBREL & 0xF0: 2, PUBCOMP: 2, PINGREQ: 0, DISCONNECT: 0}
 
 __all__ = ["NO", "PERHAPS", "YES", "Broken", "Oracle"]
 
@@ -89,9 +98,9 @@ class Oracle:
         if how == PERHAPS and self.world.case.max_age:
             self.sent[number].since = self.world.clock.now
 
-    def got(self, payload):
+    def got(self, topic, payload):
         """The callback is called."""
-        message = self.received[payload[0] - 97]
+        message = self._given(topic, payload)
         message.count = min(message.count + 1, 3)
         message.fresh = True
         if not message.qos and message.count > 1:
@@ -103,9 +112,19 @@ class Oracle:
                 raise Broken("message %d comes out of order" % message.number)
             self.given[message.qos] = max(self.given[message.qos], message.number)
 
+    def _given(self, topic, payload):
+        number = payload[0] - FIRST_IN if payload else -1
+        if not 0 <= number < len(self.received) or self.received[number].qos < 0:
+            raise Broken("the application is given what nobody has sent: %r" % payload)
+        for name, here, there in zip(WHAT, (topic, payload), self.world.case.others[number]):
+            if here != there:
+                raise Broken("the application is given message %d with %s %r; it was sent with %r"
+                             % (number, name, here, there))
+        return self.received[number]
+
     def threw(self, payload):
         """The callback has raised: the message comes again."""
-        message = self.received[payload[0] - 97]
+        message = self.received[payload[0] - FIRST_IN]
         message.repeats = True
         message.count -= message.count == 1
 
@@ -170,7 +189,7 @@ class Oracle:
 
     def broker_got(self, payload, qos, again, pid):
         """It has a PUBLISH; again: one that it knows already."""
-        message = self.sent[payload[0] - 65]
+        message = self.sent[payload[0] - FIRST_OUT]
         if again:
             return
         if message.count == 0 and qos:
@@ -219,7 +238,7 @@ class Oracle:
         elif kind == PUBLISH:
             op, _, pid, payload = parse_publish(data)
             if op & 6:
-                self.pids[pid] = payload[0] - 97
+                self.pids[pid] = payload[0] - FIRST_IN
         elif kind == PUBACK or kind == PUBCOMP:
             pid = data[2] << 8 | data[3]
             for message in self.sent:
@@ -233,10 +252,34 @@ class Oracle:
 
     def tries(self, data):
         """Bytes are given to the stream, which may take none of them."""
-        if data[0] & 0xF0 == PUBLISH and packet(data) == len(data):
-            message = self.sent[parse_publish(data)[3][0] - 65]
+        if self.out or data[0] & 0xF0 != PUBLISH:
+            return  # the rest of a packet, or no message
+        for message in self._meant(data):
             message.before = message.tried
             message.tried = True
+
+    def _meant(self, data):
+        # The message that is in a packet, of which these are the first bytes. Of a long one they
+        # are no more than its length.
+        if packet(data) == len(data):
+            return [self._sent(data)]
+        size = fixed_header(data)[0]
+        return [m for m in self.sent if m.accepted != NO and self._size(m) == size]
+
+    def _size(self, message):
+        topic, payload, _ = self.world.case.messages[message.number]
+        return 2 + len(topic) + (2 if message.qos else 0) + len(payload)
+
+    def _sent(self, data):
+        # The message that a PUBLISH carries.
+        rest = body(data)
+        if len(rest) < 2 or len(rest) < 2 + (rest[0] << 8 | rest[1]) + (2 if data[0] & 6 else 0):
+            raise Broken("a PUBLISH ends before its topic or identifier does: %r" % data)
+        payload = parse_publish(data)[3]
+        number = payload[0] - FIRST_OUT if payload else -1
+        if not 0 <= number < len(self.sent) or self.sent[number].accepted == NO:
+            raise Broken("a message goes out that nobody has published: %r" % payload)
+        return self.sent[number]
 
     def wrote(self, data):
         """Bytes were written."""
@@ -246,6 +289,11 @@ class Oracle:
 
     def _wrote(self, data):
         kind = data[0] & 0xF0
+        n, head = fixed_header(data)
+        if head > 2 and n < 1 << 7 * (head - 2):
+            raise Broken("Remaining Length %d takes %d bytes [MQTT-2.2.3]" % (n, head - 1))
+        if n != LENGTHS.get(kind, n):
+            raise Broken("packet type %d with %d bytes [MQTT-2.2.3]" % (kind >> 4, n))
         if kind == PUBLISH:
             self._publish(data)
         elif kind == PUBREL & 0xF0:
@@ -256,16 +304,31 @@ class Oracle:
             pid = data[2] << 8 | data[3]
             if pid in [m.pid for m in self.sent if m.written and not m.ended]:
                 raise Broken("SUBSCRIBE with an identifier in flight [MQTT-2.3.1-2]")
-        elif kind != CONNECT and data[0] not in (0xC0, 0xE0):
+            if data[4:] != len(FILTER).to_bytes(2, "big") + FILTER + b"\x02":
+                raise Broken("SUBSCRIBE asks for something else: %r" % data[4:])
+        elif kind == CONNECT:
+            self._connect(data)
+        elif data[0] not in (PINGREQ, DISCONNECT):
             raise Broken("packet type %d from the client" % (kind >> 4))
 
+    def _connect(self, data):
+        # Clean Session may be either: client.py says when it is 1.
+        alive = self.world.case.keepalive.to_bytes(2, "big")
+        for clean in b"\x00", b"\x02":
+            if data[2:] == b"\x00\x04MQTT\x04" + clean + alive + b"\x00\x01c":
+                return
+        raise Broken("CONNECT is another one: %r" % data[2:])
+
     def _publish(self, data):
-        op, _, pid, payload = parse_publish(data)
+        op, topic, pid, payload = parse_publish(data)
         qos = op >> 1 & 3
-        message = self.sent[payload[0] - 65]
+        message = self._sent(data)
         if qos != message.qos:
             raise Broken("message %d goes out with QoS %d" % (message.number, qos))
+        self._content(message, (topic, payload, bool(op & RETAIN)))
         if not qos:
+            if op & DUP:
+                raise Broken("DUP at QoS 0 [MQTT-3.3.1-2]")
             return
         self._rules(message, op, pid)
         self.stock.goes_out(message)
@@ -279,6 +342,12 @@ class Oracle:
         self.last[qos] = message.number
         if len([m for m in self.sent if m.here]) > self.world.case.window:
             raise Broken("more messages in flight than the window has")
+
+    def _content(self, message, found):
+        for name, here, there in zip(WHAT, found, self.world.case.messages[message.number]):
+            if here != there:
+                raise Broken("message %d goes out with %s %r; it was published with %r"
+                             % (message.number, name, here, there))
 
     def _rules(self, message, op, pid):
         again = message.again
@@ -336,11 +405,12 @@ class Oracle:
 
     # The end
 
-    def drained(self, live):
-        """The world was kind for long: all must be where it belongs. live: messages that the
-        store still wants to send."""
+    def drained(self, live, numbers):
+        """The world was kind for long: all must be where it belongs. live: how many messages the
+        store still wants to send; numbers: which ones."""
         if live:
-            raise Broken("%d messages are never delivered, in a kind world" % live)
+            raise Broken("never delivered, in a kind world: message %s"
+                         % (", ".join(map(str, numbers)) or "?"))
         if self.world.broker.out:
             raise Broken("the exchange of a message with the application never ends")
         for message in self.sent:

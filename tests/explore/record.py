@@ -135,7 +135,7 @@ class Taped(World):
 
     def got(self, topic, payload):
         """See World.got()."""
-        self.tape.append(("got", payload))
+        self.tape.append(("got", topic, payload))
         super().got(topic, payload)
 
     def run(self):

@@ -63,6 +63,17 @@ class Stock:
             raise Broken("discard() gives up message %d, which is not the oldest that waits"
                          % message.number)
 
+    def given_up(self, pid, topic, before, after):
+        """discard() has returned these; before, after: what was in the store."""
+        numbers = [n for n in before if n not in after]
+        if len(numbers) != 1:
+            raise Broken("discard() tells of one message, and %d have gone" % len(numbers))
+        message = self.sent[numbers[0]]
+        if topic != self.case.messages[message.number][0] or message.written and (
+                pid != message.pid):
+            raise Broken("discard() gives up message %d, and tells of identifier %d, topic %r"
+                         % (message.number, pid, topic))
+
     def _replaced(self, message):
         # By a newer one of its topic, before it was sent.
         if self.case.policy != LATEST or message.tried:
@@ -87,14 +98,16 @@ class Stock:
     # What the application asks for
 
     def confirmable(self):
-        """The newest message up to which the broker has all, -1 if confirm() has covered it."""
-        newest = None
+        """The messages up to which the broker has all, the newest first, without those that
+        confirm() has covered."""
+        found = []
         for message in self.sent:
             if message.accepted != NO and message.qos:
                 if not message.count:
                     break
-                newest = message
-        return -1 if newest is None or newest.covered else newest.number
+                if not message.covered:
+                    found.insert(0, message.number)
+        return found
 
     def covers(self, number, how):
         """confirm() up to that message has begun (PERHAPS), or has returned (YES)."""

@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
+import page  # noqa: E402
 import planted  # noqa: E402
 from device_plugin import find_micropython  # noqa: E402
 
@@ -51,16 +52,47 @@ def test_every_order_of_events_of_the_small_cases():
     rows = campaign("--cases", "quick", "--faults", "none")
     assert len(rows) > 12
     assert all(row.endswith("complete") for row in rows[:-1]), rows
+    told = {row[0]: row for row in page.table(page.PAGE.read_text(), page.CASES)}
+    found = page.found_cases(rows)
+    assert found == {name: told.get(name) for name in found}, "see page.py"
+
+
+def test_the_page_names_each_case_and_each_fault():
+    text = page.PAGE.read_text()
+    names = python("from cases import CASES; print(*CASES)").split()
+    assert [row[0] for row in page.table(text, page.CASES)] == names
+    assert [row[0] for row in page.table(text, page.FAULTS)] == list(planted.FAULTS)
+    assert page.table(text, page.SUBJECTS) == page.subjects(text)
 
 
 @pytest.mark.parametrize("words, told", [
     (["--cases", "ram-out,rain"], "no case rain. There are: ram-window,"),
     (["--faults", "PUBLIC"], "no planted fault has 'PUBLIC' in its name"),
+    (["--jobs", "0"], "--jobs must be at least 1"),
+    (["--limit", "-5"], "--limit and --seconds must be at least 0"),
+    (["--seconds", "-1"], "--limit and --seconds must be at least 0"),
 ])
 def test_what_there_is_not_is_refused(words, told):
     done = subprocess.run([sys.executable, str(HERE / "campaign.py"), *words], text=True,
                           capture_output=True, timeout=DEADLINE)  # fmt: skip
     assert done.returncode == 2 and told in done.stderr and not done.stdout
+
+
+def test_a_folder_without_the_library_is_refused(tmp_path):
+    env = {**os.environ, "DEVICE_LIB": str(tmp_path)}
+    told = "DEVICE_LIB=%s: there is no umqtt_min in that folder" % tmp_path
+    for program, status in ((HERE / "campaign.py", 2), (HERE / "worker.py", 1),
+                            (ROOT / "tests/simulate/campaign.py", 2),
+                            (ROOT / "tests/device/_run.py", 1)):
+        done = subprocess.run([sys.executable, str(program), "x", "y"][: 2 if status == 2 else 4],
+                              text=True, capture_output=True, timeout=DEADLINE, env=env)
+        assert done.returncode == status and told in done.stderr, (program, done)
+
+
+def test_what_was_cut_short_is_not_complete():
+    rows = campaign("--cases", "ram-out", "--faults", "none", "--limit", "100")
+    assert rows[0].endswith("incomplete: 100 states")
+    assert rows[1].startswith("1 cases, of which 1 INCOMPLETE, 0 planted faults, 0 bad")
 
 
 def test_a_worker_that_fails_is_told_and_ends_nothing(tmp_path):
@@ -136,11 +168,18 @@ try:
     Explorer(case).run()
 except Found as e:
     steps = smaller(case, e.steps)
-    text = script(case, steps)
-    exec(text)
     print(all(not play(case, steps[:i] + steps[i + 1 :]) for i in range(len(steps))))
+    print(script(case, steps))
 """
-    assert python(code, lib) == "True\n"
+    short, text = python(code, lib).split("\n", 1)
+    assert short == "True"
+    (tmp_path / "found.py").write_text(text)
+    for copy, status, says in ((lib, 1, "the fault is there: PUBREL before"),
+                               (ROOT / "lib", 0, "the fault is not there any more")):
+        done = subprocess.run([sys.executable, str(tmp_path / "found.py")], text=True, cwd=ROOT,
+                              capture_output=True, timeout=DEADLINE,
+                              env={**os.environ, "DEVICE_LIB": str(copy)})
+        assert done.returncode == status and done.stdout.startswith(says), done
 
 
 # Schedules on MicroPython
@@ -178,4 +217,4 @@ def test_a_replay_tells_what_is_taken_from_the_heap(line, tmp_path):
     source = path.read_text()
     assert source.count(before) == 1
     path.write_text(source.replace(before, "        %s\n%s" % (line, before)))
-    assert "publish() takes " in replay(tmp_path, ["flash-out"], tmp_path / "lib")
+    assert "publish() takes " in replay(tmp_path, ["ram-window"], tmp_path / "lib")

@@ -7,9 +7,13 @@ is right and wrong (oracle.py).
 another inside of an action, `choose()` asks, and the explorer tries every answer.
 """
 
+import traceback
+from pathlib import Path
+
 import device  # noqa: I001  first: it stands in for a board
 from board import TIMEOUT, Board
 from broker import Broker
+from case import FILTER
 from link import BROKEN
 from network import Network, answered
 from nor import PowerCut
@@ -18,6 +22,7 @@ from umqtt_min import MQTTException
 from umqtt_min.errors import STORE_FULL
 
 LONGEST = 3 * TIMEOUT * 1000 + 2000  # ms of one call: connect() and subscribe()
+PLACES = 3  # of an exception that nobody expects, that are shown
 LOOKS = 4  # of the application, though nothing comes
 ROUNDS = 400  # of a kind world, until all must be where it belongs
 
@@ -74,7 +79,7 @@ class World:
         found += ["connect"] if self.board.client.sock is None else self._connected()
         if self.jumps:
             found.append("jump")
-        if self.confirms and self.oracle.stock.confirmable() >= 0:
+        if self.confirms and self.oracle.stock.confirmable():
             found.append("confirm")
         if self.asks and self.oracle.stock.held(self.board.view()[0]):
             found.append("republish")
@@ -111,7 +116,7 @@ class World:
         except Broken:
             raise
         except Exception as e:
-            raise Broken("%s raises %r" % (action, e))
+            raise _first(e) or Broken("%s raises %r\n%s" % (action, e, _places(e)))
         if self.board.dark():
             self._lose_power()
         elif self.case.watched and self.board.client:
@@ -128,13 +133,13 @@ class World:
     def _publish(self):
         number = self.plan
         self.plan += 1
-        topic = self.case.topics[number % len(self.case.topics)]
+        topic, payload, retain = self.case.messages[number]
         accepted = PERHAPS
         self.oracle.accepted(number, accepted)
         self.seqs[number] = self.board.store.seq
         try:
-            self.board.client.publish(topic, bytes((65 + number,)), qos=self.case.out[number],
-                                      wait=self.case.waits)  # fmt: skip
+            self.board.client.publish(topic, payload, retain, self.case.out[number],
+                                      self.case.waits)  # fmt: skip
             accepted = YES
         except PowerCut:
             raise
@@ -153,7 +158,7 @@ class World:
         self.subscribed = False
         self.subscribed = client.connect() and subscribed
         if self.case.inbound and not self.subscribed:
-            client.subscribe(b"in", 2)
+            client.subscribe(FILTER, 2)
             self.subscribed = True
 
     def _receive(self):
@@ -180,26 +185,33 @@ class World:
     def _confirm(self):
         self.confirms -= 1
         stock = self.oracle.stock
-        number = stock.confirmable()
+        numbers = stock.confirmable()
+        number = numbers[self.choose("up to", numbers)]
         stock.covers(number, PERHAPS)
         self.board.client.confirm(self.seqs[number])
         stock.covers(number, YES)
 
     def _republish(self):
         self.asks -= 1
-        held = self.oracle.stock.held(self.board.view()[0])
+        held = sorted(self.oracle.stock.held(self.board.view()[0]))
+        if len(held) > 1:
+            which = self.choose("asked for", ("all", "the newest", "the oldest"))
+            held = (held, held[-1:], held[:1])[which]
         self.oracle.stock.asked(held)
         self.board.client.republish(self.seqs[min(held)], self.seqs[max(held)])
 
     def _discard(self):
         self.discards -= 1
-        self.board.client.discard()
+        live = self.board.view()[0]
+        given = self.board.client.discard()
+        if given and not self.board.dark():
+            self.oracle.stock.given_up(*given, live, self.board.view()[0])
 
     def got(self, topic, payload):
         """The client's callback."""
         if self.ticking or self.doing == "tick":
             raise Broken("the callback is called in the timer")
-        self.oracle.got(payload)
+        self.oracle.got(topic, payload)
         if self.throws and self.choose("callback", ("returns", "raises")):
             self.throws -= 1
             self.oracle.threw(payload)
@@ -224,8 +236,14 @@ class World:
     def enter(self, where):
         """The client is about to touch link or flash: its timer may fire there."""
         if self.ticks and self.case.keepalive and not (self.ticking or self.kind):
-            if self.board.client and self.choose("timer", ("no", "fires at " + where)):
+            names = ["no", "fires at " + where]
+            if where == "flash" and self.network.offers():
+                names.append("fires at flash, when a packet has come")
+            fires = self.board.client and self.choose("timer", names)
+            if fires:
                 self.ticks -= 1
+                if fires == 2:
+                    self.network.next_packet()
                 self.ticking = True
                 try:
                     self.board.client.tick()
@@ -249,7 +267,7 @@ class World:
         self.network.handle_all()
         if self.case.hold:
             self.board.client.confirm(self.board.store.seq - 1)
-        self.oracle.drained(self.board.store.live)
+        self.oracle.drained(self.board.store.live, self.board.in_store())
 
     def _waiting(self):
         return self.board.store.live - self.board.store.held
@@ -268,3 +286,17 @@ class World:
             if action in found:
                 return action
         return "poll"
+
+
+def _first(error):
+    # What was broken before the library had to clear up behind it, None if nothing was.
+    while error and not isinstance(error, Broken):
+        error = error.__context__
+    return error
+
+
+def _places(error):
+    # The last lines that were run, the innermost last.
+    stack = traceback.extract_tb(error.__traceback__)[-PLACES:]
+    return "\n".join("#     %s, line %d, in %s: %s" % (
+        "/".join(Path(at.filename).parts[-2:]), at.lineno, at.name, at.line) for at in stack)

@@ -12,7 +12,10 @@ import time
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "explore")]
+
+from library import library  # noqa: E402
 
 WAITING = 4  # seeds that are given to each process before it asks
 LOOK_S = 1  # a terminal sees this often how far it is
@@ -113,12 +116,19 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, help="show this one, step by step")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=10000, help="how many")
+    parser.add_argument("--seeds", type=int, default=5000, help="how many")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1,
                         help="processes at once (default: as many as cores)")  # fmt: skip
     args = parser.parse_args(argv)
     if min(args.seeds, args.jobs) < 1:
         parser.error("seeds and jobs must be at least 1")
+    if min(args.first, args.seed or 0) < 0:
+        parser.error("a seed must be at least 0")
+    try:
+        library()
+    except ValueError as e:
+        print("simulate: %s" % e, file=sys.stderr)
+        return 2
     if args.seed is not None:
         return int(show(args.seed))
     red = run_all(range(args.first, args.first + args.seeds), args.jobs)

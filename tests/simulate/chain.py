@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "explore"), str(TESTS.parent / "firmware")]
 
 import device  # noqa: E402, F401, I001  first: it stands in for a board
-from broker import SENT, Broker, Outgoing, publish  # noqa: E402
+from broker import SENT, Broker, Outgoing, parse_publish, publish  # noqa: E402
 from case import Case  # noqa: E402
 from confirm import Confirm  # noqa: E402
 from nor import PowerCut  # noqa: E402
@@ -28,20 +28,23 @@ from umqtt_min import MQTTException  # noqa: E402
 from umqtt_pipeline.decode.payloads import identity  # noqa: E402
 from world import World  # noqa: E402
 
-CASE = Case("chain", inbound=[1], window=4, block=1024, blocks=8, hold=True, torn="middle",
-            burst=3, free=True, crashes=6, cuts=8, amnesia=4, parts=6, short=6)  # fmt: skip
+# The journal is small, so that each of its segments is reclaimed and filled again several times.
+CASE = Case("chain", inbound=[1], window=4, block=512, blocks=4, hold=True, torn="middle",
+            burst=3, free=True, crashes=10, cuts=12, amnesia=4, parts=6, short=6, keepalive=60,
+            ticks=8)  # fmt: skip
 CASE.watched = False  # what counts is in silver
-STEPS = 160
-READINGS = 24
+STEPS = 320
+READINGS = 60
 STALL_S = 30
-KIND_STEPS = 600
+KIND_STEPS = 900
 FIELDS = (("n", None, 0),)
 SECOND = 1000000
 SERVER = ("the bridge takes", "the bridge takes and syncs", "the bridge takes and syncs",
           "the bridge saves its marks", "the bridge is killed", "ingest is killed in a batch",
           "a batch comes again", "a batch")
 # How often the bad of two ways is taken.
-ODDS = {"power": 0.004, "session": 0.4, "while it waits": 0.05, "part": 0.1, "stall": 0.1}
+ODDS = {"power": 0.004, "session": 0.4, "while it waits": 0.05, "part": 0.1, "stall": 0.1,
+        "timer": 0.003}  # fmt: skip
 
 
 class Hub(Broker):
@@ -60,6 +63,11 @@ class Hub(Broker):
         if self.subscribed >= 0:
             self.plan.append(payload)
             del self.plan[:-8]
+
+    def _publish(self, data):
+        if parse_publish(data)[1] != TOPIC:
+            raise Broken("a reading has come under topic %r" % parse_publish(data)[1])
+        super()._publish(data)
 
     def _subscribe(self, data, most):
         super()._subscribe(data, most)
@@ -102,7 +110,10 @@ class Ear:
         """A reading is with the broker."""
         body = len(TOPIC).to_bytes(2, "big") + TOPIC + payload
         packet = bytes((0x30, len(body))) + body
-        self.chain.numbers[packet] = identity(payload)[1]
+        known = identity(payload)
+        if known is None:
+            raise Broken("the board has sent what is no reading: %r" % payload)
+        self.chain.numbers[packet] = known[1]
         self.chain.broker.queue.append(packet)
 
     def __getattr__(self, name):

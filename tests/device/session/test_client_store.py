@@ -574,6 +574,31 @@ def test_held_readings_wait_for_the_mark_and_can_be_published_again():
     assert store.live == 0
 
 
+def test_what_is_asked_for_later_leaves_nothing_out_that_was_asked_for_before():
+    b = Bench(store=ModelStore(Disk(), hold=True), window=1)
+    b.connect()
+    for i in range(4):
+        b.client.publish(b"t", b"%d" % i, qos=1, wait=False)
+    assert b.client.flush(10)
+    assert b.client.republish(1, 3) == 3  # the first one goes out, the others wait
+    b.client.check_msg()
+    assert b.client.inflight() == 1
+    assert b.client.republish(4, 4) == 1
+    assert b.client.flush(10)
+    assert b.broker.payloads()[4:] == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_is_asked_for_may_begin_before_the_first_message():
+    b = Bench(store=ModelStore(Disk(), hold=True))
+    b.connect()
+    b.client.publish(b"t", b"x", qos=1, wait=False)
+    assert b.client.flush(10)
+    assert b.client.republish(0, 9) == 1
+    b.pump()
+    assert b.client.flush(10)
+    assert b.broker.payloads() == [b"x", b"x"]
+
+
 def test_qos_0_does_not_touch_the_store():
     b = Stored()
     b.connect()

@@ -46,7 +46,7 @@ class Tape:
         self.client = None
         self.wrong = ""  # some calls let no exception through
         self.noisy = False  # the callback was called, or the link is lost: both take objects
-        self.given = False  # it was
+        self.given = None  # the topic that it was called with
         self.topics = {}  # those that this client has published to, or heard of: it keeps one
 
     def take(self, kind):
@@ -59,8 +59,8 @@ class Tape:
 
     def new_topic(self, event):
         """Whether a topic came up for the first time since the boot: the client keeps it."""
-        topic = "in" if self.given else event[2][0] if event[1] == "publish" else None
-        self.given = False
+        topic = self.given or (event[2][0] if event[1] == "publish" else None)
+        self.given = None
         new = topic is not None and topic not in self.topics
         if new:
             self.topics[topic] = True
@@ -87,9 +87,11 @@ class Tape:
 
     def got(self, topic, payload):
         """The callback."""
-        self.noisy = self.given = True
-        if self.take("got")[1] != payload:
-            self.differs("the application is given %r" % payload)
+        self.noisy = True
+        event = self.take("got")
+        self.given = event[1]  # what is on the tape takes nothing from the heap
+        if event[1] != topic or event[2] != payload:
+            self.differs("the application is given %r of %r" % (payload, topic))
 
 
 class Stream:
@@ -197,7 +199,7 @@ def call(client, name, args, options):
         elif name == "tick":
             client.tick()
         elif name == "publish":
-            client.publish(args[0], args[1], False, options["qos"], options["wait"])
+            client.publish(args[0], args[1], args[2], args[3], args[4])
         else:
             getattr(client, name)(*args, **options)
     except (OSError, MQTTException, PowerCut):
@@ -270,7 +272,7 @@ def main(path):
             if event[0] == "call" and event[1] == "publish":
                 topic = event[2][0]  # an application has one object for it
                 topic = topics.setdefault(topic, topic)
-                event = event[0], event[1], (topic, event[2][1]), event[3]
+                event = event[0], event[1], (topic,) + event[2][1:], event[3]
             if event[0] == "case":
                 tapes.append((event[1], []))
             else:
