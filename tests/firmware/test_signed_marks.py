@@ -34,7 +34,7 @@ def test_keys_of_all_groups_or_of_one(tmp_path, capsys):
         keys.give({"device": device, "group": group, "broker.host": "h"}, device)
     for options, names in (((), ["fleet/g/a", "fleet/g/b", "fleet/h/a"]),
                            (("--group", "h"), ["fleet/h/a"])):  # fmt: skip
-        file = tmp_path / "keys.json"
+        file = tmp_path / f"keys{len(names)}.json"
         assert board_cli("mark-keys", "--out", file, *options) == 0
         assert sorted(json.loads(file.read_text())) == names
     assert board_cli("mark-keys", "--out", file, "--group", "none") == 2

@@ -391,15 +391,23 @@ def test_with_a_store_the_session_is_kept_by_default():
 
 
 def test_another_broker_is_another_session():
-    b = Stored()
-    b.connect()
-    b.broker.when(PUBLISH, DROP, 0)
-    b.client.publish(b"t", b"x", qos=2, wait=False)
-    del b.broker._script[:]
-    b.reboot(server="other")
-    b.broker.lose_sessions()
-    finish(b)
-    assert b.broker.publishes[-1].dup is False
+    """Also one that has a session of its own for this client identifier, and says so."""
+    for present in (False, True):
+        b = Stored()
+        b.connect()
+        b.broker.when(PUBLISH, DROP, 0)
+        b.client.publish(b"t", b"x", qos=2, wait=False)
+        del b.broker._script[:]
+        b.broker.lose_sessions()
+        if present:
+            plain = Bench(b.broker, client_id=b.client.client_id)
+            plain.connect(False)
+            plain.client.disconnect()
+        b.reboot(server="other")
+        finish(b)
+        assert b.client.session_present is present
+        assert b.broker.publishes[-1].dup is False
+        assert b.client.counters.lost_sessions == 1
 
 
 def test_incoming_qos_2_is_delivered_once_also_after_a_reboot():
