@@ -161,6 +161,21 @@ def test_a_counter_in_a_copy_that_somebody_has_changed_does_not_count(
     assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7, "boot": 3}
 
 
+def test_readings_signed_with_a_key_that_is_not_here_are_told_of(
+    used, put, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    put(used, "settings.json", json.dumps({"device": "one", "broker.host": "h", "telemetry":
+                                           "signed", "command_key": "5e" * 32}))  # fmt: skip
+    _backup(used, tmp_path / "copy")
+    place = ("--board", "unix", "--folder", str(used.folder), "--from", str(tmp_path / "copy"))
+    status, said = _cli("restore", *place)
+    assert status == 2 and "this computer has no key of one" in said, said
+    keys.give({"device": "one", "broker.host": "h"}, "one")
+    status, said = _cli("restore", *place)
+    assert status == 0, said
+
+
 def _change(copy, settings):
     """Other settings in a copy that is whole by its manifest, as its thief may leave it."""
     data = json.dumps(settings).encode()
@@ -177,7 +192,11 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     _change(copy, held | {"broker.host": "evil\x1b[2J", "broker.password": "other",
                           "marks": "any"})  # fmt: skip
     place = ("--board", "unix", "--folder", str(used.folder))
+    before = mpremote(used, "cat", ":settings.json")
     status, said = _cli("restore", *place, "--from", str(copy))
+    assert status == 2 and "Nothing was changed: the copy changes broker.host of" in said, said
+    assert mpremote(used, "cat", ":settings.json") == before
+    status, said = _cli("restore", *place, "--from", str(copy), "--yes")
     assert status == 0, said
     assert 'broker.host: "h" becomes "evil' in said and "\x1b" not in said
     assert "broker.password: (secret) becomes (secret)" in said and "other" not in said

@@ -333,6 +333,27 @@ def test_no_copy_brings_a_revoked_authority_back(locked, tmp_path, capsys):
     assert len(list(keys.authorities_folder().glob("*.pem"))) == 4
 
 
+def test_a_copy_with_more_boards_is_not_written_over(locked, tmp_path, monkeypatch, capsys):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    before = copy.read_bytes()
+    on_another_computer(monkeypatch, tmp_path)
+    flashed(FLAT, "oven")
+    assert board_cli("keys", "export", copy) == 2
+    assert "boards that this computer has no key of: g/fridge." in capsys.readouterr().err
+    assert copy.read_bytes() == before
+
+
+def test_a_copy_brings_no_forgotten_board_back(locked, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert board_cli("keys", "import", copy) == 0
+    assert "for they were forgotten here: g/oven." in capsys.readouterr().out
+    assert keys.find("g", "oven") is None
+    assert board_cli("keys", "export", copy) == 0  # what is forgotten is not missed
+
+
 def test_what_a_killed_command_has_left_in_clear_goes_away(locked):
     left = board_file("oven").with_name(".oven-abcd.aside")
     left.write_text(json.dumps({"key": locked["oven"]}))

@@ -171,6 +171,24 @@ def test_a_board_that_holds_readings_and_gets_another_name_is_told_of(boards):
         assert any('device "oven" becomes "lamp"' in text for text in said) is told, said
 
 
+def test_keys_in_the_file_that_another_computer_has_given_stay(tmp_path, monkeypatch):
+    """A computer with an old copy writes the file: what the board signs with now stays good."""
+    file, flat = tmp_path / "keys", {"device": "oven", "group": "g", "broker.host": "h",
+                                     "telemetry": "signed"}  # fmt: skip
+    flashed(flat, "oven")
+    old = keys.load("g", "oven")
+    flashed(flat, "oven")
+    held = sign(keys.load("g", "oven"))
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    with keys.locked():
+        keys.save(old)
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    assert TelemetryKeys(file).fault(*held) is None is TelemetryKeys(file).fault(*sign(old))
+    assert board_cli("telemetry-keys", "--out", file, "--no-former") == 0
+    assert TelemetryKeys(file).fault(*held) == WRONG
+
+
 def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
     file = tmp_path / "keys"
     flat = {"group": "g", "broker.host": "h", "telemetry": "signed"}

@@ -31,6 +31,9 @@ IMAGE = "journal.img"
 SECTOR = 4096
 PIECE = 1024
 DAY_S = 86400
+# Settings that say whom a board trusts.
+_TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "marks", "telemetry",
+          "update.key", "update.spare")  # fmt: skip
 _ASIDE = ".unfinished-"
 
 _LIST = """
@@ -250,6 +253,8 @@ def restore(device, board, folder, confirm, progress, transfer, keys=None):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
     _see_settings(device, folder, manifest, confirm, progress)
+    if keys:
+        _see_key(folder, manifest, confirm, keys)
     files = _files_to_put(device, folder, manifest, keys, progress)
     install.silence(device)
     _put_files(device, files, transfer)
@@ -310,6 +315,29 @@ def _see_settings(device, folder, manifest, confirm, progress):
                              "(default)" if value is None else json.dumps(value)
                              for value in (old.get(key), new.get(key)))  # fmt: skip
             progress("settings", f"{key}: {before} becomes {after}")
+    usual = {row[0]: row[4] for row in rules.SCHEMA}
+    changed = [key for key in _TRUST
+               if old and old.get(key, usual[key]) != new.get(key, usual[key])]  # fmt: skip
+    if changed:
+        text = (f"the copy changes {', '.join(changed)} of the board. Who has had it in hand may "
+                "have written that")  # fmt: skip
+        if not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. YES=1 restores it.")
+
+
+def _see_key(folder, manifest, confirm, keys):
+    """Readings in the copy may be signed with a key that is neither in it nor on this computer."""
+    if settings_file.PATH not in manifest["files"]:
+        return
+    flat = settings_file.from_board(_file(folder, settings_file.PATH)) or {}
+    if flat.get("telemetry") != "signed" or not flat.get("device"):
+        return
+    if keys.find(flat.get("group", "default"), flat["device"]) is None:
+        text = (f"this computer has no key of {flat['device']}, and the readings in the copy are "
+                "signed with one: no bridge with --telemetry-keys takes them. `umqtt-board keys "
+                "import` brings it")  # fmt: skip
+        if not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. YES=1 restores without it.")
 
 
 def _see_interval(state, progress):

@@ -106,6 +106,9 @@ def import_(yes, path):
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
     if came.revoked:
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
+    if came.forgotten:
+        click.echo(f"  not taken, for they were forgotten here: {', '.join(came.forgotten)}. A "
+                   "flash gives such a board a key again")  # fmt: skip
     if came.other:
         click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}")
         click.echo("  write telemetry-keys anew: boards may hold readings that they have signed "

@@ -64,13 +64,18 @@ def export(path, word):
     word  function() that returns the passphrase for a computer whose keys have no lock; "" leaves
           the file open. Where they have one, it opens the file, too.
     """
-    _only_over_a_copy(path)
+    older = _older_copy(path)
     with keys.locked():
         there = locks.of(keys.home())
         records = keys.every()
         files = {file.name: file.read_bytes() for file in _authority_files()}
     if not records and not files:
         raise BoardError("This computer has no keys to export.")
+    lost = sorted(older - {_name(record) for record in records} - keys.forgotten())
+    if lost:
+        raise BoardError(f"{path} is a copy with boards that this computer has no key of: "
+                         f"{', '.join(lost[:5])}. It stays as it is: give another name, or import "
+                         "it first.")  # fmt: skip
     lock, data = there, b""
     if there:
         data = locks.path(keys.home()).read_bytes()
@@ -91,16 +96,23 @@ def export(path, word):
     return len(records)
 
 
-def _only_over_a_copy(path):
-    """An older copy is written over, and no other file."""
-    if path.is_file() and path.stat().st_size:
-        try:
-            if "umqtt_keys" in json.loads(path.read_bytes()):
-                return
-        except (ValueError, TypeError, RecursionError):
-            pass
-        raise BoardError(f"{path} is there and is no copy of keys. It stays as it is: give "
-                         "another name.")  # fmt: skip
+def _name(record):
+    return f"{record.group}/{record.device}"
+
+
+def _older_copy(path):
+    """GROUP/DEVICE of the boards in a copy that is there, a set. BoardError for another file: only
+    a copy is written over."""
+    if not path.is_file() or not path.stat().st_size:
+        return set()
+    try:
+        said = json.loads(path.read_bytes())
+        if "umqtt_keys" in said:
+            return {"{group}/{device}".format(**board) for board in said.get("boards", ())}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    raise BoardError(f"{path} is there and is no copy of keys. It stays as it is: give another "
+                     "name.")  # fmt: skip
 
 
 def _code(lock, said):
@@ -112,12 +124,13 @@ def _code(lock, said):
 @dataclass
 class Came:
     """What an import has done: names of what is new here, was here, and is here another one; and
-    of authorities that were revoked here."""
+    of authorities that were revoked here, boards that were forgotten here."""
 
     new: list = field(default_factory=list)
     same: list = field(default_factory=list)
     other: list = field(default_factory=list)
     revoked: list = field(default_factory=list)
+    forgotten: list = field(default_factory=list)
 
 
 def bring(path, passphrase, confirm):
@@ -177,9 +190,11 @@ def _content(said, lock):
 
 
 def _bring_board(record, here, came):
-    name = f"{record.group}/{record.device}"
+    name = _name(record)
     found = keys.find(record.group, record.device)
-    if found is None:
+    if found is None and name in keys.forgotten():
+        came.forgotten.append(name)
+    elif found is None:
         came.new.append(name)
         keys.put(record, here)
     elif found.key != record.key:

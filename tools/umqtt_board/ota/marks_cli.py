@@ -42,6 +42,17 @@ def with_former(records):
     return found
 
 
+def _with_those_of(there, found):
+    """with_former(), and after it the keys that the file `there` has and this computer does not
+    know: another one has flashed the board since, or before."""
+    full = {}
+    for name, told in found.items():
+        own, old = (one if isinstance(one, list) else [one] for one in (told, there.get(name, [])))
+        keep = [*own, *(key for key in old if key not in own)][: keys.FORMER + 1]
+        full[name] = keep if len(keep) > 1 else keep[0]
+    return full
+
+
 def _records(group):
     return keys.members(group) if group else keys.every()
 
@@ -146,7 +157,7 @@ def telemetry_keys(group, out, no_former, drop):
     mine = _mine(there, group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
-    found = made(signers, TELEMETRY) if no_former else with_former(signers)
+    found = made(signers, TELEMETRY) if no_former else _with_those_of(there, with_former(signers))
     plainly = sorted(mine - set(found) - {*gone} - kept)
     stay = {name: there[name] for name in {*there} - mine}
     if not drop:
