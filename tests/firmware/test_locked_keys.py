@@ -344,6 +344,18 @@ def test_a_copy_with_more_boards_is_not_written_over(locked, tmp_path, monkeypat
     assert copy.read_bytes() == before
 
 
+def test_a_computer_takes_the_key_that_another_one_has_given(locked, monkeypatch, tmp_path):
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    before = flashed(FLAT, "oven")[0]["command_key"]
+    count = keys.next_count(keys.members("g"))
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", "--replace", tmp_path / "copy") == 0
+    record = keys.load("g", "oven")
+    assert (record.key, record.former) == (locked["oven"], [before])
+    assert keys.next_count([record]) > count
+
+
 def test_a_copy_brings_no_forgotten_board_back(locked, tmp_path, capsys):
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", copy) == 0
@@ -351,6 +363,9 @@ def test_a_copy_brings_no_forgotten_board_back(locked, tmp_path, capsys):
     assert board_cli("keys", "import", copy) == 0
     assert "for they were forgotten here: g/oven." in capsys.readouterr().out
     assert keys.find("g", "oven") is None
+    assert board_cli("keys", "import", "--replace", copy) == 0
+    assert keys.load("g", "oven").key == locked["oven"] and not keys.forgotten()
+    keys.forget(keys.load("g", "oven"))
     assert board_cli("keys", "export", copy) == 0  # what is forgotten is not missed
 
 
@@ -359,6 +374,16 @@ def test_what_a_killed_command_has_left_in_clear_goes_away(locked):
     left.write_text(json.dumps({"key": locked["oven"]}))
     assert board_cli("keys", "lock") == 0
     assert not left.exists() and locked["oven"].encode() not in everything()
+
+
+def test_a_copy_brings_a_lost_lock_back(locked, tmp_path, monkeypatch):
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    lock.path(keys.home()).unlink()
+    lock.forget()
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert keys.load("g", "oven").key == locked["oven"]
+    assert locked["oven"].encode() not in everything()
 
 
 def test_a_second_lock_is_not_put_over_keys_whose_lock_is_lost(locked, capsys):

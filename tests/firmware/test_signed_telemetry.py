@@ -105,6 +105,27 @@ def test_flashes_that_are_cut_make_one_key_and_leave_the_board_its_old_one(tmp_p
     assert flashed(flat, "oven", record.key)[0]["command_key"] != record.key
 
 
+def test_no_former_leaves_the_key_of_a_board_whose_flash_has_not_ended(tmp_path, capsys):
+    flat = {"device": "oven", "group": "g", "broker.host": "h", "telemetry": "signed"}
+    old = flashed(flat, "oven")[0]["command_key"]
+    held = sign(keys.load("g", "oven"))
+    keys.revoke(keys.every())
+    keys.give(flat, "oven", old)
+    assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
+    assert TelemetryKeys(tmp_path / "keys").fault(*held) is None
+    assert "still to be flashed: g/oven." in capsys.readouterr().out
+    flashed(flat, "oven", keys.load("g", "oven").key)
+    assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
+    assert TelemetryKeys(tmp_path / "keys").fault(*held) == WRONG
+
+
+def test_a_damaged_list_of_forgotten_boards_stops_nothing(tmp_path):
+    flashed({"device": "oven", "group": "g", "broker.host": "h"}, "oven")
+    (keys.root() / "forgotten").write_bytes(b"\xff\xfe\n g/lamp")
+    assert board_cli("mark-keys", "--out", tmp_path / "keys") == 0
+    assert keys.forgotten() >= {"g/lamp"}
+
+
 def test_a_key_is_revoked_while_it_is_on_its_way():
     flat = {"device": "oven", "group": "g", "broker.host": "h"}
     first = keys.give(flat, "oven")[0]["command_key"]

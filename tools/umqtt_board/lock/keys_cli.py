@@ -94,13 +94,16 @@ def export(no_passphrase, path):
 
 @keys_group.command("import")
 @click.option("--yes", is_flag=True, help="Do not ask whether to take a file without passphrase.")
+@click.option("--replace", is_flag=True,
+              help="Take the file's keys also of boards that have another one here, or were "
+              "forgotten here: they were flashed by the other computer since.")
 @_file
-def import_(yes, path):
+def import_(yes, replace, path):
     """Take the keys in the file PATH, which `umqtt-board keys export` has written.
 
     Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
     takes it over; any other keeps its own."""
-    came = whole.bring(path, _EXPORT, confirmed_by(yes))
+    came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
     if came.new and not locks.path(keys.home()).exists():
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
@@ -108,7 +111,8 @@ def import_(yes, path):
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.forgotten:
         click.echo(f"  not taken, for they were forgotten here: {', '.join(came.forgotten)}. A "
-                   "flash gives such a board a key again")  # fmt: skip
+                   "flash gives such a board a key again, or --replace takes the "
+                   "file's")  # fmt: skip
     if came.other:
         click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}")
         click.echo("  write telemetry-keys anew: boards may hold readings that they have signed "

@@ -133,11 +133,13 @@ class Came:
     forgotten: list = field(default_factory=list)
 
 
-def bring(path, passphrase, confirm):
+def bring(path, passphrase, confirm, replace=False):
     """Take the keys of an exported file; returns Came. A key that is here another one stays.
 
     passphrase  function() that returns that of the file
     confirm     function(text): whether to take an open file where the keys have a lock
+    replace     take the file's key where this computer has another one of a board, or has
+                forgotten it
     A computer without a key takes the file's lock over with the keys.
     """
     if not path.is_file():
@@ -155,14 +157,27 @@ def bring(path, passphrase, confirm):
         if not confirm(text):
             raise BoardError(f"Nothing was taken. {text}. --yes takes it.")
     with keys.locked():
-        if lock and not keys.in_use():
+        lost = not locks.path(keys.home()).exists()
+        if lock and lost and (not keys.in_use() or _sealed_with(lock)):
             private.replace(locks.path(keys.home()), said["lock"].encode())
         here = locks.of(keys.home())
         came = Came()
         for record in records:
-            _bring_board(record, here, came)
+            _bring_board(record, here, came, replace)
         _bring_authorities(path, files, lock, here, came)
     return came
+
+
+def _sealed_with(lock):
+    """Whether the keys here, whose lock is not there, are sealed with that one."""
+    for path in keys.files():
+        try:
+            data = json.loads(path.read_bytes())
+            if "sealed" in data:
+                return bool(keys.unpacked(data, lambda: lock))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return False
 
 
 def _lock_of(path, said, passphrase):
@@ -189,12 +204,16 @@ def _content(said, lock):
     return records, files
 
 
-def _bring_board(record, here, came):
+def _bring_board(record, here, came, replace):
     name = _name(record)
     found = keys.find(record.group, record.device)
-    if found is None and name in keys.forgotten():
+    if found is None and name in keys.forgotten() and not replace:
         came.forgotten.append(name)
-    elif found is None:
+    elif found is None or replace and found.key != record.key:
+        if found:
+            record.remember(found.key, *found.former)
+            record.count = max(found.count, record.count)
+        keys.remembered(name)
         came.new.append(name)
         keys.put(record, here)
     elif found.key != record.key:
@@ -242,7 +261,7 @@ def _sum(certificate):
 def _revoked():
     """SHA-256 of the certificates of authorities that were revoked here, hexadecimal."""
     try:
-        return set((keys.authorities_folder() / _REVOKED).read_text().split())
+        return set((keys.authorities_folder() / _REVOKED).read_text(errors="replace").split())
     except FileNotFoundError:
         return set()
 

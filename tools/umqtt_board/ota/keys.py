@@ -115,7 +115,7 @@ def first_use(tell):
             locks.put(home(), locks.Lock.new(), word)
 
 
-def _files(group="*"):
+def files(group="*"):
     """The files of boards, sorted. BoardError for a folder that is another user's: its boards
     would be left out of everything without a word."""
     found = []
@@ -131,7 +131,7 @@ def _files(group="*"):
 
 def in_use():
     """Whether this computer has keys, or a lock for them."""
-    return locks.path(home()).exists() or any(_files()) or any(
+    return locks.path(home()).exists() or any(files()) or any(
         authorities_folder().glob("*-key.pem"))
 
 
@@ -248,7 +248,7 @@ def groups():
 
 def members(group, missing_ok=False):
     """Return the Records of all boards of a group, sorted by name; BoardError when it has none."""
-    found = [_read(path) for path in _files(folder(group).name)]
+    found = [_read(path) for path in files(folder(group).name)]
     if not found and not missing_ok:
         raise BoardError(f"This computer has no key for any board of the group {group}.")
     return found
@@ -282,7 +282,7 @@ def each():
     sorted. Asks for the passphrase once; a wrong one is raised."""
     locks.of(home())
     found = []
-    for path in _files():
+    for path in files():
         try:
             record = _read(path)
         except BoardError as error:
@@ -294,7 +294,7 @@ def each():
 def in_clear():
     """How many files of boards hold their key in clear."""
     count = 0
-    for path in _files():
+    for path in files():
         with suppress(OSError, ValueError, RecursionError):
             count += "key" in json.loads(path.read_bytes())
     return count
@@ -319,9 +319,15 @@ def forget(record):
 def forgotten():
     """GROUP/DEVICE of boards that were forgotten here and not flashed since, a set."""
     try:
-        return set((root() / _FORGOTTEN).read_text().split())
+        return set((root() / _FORGOTTEN).read_text(errors="replace").split())
     except FileNotFoundError:
         return set()
+
+
+def remembered(name):
+    """The board GROUP/DEVICE is no longer a forgotten one. The keys are to be locked()."""
+    if name in forgotten():
+        _write_forgotten(forgotten() - {name})
 
 
 def _write_forgotten(names):
@@ -393,8 +399,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
                                counters.now())  # fmt: skip
-        if f"{group}/{device}" in forgotten():
-            _write_forgotten(forgotten() - {f"{group}/{device}"})
+        remembered(f"{group}/{device}")
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         save(record)

@@ -42,6 +42,16 @@ def with_former(records):
     return found
 
 
+def _no_former(records):
+    """As made(), for readings. A board whose flash has not ended may still have the key before."""
+    found = made(records, TELEMETRY)
+    for record in records:
+        if record.fresh and record.former:
+            own = f"fleet/{record.group}/{record.device}"
+            found[own] = [found[own], hmac_sha256(record.former[0], TELEMETRY)]
+    return found
+
+
 def _with_those_of(there, found):
     """with_former(), and after it the keys that the file `there` has and this computer does not
     know: another one has flashed the board since, or before."""
@@ -157,7 +167,7 @@ def telemetry_keys(group, out, no_former, drop):
     mine = _mine(there, group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
-    found = made(signers, TELEMETRY) if no_former else _with_those_of(there, with_former(signers))
+    found = _no_former(signers) if no_former else _with_those_of(there, with_former(signers))
     plainly = sorted(mine - set(found) - {*gone} - kept)
     stay = {name: there[name] for name in {*there} - mine}
     if not drop:
@@ -178,6 +188,9 @@ def telemetry_keys(group, out, no_former, drop):
                               "their name; --drop leaves them out"))  # fmt: skip
     if not drop:
         _tell_kept(kept)
+    if waits := [f"{one.group}/{one.device}" for one in records if one.fresh or one.revoked]:
+        click.echo(plain.line(f"  still to be flashed: {', '.join(waits)}. Whoever has the key "
+                              "that such a board has can sign in its name"))  # fmt: skip
     if plainly:
         click.echo(plain.line(f"  flashed without telemetry = \"signed\" since then: "
                               f"{', '.join(plainly)}. Anybody may publish in their name"))
