@@ -344,6 +344,24 @@ def test_a_copy_with_more_boards_is_not_written_over(locked, tmp_path, monkeypat
     assert copy.read_bytes() == before
 
 
+def test_a_copy_says_what_was_revoked_and_forgotten(locked, monkeypatch, tmp_path):
+    """A third computer takes the new copy, and then the old one."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    assert board_cli("keys", "export", old) == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert board_cli("keys", "export", new) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    for path in (new, old):
+        assert board_cli("keys", "import", path) == 0
+        assert [record.device for record in keys.members("g")] == ["fridge"]
+        assert not list(keys.authorities_folder().glob("*.pem"))
+    assert keys.forgotten() == {"g/oven"}
+
+
 def test_a_computer_takes_the_key_that_another_one_has_given(locked, monkeypatch, tmp_path):
     assert board_cli("keys", "export", tmp_path / "copy") == 0
     on_another_computer(monkeypatch, tmp_path)
@@ -421,7 +439,8 @@ def test_a_board_whose_flash_was_cut_is_in_the_list(locked, capsys):
 
 
 SHAPES = [
-    {"umqtt_keys": 1}, {"lock": None}, {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
+    {"umqtt_keys": 1}, {"lock": None}, {"revoked": 7}, {"forgotten": [["x"]]},
+    {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
     {"authorities": {"../fleet-1.pem": "x"}}, {"authorities": {"fleet-1.pem": "x"}},
     {"boards": [{"group": "..", "device": "x", "key": "ab" * 32}]},
     {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": "9"}]},

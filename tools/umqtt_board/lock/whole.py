@@ -88,6 +88,7 @@ def export(path, word):
         "boards": [keys.packed(record, lock) for record in records],
         "authorities": {name: (_relocked(name, held, before, after) if "-key" in name else held)
                         .decode() for name, held in files.items()},
+        "revoked": sorted(_revoked()), "forgotten": sorted(keys.forgotten()),
     }  # fmt: skip
     if lock:
         said["code"] = _code(lock, said)
@@ -162,6 +163,7 @@ def bring(path, passphrase, confirm, replace=False):
             private.replace(locks.path(keys.home()), said["lock"].encode())
         here = locks.of(keys.home())
         came = Came()
+        _bring_gone(said)
         for record in records:
             _bring_board(record, here, came, replace)
         _bring_authorities(path, files, lock, here, came)
@@ -199,9 +201,23 @@ def _content(said, lock):
             raise ValueError(f"the counter of {record.device} is months ahead of this computer's "
                              "clock")  # fmt: skip
     files = {name: text.encode() for name, text in said["authorities"].items()}
+    for gone in (said.get("revoked", []), said.get("forgotten", [])):
+        if not isinstance(gone, list) or not all(isinstance(one, str) and one.split() == [one]
+                                                 for one in gone):  # fmt: skip
+            raise ValueError("its list of what is gone is none")
     if any(not _AUTHORITY.fullmatch(name) for name in files):
         raise ValueError("it has a file that is no authority's")
     return records, files
+
+
+def _bring_gone(said):
+    """Take over what the other computer has revoked and forgotten."""
+    revoked = _revoked() | set(said.get("revoked", ()))
+    if revoked != _revoked():
+        keys.authorities_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_revoked(revoked)
+    here = {_name(record) for record in keys.every()}
+    keys.forgot(set(said.get("forgotten", ())) - here)
 
 
 def _bring_board(record, here, came, replace):
@@ -258,6 +274,11 @@ def _sum(certificate):
     return hashlib.sha256(certificate).hexdigest()
 
 
+def _write_revoked(sums):
+    private.replace(keys.authorities_folder() / _REVOKED,
+                    "".join(f"{one}\n" for one in sorted(sums)).encode())  # fmt: skip
+
+
 def _revoked():
     """SHA-256 of the certificates of authorities that were revoked here, hexadecimal."""
     try:
@@ -272,8 +293,7 @@ def revoke_authorities():
     files = _authority_files()
     gone = {_sum(path.read_bytes()) for path in files if "-key" not in path.name}
     if gone:
-        private.replace(keys.authorities_folder() / _REVOKED,
-                        "".join(f"{one}\n" for one in sorted(gone | _revoked())).encode())
+        _write_revoked(gone | _revoked())
     for path in sorted(files, key=lambda path: "-key" not in path.name):  # keys first
         path.unlink()
     return [path.stem for path in files if "-key" not in path.name]

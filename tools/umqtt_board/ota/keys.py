@@ -312,7 +312,7 @@ def revoke(records):
 def forget(record):
     """Remove the key of a board that is gone for good; its name stays among the forgotten ones."""
     with locked():
-        _write_forgotten(forgotten() | {f"{record.group}/{record.device}"})
+        forgot({f"{record.group}/{record.device}"})
         _path(record.group, record.device).unlink(missing_ok=True)
 
 
@@ -322,6 +322,12 @@ def forgotten():
         return set((root() / _FORGOTTEN).read_text(errors="replace").split())
     except FileNotFoundError:
         return set()
+
+
+def forgot(names):
+    """GROUP/DEVICE in a set are forgotten ones. The keys are to be locked()."""
+    if names - forgotten():
+        _write_forgotten(forgotten() | names)
 
 
 def remembered(name):
