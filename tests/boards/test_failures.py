@@ -7,6 +7,7 @@ test_follow.py; what a full filesystem and a cut leave behind in test_flash.py.
 
 import errno
 import re
+import signal
 
 import pytest
 import serial
@@ -234,6 +235,22 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
     board.wait_for("main ran", since=mark)
     monkeypatch.setattr(find, "virtual_board", interrupted)
     assert run("logs", "--board", "unix") == (130, "umqtt-board: stopped")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_terminal_that_is_closed_leaves_no_board_at_its_prompt(
+    run, board, monkeypatch, put, number
+):
+    put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+    before = signal.signal(number, signal.SIG_DFL)  # whoever starts the tests may ignore it
+    monkeypatch.setattr(steps, "settings_there", lambda device: signal.raise_signal(number))
+    mark = len(board.printed())
+    try:
+        assert run("flash", "--port", board.port)[0] == 130
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    board.wait_for("main ran", since=mark)
 
 
 def test_arguments_that_are_none(run):

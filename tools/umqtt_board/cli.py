@@ -3,8 +3,10 @@
 Knows the terminal. Every error is a sentence on standard error and exit status 2.
 """
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -201,11 +203,30 @@ for _command in (
 _RESUMES = {"erase", "flash", "ota", "restore", "step"}
 
 
+@contextlib.contextmanager
+def _ending_as_by_ctrl_c():
+    """A terminal that is closed, or a `kill`, leaves no board at its prompt, either."""
+
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    before = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # else nohup, or a program of somebody's
+            before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(arguments=None):
     """Entry point: turns every error of ours into one sentence and status 2."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        cli.main(given, prog_name="umqtt-board", standalone_mode=False)
+        with _ending_as_by_ctrl_c():
+            cli.main(given, prog_name="umqtt-board", standalone_mode=False)
     except BoardError as error:
         click.echo(f"umqtt-board: {plain.block(error)}", err=True)
         sys.exit(2)
