@@ -4,7 +4,7 @@ Knows: names and numbers. Must not know: what is done with them.
 """
 
 FIRST_OUT, FIRST_IN = 65, 97  # the first byte of a payload: this, and the message's number
-TOPICS_IN = (b"in", b"in/2")
+TOPICS_IN = (b"in/1", b"in/2")
 FILTER = b"in/#"
 
 
@@ -43,7 +43,7 @@ class Case:
                  cuts=0, amnesia=0, short=0, parts=0, ticks=0, jumps=0, jump=0, throws=0, grants=0,
                  confirms=0, asks=0, discards=0, torn="ends", free=False, burst=1, max_age=0,
                  faults=(), blocks=4, block=256, page=1, once=False, inbox=False, keepalive=0,
-                 policy=0, hold=False, waits=False, topics=(b"t", b"u/1"), sizes=(0,)):
+                 policy=0, hold=False, waits=False, topics=(b"t/1", b"t/2"), sizes=(0,)):
         self.name = name
         self.out = tuple(out)
         self.inbound = tuple(inbound)
