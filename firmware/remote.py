@@ -16,7 +16,7 @@ from umqtt_min import MQTTException
 
 # No name of a device begins with "-": on this level are the commands for a whole group.
 ALL = "-all"
-_LONGEST = 86400000  # ms, as in settings.py
+_LONGEST = 86400000  # ms, as in settings.py, whose words take too much room to ask it
 _NAME = b"abcdefghijklmnopqrstuvwxyz-"
 
 
@@ -77,10 +77,9 @@ class Remote:
             self._commands = Commands(unhexlify(key), count, self._keep,
                                       clock.unix_s, self._uptime)  # fmt: skip
         # An interval that came by command holds until the settings' own is changed.
-        ms = self.kept.get("interval_ms")
-        if self.kept.get("interval_was") == self.interval and type(ms) is int:
-            if 0 < ms <= _LONGEST:
-                self.interval = ms
+        ms = self.kept.get("interval_ms") if self.kept.get("interval_was") == self.interval else 0
+        if type(ms) is int and 0 < ms <= _LONGEST:
+            self.interval = ms
 
     @property
     def topics(self):

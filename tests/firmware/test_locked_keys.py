@@ -272,14 +272,20 @@ def test_a_copy_that_comes_late_brings_the_keys_of_readings_that_are_held(
     assert (record.key, record.former) == (now, [locked["oven"]])
 
 
+def open_copy(folder, record):
+    """A file of `keys export --no-passphrase` with one board, as anybody may write it."""
+    path = folder / "copy"
+    path.write_text(json.dumps({"umqtt_keys": 2, "lock": "", "authorities": {},
+                                "boards": [keys.packed(record, None)]}))  # fmt: skip
+    return path
+
+
 def test_a_copy_pushes_out_no_key_that_this_computer_has_given(monkeypatch, tmp_path):
     given = [flashed(FLAT, "oven")[0]["command_key"] for _ in range(keys.FORMER)]
     record = keys.load("g", "oven")
     held = record.former
     record.key, record.former = "ee" * 32, [f"{n:064x}" for n in range(4)]
-    copy = tmp_path / "copy"
-    said = {"umqtt_keys": 2, "lock": "", "boards": [keys.packed(record, None)], "authorities": {}}
-    copy.write_text(json.dumps(said))
+    copy = open_copy(tmp_path, record)
     assert board_cli("keys", "import", copy) == 0
     record = keys.load("g", "oven")
     assert record.key == given[-1] and record.former == [*held, "ee" * 32]
@@ -289,9 +295,7 @@ def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_p
     flashed(FLAT, "oven")
     record = keys.load("g", "oven")
     record.device, record.count = "ghost", (1 << 53) - 2
-    copy = tmp_path / "copy"
-    said = {"umqtt_keys": 2, "lock": "", "boards": [keys.packed(record, None)], "authorities": {}}
-    copy.write_text(json.dumps(said))
+    copy = open_copy(tmp_path, record)
     assert board_cli("keys", "import", copy) == 2
     assert "the counter of ghost is months ahead" in capsys.readouterr().err
     assert keys.find("g", "ghost") is None
@@ -308,9 +312,7 @@ def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_p
 def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):
     record = keys.load("g", "oven")
     record.device = "new"
-    copy = tmp_path / "copy"
-    said = {"umqtt_keys": 2, "lock": "", "boards": [keys.packed(record, None)], "authorities": {}}
-    copy.write_text(json.dumps(said))
+    copy = open_copy(tmp_path, record)
     assert board_cli("keys", "import", copy) == 2
     assert "anybody may have changed it" in capsys.readouterr().err
     assert keys.find("g", "new") is None

@@ -36,7 +36,12 @@ def _only_a_file(path):
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise BoardError(f"{path} is there and is no file. It stays as it is: give another name.")
+        raise other_than(path, "file")
+
+
+def other_than(path, kind):
+    """The BoardError for something else that is where a file of a kind, in words, is to be."""
+    return BoardError(f"{path} is there and is no {kind}. It stays as it is: give another name.")
 
 
 def replace(path, data):

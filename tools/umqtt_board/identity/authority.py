@@ -110,8 +110,8 @@ class Authority:
 
 
 def with_trust(before, authority):
-    """The PEM file `before` of trusted authorities, bytes, with this one in it; and names of those
-    that are no longer: an earlier one of its name, whose key is gone. None for a damaged file.
+    """The PEM file `before` of trusted authorities, bytes, with this one in it; and whether an
+    earlier one of its name, whose key is gone, is no longer in it. None for a damaged file.
 
     Two authorities of one name cannot be told apart by whoever checks a certificate."""
     try:
@@ -123,7 +123,7 @@ def with_trust(before, authority):
     if own not in stay:
         stay.append(own)
     data = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in stay)
-    return data, [authority.name] * (len(there) - len([one for one in there if one in stay]))
+    return data, any(one not in stay for one in there)
 
 
 def relocked(data, before, after):

@@ -140,7 +140,7 @@ def revoke(device, group, every, authorities):
         records = []
     keys.revoke(records)
     for record in records:
-        click.echo(f"  {record.group}/{record.device}: revoked. It obeys the old key until you "
+        click.echo(f"  {record.name}: revoked. It obeys the old key until you "
                    "flash it")  # fmt: skip
     if records:
         click.echo("Flash them over the cable, then write mark-keys and telemetry-keys anew.")

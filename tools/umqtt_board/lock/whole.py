@@ -71,7 +71,7 @@ def export(path, word):
         files = {file.name: file.read_bytes() for file in _authority_files()}
     if not records and not files:
         raise BoardError("This computer has no keys to export.")
-    lost = sorted(older - {_name(record) for record in records} - keys.forgotten())
+    lost = sorted(older - {record.name for record in records} - keys.forgotten())
     if lost:
         raise BoardError(f"{path} is a copy with boards that this computer has no key of: "
                          f"{', '.join(lost[:5])}. It stays as it is: give another name, or import "
@@ -97,10 +97,6 @@ def export(path, word):
     return len(records)
 
 
-def _name(record):
-    return f"{record.group}/{record.device}"
-
-
 def _older_copy(path):
     """GROUP/DEVICE of the boards in a copy that is there, a set. BoardError for another file: only
     a copy is written over."""
@@ -112,8 +108,7 @@ def _older_copy(path):
             return {"{group}/{device}".format(**board) for board in said.get("boards", ())}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
-    raise BoardError(f"{path} is there and is no copy of keys. It stays as it is: give another "
-                     "name.")  # fmt: skip
+    raise private.other_than(path, "copy of keys")
 
 
 def _code(lock, said):
@@ -216,12 +211,12 @@ def _bring_gone(said):
     if revoked != _revoked():
         keys.authorities_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_revoked(revoked)
-    here = {_name(record) for record in keys.every()}
+    here = {record.name for record in keys.every()}
     keys.forgot(set(said.get("forgotten", ())) - here)
 
 
 def _bring_board(record, here, came, replace):
-    name = _name(record)
+    name = record.name
     found = keys.find(record.group, record.device)
     if found is None and name in keys.forgotten() and not replace:
         came.forgotten.append(name)
@@ -274,17 +269,17 @@ def _sum(certificate):
     return hashlib.sha256(certificate).hexdigest()
 
 
-def _write_revoked(sums):
-    private.replace(keys.authorities_folder() / _REVOKED,
-                    "".join(f"{one}\n" for one in sorted(sums)).encode())  # fmt: skip
-
-
 def _revoked():
     """SHA-256 of the certificates of authorities that were revoked here, hexadecimal."""
-    try:
-        return set((keys.authorities_folder() / _REVOKED).read_text(errors="replace").split())
-    except FileNotFoundError:
-        return set()
+    return keys.read_names(_revoked_path())
+
+
+def _write_revoked(sums):
+    keys.write_names(_revoked_path(), sums)
+
+
+def _revoked_path():
+    return keys.authorities_folder() / _REVOKED
 
 
 def revoke_authorities():

@@ -56,6 +56,11 @@ class Record:
     former: list = field(default_factory=list)
     fresh: bool = False
 
+    @property
+    def name(self):
+        """GROUP/DEVICE."""
+        return f"{self.group}/{self.device}"
+
     def change(self, key):
         """Give it another key."""
         if self.key != key:
@@ -178,7 +183,7 @@ def _read(path):
     if said != name:
         why = ("two boards cannot have names that differ only in case"
                if "/".join(said).casefold() == "/".join(name).casefold() else
-               f"give it back the name {record.group}/{record.device}.json")  # fmt: skip
+               f"give it back the name {record.name}.json")  # fmt: skip
         raise BoardError(f"{path} is of the board {record.device} of the group {record.group}: "
                          f"{why}.")  # fmt: skip
     return record
@@ -196,9 +201,8 @@ def packed(record, lock):
     """What a file holds of a Record: a dict. lock: a locks.Lock that seals the key, or None."""
     data = asdict(record)
     if lock:
-        name = f"{record.group}/{record.device}"
-        data["sealed"] = lock.seal(data.pop("key"), name)
-        data["former"] = [lock.seal(key, name) for key in record.former]
+        data["sealed"] = lock.seal(data.pop("key"), record.name)
+        data["former"] = [lock.seal(key, record.name) for key in record.former]
     return data
 
 
@@ -226,9 +230,8 @@ _KINDS = {"host": str, "port": int, "tls": bool, "user": str, "ca": str}
 
 def _check_kinds(record):
     for one in fields(Record):
-        kind = {list: list, dict: dict}.get(one.default_factory, one.type)
-        if type(getattr(record, one.name)) is not kind:
-            raise ValueError(f"its {one.name} is no {kind.__name__}")
+        if type(getattr(record, one.name)) is not one.type:
+            raise ValueError(f"its {one.name} is no {one.type.__name__}")
     for name, value in record.broker.items():
         if type(value) is not _KINDS.get(name):
             raise ValueError(f"{name!r} of its broker is {value!r}")
@@ -312,32 +315,38 @@ def revoke(records):
 def forget(record):
     """Remove the key of a board that is gone for good; its name stays among the forgotten ones."""
     with locked():
-        forgot({f"{record.group}/{record.device}"})
+        forgot({record.name})
         _path(record.group, record.device).unlink(missing_ok=True)
 
 
 def forgotten():
     """GROUP/DEVICE of boards that were forgotten here and not flashed since, a set."""
-    try:
-        return set((root() / _FORGOTTEN).read_text(errors="replace").split())
-    except FileNotFoundError:
-        return set()
+    return read_names(root() / _FORGOTTEN)
 
 
 def forgot(names):
     """GROUP/DEVICE in a set are forgotten ones. The keys are to be locked()."""
     if names - forgotten():
-        _write_forgotten(forgotten() | names)
+        write_names(root() / _FORGOTTEN, forgotten() | names)
 
 
 def remembered(name):
     """The board GROUP/DEVICE is no longer a forgotten one. The keys are to be locked()."""
     if name in forgotten():
-        _write_forgotten(forgotten() - {name})
+        write_names(root() / _FORGOTTEN, forgotten() - {name})
 
 
-def _write_forgotten(names):
-    private.replace(root() / _FORGOTTEN, "".join(f"{one}\n" for one in sorted(names)).encode())
+def read_names(path):
+    """The lines of a file, a set; none if it is not there."""
+    try:
+        return set(path.read_text(errors="replace").split())
+    except FileNotFoundError:
+        return set()
+
+
+def write_names(path, names):
+    """Write a file that has each of these on a line."""
+    private.replace(path, "".join(f"{one}\n" for one in sorted(names)).encode())
 
 
 @contextmanager
@@ -405,7 +414,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
                                counters.now())  # fmt: skip
-        remembered(f"{group}/{device}")
+        remembered(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         save(record)

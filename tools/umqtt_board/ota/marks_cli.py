@@ -28,39 +28,32 @@ _group = click.option("--group",
 def made(records, purpose):
     """{"fleet/GROUP/DEVICE": key, hexadecimal} of keys.Records. Who has these can do what they are
     made for, and can neither command a board nor find its key."""
-    return {f"fleet/{record.group}/{record.device}": hmac_sha256(record.key, purpose)
-            for record in records}  # fmt: skip
+    return {_topic(record): hmac_sha256(record.key, purpose) for record in records}
 
 
-def with_former(records):
-    """As made(), for readings: a board that had other keys has a list, its own key first."""
-    found = made(records, TELEMETRY)
+def of_readings(records, former, there):
+    """{"fleet/GROUP/DEVICE": list of keys, its own first} with which readings may be signed.
+
+    former  whether also with those that a board had before, and those that the file `there` has
+            of it: another computer has flashed it since, or before
+    """
+    found = {}
     for record in records:
-        if record.former:
-            own = f"fleet/{record.group}/{record.device}"
-            found[own] = [found[own], *(hmac_sha256(key, TELEMETRY) for key in record.former)]
+        # A board whose flash has not ended may still have the key before.
+        before = record.former if former else record.former[: record.fresh]
+        full = [hmac_sha256(key, TELEMETRY) for key in (record.key, *before)]
+        full += _listed(there.get(_topic(record), [])) if former else []
+        found[_topic(record)] = list(dict.fromkeys(full))[: keys.FORMER + 1]
     return found
 
 
-def _no_former(records):
-    """As made(), for readings. A board whose flash has not ended may still have the key before."""
-    found = made(records, TELEMETRY)
-    for record in records:
-        if record.fresh and record.former:
-            own = f"fleet/{record.group}/{record.device}"
-            found[own] = [found[own], hmac_sha256(record.former[0], TELEMETRY)]
-    return found
+def _topic(record):
+    return f"fleet/{record.name}"
 
 
-def _with_those_of(there, found):
-    """with_former(), and after it the keys that the file `there` has and this computer does not
-    know: another one has flashed the board since, or before."""
-    full = {}
-    for name, told in found.items():
-        own, old = (one if isinstance(one, list) else [one] for one in (told, there.get(name, [])))
-        keep = [*own, *(key for key in old if key not in own)][: keys.FORMER + 1]
-        full[name] = keep if len(keep) > 1 else keep[0]
-    return full
+def _listed(told):
+    """What a file has of a board, one key or a list of them, as a list."""
+    return told if isinstance(told, list) else [told]
 
 
 def _records(group):
@@ -81,13 +74,11 @@ def _there(out, records, purpose):
         if not all(_DEVICE.fullmatch(name) for name in data) or not isinstance(data, dict):
             raise ValueError
     except (ValueError, TypeError, RecursionError):
-        raise BoardError(f"{out} is there and is no file of `umqtt-board {_WORDS[purpose]}`. It "
-                         "stays as it is: give another name.")  # fmt: skip
+        raise private.other_than(out, f"file of `umqtt-board {_WORDS[purpose]}`")
     except OSError as error:
         raise BoardError(f"{out} cannot be read: {error.strerror}.")
     other = made(records, _OTHER[purpose])
-    if any(key in (told if isinstance(told, list) else [told])
-           for told, key in ((data.get(name, ""), key) for name, key in other.items())):
+    if any(key in _listed(data.get(name, [])) for name, key in other.items()):
         raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
                          "as it is: give another name.")  # fmt: skip
     if data and not records and not keys.forgotten():
@@ -167,17 +158,16 @@ def telemetry_keys(group, out, no_former, drop):
     mine = _mine(there, group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
-    found = _no_former(signers) if no_former else _with_those_of(there, with_former(signers))
+    found = of_readings(signers, not no_former, there)
     plainly = sorted(mine - set(found) - {*gone} - kept)
     stay = {name: there[name] for name in {*there} - mine}
     if not drop:
         found |= {name: [] for name in gone}
         stay |= {name: there[name] for name in kept}
-    _write(out, stay | found)
-    count = len(found) - (0 if drop else len(gone))
-    click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
+    _write(out, stay | {name: one if len(one) != 1 else one[0] for name, one in found.items()})
+    click.echo(f"{out}: keys for the readings of {len(signers)} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
-    more = sum(isinstance(keys_of, list) and len(keys_of) > 1 for keys_of in found.values())
+    more = sum(len(keys_of) > 1 for keys_of in found.values())
     if more:
         click.echo(f"  {more} of them had other keys before, which still count. When they have "
                    "delivered what they held, and ingest is through: --no-former")  # fmt: skip
@@ -188,7 +178,7 @@ def telemetry_keys(group, out, no_former, drop):
                               "their name; --drop leaves them out"))  # fmt: skip
     if not drop:
         _tell_kept(kept)
-    if waits := [f"{one.group}/{one.device}" for one in records if one.fresh or one.revoked]:
+    if waits := [one.name for one in signers if one.fresh or one.revoked]:
         click.echo(plain.line(f"  still to be flashed: {', '.join(waits)}. Whoever has the key "
                               "that such a board has can sign in its name"))  # fmt: skip
     if plainly:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset
 from umqtt_board.paths import FIRMWARE
-from umqtt_board.private import write
+from umqtt_board.private import other_than, write
 from umqtt_board.release.signing_key import BYTES, fingerprint, verified
 
 DAYS = 365
@@ -80,8 +80,7 @@ def sign(made, key, limits):
 def save(made, path):
     """Write a signed fileset.Set as a bundle; BoardError where a file of another kind is."""
     if path.is_file() and path.stat().st_size and not zipfile.is_zipfile(path):
-        raise BoardError(f"{path} is there and is no bundle. It stays as it is: give another "
-                         "name.")  # fmt: skip
+        raise other_than(path, "bundle")
     parts = {"manifest.json": made.envelope[2 * BYTES :], "key": made.envelope[:BYTES],
              "signature": made.envelope[BYTES : 2 * BYTES], "files.sha256": file_list(made.files),
              "set": made.run}  # fmt: skip
