@@ -21,7 +21,10 @@ import mpclock  # noqa: E402, F401  (time.ticks_ms for strict_broker)
 from strict_broker import StrictBroker  # noqa: E402
 from strict_wire import ProtocolError  # noqa: E402
 
-GRACE = 15.0  # seconds for a client to close its connection after DISCONNECT
+HANDSHAKE = 20.0  # seconds that the one thread waits for a client in its TLS handshake
+# Seconds for a client to close its connection after DISCONNECT: its end may lie unread while another
+# client lets its handshake wait.
+GRACE = HANDSHAKE + 15
 PATIENCE = 2000  # ms that a busy machine may hold a client up, which the broker cannot see
 
 
@@ -102,7 +105,7 @@ class StrictServer:
 
     def _handshake(self, accepted):
         # In the one thread: a client that does not go on stops the others for some seconds.
-        accepted.settimeout(20)
+        accepted.settimeout(HANDSHAKE)
         if not self.tls:
             return accepted
         try:
