@@ -22,8 +22,8 @@ from strict_broker import StrictBroker  # noqa: E402
 from strict_wire import ProtocolError  # noqa: E402
 
 HANDSHAKE = 20.0  # seconds that the one thread waits for a client in its TLS handshake
-# Seconds for a client to close its connection after DISCONNECT: its end may lie unread while another
-# client lets its handshake wait.
+# Seconds for a client to close its connection after DISCONNECT: its end may lie unread while
+# another client lets its handshake wait.
 GRACE = HANDSHAKE + 15
 PATIENCE = 2000  # ms that a busy machine may hold a client up, which the broker cannot see
 
