@@ -1,6 +1,7 @@
 """The keys of the boards on this computer, and the set of files that an update sends."""
 
 import json
+import os
 import random
 import ssl
 import stat
@@ -91,13 +92,18 @@ def test_a_folder_of_another_user_is_named(monkeypatch):
     """As after `sudo -E make flash`. A test may be root's, who is refused nothing."""
     flashed(FLAT, "oven")
 
-    def refused(path):
-        raise PermissionError(13, "Permission denied", str(path))
+    for whose in (keys.root(), keys.root() / "g"):
 
-    monkeypatch.setattr(keys.os, "listdir", refused)
-    for ask in (keys.every, keys.each, keys.in_use, lambda: keys.members("g")):
-        with pytest.raises(BoardError, match="belongs to another user"):
-            ask()
+        def refused(path, whose=whose):
+            if path == whose:
+                raise PermissionError(13, "Permission denied", str(path))
+            return [one.name for one in os.scandir(path)]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(keys.os, "listdir", refused)
+            for ask in (keys.every, keys.each, keys.in_use, lambda: keys.members("g")):
+                with pytest.raises(BoardError, match=f"^{whose} belongs to another user"):
+                    ask()
 
 
 def test_files_that_are_swapped_are_named_with_what_to_do():

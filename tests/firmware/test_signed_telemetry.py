@@ -218,7 +218,7 @@ def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
     payload = sign(keys.load("g", "oven"))
     assert board_cli("telemetry-keys", "--out", file) == 0
     assert TelemetryKeys(file).fault(*payload) is None
-    keys.forget(keys.load("g", "oven"))
+    keys.forget("g", "oven")
     capsys.readouterr()
     assert board_cli("telemetry-keys", "--out", file) == 0
     out = capsys.readouterr().out
@@ -229,6 +229,24 @@ def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
     assert board_cli("telemetry-keys", "--out", file, "--drop") == 0
     assert "left out: fleet/g/oven" in capsys.readouterr().out
     assert TelemetryKeys(file).fault(*payload) is None
+
+
+def test_a_board_that_this_computer_never_knew_is_forgotten(tmp_path, monkeypatch):
+    """It was stolen, and the computer that flashed it is lost."""
+    file, new = tmp_path / "keys", tmp_path / "new"
+    flat = {"group": "g", "broker.host": "h", "telemetry": "signed"}
+    flashed(flat | {"device": "oven"}, "oven")
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    payload = sign(keys.load("g", "oven"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    for path in (file, new):
+        assert board_cli("telemetry-keys", "--out", path, "--group", "g") == 0
+        assert TelemetryKeys(path).fault(*payload) == GONE
+    assert board_cli("telemetry-keys", "--out", new, "--group", "h") == 2
+    flashed(flat | {"device": "oven"}, "oven")
+    assert board_cli("telemetry-keys", "--out", new) == 0
+    assert TelemetryKeys(new).fault(*sign(keys.load("g", "oven"))) is None
 
 
 @pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
@@ -296,7 +314,7 @@ def test_a_group_is_written_into_the_fleets_file(name, tmp_path):
 def test_a_group_whose_last_board_is_forgotten_stops_no_file(tmp_path):
     for group in ("g", "shed"):
         flashed({"group": group, "device": "oven", "broker.host": "h"}, "oven")
-    keys.forget(keys.load("shed", "oven"))
+    keys.forget("shed", "oven")
     assert board_cli("mark-keys", "--out", tmp_path / "keys") == 0
     assert list(json.loads((tmp_path / "keys").read_text())) == ["fleet/g/oven"]
 

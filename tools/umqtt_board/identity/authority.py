@@ -41,7 +41,7 @@ class Authority:
     def __init__(self, name, folder, word=""):
         self.name, self._word = name, word
         self._files = folder / f"{name}.pem", folder / f"{name}-key.pem"
-        if not self._files[1].exists():
+        if not self._files[0].exists():
             self._make()
         self._certificate, self._key = self._read()
 
@@ -51,24 +51,25 @@ class Authority:
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         made = made.add_extension(x509.BasicConstraints(True, 0), True)
         made = made.add_extension(usage, True).sign(key, hashes.SHA256())
-        # The key last: it says that all is there.
-        private.write(self._files[0], made.public_bytes(serialization.Encoding.PEM))
+        # The certificate last: it says that all is there. One without its key is an authority that
+        # has lost it, and another one of that name would shut out who trusts the first.
         private.write(self._files[1], pem.written(key, self._word))
+        private.write(self._files[0], made.public_bytes(serialization.Encoding.PEM))
 
     def _read(self):
-        if self._files[1].stat().st_mode & 0o077:
-            raise BoardError(f"{self._files[1]} holds a key and others may read it: "
-                             f"`chmod 600 {self._files[1]}`.")  # fmt: skip
         try:
-            certificate = x509.load_pem_x509_certificate(self._files[0].read_bytes())
-            key = pem.read(self._files[1].read_bytes(), lambda: self._word)
-            if key.public_key() != certificate.public_key():
-                raise ValueError("the key is another one's")
+            if self._files[1].stat().st_mode & 0o077:
+                raise BoardError(f"{self._files[1]} holds a key and others may read it: "
+                                 f"`chmod 600 {self._files[1]}`.")  # fmt: skip
+            return _pair(*(path.read_bytes() for path in self._files), self._word)
+        except FileNotFoundError:
+            why = "the key is not there"
         except (ValueError, TypeError, OSError) as error:
-            raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
-                             f"certificate and key ({error}). Bring them back from a copy, or "
-                             "remove them: then all certificates are made anew.")  # fmt: skip
-        return certificate, key
+            why = error
+        raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
+                         f"certificate and key ({why}). Bring them back from a copy (`umqtt-board "
+                         "keys import`), or remove both: then all certificates are made "
+                         "anew.")  # fmt: skip
 
     @staticmethod
     def _builder(subject, issuer, public, days):
@@ -107,6 +108,25 @@ class Authority:
             return False
         return (found.subject == _name(name) and _hosts(found) == {_host(host) for host in hosts}
                 and found.not_valid_after_utc > _now() + datetime.timedelta(days=days))
+
+
+def _pair(certificate, key, word):
+    found = x509.load_pem_x509_certificate(certificate)
+    opened = pem.read(key, lambda: word)
+    if opened.public_key() != found.public_key():
+        raise ValueError("the key is another one's")
+    return found, opened
+
+
+def sound(certificate, key, word):
+    """Whether these bytes are an authority's certificate and its key, which that passphrase
+    opens. key: None for a certificate alone."""
+    try:
+        if key is None:
+            return bool(x509.load_pem_x509_certificate(certificate))
+        return bool(_pair(certificate, key, word))
+    except (ValueError, TypeError):
+        return False
 
 
 def with_trust(before, authority):

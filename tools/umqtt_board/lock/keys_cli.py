@@ -155,14 +155,19 @@ def revoke(device, group, every, authorities):
 @click.option("--group", default="default", show_default=True, help="Its group.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(device, group, yes):
-    """Remove the key of a board that is gone for good.
+    """Remove the key of a board that is gone for good; or, without a key of it, its name.
 
     Commands to its group no longer wait for it. A board that is still there obeys the old key,
     which nobody here has any more, until it is flashed over the cable."""
-    record = keys.load(group, device)
+    if keys.find(group, device):
+        question = f"Remove the only key here of {group}/{device}?"
+    else:
+        known = ", ".join(one.device for one in keys.members(group, missing_ok=True)) or "none"
+        question = (f"This computer has no key of {group}/{device} (known there: {known}). Forget "
+                    "the name all the same?")  # fmt: skip
     if not yes:
-        click.confirm(f"Remove the only key here of {group}/{device}?", abort=True)
-    keys.forget(record)
+        click.confirm(question, abort=True)
+    keys.forget(group, device)
     click.echo(f"  {group}/{device}: forgotten. Have `umqtt-board identity` write the access "
                "lists again, without it, and `telemetry-keys`: no reading is taken in its name "
                "then")  # fmt: skip

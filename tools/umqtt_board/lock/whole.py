@@ -242,27 +242,34 @@ def _bring_board(record, here, came, replace):
 
 
 def _bring_authorities(path, files, lock, here, came):
+    from umqtt_board.identity.authority import sound
+
     folder = keys.authorities_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     before, after = lock.word if lock else "", here.word if here else ""
-    # Certificates first: a key says that all is there.
-    for name in sorted(files, key=lambda name: "-key" in name):
-        if "-key" in name:
-            continue
+    for name in sorted(name for name in files if "-key" not in name):
         key = name.replace(".pem", "-key.pem")
         if _sum(files[name]) in _revoked():
             came.revoked.append(name)
             continue
-        if (folder / name).exists():
-            same = (folder / name).read_bytes() == files[name]
-            (came.same if same else came.other).append(name)
+        there, its_key = _bytes(folder / name), _bytes(folder / key)
+        if there == files[name]:
+            if sound(there, its_key or b"", after):
+                came.same.append(name)
+                continue
+        elif sound(there, None, after):  # with its key or without, clients may trust it
+            came.other.append(name)
             continue
         if key not in files:
             raise BoardError(f"{path} has no key of {name}.")
         sealed = _relocked(path, files[key], before, after)
-        private.replace(folder / name, files[name])
         private.replace(folder / key, sealed)
+        private.replace(folder / name, files[name])  # last: it says that all is there
         came.new.append(name)
+
+
+def _bytes(path):
+    return path.read_bytes() if path.exists() else b""
 
 
 def _sum(certificate):
@@ -289,6 +296,6 @@ def revoke_authorities():
     gone = {_sum(path.read_bytes()) for path in files if "-key" not in path.name}
     if gone:
         _write_revoked(gone | _revoked())
-    for path in sorted(files, key=lambda path: "-key" not in path.name):  # keys first
-        path.unlink()
+    for path in sorted(files, key=lambda path: "-key" in path.name):
+        path.unlink()  # certificates first: a key without one is no authority
     return [path.stem for path in files if "-key" not in path.name]

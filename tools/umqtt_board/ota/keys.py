@@ -13,6 +13,7 @@ import secrets
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from umqtt_board import private
@@ -124,14 +125,21 @@ def files(group="*"):
     """The files of boards, sorted. BoardError for a folder that is another user's: its boards
     would be left out of everything without a word."""
     found = []
-    for folder in root().glob(group):
-        if folder.is_dir():
-            try:
-                found += [folder / name for name in os.listdir(folder) if name.endswith(".json")]
-            except PermissionError:
-                raise BoardError(f"{folder} belongs to another user, as after `sudo make flash`: "
-                                 f"`sudo chown -R $(id -un) {folder}`.")  # fmt: skip
+    for name in sorted(_listed(root())):
+        folder = root() / name
+        if fnmatchcase(name, group) and folder.is_dir():
+            found += [folder / name for name in _listed(folder) if name.endswith(".json")]
     return sorted(path for path in found if not path.name.startswith("."))
+
+
+def _listed(folder):
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except PermissionError:
+        raise BoardError(f"{folder} belongs to another user, as after `sudo make flash`: "
+                         f"`sudo chown -R $(id -un) {folder}`.")  # fmt: skip
 
 
 def in_use():
@@ -246,7 +254,7 @@ def folder(group):
 
 def groups():
     """Names of the groups that this computer has keys for, sorted."""
-    return sorted(path.name for path in root().glob("*") if path.is_dir())
+    return sorted(name for name in _listed(root()) if (root() / name).is_dir())
 
 
 def members(group, missing_ok=False):
@@ -312,11 +320,13 @@ def revoke(records):
             save(now)
 
 
-def forget(record):
-    """Remove the key of a board that is gone for good; its name stays among the forgotten ones."""
+def forget(group, device):
+    """Remove the key of a board that is gone for good, if there is one; its name stays among the
+    forgotten ones."""
+    path = _path(group, device)
     with locked():
-        forgot({record.name})
-        _path(record.group, record.device).unlink(missing_ok=True)
+        forgot({f"{group}/{device}"})
+        path.unlink(missing_ok=True)
 
 
 def forgotten():

@@ -57,7 +57,13 @@ def _listed(told):
 
 
 def _records(group):
-    return keys.members(group) if group else keys.every()
+    if not group:
+        return keys.every()
+    return keys.members(group, missing_ok=any(_mine(_forgotten(), group)))
+
+
+def _forgotten():
+    return {f"fleet/{name}" for name in keys.forgotten()}
 
 
 _OTHER = {MARKS: TELEMETRY, TELEMETRY: MARKS}
@@ -96,7 +102,7 @@ def _mine(there, group):
 def _unknown(names):
     """(sorted list of those that were forgotten here, set of those that this computer has never
     had a key of: another one's)."""
-    gone = {f"fleet/{name}" for name in keys.forgotten()} & names
+    gone = _forgotten() & names
     return sorted(gone), names - gone
 
 
@@ -151,11 +157,11 @@ def telemetry_keys(group, out, no_former, drop):
 
     A board that got another key may hold readings signed with the one before: the file has its
     former keys, too, and whoever has one of these can still sign in its name. A board that was
-    forgotten here stays in an earlier file without a key: no reading is taken in its name, be it
-    signed or not. Boards that this computer never had a key of stay as they are."""
+    forgotten here is in it without a key: no reading is taken in its name, be it signed or not.
+    Boards of an earlier file that this computer never had a key of stay as they are."""
     records = _records(group)
     there = _there(out, records, TELEMETRY)
-    mine = _mine(there, group)
+    mine = _mine({*there} | _forgotten(), group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     found = of_readings(signers, not no_former, there)
