@@ -12,7 +12,7 @@ import pytest
 from attack_kit import decoded, ordinals
 from bench import Subscriber
 from patience import PATIENCE, wait_until
-from umqtt_board.ota import keys, send
+from umqtt_board.ota import giving, keys, send
 from umqtt_board.paths import FIRMWARE
 from update_kit import board_cli
 
@@ -85,7 +85,7 @@ def test_what_a_broker_throws_away_changes_or_withholds_changes_no_count(
 ):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": near.port, "telemetry": "signed"}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     for name in ("mark", "telemetry"):
         assert board_cli(f"{name}-keys", "--out", tmp_path / name) == 0
     bridge("--mark-keys", tmp_path / "mark", "--telemetry-keys", tmp_path / "telemetry")
@@ -140,7 +140,7 @@ def withhold(port, ms, valid):
 def test_a_board_that_does_not_know_the_time_obeys_no_withheld_command(boards, broker):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     board = boards.make(broker.port, "b1", command_key=key, report_s=1, watchdog_s=0)
     without_time(board)
     with Subscriber(broker.port) as subscriber:

@@ -15,7 +15,7 @@ from umqtt_board import cli, plain
 from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
-from umqtt_board.ota import keys, ota_cli, send
+from umqtt_board.ota import giving, keys, ota_cli, send
 from umqtt_board.port import device
 from umqtt_board.settings import settings_file
 from update_kit import flashed
@@ -166,12 +166,12 @@ def test_a_certificate_that_a_board_names_is_no_file_of_this_computer(tmp_path):
 def test_names_that_differ_only_in_case_share_no_key(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     flat = {"device": "oven", "group": "g", "broker.host": "h"}
-    _, count = keys.give(flat, "oven")
+    _, count = giving.give(flat, "oven")
     record = keys.load("g", "oven")
     assert dataclasses.asdict(record)["count"] == count
     # As a disk would answer that takes both names for one.
     (keys.root() / "g" / "OVEN.json").symlink_to("oven.json")
-    for ask in (lambda: keys.find("g", "OVEN"), lambda: keys.give(flat, "OVEN", record.key)):
+    for ask in (lambda: keys.find("g", "OVEN"), lambda: giving.give(flat, "OVEN", record.key)):
         with pytest.raises(BoardError, match="cannot have names that differ only in case"):
             ask()
 
@@ -184,14 +184,14 @@ def test_a_key_that_a_board_says_is_not_taken_for_another_ones(home, boards, mpr
     board.power_on()
     said = []
     report = steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "3"},
-                         keys=keys, progress=lambda *what: said.append(what))  # fmt: skip
+                         giving=giving, progress=lambda *what: said.append(what))  # fmt: skip
     now = keys.load("test", "b1").key
     assert now not in (evil, known) and report.settings == "written"
     told = [text for step, text in said if step == "commands"]
     assert len(told) == 1 and "did not show the key of b1: it was erased, or is another" in told[0]
     assert now in mpremote(board, "cat", ":settings.json")
     # From now on it shows its key, and keeps it.
-    steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, keys=keys,
+    steps.flash("unix", port=board.port, environment={"UMQTT_WINDOW": "4"}, giving=giving,
                 progress=lambda *what: said.append(what))  # fmt: skip
     assert keys.load("test", "b1").key == now
     assert len([text for step, text in said if step == "commands"]) == 1

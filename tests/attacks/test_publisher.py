@@ -14,7 +14,7 @@ from patience import wait_until
 from pipeline_kit import EPOCH, NOON, flat, publish, senml, senml_text
 from signed_readings import GOOD, OTHER, signed
 from signed_readings import TOPIC as DEV1
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving, keys
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.decode import firmware_packs, rows
 from umqtt_pipeline.decode.signed import NONE, WRONG
@@ -38,7 +38,7 @@ def test_a_board_lets_go_of_nothing_but_for_a_mark_of_its_bridge(
 ):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     board = boards.make(broker.port, "b1", command_key=key, confirm="pipeline", marks="signed",
                         report_s=1, readings=30, stall_s=1)  # fmt: skip
     with Subscriber(broker.port) as subscriber:
@@ -88,7 +88,7 @@ def test_only_what_the_board_has_signed_is_a_reading_and_moves_its_mark(
 ):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port, "telemetry": "signed"}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     for name in ("mark", "telemetry"):
         assert board_cli(f"{name}-keys", "--out", tmp_path / name) == 0
     assert "keys for the readings of 1 boards" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from bench import Subscriber
 from commands import seal
 from patience import PATIENCE, wait_until
 from umqtt_board import cli
-from umqtt_board.ota import fileset, keys, reports
+from umqtt_board.ota import fileset, giving, keys, reports
 from umqtt_board.ota.send import LATE_MOST, Session
 from update_kit import board_cli
 
@@ -130,7 +130,7 @@ def test_the_command_line_with_a_forger_at_a_real_broker(broker, capsys):
     """The board is off; somebody answers in its name, with what it said to an earlier update."""
     flat = {"device": "oven", "group": "forged", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    keys.give(flat, "oven")
+    giving.give(flat, "oven")
     record = keys.load("forged", "oven")
     made = fileset.of_project()
     replies = []
@@ -168,7 +168,7 @@ def test_the_command_line_with_a_forger_at_a_real_broker(broker, capsys):
 def test_an_old_report_that_a_publisher_brings_back_stops_no_command(home, boards, broker):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     board = boards.make(broker.port, "b1", command_key=key)
     topic, old = "fleet/test/b1/status", []
     with Subscriber(broker.port) as subscriber:

@@ -9,7 +9,7 @@ from patience import PATIENCE
 from umqtt_board import boards as board_files
 from umqtt_board.backup import copies
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving, keys
 from umqtt_board.ota.send import Session
 from umqtt_board.port.device import Device
 from update_kit import Sending, changed
@@ -46,14 +46,14 @@ def by_flashing(board, settings, copy):
     board.power_off()
     board.erase()
     board.power_on()
-    flash("unix", port=board.port, settings=settings, keys=keys)
+    flash("unix", port=board.port, settings=settings, giving=giving)
 
 
 def by_restoring(board, settings, copy):
     """Erase the board, flash it, and bring an older copy back: its key, its counter."""
     by_flashing(board, settings, copy)
     with Device(board.port) as device:
-        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, keys)
+        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, giving)
 
 
 def by_an_older_copy(board, settings, copy):
@@ -62,8 +62,8 @@ def by_an_older_copy(board, settings, copy):
     board.erase()
     board.power_on()
     with Device(board.port) as device:
-        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, keys)
-    flash("unix", port=board.port, keys=keys)
+        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, giving)
+    flash("unix", port=board.port, giving=giving)
 
 
 def command(port, ms):
@@ -90,7 +90,7 @@ def test_what_was_recorded_is_obeyed_by_no_board_that_has_lost_its_counter(
                 "retry": {"first_ms": 100, "max_ms": 500}} | ({"command_key": key} if key else {})
     board = boards.make(broker.port, "b1")
     board.power_on()
-    flash("unix", port=board.port, settings=settings, keys=keys)
+    flash("unix", port=board.port, settings=settings, giving=giving)
     with Device(board.port) as device:
         copies.backup(device, UNIX, tmp_path / "copy", quiet, quiet)
         since = len(board.printed())

@@ -12,7 +12,7 @@ import pytest
 from umqtt_board import boards
 from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving, keys
 from umqtt_board.port import device
 
 UNIX = boards.load("unix")
@@ -102,7 +102,7 @@ def test_a_copy_commands_nobody_and_a_restore_brings_the_valid_key(
     assert _backup(used, copy)["commands"]
     held = b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
     assert b"5e" * 16 not in held and b"command_key" not in held
-    before, _ = keys.give({"device": "one", "broker.host": "h"}, "one")
+    before, _ = giving.give({"device": "one", "broker.host": "h"}, "one")
     record = keys.load("default", "one")
     record.arrived()
     keys.save(record)
@@ -111,7 +111,7 @@ def test_a_copy_commands_nobody_and_a_restore_brings_the_valid_key(
     assert status == 0, said
     after = json.loads(mpremote(used, "cat", ":settings.json"))
     assert after["command_key"] == keys.load("default", "one").key
-    # The board has not shown the key that this computer had: see keys.give().
+    # The board has not shown the key that this computer had: see giving.give().
     assert after["command_key"] not in ("5e" * 32, before["command_key"])
 
 
@@ -171,7 +171,7 @@ def test_readings_signed_with_a_key_that_is_not_here_are_told_of(
     place = ("--board", "unix", "--folder", str(used.folder), "--from", str(tmp_path / "copy"))
     status, said = _cli("restore", *place)
     assert status == 2 and "this computer has no key of one" in said, said
-    keys.give({"device": "one", "broker.host": "h"}, "one")
+    giving.give({"device": "one", "broker.host": "h"}, "one")
     status, said = _cli("restore", *place)
     assert status == 0, said
 

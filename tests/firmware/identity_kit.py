@@ -9,7 +9,7 @@ import brokers
 import paho.mqtt.client as mqtt
 import pytest
 from patience import wait_until
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving
 from update_kit import board_cli
 
 BOARDS = (("g", "a"), ("g", "b"), ("h", "a"))
@@ -19,7 +19,7 @@ BOARDS = (("g", "a"), ("g", "b"), ("h", "a"))
 def fleet(home, tmp_path):
     """The folder that `umqtt-board identity` has written for BOARDS."""
     for group, device in BOARDS:
-        keys.give({"device": device, "group": group, "broker.host": "localhost"}, device)
+        giving.give({"device": device, "group": group, "broker.host": "localhost"}, device)
     out = tmp_path / "identity"
     assert board_cli("identity", "--out", out, "--host", "localhost") == 0
     return out

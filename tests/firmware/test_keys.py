@@ -17,7 +17,7 @@ from patience import wait_until
 from strict_server import StrictServer
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import counters, fileset, keys, ota_cli, send
+from umqtt_board.ota import counters, fileset, giving, keys, ota_cli, send
 from umqtt_board.paths import FIRMWARE, PROJECT
 from update_kit import flashed
 
@@ -134,7 +134,7 @@ def test_a_key_that_is_revoked_during_its_flash_stays_revoked(boards):
     board = boards.make(1, "b1", group="g", command_key="5e" * 32)
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}
-    flash("unix", port=board.port, settings=settings, keys=keys)
+    flash("unix", port=board.port, settings=settings, giving=giving)
     first = keys.load("g", "b1")
     assert not first.revoked
 
@@ -142,9 +142,9 @@ def test_a_key_that_is_revoked_during_its_flash_stays_revoked(boards):
         if step == "verify":
             keys.revoke([first])
 
-    flash("unix", port=board.port, settings=settings, keys=keys, progress=progress)
+    flash("unix", port=board.port, settings=settings, giving=giving, progress=progress)
     assert keys.load("g", "b1").revoked
-    flash("unix", port=board.port, settings=settings, keys=keys)
+    flash("unix", port=board.port, settings=settings, giving=giving)
     assert keys.load("g", "b1").key != first.key and not keys.load("g", "b1").revoked
 
 
@@ -152,12 +152,12 @@ def test_a_flash_learns_a_counter_that_another_computer_has_raised(boards):
     board = boards.make(1, "b1", group="g", command_key="5e" * 32)
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}
-    flash("unix", port=board.port, settings=settings, keys=keys)
+    flash("unix", port=board.port, settings=settings, giving=giving)
     said = []
     for days, learnt in ((1, True), (400, False)):
         later = counters.now() + days * 86_400_000
         put_count(board, later)
-        flash("unix", port=board.port, settings=settings, keys=keys,
+        flash("unix", port=board.port, settings=settings, giving=giving,
               progress=lambda step, text: said.append(text))  # fmt: skip
         assert (keys.next_count(keys.members("g")) > later) is learnt
         assert any("obeys no other computer" in text for text in said) is not learnt
@@ -169,7 +169,7 @@ def test_another_key_gives_up_a_counter_that_is_too_far_ahead(boards):
     board.power_on()
     put_count(board, (1 << 53) - 1)
     flash("unix", port=board.port, settings={
-        "broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}, keys=keys)
+        "broker": {"host": "127.0.0.1", "port": 1}, "device": "b1", "group": "g"}, giving=giving)
     state = json.loads(on_board(board, "print(open('/state.json').read())"))
     assert 0 <= counters.now() - state["count"] < 600_000
 
@@ -186,17 +186,17 @@ def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards):
     board = boards.make(1, "b1")
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}}
-    first = flash("unix", port=board.port, settings=settings, keys=keys)
+    first = flash("unix", port=board.port, settings=settings, giving=giving)
     assert first.settings == "written"
     (record,) = keys.members("default")
     assert record.device.startswith("umqtt-")
-    second = flash("unix", port=board.port, settings=settings, keys=keys)
+    second = flash("unix", port=board.port, settings=settings, giving=giving)
     assert second.settings == "same" and second.written == second.removed == []
     wait_until(lambda: record.device in board.printed(), 20, "the name of the board")
     assert record.key not in board.printed()
     # Which set from over the air is in force: none is after flashing.
     on_board(board, "import os; os.mkdir('/sets'); open('/sets/boot.json', 'w').write('{}')")
-    third = flash("unix", port=board.port, settings=settings, keys=keys)
+    third = flash("unix", port=board.port, settings=settings, giving=giving)
     assert third.removed == ["/sets/boot.json"]
 
 

@@ -13,7 +13,7 @@ from bench import Subscriber
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
 from umqtt_board.lock import lock
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving, keys
 from umqtt_board.ota.reports import hmac_sha256
 from umqtt_pipeline.bridge.mark_keys import MarkKeys
 from update_kit import board_cli, flashed
@@ -475,7 +475,7 @@ def test_a_lock_that_was_cut_short_says_so(locked, capsys):
 
 
 def test_a_board_whose_flash_was_cut_is_in_the_list(locked, capsys):
-    keys.give(FLAT, "oven")
+    giving.give(FLAT, "oven")
     assert board_cli("keys", "list") == 0
     assert "g/oven  its last flash has not ended: flash it\n" in capsys.readouterr().out
 
@@ -658,10 +658,10 @@ def test_a_board_obeys_a_locked_key_and_loses_a_revoked_one(
         lock.forget()
         assert board_cli("command", *where, "interval", "2") == 0, capsys.readouterr()
     board.wait_for("interval 2000 ms by command", 10)
-    flash("unix", port=board.port, keys=keys)
+    flash("unix", port=board.port, giving=giving)
     assert keys.load("g", "oven").key == locked["oven"]
     assert board_cli("keys", "revoke", "--group", "g", "--device", "oven") == 0
-    flash("unix", port=board.port, keys=keys)
+    flash("unix", port=board.port, giving=giving)
     assert keys.load("g", "oven").key != locked["oven"] and not keys.load("g", "oven").revoked
     assert board_cli("command", *where, "interval", "3") == 0, capsys.readouterr()
     board.wait_for("interval 3000 ms by command", 10)

@@ -6,7 +6,7 @@ import pytest
 from bench import Subscriber
 from patience import PatientBoard, wait_until
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import fileset, keys
+from umqtt_board.ota import fileset, giving, keys
 from umqtt_board.paths import LIBRARY
 from update_kit import NEW, Sending, changed
 
@@ -20,7 +20,7 @@ def board(broker, tmp_path):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port, "interval_ms": 100, "report_s": 1,
             "retry.first_ms": 100, "retry.max_ms": 500}  # fmt: skip
-    flat["command_key"] = keys.give(flat, "b1")[0]["command_key"]
+    flat["command_key"] = giving.give(flat, "b1")[0]["command_key"]
     with PatientBoard(tmp_path / "b1", name="b1", romfs=0x20000) as made:
         made.power_on()
         assert flash("unix", made.port, flat).folder == ROM

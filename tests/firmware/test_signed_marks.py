@@ -4,7 +4,7 @@ import json
 
 import pytest
 from commands import Refused, unseal
-from umqtt_board.ota import keys, marks_cli
+from umqtt_board.ota import giving, keys, marks_cli
 from umqtt_pipeline.bridge.mark_keys import MarkKeys
 from update_kit import board_cli
 
@@ -31,7 +31,7 @@ def test_host_bridge_and_firmware_make_the_same_key_and_code(tmp_path):
 def test_keys_of_all_groups_or_of_one(tmp_path, capsys):
     assert board_cli("mark-keys", "--out", tmp_path / "none.json") == 0
     for group, device in (("g", "a"), ("g", "b"), ("h", "a")):
-        keys.give({"device": device, "group": group, "broker.host": "h"}, device)
+        giving.give({"device": device, "group": group, "broker.host": "h"}, device)
     for options, names in (((), ["fleet/g/a", "fleet/g/b", "fleet/h/a"]),
                            (("--group", "h"), ["fleet/h/a"])):  # fmt: skip
         file = tmp_path / f"keys{len(names)}.json"

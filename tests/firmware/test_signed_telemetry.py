@@ -6,7 +6,7 @@ import pytest
 from bench import Subscriber
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import keys, marks_cli
+from umqtt_board.ota import giving, keys, marks_cli
 from umqtt_pipeline.decode.signed import GONE, WRONG, TelemetryKeys
 from update_kit import board_cli, flashed
 
@@ -79,7 +79,7 @@ def test_a_board_with_another_key_delivers_what_it_held(boards, broker, bridge, 
         board.power_on()
         seen.await_readings(20)  # and nobody makes them durable
         assert board_cli("keys", "revoke", "--all") == 0
-        flash("unix", port=board.port, keys=keys)
+        flash("unix", port=board.port, giving=giving)
         assert keys.load("g", "oven").former == [key]
         for name in ("mark", "telemetry"):
             assert board_cli(f"{name}-keys", "--out", tmp_path / name) == 0, capsys.readouterr()
@@ -92,7 +92,7 @@ def test_flashes_that_are_cut_make_one_key_and_leave_the_board_its_old_one(tmp_p
     old = flashed(flat, "oven")[0]["command_key"]
     held = sign(keys.load("g", "oven"))
     keys.revoke(keys.every())
-    made = {keys.give(flat, "oven", old)[0]["command_key"] for _ in range(keys.FORMER + 2)}
+    made = {giving.give(flat, "oven", old)[0]["command_key"] for _ in range(keys.FORMER + 2)}
     assert len(made) == 1 and old not in made
     record = keys.load("g", "oven")
     assert record.revoked and record.fresh  # the board obeys the old key
@@ -110,7 +110,7 @@ def test_no_former_leaves_the_key_of_a_board_whose_flash_has_not_ended(tmp_path,
     old = flashed(flat, "oven")[0]["command_key"]
     held = sign(keys.load("g", "oven"))
     keys.revoke(keys.every())
-    keys.give(flat, "oven", old)
+    giving.give(flat, "oven", old)
     assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
     assert TelemetryKeys(tmp_path / "keys").fault(*held) is None
     assert "still to be flashed: g/oven." in capsys.readouterr().out
@@ -128,9 +128,9 @@ def test_a_damaged_list_of_forgotten_boards_stops_nothing(tmp_path):
 
 def test_a_key_is_revoked_while_it_is_on_its_way():
     flat = {"device": "oven", "group": "g", "broker.host": "h"}
-    first = keys.give(flat, "oven")[0]["command_key"]
+    first = giving.give(flat, "oven")[0]["command_key"]
     keys.revoke(keys.every())
-    assert keys.give(flat, "oven", first)[0]["command_key"] != first
+    assert giving.give(flat, "oven", first)[0]["command_key"] != first
 
 
 def test_a_board_of_a_computer_without_a_copy_delivers_what_it_held(boards, tmp_path, capsys):
@@ -142,7 +142,7 @@ def test_a_board_of_a_computer_without_a_copy_delivers_what_it_held(boards, tmp_
     said = []
     settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g",
                 "telemetry": "signed"}  # fmt: skip
-    flash("unix", port=board.port, settings=settings, keys=keys,
+    flash("unix", port=board.port, settings=settings, giving=giving,
           progress=lambda step, text: said.append(text))  # fmt: skip
     record = keys.load("g", "oven")
     assert record.key != key and record.former == [key] and not record.fresh
@@ -150,7 +150,7 @@ def test_a_board_of_a_computer_without_a_copy_delivers_what_it_held(boards, tmp_
     assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
     assert TelemetryKeys(tmp_path / "keys").fault(*held) is None
     # A board of another name cannot say what the oven's key was.
-    flash("unix", port=board.port, settings={**settings, "device": "fridge"}, keys=keys)
+    flash("unix", port=board.port, settings={**settings, "device": "fridge"}, giving=giving)
     assert keys.load("g", "fridge").former == []
 
 
@@ -158,12 +158,12 @@ def test_a_flash_without_settings_tells_of_a_key_that_nobody_here_has(boards):
     board = boards.make(1, "oven", group="g", command_key="5c" * 32)
     board.power_on()
     said = []
-    flash("unix", port=board.port, keys=keys, progress=lambda step, text: said.append(text))
+    flash("unix", port=board.port, giving=giving, progress=lambda step, text: said.append(text))
     assert any("obeys whoever has it" in text for text in said), said
     # A copy that is older than the board's key, and revoked: the board gets another one.
     flashed({"device": "oven", "group": "g", "broker.host": "h"}, "oven")
     keys.revoke(keys.every())
-    flash("unix", port=board.port, keys=keys)
+    flash("unix", port=board.port, giving=giving)
     assert not keys.load("g", "oven").revoked
 
 
@@ -172,10 +172,10 @@ def test_a_flash_that_takes_a_boards_protection_away_asks(boards):
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g"}
     with pytest.raises(BoardError, match="Nothing was changed. .*can forge its readings"):
-        flash("unix", port=board.port, settings=settings, keys=keys)
+        flash("unix", port=board.port, settings=settings, giving=giving)
     assert keys.find("g", "oven") is None
     asked = []
-    flash("unix", port=board.port, settings=settings, keys=keys,
+    flash("unix", port=board.port, settings=settings, giving=giving,
           confirm=lambda text: asked.append(text) or True)  # fmt: skip
     assert len(asked) == 1 and not keys.load("g", "oven").signs
 
@@ -187,7 +187,7 @@ def test_a_board_that_holds_readings_and_gets_another_name_is_told_of(boards):
         said = []
         settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": name, "group": "g",
                     "confirm": "pipeline"}  # fmt: skip
-        flash("unix", port=board.port, settings=settings, keys=keys,
+        flash("unix", port=board.port, settings=settings, giving=giving,
               progress=lambda step, text, said=said: said.append(text))  # fmt: skip
         assert any('device "oven" becomes "lamp"' in text for text in said) is told, said
 

@@ -8,7 +8,7 @@ import pytest
 from patience import wait_until
 from signed_kit import FIRST
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import fileset, keys
+from umqtt_board.ota import fileset, giving, keys
 from umqtt_board.paths import LIBRARY
 from umqtt_board.release import bundle
 from update_kit import Sending, changed
@@ -41,7 +41,7 @@ def board(broker, tmp_path, pico):
                 "broker": {"host": "127.0.0.1", "port": broker.port},
                 "retry": {"first_ms": 100, "max_ms": 500},
                 "update": {"key": FIRST.print if pico is SIGNED else ""},
-                "command_key": keys.give(flat, "b1")[0]["command_key"]}  # fmt: skip
+                "command_key": giving.give(flat, "b1")[0]["command_key"]}  # fmt: skip
     with bench.make_board(image, tmp_path / "b1", settings, name="b1", **pico) as made:
         made.power_on()
         made.wait_for("first publish acknowledged", 20)

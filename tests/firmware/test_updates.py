@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from bench import MPREMOTE, Subscriber, taken
 from patience import wait_until
-from umqtt_board.ota import keys, send
+from umqtt_board.ota import giving, keys, send
 from umqtt_board.paths import FIRMWARE
 from update_kit import NEW, Sending, changed, fleet, run_cli
 
@@ -115,7 +115,7 @@ def test_the_command_line_shows_who_has_taken_it(boards, broker, capsys):
 
 def test_what_cannot_be_sent_is_a_sentence_and_status_2(capsys, monkeypatch):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1", "broker.port": 1}
-    keys.give(flat, "b1")
+    giving.give(flat, "b1")
     for arguments, sentence in (
         (["report"], "Give --device NAME, or --group NAME"),
         (["--device", "x", "report"], "no key for the board x of the group default (known"),
@@ -130,7 +130,7 @@ def test_what_cannot_be_sent_is_a_sentence_and_status_2(capsys, monkeypatch):
     ):
         status, said = run_cli(capsys, "command", *arguments)
         assert status == 2 and sentence in said and "Traceback" not in said, (arguments, said)
-    keys.give(flat | {"broker.user": "u", "broker.password": "p"}, "b1")
+    giving.give(flat | {"broker.user": "u", "broker.password": "p"}, "b1")
     monkeypatch.delenv("UMQTT_BROKER_PASSWORD", raising=False)
     status, said = run_cli(capsys, "command", "--device", "b1", "--group", "test", "report")
     assert status == 2 and "set UMQTT_BROKER_PASSWORD" in said
@@ -141,7 +141,7 @@ def test_safe_mode_after_crashes_until_a_command_and_an_update_come(
 ):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     board = boards.make(link.port, "b1", command_key=key, safe_after=2, sensor="bomb")
     put(board, "sensors/bomb.py", "raise RuntimeError('bomb')\n")
     with Subscriber(broker.port) as subscriber:
@@ -178,7 +178,7 @@ def test_safe_mode_after_crashes_until_a_command_and_an_update_come(
 def test_deep_sleep_through_an_outage(boards, broker, link):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
-    key = keys.give(flat, "b1")[0]["command_key"]
+    key = giving.give(flat, "b1")[0]["command_key"]
     board = boards.make(link.port, "b1", command_key=key, deep_sleep=True, awake_s=4,
                         interval_ms=1500)  # fmt: skip
     with Subscriber(broker.port) as subscriber:

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from patience import PATIENCE, wait_until
 from umqtt_board import cli
-from umqtt_board.ota import fileset, keys
+from umqtt_board.ota import fileset, giving, keys
 from umqtt_board.ota.send import Session
 from umqtt_board.paths import FIRMWARE, LIBRARY
 
@@ -44,8 +44,8 @@ def fleet(boards, port, *names, **settings):
 
 
 def flashed(flat, name, *shown, **more):
-    """As keys.give(), for a flash that comes to its end: the board has the key."""
-    given = keys.give(flat, name, *shown, **more)
+    """As giving.give(), for a flash that comes to its end: the board has the key."""
+    given = giving.give(flat, name, *shown, **more)
     record = keys.find(flat.get("group", "default"), name)
     if record:  # a board that obeys no commands has none
         record.arrived()

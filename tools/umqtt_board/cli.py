@@ -23,7 +23,7 @@ from umqtt_board.flash.follow import TIMEOUT_S
 from umqtt_board.flash.steps import flash as run_flash
 from umqtt_board.identity import identity_cli
 from umqtt_board.lock import keys_cli
-from umqtt_board.ota import keys, marks_cli, ota_cli
+from umqtt_board.ota import giving, marks_cli, ota_cli
 from umqtt_board.paths import PROJECT
 from umqtt_board.port import find
 from umqtt_board.port.readable import Readable
@@ -67,7 +67,7 @@ def flash(board, port, folder, settings, firmware, baud, drive, yes, follow, tim
         board, port, settings, folder=folder, firmware=firmware or None, follow_log=follow,
         progress=backup_cli.say, transfer=_transfer, environment=os.environ,
         follow_timeout=timeout, ask=_ask if sys.stdin.isatty() else None, baud=baud, drive=drive,
-        confirm=backup_cli.confirmed_by(yes), keys=keys,
+        confirm=backup_cli.confirmed_by(yes), giving=giving,
     )  # fmt: skip
     if report.settings == "none":
         raise BoardError(

@@ -15,7 +15,7 @@ from umqtt_board import boards, plain
 from umqtt_board.backup import copies
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import interpreter, onto_chip
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving
 from umqtt_board.port import find
 from umqtt_board.port.device import Device
 
@@ -116,7 +116,7 @@ def restore(board, port, folder, source, yes):
     say("", "them by the clock of the boot that had the number of theirs")
     with _open(board, port, folder, start=True) as (description, device):
         copies.restore(device, description, source, confirmed_by(yes), say, transferred,
-                       keys)  # fmt: skip
+                       giving)  # fmt: skip
 
 
 @click.command()

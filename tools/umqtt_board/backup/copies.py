@@ -235,12 +235,12 @@ def load(folder, board):
     return manifest
 
 
-def restore(device, board, folder, confirm, progress, transfer, keys=None):
+def restore(device, board, folder, confirm, progress, transfer, giving=None):
     """Put a copy back: settings, state, journal. The board starts with it at its next reset.
 
     confirm  function(text): True if the messages that the board has now may be replaced, and
              settings written with which it does not start
-    keys     as in steps.flash(): a board that takes commands gets the key that is valid now,
+    giving   as in steps.flash(): a board that takes commands gets the key that is valid now,
              not that of the copy, and obeys none of the commands that it had after the copy
     Until all of it is there the board has no main.py; a run that is cut is done again.
     """
@@ -253,16 +253,16 @@ def restore(device, board, folder, confirm, progress, transfer, keys=None):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
     _see_settings(device, folder, manifest, confirm, progress)
-    if keys:
-        _see_key(folder, manifest, confirm, keys)
-    files = _files_to_put(device, folder, manifest, keys, progress)
+    if giving:
+        _see_key(folder, manifest, confirm, giving)
+    files = _files_to_put(device, folder, manifest, giving, progress)
     install.silence(device)
     _put_files(device, files, transfer)
     if opening and now != manifest["region"]["sha256"]:
         _put_region(device, opening, folder, manifest, transfer)
     _main_back(device)
-    if keys:
-        keys.arrived(device, settings_file.from_board(files.get(settings_file.PATH)))
+    if giving:
+        giving.arrived(device, settings_file.from_board(files.get(settings_file.PATH)))
     what = "the journal" if opening else "no journal region"
     progress("restore", f"{_files(manifest)} and {what} from {folder}")
 
@@ -325,14 +325,14 @@ def _see_settings(device, folder, manifest, confirm, progress):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores it.")
 
 
-def _see_key(folder, manifest, confirm, keys):
+def _see_key(folder, manifest, confirm, giving):
     """Readings in the copy may be signed with a key that is neither in it nor on this computer."""
     if settings_file.PATH not in manifest["files"]:
         return
     flat = settings_file.from_board(_file(folder, settings_file.PATH)) or {}
     if flat.get("telemetry") != "signed" or not flat.get("device"):
         return
-    if keys.find(flat.get("group", "default"), flat["device"]) is None:
+    if not giving.knows(flat):
         text = (f"this computer has no key of {flat['device']}, and the readings in the copy are "
                 "signed with one: no bridge with --telemetry-keys takes them. `umqtt-board keys "
                 "import` brings it")  # fmt: skip
@@ -348,16 +348,16 @@ def _see_interval(state, progress):
                              "from this copy; `umqtt-board command interval` changes it")
 
 
-def _files_to_put(device, folder, manifest, keys, progress):
+def _files_to_put(device, folder, manifest, giving, progress):
     """{path: content}: the copy's, but for the key and the counter of commands."""
     files = {path: _file(folder, path) for path in manifest["files"]}
     least = 0
     settings = settings_file.from_board(files.get(settings_file.PATH)) or {}
     if settings.pop("command_key", "") or settings and manifest.get("commands"):
         least = counters.now()
-        if keys:
+        if giving:
             there = settings_file.from_board(device.read_file(settings_file.PATH))
-            settings, count = keys.for_board(device, settings, there,
+            settings, count = giving.for_board(device, settings, there,
                                              tell=lambda text: progress("commands", text))
             least = max(least, count)
             files[settings_file.PATH] = settings_file.as_item(settings).data

@@ -44,7 +44,7 @@ def flash(
     board="unix", port=None, settings=None, *, folder=None, follow_log=False, firmware=None,
     progress=lambda step, text: None, transfer=lambda done, total, path: None,
     environment=None, follow_timeout=follow.TIMEOUT_S, ask=None, baud=None, drive=None,
-    confirm=lambda text: False, keys=None,
+    confirm=lambda text: False, giving=None,
 ):  # fmt: skip
     """Install library, firmware and settings on a board and start it.
 
@@ -62,8 +62,8 @@ def flash(
     environment variables that override settings; None: none (the command line gives its own)
     ask         function(key, help, secret): a text for a setting that must be given and is not;
                 None: nobody is there to be asked
-    keys        ota.keys, or what has its for_board() and arrived(): gives the board its key of
-                commands; None: the settings stay as they are
+    giving      ota.giving, or what has its for_board() and arrived(): gives the board its key
+                of commands; None: the settings stay as they are
 
     Returns a Report. Raises BoardError with a sentence that says what to do. It may be
     called again after any failure and goes on where it stopped.
@@ -86,7 +86,7 @@ def flash(
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
         refuse_lowered(flat, there, confirm)
-        flat, least = with_key(device, keys, flat, there, file, environment, progress)
+        flat, least = with_key(device, giving, flat, there, file, environment, progress)
         tell_of_new_name(flat, there, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
@@ -94,18 +94,18 @@ def flash(
         items, image = romfs.split(device, items, progress)
         install_items(device, items, flat, report, progress, transfer, image)
         verify_items(device, description, items, report, progress, image)
-        if keys:
-            keys.arrived(device, flat)
+        if giving:
+            giving.arrived(device, flat)
         start(device, flat, report, progress, follow_log, follow_timeout)
     return report
 
 
-def with_key(device, keys, flat, there, file, environment, progress):
-    """(settings, counter) as `keys` makes them of the settings `flat`; see flash()."""
-    if not keys:
+def with_key(device, giving, flat, there, file, environment, progress):
+    """(settings, counter) as `giving` makes them of the settings `flat`; see flash()."""
+    if not giving:
         return flat, 0
     own = file is None and "command_key" not in settings_file.from_environment(environment)
-    return keys.for_board(device, flat, there, own, lambda text: progress("commands", text))
+    return giving.for_board(device, flat, there, own, lambda text: progress("commands", text))
 
 
 def refuse_lowered(flat, there, confirm):

@@ -13,7 +13,7 @@ from umqtt_board import boards
 from umqtt_board.backup.backup_cli import confirmed_by, options, say, transferred
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import fetch, follow, install, onto_chip, romfs, steps
-from umqtt_board.ota import keys
+from umqtt_board.ota import giving
 from umqtt_board.paths import BUILD
 from umqtt_board.port import find
 from umqtt_board.settings import settings_file
@@ -105,14 +105,14 @@ def settings(board, port, folder, settings, yes):
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
         steps.refuse_lowered(flat, there, confirmed_by(yes))
-        flat, least = steps.with_key(device, keys, flat, there, file, os.environ, say)
+        flat, least = steps.with_key(device, giving, flat, there, file, os.environ, say)
         for item in steps.counter_items(device, flat, there, least, say):
             install.replace(device, item)
         item = settings_file.as_item(flat)
         same = install.hashes(device, [item.path])[item.path] == install.digest(item.data)
         if not same:
             install.replace(device, item)
-        keys.arrived(device, flat)
+        giving.arrived(device, flat)
         say("settings", "same" if same else "written")
 
 

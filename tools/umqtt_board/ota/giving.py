@@ -1,0 +1,164 @@
+"""Which key a board gets when it is flashed or restored: its own, a new one, or the one that an
+earlier flash, cut short, was to give it.
+
+Knows what a board has shown. Must not know how keys are kept (ota/keys.py).
+"""
+
+import secrets
+
+from umqtt_board.errors import BoardError
+from umqtt_board.ota import counters, keys
+from umqtt_board.settings.settings_file import firmware_settings
+
+KEY_BYTES = 32
+
+
+def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
+    """Return (settings, count): the settings with the board's key in them, and the counter that
+    its commands have to exceed. When the board has them, arrived() is to be called.
+
+    flat    settings as settings_file.gather() gives them; an empty "command_key" there means that
+            the board shall obey no commands, one that is not empty is kept as this board's
+    device  name of the board
+    held    the key that the board has shown, and has a counter for; None: it has shown none
+    tell    function(text), called when the key that this computer had is void now
+    signed  the key with which the board has signed readings that it may still hold; "": none
+    count   the board's counter, if it is to be believed: another computer may have commanded it
+
+    A board that does not show its key gets a new one. It has been erased, or is another one that
+    says this name: whoever has recorded commands could have it obey them once more.
+    """
+    if flat.get("command_key") == "":
+        return flat, 0
+    group = flat.get("group", "default")
+    keys.first_use(tell)
+    with keys.locked():
+        record = keys.find(group, device) or keys.Record(group, device, "")
+        _choose(record, flat, held, tell)
+        if signed and signed not in (record.key, *record.former):
+            record.had(signed)
+            tell(f"{device} has signed readings with a key that this computer did not know: "
+                 "`telemetry-keys` has it from now on, until --no-former")  # fmt: skip
+        if held == record.key and record.fresh:
+            record.arrived()
+        elif held == record.key:
+            record.count = max(record.count, count)
+        else:
+            # For another key no command is recorded: a counter too far ahead is given up with it.
+            record.count = max(0 if counters.ahead(record.count) else record.count,
+                               counters.now())  # fmt: skip
+        keys.remembered(record.name)
+        record.broker = _broker(flat)
+        record.signs = flat.get("telemetry") == "signed"
+        keys.save(record)
+    return flat | {"command_key": record.key}, record.count
+
+
+def _choose(record, flat, held, tell):
+    """Give the Record the key that its board shall have: see give()."""
+    device = record.device
+    if "command_key" in flat:
+        if record.revoked and not record.fresh and record.key == flat["command_key"]:
+            raise BoardError(f"The settings say a command_key for {device} that was revoked: "
+                             "take it out, and the board gets a new one.")  # fmt: skip
+        record.change(flat["command_key"])
+    elif record.fresh:
+        if held != record.key:
+            tell(f"an earlier flash of {device} has not ended: it gets the key that it was to "
+                 "get then")  # fmt: skip
+    elif not record.key or record.revoked or held != record.key:
+        if record.revoked:
+            tell(f"the key of {device} was revoked: it gets a new one")
+        elif record.key:
+            tell(f"the board did not show the key of {device}: it was erased, or is another "
+                 "one of that name. It gets a new key, the one before is void")  # fmt: skip
+        record.change(secrets.token_hex(KEY_BYTES))
+
+
+def knows(flat):
+    """Whether this computer has the key of the board that those settings name."""
+    return keys.find(flat.get("group", "default"), flat["device"]) is not None
+
+
+def arrived(device, flat):
+    """A board, a device.Device, has the settings that give() or for_board() has returned: the key
+    in them is the one that it obeys."""
+    if not (flat or {}).get("command_key"):
+        return
+    with keys.locked():
+        record = keys.find(flat.get("group", "default"), _name(device, flat))
+        # Not fresh: it was revoked while the board was flashed with it.
+        if record and record.key == flat["command_key"] and record.fresh:
+            record.arrived()
+            keys.save(record)
+
+
+def _broker(flat):
+    full = _complete(flat)
+    found = {"host": full["broker.host"], "port": full["broker.port"], "tls": full["broker.tls"]}
+    for name in ("user", "ca"):
+        if full[f"broker.{name}"]:
+            found[name] = full[f"broker.{name}"]
+    return found
+
+
+def _complete(flat):
+    rules = firmware_settings()
+    try:
+        return rules.complete(flat)
+    except rules.SettingsError as error:
+        raise BoardError(f"The settings are not right:\n{error}")
+
+
+def for_board(device, flat, there, own=False, tell=lambda text: None):
+    """As give(), for the board on the other end of a device.Device.
+
+    flat   the settings that it shall have; None: it keeps those that it has
+    there  the settings that it has, None for none
+    own    the key in `flat` is what the board itself says: that is not taken for this computer's
+           word, or a board that says another one's name would say what that one's key is
+    """
+    if own and flat and flat.get("command_key"):
+        flat = {key: value for key, value in flat.items() if key != "command_key"}
+    count = counters.read(device)
+    held = (there or {}).get("command_key") if count is not None else None
+    count = count or 0
+    if held and counters.ahead(count):
+        count = 0
+        tell("the board's counter of commands is months ahead of this computer's clock. It obeys "
+             "no other computer until `umqtt-board keys revoke` and a flash give it another key")
+    known = bool((there or {}).get("command_key")) and not firmware_settings().validate(there)
+    if flat is None:
+        record = _record(device, there) if known else None
+        if record is None or not (record.revoked or record.fresh):
+            if record and record.key != there["command_key"]:
+                record = None
+            if known and record is None:
+                tell("the board keeps a key that this computer does not know, and obeys whoever "
+                     "has it. Give it settings (SETTINGS=), and it gets a new one")  # fmt: skip
+            return None, record.count if record else 0
+        flat = {key: value for key, value in there.items() if key != "command_key"}
+    name = _name(device, flat)
+    signed = ""
+    if known and there.get("telemetry") == "signed" and _same_board(device, there, flat, name):
+        signed = there.get("command_key", "")
+    return give(flat, name, held, tell, signed, count)
+
+
+def _same_board(device, there, flat, name):
+    """Whether the settings `there` have the topics of `flat`, in which the board is `name`."""
+    group = there.get("group", "default") == flat.get("group", "default")
+    return group and _name(device, there) == name
+
+
+def _record(device, there):
+    """The Record of a board that says those settings, None if this computer has none."""
+    return keys.find(there.get("group", "default"), _name(device, there))
+
+
+def _name(device, flat):
+    if flat.get("device"):
+        return flat["device"]
+    device.doing = "asking for its name"
+    code = "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
+    return f"umqtt-{device.value(code)}"
