@@ -8,7 +8,7 @@ protocols and the tools for subscriptions are imported when they are first named
 
 from .client import MQTTClient
 from .exception import MQTTException
-from .packets import MQIPDP_2, MQTT_3_1, MQTT_3_1_1
+from .packets import MQTT_3_1_1
 
 __version__ = "0.1.0"
 

@@ -28,6 +28,10 @@ def find(name):
         from .store import DROP_OLDEST, LATEST, RAISE
 
         return {"RAISE": RAISE, "DROP_OLDEST": DROP_OLDEST, "LATEST": LATEST}[name]
+    if name in ("MQTT_3_1", "MQIPDP_2"):
+        from .older import MQIPDP_2, MQTT_3_1
+
+        return MQTT_3_1 if name == "MQTT_3_1" else MQIPDP_2
     # dir() asks here for each name that the interpreter knows, and MicroPython for
     # `from umqtt_min import reconnect` before it looks for that module: none is loaded for it.
     raise AttributeError("umqtt_min has no %s; for a module: import umqtt_min.%s" % (name, name))

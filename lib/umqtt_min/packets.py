@@ -47,7 +47,7 @@ _USER = const(0x80)
 
 _SUBACK_FAILURE = const(0x80)
 
-# Columns of a row, which is what MQTTClient(protocol=...) takes.
+# Columns of a row, which is what MQTTClient(protocol=...) takes; the other rows are in older.py.
 _ROW_NAME = const(0)  # CONNECT: protocol name with its length, then the level
 _ROW_ID_MAX = const(1)  # longest client id in bytes; 0: no limit but the length field
 _ROW_TOPIC_MAX = const(2)  # longest topic in bytes
@@ -58,8 +58,6 @@ _ROW_STRICT = const(6)  # reserved bits in what the broker sends are an error
 _ROW_LOGIN = const(7)  # CONNECT may carry user name and password
 
 MQTT_3_1_1 = (b"\x00\x04MQTT\x04", 0, 65535, 0, False, True, True, True)
-MQTT_3_1 = (b"\x00\x06MQIsdp\x03", 23, 32767, 3, False, False, False, True)
-MQIPDP_2 = (b"\x00\x06MQIpdp\x02", 23, 32767, 0, True, False, False, False)
 
 
 def pack(buf, op, n):

@@ -83,7 +83,7 @@ NAMES = {
     | parameters(init(found("store/flash", "FlashStore")))
     | parameters(init(found("store/journal", "Journal"))) - {"medium"},
     "counters": attributes(found("counters", "Counters")),
-    "protocols": constants("packets"),
+    "protocols": constants("packets") | constants("older"),
 }  # fmt: skip
 
 
