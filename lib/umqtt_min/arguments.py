@@ -46,9 +46,10 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
     whole("buffer_size", buffer_size, 64, _LARGEST)
     whole("max_message", self.max_message, 0, _LARGEST)
     # Half of what ticks_diff() can tell; below a millisecond is no time at all.
-    if not isinstance(timeout, (int, float)) or not 0.001 <= timeout <= 268435:
+    if timeout is True or not (isinstance(timeout, (int, float)) and 0.001 <= timeout <= 268435):
         raise ValueError("timeout=%r: seconds, more than 0 and at most 268435" % (timeout,))
-    if not isinstance(self.protocol, tuple) or len(self.protocol) != len(MQTT_3_1_1):
+    if not (isinstance(self.protocol, tuple) and len(self.protocol) == len(MQTT_3_1_1)
+            and isinstance(self.protocol[0], bytes)):
         raise ValueError("protocol=%r: MQTT_3_1_1, MQTT_3_1 or MQIPDP_2" % (self.protocol,))
     if not (self.timer is None or self.timer is False or hasattr(self.timer, "init")):
         raise ValueError("timer=%r: a machine.Timer, None or False" % (self.timer,))
@@ -61,17 +62,13 @@ def complete(self, user, password, connector, timeout, window, buffer_size):
         check(self.ssl, self.ssl_params)
     elif self.ssl_params and self.ssl is None:
         raise ValueError("ssl_params without ssl: ssl=True, or ssl=False for a plain connection")
-    _check_login(self, user, password)
-
-
-def _check_login(self, user, password):
     most = self.protocol[_ROW_ID_MAX]
     if password is not None and user is None:
         raise ValueError("password without user [MQTT-3.1.2-22]")
     if user is not None and not self.protocol[_ROW_LOGIN]:
         raise ValueError("this protocol version has no user name")
-    self.user = None if user is None else self._bytes(user, "user")
-    self.pswd = None if password is None else self._bytes(password, "password")
+    self.user = None if user is None else bytes(self._bytes(user, "user"))
+    self.pswd = None if password is None else bytes(self._bytes(password, "password"))
     _string("client_id", self.client_id)
     _string("user", self.user)
     field("password", self.pswd)
@@ -101,8 +98,8 @@ def set_last_will(client, topic, msg, retain, qos):
     check_name(topic, client.protocol[_ROW_TOPIC_MAX])
     msg = client._bytes(msg)
     field("last will", msg)
-    client.lw_topic = topic
-    client.lw_msg = msg
+    client.lw_topic = bytes(topic)  # a copy of what the caller may change
+    client.lw_msg = bytes(msg)
     client.lw_flags = _WILL | int(qos) << 3 | (_WILL_RETAIN if retain else 0)
 
 

@@ -37,8 +37,8 @@ _ROW_TOPIC_MAX = const(2)
 
 
 def plain(s):
-    """True if bytes-like `s` is 1 to 32767 bytes of ASCII without control
-    characters' U+0000 and without wildcards: a good topic name, nothing to look up."""
+    """True if bytes-like `s` is 1 to 32767 bytes from 1 to 126 without wildcards: a good
+    topic name, of which nothing is to be looked up."""
     for b in s:
         if not 0 < b < 127 or b == 35 or b == 43:
             return False
@@ -71,7 +71,8 @@ class MQTTClient:
     on_connect: f(session_present), called at the end of connect(); it may publish and subscribe;
     on_disconnect: f(reason), called when a connection has ended: reason is 0 for disconnect(), an
     errno, or 1000 + a reason of errors.py. It may be called in an interrupt (by the keep-alive),
-    and must not raise; log: f(line), a str for each connection, attempt and end.
+    and must not raise; log: f(line), a str for each connection, attempt and end. One that
+    raises is not called again.
     Raises ValueError for arguments out of range.
     """
 
@@ -121,7 +122,7 @@ class MQTTClient:
         self.session_present: "Any" = None  # what CONNACK said; None: nothing
         self.connected = False  # True between connect() and the end of the connection
         self._thrown = False  # the callback raised what ended the latest connection
-        self.client_id = self._bytes(client_id, "client_id")
+        self.client_id = bytes(self._bytes(client_id, "client_id"))
         self.server = server
         self.port = port or (8883 if ssl else 1883)
         self.keepalive = keepalive
@@ -158,7 +159,7 @@ class MQTTClient:
         self._tmo = int(timeout * 1000)
         self._tx = Sender(self, buffer_size)
         self._rx: "Any" = None  # the receiver.Receiver: see _receiver()
-        if store:
+        if store is not None:
             from .session import Session
 
             self._inbox = store
@@ -168,7 +169,7 @@ class MQTTClient:
             from .durable import DurableInbox
 
             DurableInbox(self, durable_inbox)
-        elif store:
+        elif store is not None:
             self._receiver()
         if on_connect is not None or on_disconnect is not None or log is not None:
             mend_imports()
@@ -179,7 +180,7 @@ class MQTTClient:
     def inflight(self):
         """How many messages in the store are not acknowledged; 0 without a store."""
         # No property: with one MicroPython looks for a setter at each assignment to the client.
-        return self.store.live - self.store.held if self.store else 0
+        return 0 if self.store is None else self.store.live - self.store.held
 
     def _bytes(self, s, name="msg"):
         # str or bytes-like as bytes-like; name: of the argument, for who reads the error.
@@ -246,8 +247,8 @@ class MQTTClient:
 
     def _lost(self, code=0):
         # The connection ends, and whoever calls raises what ended it. code: its errno, or reason
-        # of an MQTTException + 1000, 0: the network's, or 103 if it is the callback that raises;
-        # returned. It may have ended already.
+        # of an MQTTException + 1000, 0: the network's, or 103 if it is the callback that raises.
+        # Returns it. The connection may have ended before.
         if self.sock:
             self.counters.closed += 1
             if not code:

@@ -63,7 +63,11 @@ def connect(client, clean_session, timeout):
         raise e
     client._busy = 0
     if client._events is not None:
-        client._events.connected()
+        try:
+            client._events.connected()
+        except BaseException:
+            client._lost(103)
+            raise
     return bool(client.session_present)
 
 

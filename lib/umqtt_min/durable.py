@@ -77,7 +77,8 @@ class DurableInbox(Incoming):
         client._rx.inbox = self
         super().__init__(client)
         self._store = store
-        self._ids = client.store or InboundIds()  # of messages that were not stored
+        # Of messages that were not stored.
+        self._ids = InboundIds() if client.store is None else client.store
         self._kept = False  # the message at hand is in the store
         self._at = 0  # its identifier
         self._low = 0  # no identifier below it, and none above _high, waits for its PUBREL
@@ -227,7 +228,7 @@ class DurableInbox(Incoming):
 
     def in_clear(self):
         """The session is gone: what is here is nobody else's."""
-        if not self._client.store:
+        if self._client.store is None:
             self._ids.in_clear()  # a store does it with its session
         store = self._store
         seq = store.next(0)

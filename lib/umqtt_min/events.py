@@ -36,14 +36,20 @@ class Events:
         self._client = client
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
-        self._log = log
+        self._line = log
         self._up = False  # on_connect() was called, on_disconnect() not yet
+
+    def _log(self, line):
+        log = self._line
+        self._line = None  # one that raises is not called again
+        log(line)
+        self._line = log
 
     def connected(self):
         """connect() has come to its end."""
         c = self._client
         self._up = True
-        if self._log:
+        if self._line:
             kept = "session kept" if c.session_present else "new session"
             self._log("connected to %s:%d, %s, %d unacknowledged"
                       % (c.server, c.port, kept, c.inflight()))  # fmt: skip
@@ -52,7 +58,7 @@ class Events:
 
     def failed(self, e):
         """connect() has raised `e`."""
-        if self._log:
+        if self._line:
             c = self._client
             self._log("no connection to %s:%d: %s" % (c.server, c.port, words_of(e)))
 
@@ -61,7 +67,7 @@ class Events:
         if not self._up:
             return
         self._up = False
-        if self._log:
+        if self._line:
             self._log("connection ended: %s" % words(reason))
         if self._on_disconnect:
             self._on_disconnect(reason)

@@ -50,7 +50,7 @@ class Incoming:
     def callback(self, f):
         """`f`, which is to be called with messages. Raises ValueError for what cannot be."""
         if f is not None and not callable(f):
-            raise ValueError("callback=%r: a function, or None" % (f,))
+            raise ValueError("f=%r: a function, or None" % (f,))
         if not self._answers:
             self._answers = Answers(self._client)
         return f
@@ -240,7 +240,7 @@ class Incoming:
         elif _PUBACK <= t <= _PUBCOMP:
             if self._rx.n != 2:
                 self._rx.bad("length of an acknowledgement")
-            self._on_ack(t, self._pid(self._rx.pos))
+            self.on_ack(t, self._pid(self._rx.pos))
         elif t == _SUBACK or t == _UNSUBACK:
             from .subscribe import on_suback
 
@@ -264,7 +264,9 @@ class Incoming:
         Large(self._client)
         return 0
 
-    def _on_ack(self, t, pid):
+    def on_ack(self, t, pid):
+        """An acknowledgement of type `t` for `pid`, as on the wire, which is not a PUBACK of the
+        usual form."""
         c = self._client
         if self._rx.due:
             self._rx.due.read()  # what is answered to it comes after the answers before it

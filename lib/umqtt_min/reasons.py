@@ -39,7 +39,7 @@ def text(e):
     if e.detail is not None:
         s += " (%s)" % (e.detail,)
     if e.stored:
-        s += "; message %d is in the store, and goes out when there is a connection" % e.pid
+        s += "; message %d stays in the store until the broker acknowledges it" % e.pid
     return s
 
 
@@ -69,7 +69,7 @@ def refuse_seq(n):
 
 def refuse_inbox(client, store):
     """Raise ValueError for what cannot be a durable inbox."""
-    if store and store is client.store:
+    if store is client.store is not None:
         raise ValueError("durable_inbox: another store than store=, which the client publishes")
     raise ValueError("durable_inbox=%r: %s" % (store, _STORES))
 

@@ -53,7 +53,7 @@ class Receiver:
 
     incoming: "Any" = None  # the incoming.Incoming: see messages()
     waits: "Any" = None  # called by wait_msg() once a second at least
-    _milliseconds: "Any" = None  # validate.milliseconds(), from the first flush(timeout) on
+    milliseconds: "Any" = None  # validate.milliseconds(), from the first flush(timeout) on
 
     def __init__(self, client, buffer_size):
         self.client = client
@@ -439,11 +439,11 @@ class Receiver:
         return True
 
     def _ms(self, timeout):
-        if self._milliseconds is None:  # an import statement takes heap each time
+        if self.milliseconds is None:  # an import statement takes heap each time
             from .validate import milliseconds
 
-            self._milliseconds = milliseconds
-        return self._milliseconds(self.client, timeout)
+            self.milliseconds = milliseconds
+        return self.milliseconds(self.client, timeout)
 
     def publish(self, name, msg, flags):
         """Publish at QoS 1 or 2 without a store; flags: QoS << 1 | retain. Returns the packet

@@ -282,13 +282,12 @@ class Session:
         finally:
             self._client._busy = busy
 
-    def _take(self, *seqs):
+    def _take(self, first=0, last=0):
         # No tick may touch the store meanwhile. Returns what _busy is to be afterwards.
-        for seq in seqs:
-            if not isinstance(seq, int):
-                from .reasons import refuse_seq
+        if not (isinstance(first, int) and isinstance(last, int)):
+            from .reasons import refuse_seq
 
-                refuse_seq(seq)
+            refuse_seq(last if isinstance(first, int) else first)
         busy = self._client._busy
         if busy & 1:
             raise MQTTException(_BUSY)

@@ -30,10 +30,13 @@ def filters(client, topics, qos):
         topics = [(topics, qos)]
     out = []
     try:
-        topics = [(t, q) for t, q in topics]
+        pairs = [(t, q) for t, q in topics]
+        if [pair for pair in topics if isinstance(pair, _ONE)]:
+            raise ValueError
     except (TypeError, ValueError):
-        raise ValueError("%r: a topic filter, or a list of (topic filter, QoS)" % (topics,))
-    for t, q in topics:
+        raise ValueError(
+            "topic=%r: a topic filter, or a list of (topic filter, QoS)" % (topics,))
+    for t, q in pairs:
         t = client._bytes(t, "topic")
         if q not in (0, 1, 2):
             raise ValueError("qos=%r: 0, 1 or 2" % (q,))
@@ -71,8 +74,8 @@ def send(client, op, wanted, codes):
     return pid
 
 
-def _request(client, op, wanted, codes, timeout):
-    # Send the packet and wait for its answer.
+def enter(client, timeout):
+    # Take the stream for a packet and its answer; how long that may take, in ms.
     ms = client._tmo
     if timeout is not None:
         from .validate import milliseconds
@@ -80,8 +83,13 @@ def _request(client, op, wanted, codes, timeout):
         ms = milliseconds(client, timeout)
     if client._busy > 1:
         client._raise()
-    rx = client._receiver()
-    rx.enter()
+    client._receiver().enter()
+    return ms
+
+
+def _request(client, op, wanted, codes, ms):
+    # Send the packet and wait for its answer.
+    rx = client._rx
     try:
         rx.waiting = send(client, op, wanted, codes)
     except BaseException:
@@ -111,19 +119,24 @@ def subscribe(client, topic, qos, handler, timeout):
     wanted = filters(client, topic, qos)
     incoming = client._receiver().messages()  # loaded now, not with the first message
     before = incoming.handlers
+    if handler is not None and not callable(handler):
+        raise ValueError("handler=%r: a function, or None" % (handler,))
+    if 2 in [q for _, q in wanted]:
+        incoming.known(0)  # the table is made now, not with the first message
+    ms = enter(client, timeout)
     if handler is not None:
-        if not callable(handler):
-            raise ValueError("handler=%r: a function, or None" % (handler,))
-        # Before SUBSCRIBE: retained messages may come before SUBACK.
+        # Before SUBSCRIBE: retained messages may come before SUBACK. And whatever ends the wait:
+        # the broker may have subscribed us.
         incoming.handlers = _without(before, wanted) + [(t, handler) for t, _ in wanted]
-    try:
-        if 2 in [q for _, q in wanted]:
-            incoming.known(0)  # the table is made now, not with the first message
-        _request(client, _SUBSCRIBE, wanted, True, timeout)
-        return granted(client, wanted, topic)
-    except BaseException:
-        incoming.handlers = before
-        raise
+    _request(client, _SUBSCRIBE, wanted, True, ms)
+    if handler is not None:
+        codes = client._granted
+        gone = [wanted[i] for i in range(len(wanted)) if codes[i] == _SUBACK_FAILURE]
+        if gone:
+            names = [t for t, _ in gone]
+            back = [(t, f) for t, f in before if t in names]
+            incoming.handlers = _without(incoming.handlers, gone) + back
+    return granted(client, wanted, topic)
 
 
 def _without(handlers, wanted):
@@ -135,7 +148,7 @@ def _without(handlers, wanted):
 def unsubscribe(client, topic, timeout):
     """See MQTTClient.unsubscribe()."""
     wanted = names(client, topic)
-    _request(client, _UNSUBSCRIBE, wanted, False, timeout)
+    _request(client, _UNSUBSCRIBE, wanted, False, enter(client, timeout))
     incoming = client._receiver().messages()
     incoming.handlers = _without(incoming.handlers, wanted)
 
@@ -157,11 +170,11 @@ def on_suback(client, t):
     if t == _SUBACK:
         if n - 2 != codes:
             client._rx.bad("SUBACK with another number of codes [MQTT-3.8.4-5]")
-        client._granted = bytes(_code(client, buf[p + 2 + i]) for i in range(n - 2))
+        client._granted = bytes(code(client, buf[p + 2 + i]) for i in range(n - 2))
     client._rx.code = t
 
 
-def _code(client, code):
+def code(client, code):
     # 0, 1, 2 or 0x80 [MQTT-3.9.3-2]; before 3.1.1 the low two bits are the QoS.
     if not client.protocol[_ROW_SESSION]:
         code &= 3

@@ -29,6 +29,10 @@ AGAIN = const(3)  # held, to be sent as a new delivery
 
 _ENOSPC = const(28)
 
+# {where a journal lies: its boot} of those that were opened last. Whoever opens another one there
+# goes on alone: two that write to one place would each destroy what the other has stored.
+opened = {}
+
 
 class StoreFull(OSError):
     """No room for another message: confirm or deliver some first, or choose a policy."""

@@ -10,7 +10,8 @@ runs leaves all of it or nothing. For RAMStore read "until the reset".
 
 **Errors.** Every method that writes may raise StoreFull if a file system has no room, and OSError
 EIO if the medium takes nothing more. Then nothing has happened, and the caller may try again.
-Before open() these methods raise OSError. Methods raise no other errors than those named.
+Before open() put() raises OSError, and nothing else may be called. Methods raise no other errors
+than those named.
 
 **One caller at a time**: the client makes sure of that, interrupts included. After open() no
 method allocates. A store that does allocate works, but it fragments the heap of its board.

@@ -137,7 +137,7 @@ class Files(Medium):
         self.size = size
         self.count = count
         self.made = 0  # segments that have their files: 0 to made - 1
-        self.folder = folder
+        self.folder = self.where = folder
 
     def open(self):
         """Make the folder if it is missing. Raises ValueError, before it writes a file, if the
@@ -200,7 +200,7 @@ class Files(Medium):
         except (AttributeError, OSError):
             return 0, 0, 0
         # A littlefs that is full counts some blocks twice: then it has more free than there are.
-        free = v[4] if v[4] < v[2] else 0
+        free = v[4] if v[4] <= v[2] else 0
         # What is written into a large file is copied with all that is behind it.
         reserve = _RESERVE if self.whole else max(_RESERVE, self.size // v[1] + 3)
         return free, self.bulk * segments // v[1] + reserve, v[1]

@@ -64,6 +64,8 @@ class FlashMedium(Medium):
 
             refuse_region(total, first, blocks, block)
         self._device = device
+        # Two Partition objects may be the same one.
+        self.where = (device.info() if hasattr(device, "info") else id(device), first)
         self.first = self._shifted = first
         self.each = self.size // block  # blocks of a segment
         self.count = blocks * block // self.size

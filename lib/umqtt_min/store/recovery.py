@@ -12,6 +12,7 @@ and frees them again, because only a mount needs this half of a journal's code.
 """
 
 from ..port import const
+from . import opened
 from .replay import Replay
 from .scan import Scan, get4
 from .settle import Settle
@@ -34,6 +35,7 @@ class Recovery:
     def mount(self):
         """Replay the medium and settle it. If that fails the journal is not open."""
         j = self.j
+        opened.pop(j.medium.where, None)
         j.medium.open()
         span = j._span
         skipped = j.skipped
@@ -55,6 +57,8 @@ class Recovery:
         if j._born:
             for i in range(j._span):
                 j._born[i] = j._clock()
+        if len(opened) < 8:  # no board has more
+            opened[j.medium.where] = j.boot
 
     def _read(self):
         """Fill the index. Returns the segment where the log begins, -1 if there is none."""

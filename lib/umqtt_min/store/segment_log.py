@@ -12,7 +12,7 @@ from array import array
 from struct import pack_into
 
 from ..port import const
-from . import StoreFull, give_back
+from . import StoreFull, give_back, opened
 from .crc32 import copy, crc32, same
 
 give_back("crc32")  # the source text of its loops
@@ -32,6 +32,7 @@ _NOWHERE = const(0x3FFFFFFF)
 _SEED = const(16)  # in _tmp: a CRC that has begun with the check value of the head's header
 _BAD = const(0x3FFFFFFF)  # in place of a serial: could not be erased or programmed
 _EIO = const(5)
+_EBADF = const(9)
 _FULL = const(2)  # failed for want of room in a file system
 
 
@@ -104,6 +105,8 @@ class SegmentLog:
         """Begin a record at that offset of the head. A check value covers the header's, the
         offset, then the record: bytes from an earlier life of the segment, or inside a payload,
         never pass for a record."""
+        if opened.get(self.medium.where, self.boot) != self.boot:
+            raise OSError(_EBADF, "another store was opened at the place of this one")
         copy(self._crc, 0, self._tmp, _SEED, 4)
         pack_into(">H", self._tmp, 0, off)
         crc32(self._crc, self._tmp, 0, 2)

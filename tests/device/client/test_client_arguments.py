@@ -256,8 +256,8 @@ def test_what_stores_are_made_of():
 def test_callbacks():
     b = Bench().subscribe()
     for wrong in (5, "f", b.got):
-        assert "callback=" in words(b.client.set_callback, wrong)
-        assert "callback=" in words(b.client.set_view_callback, wrong)
+        assert "f=" in words(b.client.set_callback, wrong)
+        assert "f=" in words(b.client.set_view_callback, wrong)
     b.broker.publish(b"t", b"1", 1)
     b.pump()
     b.client.set_callback(None)
@@ -322,3 +322,21 @@ def test_tls_parameters():
     client = tls(ssl=True, ssl_params=ca)
     client.ssl_params["ca"] = b"x"  # and again when the connection is made
     assert "unknown key ca" in words(client.connect)
+
+
+def test_what_the_caller_changes_afterwards_is_not_sent():
+    will, name = bytearray(b"gone"), bytearray(b"dev")
+    b = Bench(client_id=name)
+    b.client.set_last_will(b"w", will)
+    will[:] = b"BAD!"
+    name[:] = b"BAD"
+    b.connect()
+    assert (b.client.client_id, b.client.lw_msg) == (b"dev", b"gone")
+
+
+def test_a_list_of_names_and_a_protocol_of_numbers_are_refused():
+    b = Bench()
+    b.connect()
+    assert "topic=['ab', 'cd']" in words(b.client.subscribe, ["ab", "cd"])
+    assert "protocol=" in words(MQTTClient, "x", "host", protocol=tuple(range(1, 9)))
+    assert "timeout=" in words(MQTTClient, "x", "host", timeout=True)

@@ -60,6 +60,29 @@ def test_a_lost_link_is_told_once_with_its_number():
     assert "ECONNRESET" in d.lines[-1] or "104" in d.lines[-1]
 
 
+def test_an_on_connect_that_raises_leaves_the_client_closed():
+    def raising(present):
+        raise RuntimeError("mine")
+
+    b = Bench(on_connect=raising)
+    raises(RuntimeError, b.connect)
+    assert b.client.sock is None and not b.client.connected
+
+
+def test_a_log_that_raises_is_not_called_again():
+    lines = []
+
+    def raising(line):
+        lines.append(line)
+        raise RuntimeError("mine")
+
+    b = Bench(log=raising)
+    raises(RuntimeError, b.connect)
+    b.connect()
+    b.client.disconnect()
+    assert len(lines) == 1 and b.client.sock is None
+
+
 def test_a_dead_link_that_the_timer_finds_is_told():
     d = Diary()
     b = Bench(keepalive=10, timer=None, **d.options())

@@ -6,8 +6,8 @@ Knows: the client's API, a broker that plays along.  Must not know: how the clie
 
 from harness import Bench, raises, reason
 from strict_broker import SUBSCRIBE, publish
-from umqtt_min import RAMStore
-from umqtt_min.errors import BUSY
+from umqtt_min import MQTTException, RAMStore
+from umqtt_min.errors import BUSY, TIMEOUT
 from umqtt_min.topics import matches
 
 
@@ -116,6 +116,29 @@ def test_a_message_before_suback_has_its_handler_and_a_refused_filter_has_none()
     b.connect()
     sent(b, (b"v", b"x"))
     assert b.got == [(b"v", b"x")]
+
+
+def test_of_a_list_the_filters_that_are_granted_keep_their_handler():
+    b = Bench()
+    b.connect()
+    before, told = Told(), Told()
+    b.client.subscribe(b"no", 0, before)
+    b.broker.refused_filters = [b"no"]
+    e = raises(MQTTException, b.client.subscribe, [(b"yes", 0), (b"no", 0)], 0, told)
+    assert e.detail == b"no"
+    sent(b, (b"yes", b"1"), (b"no", b"2"))
+    assert (told.got, before.got, b.got) == ([(b"yes", b"1")], [(b"no", b"2")], [])
+
+
+def test_a_suback_that_is_late_leaves_the_handler():
+    """The broker has subscribed the client, and sends what it is to handle."""
+    b = Bench()
+    b.connect()
+    told = Told()
+    b.broker.when(SUBSCRIBE, b"")
+    assert reason(b.client.subscribe, b"t", 1, told, 1) == TIMEOUT
+    sent(b, (b"t", b"x"), qos=1)
+    assert told.got == [(b"t", b"x")] and not b.got
 
 
 def test_handlers_with_views_with_long_messages_and_over_a_reconnection():

@@ -87,6 +87,7 @@ def clone(geometry, store, flash):
     """A second journal in the same state, on a second flash."""
     flash = flash.clone()
     other = geometry.store(flash)
+    other.medium.where = None  # it counts its boots by itself
     for name, value in store.__dict__.items():
         if isinstance(value, (bytearray, array)):
             mine = getattr(other, name)

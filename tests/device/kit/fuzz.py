@@ -17,7 +17,8 @@ import softtimer
 from nor import NOR, Random
 from strict_wire import LEVELS, decode_length, text
 from umqtt_min import FlashStore, MQTTClient, MQTTException, RAMStore
-from umqtt_min.packets import MQIPDP_2, MQTT_3_1, MQTT_3_1_1
+from umqtt_min.older import MQIPDP_2, MQTT_3_1
+from umqtt_min.packets import MQTT_3_1_1
 
 BUFFER = 64
 MAX_MESSAGE = 200

@@ -115,6 +115,21 @@ def what_was_programmed_is_read_and_nothing_else_changes(new):
         assert content(medium, segment) == before[segment], segment
 
 
+def every_segment_is_erased_and_programmed_to_its_end(new):
+    medium, n = ready(new)
+    for segment in range(medium.count):
+        for off in (0, medium.size - n):
+            medium.program(segment, off, memoryview(bytes([segment % 250] * n)))
+    for segment in range(medium.count):
+        for off in (0, medium.size - n):
+            assert content(medium, segment, off, n) == bytes([segment % 250] * n), segment
+        medium.erase(segment)
+        medium.program(segment, 0, memoryview(bytes(n)))
+        assert content(medium, segment, 0, n) == bytes(n), "%d was not erased" % segment
+        medium.erase(segment)
+        assert medium.noisy or content(medium, segment) == b"\xff" * medium.size, segment
+
+
 def padding_changes_nothing(new):
     medium, n = ready(new)
     if medium.once:
@@ -178,6 +193,7 @@ MEDIUM = (
     it_has_a_geometry,
     an_erased_segment_reads_as_blank,
     what_was_programmed_is_read_and_nothing_else_changes,
+    every_segment_is_erased_and_programmed_to_its_end,
     padding_changes_nothing,
     the_bytes_are_the_mediums_own,
     it_is_there_after_closing_and_opening,
@@ -284,6 +300,25 @@ def numbers_go_on_over_reboots(new):
         case.store.done(expected)
         if expected % 7 == 0:
             assert case.again().seq == expected + 1
+
+
+def no_number_comes_twice_after_the_newest_is_gone(new):
+    case = Case(new)
+    for i in range(3):
+        case.store.put(10 + i, 2, b"t", b"")
+    case.store.done(3)
+    for view in case.views():
+        assert (view.seq, view.low, view.live, view.last_pid) == (4, 1, 2, 12)
+    assert case.store.put(20, 2, b"t", b"") == 4
+
+
+def next_goes_on_from_a_number_that_is_gone(new):
+    store = Case(new).store
+    for i in range(5):
+        store.put(10 + i, 2, b"t", b"")
+    store.done(2)
+    store.done(4)
+    assert [store.next(seq) for seq in range(6)] == [1, 3, 3, 5, 5, 0]
 
 
 def states_survive_a_reboot(new):
@@ -435,6 +470,15 @@ def latest_leaves_alone_what_may_have_been_sent(new):
     assert jm.walk(store) == [1, 2, 3, 5, 6] and store.dropped == 1
 
 
+def latest_leaves_alone_what_is_released(new):
+    store = Case(new, policy=LATEST).store
+    store.put(1, 4, b"a", b"")
+    store.rec(1)
+    store.put(2, 4, b"a", b"")
+    store.put(3, 4, b"a", b"")
+    assert jm.walk(store) == [1, 3] and store.find(1) and store.state == RELEASED
+
+
 def latest_gives_up_the_oldest_when_too_many_topics_fill_it(new):
     case = Case(new, policy=LATEST)
     store = case.store
@@ -509,6 +553,8 @@ STORE = (
     a_message_is_read_back_in_pieces,
     what_is_no_live_number_is_no_error,
     numbers_go_on_over_reboots,
+    no_number_comes_twice_after_the_newest_is_gone,
+    next_goes_on_from_a_number_that_is_gone,
     states_survive_a_reboot,
     a_new_session_queues_what_is_not_held,
     held_messages_are_asked_for_again,
@@ -519,6 +565,7 @@ STORE = (
     drop_oldest_takes_everything_and_counts,
     latest_keeps_one_of_each_topic,
     latest_leaves_alone_what_may_have_been_sent,
+    latest_leaves_alone_what_is_released,
     latest_gives_up_the_oldest_when_too_many_topics_fill_it,
     messages_that_are_too_old_are_dropped_and_counted,
     what_is_given_up_is_counted,

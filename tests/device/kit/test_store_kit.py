@@ -64,6 +64,12 @@ class Blurs(DictMedium):
         self.memory[segment][off + len(view) - 1] = 255
 
 
+class ErasesNotTheLast(DictMedium):
+    def erase(self, segment):
+        if segment < self.count - 1:
+            DictMedium.erase(self, segment)
+
+
 class Small(DictMedium):
     count = 3
 
@@ -75,6 +81,7 @@ def test_a_medium_that_breaks_a_rule_is_found():
         (ErasesAll, store_kit.erasing_one_segment_leaves_the_others),
         (KeepsTheView, store_kit.the_bytes_are_the_mediums_own),
         (Blurs, store_kit.what_was_programmed_is_read_and_nothing_else_changes),
+        (ErasesNotTheLast, store_kit.every_segment_is_erased_and_programmed_to_its_end),
         (Small, store_kit.it_has_a_geometry),
     ):
         assert found(check, in_dict(256, kind=kind)), kind
@@ -86,6 +93,24 @@ class GivesNumbersAgain(RAMStore):
         RAMStore.close(self)
         if not self.live:
             self.seq = self.low = 1
+
+
+class GivesTheNewestAgain(RAMStore):
+    def close(self):
+        RAMStore.close(self)
+        while self.seq > 1 and not self.find(self.seq - 1):
+            self.seq -= 1
+
+
+class Skips(RAMStore):
+    def next(self, seq):
+        return RAMStore.next(self, seq if not seq or self.find(seq) else seq + 1)
+
+
+class ReplacesWhatIsReleased(RAMStore):
+    def rec(self, seq):
+        if self.policy != 2:
+            RAMStore.rec(self, seq)
 
 
 class KeepsTheSession(RAMStore):
@@ -113,6 +138,9 @@ class ForgetsIdentifiers(RAMStore):
 def test_a_store_that_breaks_a_rule_is_found():
     for kind, check in (
         (GivesNumbersAgain, store_kit.numbers_go_on_over_reboots),
+        (GivesTheNewestAgain, store_kit.no_number_comes_twice_after_the_newest_is_gone),
+        (Skips, store_kit.next_goes_on_from_a_number_that_is_gone),
+        (ReplacesWhatIsReleased, store_kit.latest_leaves_alone_what_is_released),
         (KeepsTheSession, store_kit.a_new_session_queues_what_is_not_held),
         (CountsNothing, store_kit.what_is_given_up_is_counted),
         (RefusesNothing, store_kit.closed_it_refuses_and_opened_again_it_has_all),

@@ -7,7 +7,8 @@ Knows: the public API, the strict broker.  Must not know: how a client finds it 
 
 from harness import Bench, raises
 from nor import NOR
-from umqtt_min import MQTTClient
+from places import flash, folder
+from umqtt_min import FileStore, MQTTClient
 from umqtt_min.store.flash import FlashStore
 from umqtt_min.store.ram import RAMStore
 
@@ -59,3 +60,46 @@ def test_clients_that_take_turns_give_each_identifier_once():
         while clients[0].inflight():
             clients[0].wait_msg()
         assert bench.broker.payloads() == [b"%d" % n for n in range(6)]
+
+
+def two_at_one_place():
+    """Two stores at one place, of each kind that can have that."""
+    path = folder()
+    yield FileStore(path), FileStore(path)
+    new = flash(1)()
+    yield new(), new()
+
+
+def test_of_two_stores_at_one_place_the_later_one_goes_on_and_the_other_says_so():
+    """Both would take messages, and each destroy what the other has stored."""
+    for first, second in two_at_one_place():
+        clients = [Bench(store=store).client for store in (first, second)]
+        text = str(raises(OSError, clients[0].publish, b"t", b"x", qos=1, wait=False))
+        assert "another store was opened at the place of this one" in text
+        for n in range(5):
+            clients[1].publish(b"t", b"%d" % n, qos=1, wait=False)
+        assert second.live == 5
+        second.close()
+        first.close()
+        first.open()
+        assert first.live == 5
+        first.put(9, 2, b"t", b"x")
+        raises(OSError, clients[1].publish, b"t", b"x", qos=1, wait=False)
+
+
+def test_a_durable_inbox_at_the_clients_own_place_is_told():
+    path = folder()
+    bench = Bench(store=FileStore(path), durable_inbox=FileStore(path))
+    raises(OSError, bench.client.publish, b"t", b"x", qos=1, wait=False)
+
+
+def test_a_store_that_is_empty_is_one():
+    class Sized(RAMStore):
+        def __len__(self):
+            return self.live
+
+    bench = Bench(store=Sized())
+    bench.client.publish(b"t", b"x", qos=1, wait=False)
+    assert bench.client.inflight() == 1
+    for wrong in ("", 0, False, [], {}):
+        assert "store=" in str(raises(ValueError, Bench, store=wrong))

@@ -25,6 +25,10 @@ def test_what_was_programmed_is_read_and_nothing_else_changes():
     each((store_kit.what_was_programmed_is_read_and_nothing_else_changes,), MEDIA)
 
 
+def test_every_segment_is_erased_and_programmed_to_its_end():
+    each((store_kit.every_segment_is_erased_and_programmed_to_its_end,), MEDIA)
+
+
 def test_padding_changes_nothing():
     each((store_kit.padding_changes_nothing,), MEDIA)
 

@@ -48,6 +48,22 @@ def everywhere(test):
                 vfs.umount("/plain")
 
 
+def test_an_empty_file_system_is_not_full():
+    """All its blocks are free, and the journal lies in its root."""
+    if MICROPYTHON:
+        import vfs
+
+        disk = Disk()
+        vfs.VfsFat.mkfs(disk)
+        vfs.mount(vfs.VfsFat(disk), "/plain")
+        try:
+            store = FileStore("/plain", size=8192, segment=1024)
+            store.open()
+            assert store.put(1, 2, b"t", b"x") == 1
+        finally:
+            vfs.umount("/plain")
+
+
 def opened(folder):
     store = FileStore(folder, size=2048, segment=512, small=False)
     store.open()

@@ -36,6 +36,14 @@ def test_numbers_go_on_over_reboots():
     each((store_kit.numbers_go_on_over_reboots,), STORES)
 
 
+def test_no_number_comes_twice_after_the_newest_is_gone():
+    each((store_kit.no_number_comes_twice_after_the_newest_is_gone,), STORES)
+
+
+def test_next_goes_on_from_a_number_that_is_gone():
+    each((store_kit.next_goes_on_from_a_number_that_is_gone,), STORES)
+
+
 def test_states_survive_a_reboot():
     each((store_kit.states_survive_a_reboot,), STORES)
 
@@ -74,6 +82,10 @@ def test_latest_keeps_one_of_each_topic():
 
 def test_latest_leaves_alone_what_may_have_been_sent():
     each((store_kit.latest_leaves_alone_what_may_have_been_sent,), STORES)
+
+
+def test_latest_leaves_alone_what_is_released():
+    each((store_kit.latest_leaves_alone_what_is_released,), STORES)
 
 
 def test_latest_gives_up_the_oldest_when_too_many_topics_fill_it():

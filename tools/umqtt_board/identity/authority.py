@@ -41,7 +41,7 @@ class Authority:
     def __init__(self, name, folder, word=""):
         self.name, self._word = name, word
         self._files = folder / f"{name}.pem", folder / f"{name}-key.pem"
-        if not self._files[0].exists():
+        if not any(path.exists() for path in self._files):  # of one alone the other is lost
             self._make()
         self._certificate, self._key = self._read()
 
@@ -51,8 +51,8 @@ class Authority:
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         made = made.add_extension(x509.BasicConstraints(True, 0), True)
         made = made.add_extension(usage, True).sign(key, hashes.SHA256())
-        # The certificate last: it says that all is there. One without its key is an authority that
-        # has lost it, and another one of that name would shut out who trusts the first.
+        # One without the other is an authority that has lost it: another one of that name would
+        # shut out who trusts the first.
         private.write(self._files[1], pem.written(key, self._word))
         private.write(self._files[0], made.public_bytes(serialization.Encoding.PEM))
 
@@ -62,8 +62,8 @@ class Authority:
                 raise BoardError(f"{self._files[1]} holds a key and others may read it: "
                                  f"`chmod 600 {self._files[1]}`.")  # fmt: skip
             return _pair(*(path.read_bytes() for path in self._files), self._word)
-        except FileNotFoundError:
-            why = "the key is not there"
+        except FileNotFoundError as error:
+            why = f"{error.filename} is not there"
         except (ValueError, TypeError, OSError) as error:
             why = error
         raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "

@@ -99,7 +99,7 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
     held = keys.authorities_folder()
     for folder in (held, out, out / BROKER):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    number = len([path for path in held.glob("fleet-*.pem") if "-key" not in path.name])
+    number = len({path.name.replace("-key", "") for path in held.glob("fleet-*.pem")})
     fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held, word)
     files = Files(out, days)
     _trust(fleet, out / BROKER / "fleet-ca.pem")
