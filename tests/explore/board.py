@@ -76,18 +76,18 @@ class Board:
     def boot(self):
         """The power comes; a client is made."""
         case = self.case
-        self.store = self.inbox = None
         for medium in self.media:
             medium.boot()
         options = {"policy": case.policy, "hold": case.hold, "max_age": case.max_age}
         if case.max_age:
             options["clock"] = now
         if self.media:
+            self._brown_out(case.boots - 1, options)
             self.store = self._journal(self.media[0], **options)
             if case.inbox:
                 self.inbox = self._journal(self.media[1])
         else:
-            self.store = RAMStore(512, window=case.room, **options)
+            self.store = RAMStore(case.size, window=case.room, **options)
             if case.inbox:
                 self.inbox = RAMStore(512)
         client = MQTTClient(
@@ -96,6 +96,14 @@ class Board:
             connector=self.world.network.connect, durable_inbox=self.inbox)  # fmt: skip
         client.set_callback(self.world.got)
         self.client = client
+
+    def _brown_out(self, times, options):
+        # The power comes and goes so often; what a cut within a mount does, other cases show.
+        self.store = self.inbox = None
+        kind, self.world.kind = self.world.kind, True
+        for _ in range(times):
+            self._journal(self.media[0], **options).open()
+        self.world.kind = kind
 
     def _journal(self, medium, **options):
         case = self.case

@@ -97,6 +97,7 @@ class Broker:
         self.told = told
         self.plan = list(case.inbound)
         self.session = False
+        self.clean = False  # it ends with its connection
         self.subscribed = -1  # QoS granted; -1: no subscription
         self.taken = []  # identifiers of QoS 2 messages that are not released
         self.out = []
@@ -112,10 +113,12 @@ class Broker:
         self.answers = []
         for message in self.out:
             message.here = False
+        if self.clean:
+            self.forget()
 
     def forget(self):
         """It loses the session."""
-        self.session = False
+        self.session = self.clean = False
         self.subscribed = -1
         self.taken = []
         self.out = []
@@ -140,14 +143,14 @@ class Broker:
 
     def _connect(self, data, forget):
         self.gone()
-        clean = body(data)[7] & 2
+        clean = bool(body(data)[7] & 2)
         if forget or clean:
             self.forget()
         present = self.session
         if present and "present-lie" in self.case.faults:
             self.taken = []
-        self.session = True
-        self.online = True
+        self.session = self.online = True
+        self.clean = clean  # [MQTT-3.1.2-6]
         self.answers.append(bytes((CONNACK, 2, 1 if present else 0, 0)))
 
     def _subscribe(self, data, most):

@@ -31,6 +31,9 @@ class Case:
     in the middle), "words" (at each word of four bytes).
     free: the broker answers in any order; burst: packets that arrive together, at most.
     max_age: ms that the store keeps a message, 0: for ever.
+    boots: how often the power comes and goes, before anything else happens, at each boot.
+    size: bytes of messages that a store in RAM takes; tight: the store is so small that publish()
+    is refused, and may be refused only then.
     topics: of the messages, in turn; what goes to the first of them is retained. sizes: bytes
     behind the fixed header of each PUBLISH, out and in, in turn, 0: as few as there can be. Two
     that are longer than the client's buffer must not be of one size: see Oracle.tries().
@@ -43,7 +46,8 @@ class Case:
                  cuts=0, amnesia=0, short=0, parts=0, ticks=0, jumps=0, jump=0, throws=0, grants=0,
                  confirms=0, asks=0, discards=0, torn="ends", free=False, burst=1, max_age=0,
                  faults=(), blocks=4, block=256, page=1, once=False, inbox=False, keepalive=0,
-                 policy=0, hold=False, waits=False, topics=(b"t/1", b"t/2"), sizes=(0,)):
+                 policy=0, hold=False, waits=False, boots=1, size=512, tight=False,
+                 topics=(b"t/1", b"t/2"), sizes=(0,)):
         self.name = name
         self.out = tuple(out)
         self.inbound = tuple(inbound)
@@ -77,6 +81,9 @@ class Case:
         self.policy = policy
         self.hold = hold
         self.waits = waits
+        self.boots = boots
+        self.size = size
+        self.tight = tight
         self.topics = topics
         self.messages = tuple(
             message(i, qos, topics[i % len(topics)], not i % len(topics), FIRST_OUT, sizes)
@@ -84,5 +91,5 @@ class Case:
         self.others = tuple(message(i, qos, TOPICS_IN[i % 2], False, FIRST_IN, sizes)
                             for i, qos in enumerate(self.inbound))
         self.volatile = store == "ram"
-        self.watched = bool(policy or max_age or discards or hold or room)  # see stock.py
+        self.watched = bool(policy or max_age or discards or hold or room or tight)  # see stock.py
         self.ordered_in = not (inbox and free)

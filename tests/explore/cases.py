@@ -39,6 +39,16 @@ QUICK = [
     Case("ram-long-in", inbound=[1, 2, 1, 0], store="ram", cuts=1, parts=1,
          sizes=(65, 128, 64, 127)),
     Case("flash-long", out=[1, 2], crashes=1, block=1024, sizes=(65, 129)),
+    Case("ram-tight", out=[1, 1, 1, 1], store="ram", cuts=1, tight=True, size=64, sizes=(32,)),
+    Case("flash-tight", out=[1, 1, 1], tight=True, sizes=(100, 101)),
+    Case("ram-moved", out=[2, 1, 2, 1], store="ram", window=2, free=True, max_age=9000, jumps=2,
+         jump=6000, tight=True, size=64, sizes=(16, 16, 16, 20)),
+    Case("flash-topics", out=[1, 1, 1], policy=2),
+    Case("timer-discard", out=[1, 1], window=2, discards=1, keepalive=60, ticks=1),
+    # After four boots nothing is left in flash of the records before them: a header must say it.
+    Case("boots-confirmed", out=[1], hold=True, confirms=1, cuts=1, crashes=1, boots=4),
+    Case("boots-discarded", out=[1, 1], discards=1, crashes=1, boots=4),
+    Case("close", out=[2], store="ram", cuts=2, faults=["pubrel-close"]),
 ]
 FULL = [
     Case("flash-free", out=[2, 2], window=2, cuts=1, crashes=1, free=True),
@@ -71,7 +81,6 @@ FULL = [
     Case("ram-inbox", inbound=[2, 2], store="ram", inbox=True, cuts=2, amnesia=1),
     Case("inbox-twice", inbound=[2], inbox=True, cuts=1, crashes=2),
     Case("granted", inbound=[1, 2], cuts=1, crashes=1, grants=1),
-    Case("close", out=[2], store="ram", cuts=2, faults=["pubrel-close"]),
     Case("lie", inbound=[2, 1], store="ram", cuts=2, faults=["present-lie"]),
     Case("renumber", inbound=[2, 1], store="ram", cuts=2, faults=["renumber"]),
     Case("again", inbound=[2, 1, 2], store="ram", cuts=1, faults=["again"]),

@@ -7,6 +7,7 @@ each answer to each question that it asks: the answers so far are repeated, the 
 is answered with its first option, and so on until all combinations were tried.
 """
 
+import os
 import signal
 import time
 from random import Random
@@ -238,11 +239,17 @@ def _bare(case, steps):
     return bare
 
 
+def _copy():
+    # The copy of the library in which it was found is the one to replay it on.
+    lib = os.environ.get("DEVICE_LIB")
+    return ["import os", "", 'os.environ.setdefault("DEVICE_LIB", %r)' % lib, ""] if lib else []
+
+
 def script(case, steps):
     """The schedule as a script that replays it."""
     notes = []
     why = play(case, steps, notes)
-    lines = ["# " + why, *SCRIPT, "STEPS = ["]
+    lines = ["# " + why, *_copy(), *SCRIPT, "STEPS = ["]
     for (action, answers), (_, asked) in zip(steps, notes):
         words = ["%s: %s" % (name, option) for a, _, name, option in asked if a]
         note = "  # " + "; ".join(words) if words else ""

@@ -29,6 +29,7 @@ from case import FILTER, FIRST_IN, FIRST_OUT
 from stock import HELD, NO, PERHAPS, QUEUED, RELEASED, YES, Broken, Stock
 
 WHAT = ("topic", "payload", "RETAIN")
+HOPELESS = 20  # connections in a row: then the client may ask for a new session
 LENGTHS = {PUBACK: 2, PUBREC: 2, PUBREL & 0xF0: 2, PUBCOMP: 2, PINGREQ: 0, DISCONNECT: 0}
 
 __all__ = ["NO", "PERHAPS", "YES", "Broken", "Oracle"]
@@ -44,12 +45,13 @@ class Sent:
         self.pid = 0
         self.written = False  # in this session, as the client knows it
         self.tried = False  # a write of it was begun in this session
-        self.before = False  # an earlier one
+        self.before = False  # on an earlier connection
+        self.whole = False  # all of it was written in this session
+        self.marked = False  # flash may say so since the power went, whether it is true or not
         self.released = False  # its PUBREL was written in this session
         self.ended = False  # the client has read the last acknowledgement
         self.ends = False  # in the action at hand
         self.here = False  # under way on this connection
-        self.booted = False  # a boot since it was accepted
         self.forgotten = False  # the broker lost its session since
         self.count = 0  # how often the broker has taken it as a new message
         self.again = False  # the application wants it sent once more
@@ -87,6 +89,12 @@ class Oracle:
         self.given = [-1, -1, -1]
         self.stock = Stock(world, case, self.sent)
         self.spoke = self.heard = None  # the last byte of the client, of the broker
+        self.clean = False  # this connection asks for a new session
+        self.began = False  # its CONNACK was read
+        self.mark = -1  # up to this number of the store messages may have gone out, says flash
+        self.renewing = False  # and has said that the session is new; flash may not say it yet
+        self.vain = 0  # connections in a row that have ended at a PUBREL, where a broker does that
+        self.owed = False  # this one will, if nothing comes
         self.out = bytearray()  # written, not yet a whole packet
         self.into = bytearray()
 
@@ -97,6 +105,18 @@ class Oracle:
         self.sent[number].accepted = how
         if how == PERHAPS and self.world.case.max_age:
             self.sent[number].since = self.world.clock.now
+
+    def numbered(self, number):
+        """The store is about to give it a number, which names a reading for ever."""
+        seqs = self.world.seqs
+        for other in self.sent[:number]:
+            if other.qos and other.accepted == YES and seqs[other.number] >= seqs[number]:
+                raise Broken("message %d gets the number of message %d" % (number, other.number))
+
+    def waited(self, number):
+        """publish(wait=True) has returned."""
+        if self.sent[number].qos and not self.sent[number].ended:
+            raise Broken("publish() has not waited for the end of message %d" % number)
 
     def got(self, topic, payload):
         """The callback is called."""
@@ -136,6 +156,7 @@ class Oracle:
 
     def action(self):
         """Something new begins."""
+        self._renewed()
         for message in self.received:
             message.fresh = False
         for message in self.sent:
@@ -147,8 +168,13 @@ class Oracle:
         self.into.clear()
         self.last = [-1, -1, -1]
         self.spoke = self.heard = self._now()
+        if self.began:
+            self.vain = self.vain + 1 if self.owed else 0
+        self.began = self.owed = False
+        self._renewed()
         for message in self.sent:
             message.here = False
+            message.before = message.tried
 
     def _now(self):
         # None where no case asks for it: each instant makes states.
@@ -164,14 +190,16 @@ class Oracle:
         if now - self.heard > 2 * half:
             raise Broken("a dead link is not given up")
 
-    def crashed(self, live, connecting):
-        """The power is gone; live: numbers of messages in flash. connecting: in connect()."""
+    def crashed(self, live, connecting, sending):
+        """The power is gone; live: numbers of messages in flash. connecting: in connect();
+        sending: in a call that may have been about to send a message."""
         if connecting:
             self.hole |= self.unheard
         if self.world.case.watched:
             self.stock.crashed(live)
+        self._marks(live, sending and self.began)
+        self.began = self.owed = self.renewing = False
         for message in self.sent:
-            message.booted = message.accepted != NO
             if not message.qos:
                 continue
             if message.number in live:
@@ -184,6 +212,30 @@ class Oracle:
         for message in self.received:
             if message.fresh:
                 message.repeats = True
+
+    def _marks(self, live, sending):
+        # Which messages flash says "may have been sent" of.
+        self._noted([m for m in self.sent if m.tried and m.qos])
+        if sending:
+            self._noted([m for m in self.sent if m.number in live and not m.tried][:1])
+        for message in self.sent:
+            if message.qos and message.accepted != NO:
+                message.marked = self.world.seqs[message.number] <= self.mark
+
+    def _noted(self, messages):
+        # Before one of these went out flash noted a whole window from it on: not each of them is
+        # to wear it.
+        for message in messages:
+            self.mark = max(self.mark,
+                            self.world.seqs[message.number] + self.world.case.window - 1)
+
+    def _renewed(self):
+        # The client has gone on from the CONNACK of a new session: flash knows of it.
+        if self.renewing:
+            self.renewing = False
+            self.mark = -1
+            for message in self.sent:
+                message.marked = False
 
     # The broker
 
@@ -230,11 +282,18 @@ class Oracle:
 
     def _read(self, data):
         kind = data[0] & 0xF0
+        self.owed &= kind not in (PUBACK, PUBREC, PUBCOMP)
         if kind == CONNACK:
+            self.began = not self.clean
+            if self.clean:
+                self.vain = 0
             if not data[2] & 1:
                 self.unheard = False
+                self.renewing = True
+                self._noted([m for m in self.sent if m.tried and m.qos])
                 for message in self.sent:
-                    message.written = message.released = message.tried = False
+                    message.written = message.released = message.whole = False
+                    message.tried = message.before = False
         elif kind == PUBLISH:
             op, _, pid, payload = parse_publish(data)
             if op & 6:
@@ -252,10 +311,12 @@ class Oracle:
 
     def tries(self, data):
         """Bytes are given to the stream, which may take none of them."""
+        if not self.out and data[0] == PUBREL:
+            self.owed = "pubrel-close" in self.world.case.faults
         if self.out or data[0] & 0xF0 != PUBLISH:
             return  # the rest of a packet, or no message
+        self._renewed()
         for message in self._meant(data):
-            message.before = message.tried
             message.tried = True
 
     def _meant(self, data):
@@ -312,12 +373,14 @@ class Oracle:
             raise Broken("packet type %d from the client" % (kind >> 4))
 
     def _connect(self, data):
-        # Clean Session may be either: client.py says when it is 1.
+        # A client with a store takes up its session, but for a broker that ends connection after
+        # connection at a PUBREL: there a new session is the way out.
         alive = self.world.case.keepalive.to_bytes(2, "big")
-        for clean in b"\x00", b"\x02":
-            if data[2:] == b"\x00\x04MQTT\x04" + clean + alive + b"\x00\x01c":
-                return
-        raise Broken("CONNECT is another one: %r" % data[2:])
+        self.clean = data[9:10] == b"\x02"
+        if data[2:] != b"\x00\x04MQTT\x04" + data[9:10] + alive + b"\x00\x01c":
+            raise Broken("CONNECT is another one: %r" % data[2:])
+        if data[9] and not (self.clean and self.vain >= HOPELESS):
+            raise Broken("CONNECT with the flags %d gives up the session" % data[9])
 
     def _publish(self, data):
         op, topic, pid, payload = parse_publish(data)
@@ -338,7 +401,7 @@ class Oracle:
         if state == RELEASED and not self.world.case.volatile:
             raise Broken("PUBLISH of message %d, whose PUBREC is durable" % message.number)
         message.pid = pid
-        message.written = message.here = True
+        message.written = message.whole = message.here = True
         self.last[qos] = message.number
         if len([m for m in self.sent if m.here]) > self.world.case.window:
             raise Broken("more messages in flight than the window has")
@@ -366,9 +429,9 @@ class Oracle:
                 raise Broken("identifier %d is in use [MQTT-2.3.1-2]" % pid)
         if message.number < self.last[message.qos] and not again:
             raise Broken("message %d goes out behind a newer one [MQTT-4.6.0-1]" % message.number)
-        if message.written and not op & DUP and not again:
+        if message.whole and not op & DUP:
             raise Broken("message %d is sent again without DUP [MQTT-3.3.1-1]" % message.number)
-        if op & DUP and not (message.before or message.booted or self.hole):
+        if op & DUP and not (message.before or message.marked):
             raise Broken("DUP, and message %d was never sent [MQTT-3.3.1-2]" % message.number)
 
     def _pubrel(self, op, pid):

@@ -92,8 +92,16 @@ class Stock:
     def refused(self, number):
         """publish() has said that the store is full."""
         store = self.world.board.store
-        if self.case.policy or not 0 < self.case.room <= store.seq - store.low:
+        full = 0 < self.case.room <= store.seq - store.low
+        if self.case.tight:
+            full = self._fills(number) if self.case.volatile else store.live > 0
+        if self.case.policy or not full:
             raise Broken("message %d is refused, and there is room" % number)
+
+    def _fills(self, number):
+        # In RAM messages move together: what is free is free in one piece.
+        bodies = [self.case.messages[n][:2] for n in [number, *self.world.board.in_store()]]
+        return sum(4 + len(topic) + len(payload) for topic, payload in bodies) > self.case.size
 
     # What the application asks for
 
@@ -121,8 +129,10 @@ class Stock:
     def asked(self, numbers):
         """republish() of these has begun: they go out as new deliveries."""
         for number in numbers:
-            self.sent[number].again = True
-            self.sent[number].ended = False
+            message = self.sent[number]
+            message.again = True
+            message.ended = message.tried = message.before = message.whole = False
+            message.marked = False
 
     def crashed(self, live):
         """The power is gone: that a message was asked for again is forgotten."""

@@ -137,10 +137,13 @@ class World:
         accepted = PERHAPS
         self.oracle.accepted(number, accepted)
         self.seqs[number] = self.board.store.seq
+        self.oracle.numbered(number)
         try:
             self.board.client.publish(topic, payload, retain, self.case.out[number],
                                       self.case.waits)  # fmt: skip
             accepted = YES
+            if self.case.waits:
+                self.oracle.waited(number)
         except PowerCut:
             raise
         except MQTTException as e:
@@ -228,10 +231,11 @@ class World:
 
     def _lose_power(self):
         self.crashes -= 1
+        sending = self.network.link is not None and self.doing != "crash"
         self.network.power_lost()
         self.board.off()
         self.subscribed = self.ticking = False
-        self.oracle.crashed(self.board.view()[0], self.doing == "connect")
+        self.oracle.crashed(self.board.view()[0], self.doing == "connect", sending)
 
     def enter(self, where):
         """The client is about to touch link or flash: its timer may fire there."""
@@ -265,6 +269,9 @@ class World:
             else:
                 break
         self.network.handle_all()
+        if self.case.watched:
+            self.oracle.action()  # what the last one has read is done by now
+            self.oracle.stock.look(self.board.view()[0])
         if self.case.hold:
             self.board.client.confirm(self.board.store.seq - 1)
         self.oracle.drained(self.board.store.live, self.board.in_store())

@@ -115,11 +115,15 @@ def main(argv=None):
     """Run it; exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, help="show this one, step by step")
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=5000, help="how many")
+    parser.add_argument("--first", type=int, help="the first seed (default: 1)")
+    parser.add_argument("--seeds", type=int, help="how many (default: 5000)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1,
                         help="processes at once (default: as many as cores)")  # fmt: skip
     args = parser.parse_args(argv)
+    if args.seed is not None and (args.first, args.seeds) != (None, None):
+        parser.error("--seed shows one seed, --first and --seeds are for many: not both")
+    args.first = 1 if args.first is None else args.first
+    args.seeds = 5000 if args.seeds is None else args.seeds
     if min(args.seeds, args.jobs) < 1:
         parser.error("seeds and jobs must be at least 1")
     if min(args.first, args.seed or 0) < 0:

@@ -114,6 +114,13 @@ print(sorted(ran)[1] >= 3 * chain.CASE.blocks)
     assert python(code) == ["True"]
 
 
+@pytest.mark.parametrize("words", [["--first", "1"], ["--seeds", "10"]])
+def test_one_seed_is_not_asked_for_beside_many(words):
+    done = subprocess.run([sys.executable, str(HERE / "campaign.py"), "--seed", "5", *words],
+                          text=True, capture_output=True, timeout=DEADLINE)  # fmt: skip
+    assert done.returncode == 2 and "--first and --seeds are for many" in done.stderr
+
+
 @pytest.mark.parametrize("words", [["--seed", "-5"], ["--first", "-1"]])
 def test_a_negative_seed_is_refused(words):
     done = subprocess.run([sys.executable, str(HERE / "campaign.py"), *words], text=True,
