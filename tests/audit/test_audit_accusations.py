@@ -213,8 +213,9 @@ def test_a_packet_of_type_0_is_a_violation_and_the_next_is_read(tmp_path):
 def test_what_is_never_answered_is_told_if_the_client_disconnects(asked, statement, tmp_path):
     made = kit.Talk().open().client(kit.connect(keep_alive=2))
     made = made.broker(kit.connack()).client(asked) if asked else made
+    made.segment(1, flags=kit.ACK)
     for k in range(3):
-        made.wait(1).client(kit.publish("a", b"%d" % k))
+        made.wait(1).client(kit.publish("a", b"%d" % k)).segment(1, flags=kit.ACK)
     made.client(kit.DISCONNECT).close()
     assert broken(made.wrapped(), tmp_path) == [(f"MQTT-{statement}", "broker")]
 
@@ -304,8 +305,8 @@ def test_a_connection_that_just_stops_is_not_accused(tmp_path):
 
 
 def test_a_rule_of_silence_names_no_packet(tmp_path):
-    made = talk(keep_alive=1).client(PUB1).broker(kit.ack(4, 7)).wait(2.5)
-    made.segment(0, flags=kit.RST)
+    made = talk(keep_alive=1).client(PUB1).broker(kit.ack(4, 7)).wait(4)
+    made.segment(1, flags=kit.ACK).segment(0, flags=kit.RST)
     found = read(made.wrapped(), tmp_path)["violations"]
     assert [(v["statement"], v["type"]) for v in found] == [
         ("MQTT-3.1.2-23", None), ("MQTT-3.1.2-24", None)]  # fmt: skip

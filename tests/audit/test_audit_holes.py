@@ -152,7 +152,8 @@ def test_what_is_open_at_the_end_names_its_own_file_and_frame(tmp_path):
     half = kit.Talk(("10.0.0.3", 3), start=hole.now).open().client(kit.connect("half", 0))
     half.broker(kit.connack()).client(kit.publish("long", bytes(50))[:20])  # frame 6 + 6
     idle = kit.Talk(("10.0.0.4", 4), start=half.now).open().client(kit.connect("idle", 5))
-    idle.broker(kit.connack()).client(kit.PINGREQ).wait(60).broker(b"", flags=kit.ACK)
+    idle.broker(kit.connack()).client(kit.PINGREQ).broker(b"", flags=kit.ACK).wait(60)
+    idle.client(b"", flags=kit.ACK).broker(b"", flags=kit.ACK)
     other = kit.Talk(("10.0.0.5", 5), start=idle.now).open().client(kit.connect("other"))
     other.broker(kit.connack()).client(kit.DISCONNECT).close()
     frames = hole.wrapped() + half.wrapped() + idle.wrapped()

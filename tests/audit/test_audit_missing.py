@@ -156,7 +156,8 @@ def test_syn_of_the_broker_alone_is_a_beginning(tmp_path):
 
 def silent(keep_alive=5, **more):
     made = kit.Talk().open().client(kit.connect(keep_alive=keep_alive, **more))
-    return made.wait(4).client(PUB).wait(4).client(kit.PINGREQ)
+    made.segment(1, flags=kit.ACK).wait(4).client(PUB).segment(1, flags=kit.ACK)
+    return made.wait(4).client(kit.PINGREQ).segment(1, flags=kit.ACK)
 
 
 def test_a_broker_that_never_answers_connect(tmp_path):
@@ -180,7 +181,7 @@ def test_a_ping_is_unanswered_only_if_the_brokers_side_is_whole(tmp_path):
         made.client(kit.PINGREQ)
         made = lost(made, 1, kit.PINGRESP) if gone else made
         for k in range(3):
-            made.wait(3).client(kit.publish("a", b"%d" % k))
+            made.wait(3).client(kit.publish("a", b"%d" % k)).segment(1, flags=kit.ACK)
         assert [v[0] for v in broken(made.close(), tmp_path)[0]] == told
 
 

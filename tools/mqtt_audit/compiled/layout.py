@@ -15,6 +15,9 @@ def _rows(text):
 
 SECOND = 1_000_000_000  #: in the ns of all times
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
+#: The same of the end of a connection: a FIN that was lost before the capture is not seen until
+#: TCP has sent it again, three times in this time.
+FIN_GRACE = 2 * SECOND
 
 #: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
 FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
@@ -23,6 +26,7 @@ FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
 SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1")
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 KNOWN_FLAGS = 63  #: the flags up to URG
+SHUT = 64  #: no flag of TCP: the window is 0, the other side may send nothing
 COPY = 128  #: no flag of TCP: another capture has the segment as well (together/weave.py)
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
@@ -52,10 +56,16 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
 #: an Authentication Method. spoilt: from this frame on its bytes may be others than were sent; 0:
-#: from none.
+#: from none. rtt: from SYN to the client's next segment, about a round trip.
+#: ping_heard, asked_heard: when the broker had acknowledged PINGREQ, CONNECT; 0: not known.
+#: ping_waited: how long it could have answered since, up to what it sent instead.
+#: owed...: a silence after which the broker should have closed, and the packet that ended it; it
+#: is told when the broker has acknowledged that packet. 0: none.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
-    "asked_at:i8 asked_frame:i8 acked_at:i8 server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
+    "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
+    "owed_kind:u1 asked_at:i8 asked_frame:i8 acked_at:i8 "
+    "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8 "
     "spoilt:i8"
@@ -67,6 +77,10 @@ END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_RE
 #: the other side had acknowledged the bytes before that frame was captured. next: where it goes
 #: on; before anything is known of it, what the other side had acknowledged at first. said: so far
 #: it goes by its own segments without data. whole: from SYN up to here no packet can be missing.
+#: What TCP shows of who could send when (tcp/calm.py): acked_at: when the other side acknowledged
+#: the latest of its bytes; stuck: bytes up to again_to were sent again and are not acknowledged;
+#: shut: the other side's window is 0; free: the latest time of such trouble; alive: of a segment
+#: that shows that its side was there.
 STREAM = _rows(
     "reached:i8 reached_at:i8 late:u1 said:i8 said_known:u1 whole:u1 "
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
@@ -79,7 +93,8 @@ STREAM = _rows(
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
-    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8"
+    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
+    "acked_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -118,12 +133,14 @@ REMEMBERED = 16  #: of them are known of each stream
 #: a WebSocket's frame that is not binary. found: FOUND if the stream was `searched`, OTHER_FOUND
 #: if the other side's was. wide: its Remaining Length takes more bytes than it must.
 #: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
-#: are not there (yet); lapses: as STREAM's of the other side.
+#: are not there (yet); lapses: as STREAM's of the other side. calm: since when all that its side
+#: had sent before was acknowledged, without trouble of TCP (tcp/calm.py); calm_other: of the other
+#: side; 0: not.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
     "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1 "
-    "lapse:u1 now:u1 lapses:i4"
+    "lapse:u1 now:u1 lapses:i4 calm:i8 calm_other:i8"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE

@@ -37,6 +37,7 @@ from ..compiled.layout import (
     SEARCHING,
     UNSEEN,
 )  # fmt: skip
+from ..tcp.calm import calm
 from ..tcp.openings import proxy_header
 from ..tls import collecting
 from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at
@@ -75,6 +76,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     row["missing"] = row["now"] > 0 or other["gaps"] > 0 or unread
     row["lapse"], s["lapse"] = s["lapse"], 0
     row["late"] = s["late"]
+    row["calm"], row["calm_other"] = calm(s), calm(other)
     row["opening"] = s["whole"] and not s["first"]
     row["text"], row["wide"] = s["web_text"], s["wide"]
     row["found"] = (FOUND if s["searched"] else 0) | (OTHER_FOUND if other["searched"] else 0)

@@ -13,6 +13,7 @@ from ..compiled.layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    FIN_GRACE,
     FOUND,
     GRACE,
     METHOD_NAMED,
@@ -201,16 +202,38 @@ def _connect(st, d, p, have, c, row):
 def _silence(st, c, conn, start, row):
     """Keep alive: the time between the end of a client's packet and the start of the next."""
     gap = start - c["last_client"]
+    since = max(c["last_client"], row["calm"])
     c["last_client"] = row["time"]
     if not c["keep_alive"] or not c["connected"] or row["lapse"]:
         return
     c["longest"] = max(c["longest"], gap)
-    allowed = c["keep_alive"] * SECOND
-    if gap > allowed + GRACE:
+    if not row["calm"] or 0 < c["closed"] < start:
+        return  # what was sent is still on its way, or comes too late to be heard
+    allowed, quiet, grace = c["keep_alive"] * SECOND, start - since, GRACE + c["rtt"]
+    if quiet > allowed + grace:
         c["silences"] += 1
         violation(st, 10, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
-    if gap > allowed * 3 // 2 + GRACE:
-        violation(st, 11, conn, 1, row["kind"], row["time"], row["frame"], gap // 1_000_000)
+    if quiet > allowed * 3 // 2 + FIN_GRACE + c["rtt"] and not row["found"] & FOUND:
+        c["owed"], c["owed_at"], c["owed_frame"] = quiet, row["time"], row["frame"]
+        c["owed_kind"] = row["kind"]
+
+
+@kernel
+def _heard(st, c, conn, row, sender):
+    """What the broker has acknowledged of questions, and of a packet that came after its limit: it
+    was still there then."""
+    heard = row["calm_other"] if sender else row["calm"]
+    if c["ping_at"] and not c["ping_heard"] and heard > c["ping_at"]:
+        c["ping_heard"] = heard
+    if c["asked_at"] and not c["asked_heard"] and heard > c["asked_at"]:
+        c["asked_heard"] = heard
+    if c["owed"] and heard > c["owed_at"]:
+        violation(st, 11, conn, 1, c["owed_kind"], c["owed_at"], c["owed_frame"],
+                  c["owed"] // 1_000_000)  # fmt: skip
+        c["owed"] = 0
+    if sender and c["ping_heard"] and row["calm"] and row["kind"] != PINGRESP:
+        waited = row["start"] - max(c["ping_heard"], row["calm"])
+        c["ping_waited"] = max(c["ping_waited"], waited)
 
 
 @kernel
@@ -264,8 +287,9 @@ def _follow(st, c, d, p, have, row, sender, missing):
         c["pings"] += 1
         if not c["ping_at"] and not row["found"] & FOUND:
             c["ping_at"], c["ping_frame"] = max(row["time"], 1), row["frame"]
+            c["ping_heard"] = c["ping_waited"] = 0
     elif kind == PINGRESP:
-        c["ping_at"] = 0
+        c["ping_at"] = c["ping_heard"] = c["ping_waited"] = 0
     elif kind == DISCONNECT and sender:
         c["dismissed"] = 1
     elif kind == DISCONNECT:
@@ -304,6 +328,7 @@ def _packet(st, d, row):
     if c["dubious"] or 0 < c["spoilt"] <= row["frame"]:
         row["found"] |= FOUND
     st.n[N_FOUND] = row["found"]
+    _heard(st, c, conn, row, sender)
     if sender == 0:
         _silence(st, c, conn, row["start"], row)
     check_order(st, c, row, conn, sender)

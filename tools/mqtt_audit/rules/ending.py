@@ -10,6 +10,7 @@ from ..compiled.layout import (
     END_FIN_CLIENT,
     END_OPEN,
     END_RST_SERVER,
+    FIN_GRACE,
     FRESH,
     GRACE,
     MASK,
@@ -31,6 +32,19 @@ from .statements import SILENCE
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND
 CLOSED_FIRST = 2  #: STREAM.fin of the side that closes first
+#: For so long a broker may leave a PINGREQ without an answer, if the keep alive is not shorter.
+PING_ANSWER = 30 * SECOND
+
+
+def _beyond(ways, item):
+    return (ways[item] - ways["next"] + 0x80000000 & MASK) - 0x80000000
+
+
+def _calm(ways):
+    """As tcp/calm.py has it, of each stream at the end: (whether, since when)."""
+    trouble = (ways["stuck"] > 0) | (ways["shut"] > 0)
+    heard = (ways["acked_known"] > 0) & (_beyond(ways, "acked") >= 0)
+    return heard & ~trouble, np.maximum(ways["acked_at"], ways["free"])
 
 
 def full(ways, since="gaps"):
@@ -38,21 +52,18 @@ def full(ways, since="gaps"):
     and neither the other side's acknowledgements nor its own segments say that there are more at
     the end. FIN counts as a byte. since: "lapse" asks only for those behind the last packet."""
 
-    def beyond(item):
-        return (ways[item] - ways["next"] + 0x80000000 & MASK) - 0x80000000
-
     fin = ways["fin"] > 0
-    acked = (ways["acked_known"] > 0) & (beyond("acked") > fin)
-    said = (ways["said_known"] > 0) & (ways["known"] > 0) & (beyond("said") > fin)
+    acked = (ways["acked_known"] > 0) & (_beyond(ways, "acked") > fin)
+    said = (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > fin)
     unread = (ways["blind"] > 0) | (ways["skipped"] > 0)
     return (ways[since] == 0) & ~unread & ~acked & ~said
 
 
 def _watched(conns, ways):
-    """Connections with a keep alive that were followed up to the end. One whose client was in the
-    middle of a packet was not silent."""
+    """Connections that were followed up to the end. One whose client was in the middle of a packet
+    was not silent."""
     return (
-        (conns["connected"] > 0) & (conns["keep_alive"] > 0)
+        (conns["connected"] > 0)
         & (ways["stage"][:, 0] == FRESH) & full(ways, "lapse")[:, 0]
         & (conns["opaque"] == 0) & (conns["code"] == 0) & (conns["spoilt"] == 0)
     )  # fmt: skip
@@ -60,9 +71,11 @@ def _watched(conns, ways):
 
 def _unheard(conns, ways):
     """Connections on which the broker sent nothing and closed nothing, though its side is whole,
-    and until when that is known: a client's packet or FIN acknowledges all that there is."""
+    and until when that is known: a client's packet or FIN acknowledges all that there is, and the
+    broker's own segments show that it was there."""
     left, broker = conns["end"] == END_FIN_CLIENT, ways[:, 1]
     heard = np.where(left, conns["closed"], conns["last_client"])
+    heard = np.minimum(heard, broker["alive"])
     closes = (conns["end"] == END_RST_SERVER) | (broker["fin"] > 0) & ~left
     quiet = (broker["whole"] > 0) & (broker["bytes"] == 0) & ~closes
     return quiet & (conns["connects"] == 1) & full(ways)[:, 1], heard
@@ -76,30 +89,55 @@ def _until(conns):
     return np.where(conns["disconnected"] > 0, conns["last_client"], over)
 
 
+def _waited(conns, calm, since, until):
+    """How long a PINGREQ had no answer, from when the broker had it and could answer it."""
+    heard = np.where(conns["ping_heard"] > 0, conns["ping_heard"],
+                     np.where(calm[:, 0], np.maximum(since[:, 0], conns["ping_at"]), until))
+    return np.where(calm[:, 1], until - np.maximum(heard, since[:, 1]), 0)
+
+
 def _violations(conns, ways):
     """Rows of layout.VIOLATION, with the frame in which the silence began; notes the longest
     silence."""
     last = _until(conns)
     open_ = (conns["end"] == END_OPEN) & (conns["closed"] == 0)
-    watched = _watched(conns, ways)
+    watched, keeps = _watched(conns, ways), conns["keep_alive"] > 0
     stayed = conns["disconnected"] == 0
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
-    silent, waited = last - conns["last_client"], last - conns["ping_at"]
+    grace, fin_grace = GRACE + conns["rtt"], FIN_GRACE + conns["rtt"]
+    calm, since = _calm(ways)
+    alive, whole = ways["alive"], full(ways)[:, 1]
+    silent = last - conns["last_client"]
+    # What counts begins when the broker had it, and ends when nobody knows who is still there.
+    begin = np.maximum(conns["last_client"], since[:, 0])
+    quiet = np.minimum(last, alive[:, 0]) - begin
+    unclosed = np.minimum(last, alive[:, 1]) - begin
+    closed_after = last - begin
+    waited = np.maximum(_waited(conns, calm, since, np.minimum(last, alive[:, 1])),
+                        conns["ping_waited"])  # fmt: skip
     unheard, heard_to = _unheard(conns, ways)
-    unanswered = heard_to - conns["asked_at"]
+    asked = np.where(conns["asked_heard"] > 0, conns["asked_heard"],
+                     np.where(calm[:, 0], np.maximum(since[:, 0], conns["asked_at"]), heard_to))
+    unanswered = heard_to - asked
     reset = (conns["end"] == END_RST_SERVER) & (ways["fin"][:, 0] == 0)
     by_broker = reset | (ways["fin"][:, 1] == CLOSED_FIRST)
-    over = silent > allowed * 3 // 2 + GRACE
-    conns["longest"] = np.where(watched, np.maximum(conns["longest"], silent), conns["longest"])
+    limit = allowed * 3 // 2
+    judged = keeps & stayed & calm[:, 0]
+    owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])
+    patience = np.where(keeps, np.minimum(allowed, PING_ANSWER), PING_ANSWER)
+    watch_all = keeps & watched
+    conns["longest"] = np.where(watch_all, np.maximum(conns["longest"], silent), conns["longest"])
     out = []
-    heard, asked = ways["reached"][:, 0], conns["ping_frame"]
+    heard, pinged = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
-        (10, 0, silent, heard, stayed & np.where(open_, over, silent > allowed + GRACE)),
-        (11, 1, silent, heard, stayed & over & ~by_broker),
-        (127, 1, silent, heard, stayed & over & by_broker),
-        (47, 1, waited, asked,
-         full(ways)[:, 1] & (conns["ping_at"] > 0) & (waited > allowed + GRACE)),
-        (53, 1, unanswered, conns["asked_frame"], unheard & (unanswered > allowed + GRACE)),
+        (10, 0, silent, heard, judged & (quiet > np.where(open_, limit, allowed) + grace)),
+        (11, 1, unclosed, heard, judged & whole & (unclosed > limit + fin_grace) & ~by_broker),
+        (11, 1, conns["owed"], conns["owed_frame"], owed),
+        (127, 1, closed_after, heard, judged & (closed_after > limit + fin_grace) & by_broker),
+        (47, 1, waited, pinged,
+         whole & (conns["ping_at"] > 0) & (waited > patience + grace)),
+        (53, 1, unanswered, conns["asked_frame"],
+         keeps & unheard & calm[:, 1] & (unanswered > allowed + grace)),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)

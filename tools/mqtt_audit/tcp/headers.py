@@ -17,6 +17,7 @@ from ..compiled.layout import (
     P_LINK,
     PROBLEM,
     SEGMENT,
+    SHUT,
     TRAIL,
     V4,
 )  # fmt: skip
@@ -139,6 +140,8 @@ def tcp(d, frame, size, out):
     out[SPORT], out[DPORT] = u16(d, q, True), u16(d, q + 2, True)
     out[SEQ], out[ACKED] = u32(d, q + 4, True), u32(d, q + 8, True)
     out[FLAGS] = d[q + 13] & KNOWN_FLAGS
+    if d[q + 14] == 0 and d[q + 15] == 0:
+        out[FLAGS] |= SHUT
     out[OFF] = q + head
     out[WIRE] = last - q - head
     out[CAP] = max(0, min(end, last) - q - head)

@@ -35,6 +35,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
+from .calm import acknowledge, again, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import connection, ends, syn
 from .sequence import diff
@@ -209,6 +210,7 @@ def _release(st, k, conn, sender, time):
             _step_back(st, s, h, n, rival)
             continue
         s["head"] = h["next"]
+        s["free"] = max(s["free"], time)
         st.n[N_WAITING] -= 1
         s["held"] -= 1
         s["held_bytes"] -= h["cap"]
@@ -267,7 +269,9 @@ def _tell(s, other, seg):
     if seg["flags"] & ACK and (not other["acked_known"] or diff(seg["ack"], other["acked"]) > 0):
         if not other["known"] and not other["acked_known"]:
             other["next"] = seg["ack"]
+        acknowledge(other, seg)
         other["acked"], other["acked_known"] = seg["ack"], 1
+    window(other, seg)
     if not seg["wire"] and not seg["flags"] & (SYN | RST):
         if not s["said_known"] or diff(seg["seq"], s["said"]) > 0:
             s["said"], s["said_known"] = seg["seq"], 1
@@ -299,6 +303,7 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         return True  # a probe of TCP's keep alive, whose byte means nothing (RFC 1122, 4.2.3.6)
     if ahead < 0 and not resumed:
         s["resent"] += not seg["flags"] & COPY
+        again(s, seg, seq)
         if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
             s["blind"] = 1
             s["lapses"] += 1
@@ -333,6 +338,7 @@ def _segment(st, d, seg, conn, resumed):
             st, 2 * conn + way, conn, way, seg["time"], False
         ):
             return False
+    note_alive(c, s, other, seg, sender)
     ends(c, s, other, seg, sender)
     return True
 

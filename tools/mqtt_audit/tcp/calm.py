@@ -1,0 +1,71 @@
+"""Whether a side could send, and whether the other side had it, as TCP shows it; compiled.
+
+Knows: acknowledgements, segments sent again, windows. Must not know: packets.
+
+Nobody is silent who may not send, or whose bytes are on their way; nobody owes an answer to what
+did not reach him. TCP's acknowledgements show what reached the other side, and segments that are
+sent again, holes, and windows of 0 show that a side's bytes are on their way.
+"""
+
+from ..compiled.jit import kernel, wide
+from ..compiled.layout import ACK, COPY, FIN, MASK, RST, SHUT, SYN
+from .sequence import diff
+
+
+@kernel
+def calm(s):
+    """Since when all bytes of a stream up to here are acknowledged and none is in trouble; 0: they
+    are not."""
+    if not s["acked_known"] or s["stuck"] or s["shut"] or s["head"] >= 0:
+        return 0
+    if diff(s["acked"], s["next"]) < 0:
+        return 0
+    return max(s["acked_at"], s["free"], 1)
+
+
+@kernel
+def acknowledge(s, seg):
+    """A later acknowledgement of the stream's bytes; to be called before it is noted."""
+    if not s["acked_known"] or diff(s["acked"], s["next"]) < 0:
+        s["acked_at"] = seg["time"]
+    if s["stuck"] and diff(seg["ack"], s["again_to"]) >= 0:
+        s["stuck"], s["free"] = 0, max(s["free"], seg["time"])
+
+
+@kernel
+def window(s, seg):
+    """How much of the stream the other side, whose segment it is, takes: nothing, or some."""
+    if not seg["flags"] & ACK or seg["flags"] & (SYN | RST):
+        return
+    if s["shut"] or seg["flags"] & SHUT:
+        s["shut"], s["free"] = seg["flags"] & SHUT > 0, max(s["free"], seg["time"])
+
+
+@kernel
+def again(s, seg, seq):
+    """Bytes of the stream are sent again."""
+    if seg["flags"] & COPY:
+        return
+    s["free"] = max(s["free"], seg["time"])
+    end = seq + wide(seg["wire"]) & MASK
+    if s["acked_known"] and diff(s["acked"], end) >= 0:
+        return  # the acknowledgement was lost
+    if not s["stuck"] or diff(end, s["again_to"]) > 0:
+        s["again_to"] = end
+    s["stuck"] = 1
+
+
+@kernel
+def note_alive(c, s, other, seg, sender):
+    """What shows that a side was there, and had sent all up to here. The broker's RST and FIN may
+    be of an end that came earlier: FIN counts if it can only answer the client's."""
+    if sender == 0:
+        s["alive"] = max(s["alive"], seg["time"])
+        if not c["rtt"] and c["begun"] and not seg["flags"] & SYN:
+            c["rtt"] = max(1, seg["time"] - c["first"])
+        return
+    if seg["flags"] & RST or seg["flags"] & FIN and not other["fin"]:
+        return
+    said = s["said_known"] and diff(s["said"], s["next"]) > 0
+    if not said and diff(seg["seq"], s["next"]) <= 0:
+        s["alive"] = max(s["alive"], seg["time"])
