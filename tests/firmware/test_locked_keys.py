@@ -405,6 +405,29 @@ def test_a_copy_says_what_was_revoked_and_forgotten(locked, monkeypatch, tmp_pat
     assert keys.forgotten() == {"g/oven"}
 
 
+def test_an_authority_that_another_computer_has_revoked_signs_no_more(
+        locked, monkeypatch, tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    stolen = (keys.authorities_folder() / "fleet-1.pem").read_bytes()
+    assert board_cli("keys", "export", old) == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    assert board_cli("identity", "--out", tmp_path / "other") == 0
+    other = (keys.authorities_folder() / "fleet-1.pem").read_bytes()
+    assert board_cli("keys", "export", new) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", old) == 0
+    assert (keys.authorities_folder() / "fleet-1.pem").read_bytes() == stolen
+    capsys.readouterr()
+    assert board_cli("keys", "import", new) == 0
+    assert "other computer has revoked them: broker-ca.pem, fleet-1.pem" in capsys.readouterr().out
+    assert (keys.authorities_folder() / "fleet-1.pem").read_bytes() == other
+    assert board_cli("identity", "--out", tmp_path / "other") == 0
+    assert "0 certificates made" in capsys.readouterr().out
+
+
 def test_a_computer_takes_the_key_that_another_one_has_given(locked, monkeypatch, tmp_path):
     assert board_cli("keys", "export", tmp_path / "copy") == 0
     on_another_computer(monkeypatch, tmp_path)

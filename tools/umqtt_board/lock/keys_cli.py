@@ -107,6 +107,10 @@ def import_(yes, replace, path):
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
     if came.new and not locks.path(keys.home()).exists():
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
+    if came.gone:
+        click.echo(f"  removed, for the other computer has revoked them: {', '.join(came.gone)}. "
+                   "Let `umqtt-board identity` write into the folder that it uses "
+                   "now")  # fmt: skip
     if came.revoked:
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.forgotten:

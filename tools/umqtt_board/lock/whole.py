@@ -120,13 +120,15 @@ def _code(lock, said):
 @dataclass
 class Came:
     """What an import has done: names of what is new here, was here, and is here another one; and
-    of authorities that were revoked here, boards that were forgotten here."""
+    of authorities that were revoked here, boards that were forgotten here; of authorities that
+    were here and the other computer has revoked."""
 
     new: list = field(default_factory=list)
     same: list = field(default_factory=list)
     other: list = field(default_factory=list)
     revoked: list = field(default_factory=list)
     forgotten: list = field(default_factory=list)
+    gone: list = field(default_factory=list)
 
 
 def bring(path, passphrase, confirm, replace=False):
@@ -158,7 +160,7 @@ def bring(path, passphrase, confirm, replace=False):
             private.replace(locks.path(keys.home()), said["lock"].encode())
         here = locks.of(keys.home())
         came = Came()
-        _bring_gone(said)
+        came.gone = _bring_gone(said)
         for record in records:
             _bring_board(record, here, came, replace)
         _bring_authorities(path, files, lock, here, came)
@@ -206,13 +208,21 @@ def _content(said, lock):
 
 
 def _bring_gone(said):
-    """Take over what the other computer has revoked and forgotten."""
+    """Take over what the other computer has revoked and forgotten. Returns names of authorities
+    that were here and are revoked now: whoever has stolen one could use it as long as it signs."""
     revoked = _revoked() | set(said.get("revoked", ()))
     if revoked != _revoked():
         keys.authorities_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_revoked(revoked)
     here = {record.name for record in keys.every()}
     keys.forgot(set(said.get("forgotten", ())) - here)
+    gone = []
+    for path in _authority_files():
+        if "-key" not in path.name and _sum(path.read_bytes()) in revoked:
+            path.unlink()
+            path.with_name(f"{path.stem}-key.pem").unlink(missing_ok=True)
+            gone.append(path.name)
+    return gone
 
 
 def _bring_board(record, here, came, replace):
