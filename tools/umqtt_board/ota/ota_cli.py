@@ -135,8 +135,13 @@ def _run(session, work, again, size=None):
     left = [member.device for member in session.members.values() if member.state != "done"]
     if left:
         click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
-        click.echo("   If a board is gone, or has another name now: umqtt-board keys forget "
-                   f"--device NAME --group {session.group}", err=True)  # fmt: skip
+    silent = [member.device for member in session.members.values()
+              if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
+    if silent:
+        click.echo(f"   Nothing was heard of {', '.join(silent)}. Has another computer flashed it "
+                   "since? `umqtt-board keys import --replace` takes that one's copy. Is it gone "
+                   "for good, or has it another name now? `umqtt-board keys forget --device NAME "
+                   f"--group {session.group}`", err=True)  # fmt: skip
     return 1 if left else 0
 
 
