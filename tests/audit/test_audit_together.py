@@ -171,7 +171,8 @@ def test_lines_tell_of_two_captures_what_they_tell_of_one(tmp_path):
         sources.lines(list(map(str, paths)), JsonLines(out, set(EVENTS.values())), (1883,))
         rows = [json.loads(line) for line in out.getvalue().splitlines()]
         kept = [{k: v for k, v in r.items() if k not in ("file", "frame", "connection", "first",
-                 "client_peak_frame", "broker_peak_frame")}
+                 "client_peak_frame", "broker_peak_frame",
+                 "client_flood_frame", "broker_flood_frame")}
                 for r in rows if r["event"] != "problem"]  # fmt: skip
         return kept, [r for r in rows if r["event"] == "problem"]
 

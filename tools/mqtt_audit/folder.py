@@ -20,6 +20,7 @@ from pathlib import Path
 from umqtt_runtime.files import exchange
 from umqtt_runtime.stop import SIGNALS
 
+from .capture.files import shown
 from .report import summaries
 from .report.columns import MARK, TABLES
 
@@ -31,6 +32,9 @@ CONTENT = (MARK, *FOLDERS, REPORT)
 
 class Refused(Exception):
     """The audit cannot be made; the text says why and what to do."""
+
+    def __init__(self, text):
+        super().__init__(shown(text))
 
 
 def _others(out):
@@ -52,6 +56,10 @@ def _guests(out):
 def check(out, captures=()):
     """Make the folder `out`, if it is missing. Raises Refused if it holds other things than an
     audit, if a capture lies in it, or if it is not to be written."""
+    path = os.path.abspath(out)
+    if shown(path) != path:
+        raise Refused(f"{out}: the name of this folder, or of one above it, is no UTF-8, as the "
+                      "tables need it; name another folder")  # fmt: skip
     try:
         real = os.path.join(os.path.realpath(out), "")
         for path in captures:

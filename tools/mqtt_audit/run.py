@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import folder, worker
-from .capture.files import NotACapture, magic
+from .capture.files import NotACapture, magic, shown
 from .capture.sizes import bytes_of, packed
 from .cores import Here, Spark
 from .flows import joining
@@ -66,7 +66,7 @@ def readable(paths):
             magic(path)
             good.append(path)
         except NotACapture as error:
-            bad.append((path, str(error)))
+            bad.append((shown(path), str(error)))
     return good, bad
 
 
@@ -144,7 +144,7 @@ class Audit:
         self.work, self.ports = Spark(spark) if spark else Here(), ports
         good, self.unread = readable(paths)
         self.paths = sorted(good)  # what is made of them does not depend on the order given
-        self.names = [(names or {}).get(path, path) for path in self.paths]
+        self.names = [shown((names or {}).get(path, path)) for path in self.paths]
         self.out = Path(out).absolute()
         self.split, self._wrong = [], []
         self.rows = {}

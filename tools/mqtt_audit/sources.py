@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from . import run, worker
-from .capture.files import Capture, NotACapture, magic
+from .capture.files import Capture, NotACapture, magic, shown
 from .capture.sizes import packed
 from .folder import Refused
 from .following import Following
@@ -94,7 +94,7 @@ def _together(found, ports, scratch):
     else:
         return [[(path, None)] for _, path in found]
     paths = [path for _, path in files]
-    split = run.in_order(worker.whole([worker.split(k, path, path, 1, scratch, scratch)])
+    split = run.in_order(worker.whole([worker.split(k, path, shown(path), 1, scratch, scratch)])
                          for k, path in enumerate(paths))  # fmt: skip
     groups = [[(paths[s["number"]], s) for s in members]
               for members in worker.together(split, ports, scratch, 1)]  # fmt: skip
@@ -105,18 +105,18 @@ def _together(found, ports, scratch):
 
 def _weave(following, members, sink, scratch):
     """Tell what several captures hold that are read as one."""
-    names = [path for path, _ in members]
+    names = [shown(path) for path, _ in members]
     split = [dict(s, number=k) for k, (_, s) in enumerate(members)]
     wrong = list(worker.said_of(split, names))
     for name, _, what in wrong:
         log.warning("%s: %s", name, what)
     sink("problems", columns.files(wrong))
-    for path, s in members:
+    for name, (_, s) in zip(names, members):
         for rows in (worker.damage_of(s["number"], scratch),
-                     columns.problems(s["headers"], {0: path})):  # fmt: skip
+                     columns.problems(s["headers"], {0: name})):  # fmt: skip
             if rows.num_rows:
                 sink("problems", rows)
-    woven = worker.woven([(s["number"], path, path, s["parts"], s["ahead"])
+    woven = worker.woven([(s["number"], path, shown(path), s["parts"], s["ahead"])
                           for path, s in members], 0, scratch)  # fmt: skip
     following.weave(woven, np.concatenate([s["steps"] for s in split]))
 
@@ -141,7 +141,7 @@ def _read(following, path):
     with ExitStack() as stack:
         source = sys.stdin if path == INPUT else stack.enter_context(open(path, "rb"))
         try:
-            following.capture(NAME if path == INPUT else path, _pieces(source.fileno()))
+            following.capture(NAME if path == INPUT else shown(path), _pieces(source.fileno()))
         except NotACapture as error:
             log.warning("%s", error)
             return False

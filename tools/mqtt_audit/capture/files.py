@@ -31,8 +31,16 @@ _PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7z
 _BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
 
 
+def shown(name):
+    """A file's name, or a text with one, as it is told: bytes of it that are no UTF-8 as \\xHH."""
+    return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 class NotACapture(Exception):
     """The file cannot be read or is no pcap and no pcapng; the text says what it is."""
+
+    def __init__(self, text):
+        super().__init__(shown(text))
 
 
 def _say(path, error):

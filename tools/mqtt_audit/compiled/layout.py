@@ -18,6 +18,7 @@ GRACE = SECOND // 2  #: that a packet may be late in the capture before keep ali
 #: The same of the end of a connection: a FIN that was lost before the capture is not seen until
 #: TCP has sent it again, three times in this time.
 FIN_GRACE = 2 * SECOND
+FLOOD, FLOOD_S = 200, 10  #: messages a second, seconds: more is a flood
 
 #: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
 FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
@@ -91,6 +92,8 @@ STREAM = _rows(
     "segments:i8 bytes:i8 resent:i8 disordered:i8 packets:i8 payload:i8 "
     "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
+    "run_from:i8 run_frame:i8 run_last:i8 run_n:i8 run_credit:i8 flood:i8 flood_n:i8 "
+    "flood_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
@@ -104,6 +107,9 @@ STREAM = _rows(
 #: second, second_frame, in_second: the latest second in which it had a PUBLISH, the frame of the
 #: first of them, and how many; peak, peak_frame:
 #: the most of them in one second, and the frame of the first of those.
+#: run...: a time in which it sent FLOOD messages a second: since when, the frame, the latest
+#: message, how many, and how much later the next may come; flood, flood_n, flood_frame: the
+#: longest of at least FLOOD_S, in ns, how many messages, the frame of the first.
 #: web...: where a WebSocket is (mqtt/websocket.py): what comes next, whether any byte came, the
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.

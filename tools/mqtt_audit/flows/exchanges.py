@@ -280,6 +280,21 @@ def _received(st, f, conn, from_server, ident, time, frame, missing):
 
 
 @kernel
+def _released(st, f, conn, sender, ident, time, frame, missing):
+    """A PUBREL. A second PUBREC asks for a second one; of what was sent twice nobody knows what is
+    answered."""
+    s = st.streams[2 * conn + sender]
+    if not f["rec"] and f["state"] == WHOLE and not missing and not s["strange"]:
+        violation(st, 54, conn, sender, PUBREL, time, frame, ident)
+    if f["rel"] and not missing and s["turns"] != UNORDERED and st.conns[conn]["level"] == 5:
+        violation(st, 128, conn, sender, PUBREL, time, frame, ident)
+    s["again"] += f["rel"] > 0
+    if not (f["rel"] or missing or sender):
+        _answered(st, f, PUBREL, conn, sender, ident, time, frame)
+    f["rel"] = f["rel"] if f["rel"] else time
+
+
+@kernel
 def answer(st, kind, conn, from_server, ident, time, frame, missing):
     """PUBACK, PUBREC, PUBREL, PUBCOMP or REFUSED. missing: bytes of the other side are not there
     (yet)."""
@@ -304,13 +319,7 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
     elif kind == PUBREC:
         _received(st, f, conn, from_server, ident, time, frame, missing)
     elif kind == PUBREL:
-        strange = st.streams[2 * conn + sender]["strange"]
-        if not f["rec"] and f["state"] == WHOLE and not missing and not strange:
-            violation(st, 54, conn, from_server, kind, time, frame, ident)
-        st.streams[2 * conn + sender]["again"] += f["rel"] > 0
-        if not (f["rel"] or missing or from_server):
-            _answered(st, f, kind, conn, sender, ident, time, frame)
-        f["rel"] = f["rel"] if f["rel"] else time
+        _released(st, f, conn, from_server, ident, time, frame, missing)
     else:
         if not (from_server or missing) and kind != PUBCOMP:
             _answered(st, f, PUBACK if kind == PUBACK else PUBREC, conn, sender, ident, time,

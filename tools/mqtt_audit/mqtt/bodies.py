@@ -279,7 +279,8 @@ def connect(reader, out):
         _will(reader, out, level, flags)
     if level > 2:
         for flag in (128, 64):
-            if flags & flag:
+            # MQTT 3.1, 3.1: the flag may be set and the string missing.
+            if flags & flag and (level != 3 or reader.more()):
                 reader.string(flag == 128)
     if reader.more():
         out.broken.append((12, 0))
@@ -371,7 +372,7 @@ def reasoned(kind, reader, out):
     if reader.more():
         _properties(reader, kind, out)
     if reader.more():
-        out.broken.append((50, 0))
+        out.broken.append((129, 0))
 
 
 def read(kind, raw, level):

@@ -14,6 +14,8 @@ from ..compiled.layout import (
     CONNECT,
     DISCONNECT,
     FIN_GRACE,
+    FLOOD,
+    FLOOD_S,
     FOUND,
     GRACE,
     METHOD_NAMED,
@@ -93,10 +95,11 @@ def _topic(st, d, p, n, alias, bad, row, conn, sender):
             copy(st.arena, place, size, st.text, at)
             st.n[N_TEXT] = at + size
         else:
-            problem(st, P_MQTT5, conn, sender, row["time"], row["frame"], -1, alias)
             s = st.streams[2 * conn + sender]
             if s["isn_known"] and s["whole"] and not s["gaps"]:
                 violation(st, 97, conn, sender, PUBLISH, row["time"], row["frame"], alias)
+            else:
+                problem(st, P_MQTT5, conn, sender, row["time"], row["frame"], -1, alias)
         return
     st.n[N_TEXT] = copy_text(d, p, n, st.text, at, bad)
     if alias > 0:
@@ -158,7 +161,25 @@ def _publish(st, d, p, have, row, conn, sender, digest):
 
 
 @kernel
+def _count_flood(s, row):
+    """Note the longest time with FLOOD messages a second. Who is ahead may rest for two seconds
+    at most, so that a burst with a rest behind it is none."""
+    time, each = row["time"], SECOND // FLOOD
+    s["run_credit"] -= max(0, time - s["run_last"])
+    if not s["run_n"] or s["run_credit"] < 0:
+        s["run_from"], s["run_frame"], s["run_n"] = time, row["frame"], 0
+        s["run_credit"] = SECOND // 4
+    s["run_last"] = time
+    s["run_n"] += 1
+    s["run_credit"] = min(s["run_credit"] + each, 2 * SECOND)
+    long = time - s["run_from"]
+    if long >= FLOOD_S * SECOND and s["run_n"] * each >= long and long > s["flood"]:
+        s["flood"], s["flood_n"], s["flood_frame"] = long, s["run_n"], s["run_frame"]
+
+
+@kernel
 def _count_publish(s, row):
+    _count_flood(s, row)
     flags, second = row["flags"], row["time"] // SECOND
     qos = flags >> 1 & 3
     if second != s["second"]:

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled.layout import AUTH, KINDS, PUBLISH, RESERVED, TYPES
+from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
 from ..rules.statements import KEEP_ALIVE, RULES, statement
-from ..rules.why import refused, why
+from ..rules.why import never_answered, refused, why
 from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -57,10 +57,12 @@ CONNECTIONS = _schema(
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
     "client_disordered:i8 client_lost:i8 client_gaps:i8 "
     "client_peak:i8 client_peak_frame:i8 "
+    "client_flood:i8 client_flood_s:f client_flood_frame:i8 "
     "broker_packets:i8 broker_bytes:i8 broker_publish_0:i8 broker_publish_1:i8 "
     "broker_publish_2:i8 broker_dup:i8 broker_payload:i8 broker_segments:i8 broker_resent:i8 "
     "broker_disordered:i8 broker_lost:i8 broker_gaps:i8 "
-    "broker_peak:i8 broker_peak_frame:i8"
+    "broker_peak:i8 broker_peak_frame:i8 "
+    "broker_flood:i8 broker_flood_s:f broker_flood_frame:i8"
 )
 FLOWS = _schema(
     "connection:i8 client_id:s broker:s sender:s packet_id:i4 qos:i2 topic:s length:i8 "
@@ -313,7 +315,7 @@ def problems(rows, files, whose=None):
         "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),
         "what": pa.array([KINDS[k][1].format(c)
                           for k, c in zip(rows["kind"], rows["count"])], pa.string()),
-        "count": numbers(rows["count"], pa.int64()),
+        "count": numbers(np.where(rows["kind"] == P_MQTT5, 1, rows["count"]), pa.int64()),
         **columns,
     }).cast(PROBLEMS)  # fmt: skip
 
@@ -342,17 +344,19 @@ def _protocol(conn, level, opaque, known):
 _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
            "publish_1": "publish1", "publish_2": "publish2", "dup": "dups", "payload": "payload",
            "segments": "segments", "resent": "resent", "disordered": "disordered", "lost": "lost",
-           "gaps": "gaps", "peak": "peak"}  # fmt: skip
+           "gaps": "gaps", "peak": "peak", "flood": "flood_n"}  # fmt: skip
 
 
 def _peaks(conns, ways, files):
-    """The frames in which the seconds with the most messages begin, if in the connection's own
-    file."""
+    """The frames in which the seconds with the most messages, and floods, begin, if in the
+    connection's own file; and how long floods last."""
     own = places(conns["id"], files)["file"].cast(pa.string())
     for way, side in enumerate(WAYS):
-        there = places(ways["peak_frame"][:, way], files)
-        here = pc.equal(there["file"].cast(pa.string()), own)
-        yield f"{side}_peak_frame", pc.if_else(here, there["frame"], None)
+        for what in ("peak", "flood"):
+            there = places(ways[f"{what}_frame"][:, way], files)
+            here = pc.equal(there["file"].cast(pa.string()), own)
+            yield f"{side}_{what}_frame", pc.if_else(here, there["frame"], None)
+        yield f"{side}_flood_s", numbers(ways["flood"][:, way] / 1e9, pa.float64())
 
 
 def _hellos(hellos, n):
@@ -399,8 +403,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
         "ended": words(conns["end"], ENDS),
         "disconnect": pa.array(conns["disconnected"] > 0),
         "websocket": pa.array((conns["web"] > 0) & (conns["opaque"] == 0)),
-        "why": pa.array([why(c, reasons.get(k), no) for k, (c, no) in enumerate(
-            zip(conns, refused(conns, ways)))], pa.string()),
+        "why": pa.array([why(c, reasons.get(k), *no) for k, (c, *no) in enumerate(
+            zip(conns, refused(conns, ways), never_answered(conns, ways)))], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
         **_hellos(hellos, len(conns)),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..compiled.layout import FLOOD, FLOOD_S
 from ..mqtt.reasons import CREDENTIALS
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -25,7 +26,6 @@ FINDINGS = pa.schema([
 #: (times, seconds) of what is told when it happens so often in so long.
 STORM, PUSHED, GUESSED = (10, 60), (3, 300), (10, 300)
 SLOW_S, SLOW = 10, 5  #: seconds without a whole CONNECT, connections at once
-FLOOD, FLOOD_S = 200, 10  #: messages a second, seconds
 BURST, BURST_TIMES, BURST_S = 100, 20, 60  #: in a second, times the mean, seconds of connection
 LATE_MS, LATE_OF = 1000, 100  #: 99th percentile of acknowledgements, of so many
 RESENT, RESENT_OF = 0.05, 100  #: share of the segments, of so many
@@ -185,12 +185,15 @@ def _rates(found):
     for side in ("client", "broker"):
         messages = sum(_numbers(found.table[f"{side}_publish_{qos}"]) for qos in (0, 1, 2))
         peak, mean = _numbers(found.table[f"{side}_peak"]), messages / seconds
-        frames = found.column(f"{side}_peak_frame")
-        flood = (mean >= FLOOD) & (seconds >= FLOOD_S)
+        many, lasted = (_numbers(found.table[f"{side}_{n}"]) for n in ("flood", "flood_s"))
+        flood = many > 0
         burst = (peak >= BURST) & (peak >= BURST_TIMES * mean) & (seconds >= BURST_S) & ~flood
-        for name, mask in (("flood", flood), ("burst", burst)):
+        for name, mask, number, over, at in (
+            ("flood", flood, many, lasted, "flood"), ("burst", burst, messages, seconds, "peak"),
+        ):
+            frames = found.column(f"{side}_{at}_frame") if mask.any() else None
             for k in np.flatnonzero(mask).tolist():
-                what = (f"{messages[k]:,} messages of the {side} in {seconds[k]:.1f} s, "
+                what = (f"{number[k]:,} messages of the {side} in {over[k]:.1f} s, "
                         f"{peak[k]:,} in one second")  # fmt: skip
                 found.add(name, who[k], np.array([k]), what, frames[k] and [frames[k]])
 

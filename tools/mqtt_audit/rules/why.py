@@ -23,6 +23,7 @@ _CLOSED = {
 
 #: Of a connection to a port at which nobody listens.
 REFUSED = "TCP connection refused by the broker"
+UNANSWERED = "TCP connection never answered by the broker"
 
 
 def refused(conns, ways):
@@ -32,12 +33,22 @@ def refused(conns, ways):
     return (conns["begun"] > 0) & (conns["end"] == END_RST_SERVER) & nothing & ~answered
 
 
-def why(conn, code, refused_):
+def never_answered(conns, ways):
+    """Which connections are a SYN to which nothing came, so that they never opened."""
+    broker = ways[:, 1]
+    nothing = (broker["segments"] == 0) & (broker["acked_known"] == 0)
+    nothing &= (ways["bytes"] == 0).all(axis=1) & (ways["isn_known"][:, 0] > 0)
+    return (conns["end"] == END_OPEN) & nothing
+
+
+def why(conn, code, refused_, unanswered_=False):
     """One row of layout.CONN; code: reason of the DISCONNECT that was sent (MQTT 5), or None;
-    refused_: what refused() says of it."""
+    refused_, unanswered_: what those say of it."""
     end = int(conn["end"])
     if refused_:
         return REFUSED
+    if unanswered_:
+        return UNANSWERED
     if conn["code"]:
         return f"refused, {returned(int(conn['code']), int(conn['level']))}"
     if conn["dismissed"]:
