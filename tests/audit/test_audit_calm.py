@@ -4,6 +4,8 @@ not reach him, or to what he may not send.
 Knows: the kit. Must not know: the code under test except by its tables.
 """
 
+import random
+
 import audit_kit as kit
 import pytest
 
@@ -165,3 +167,40 @@ def test_a_ping_has_an_answer_within_the_keep_alive_or_half_a_minute(keep_alive,
 def test_a_ping_that_is_answered_late_is_answered(tmp_path):
     made = acked(talk(0).client(kit.PINGREQ)).wait(40).broker(PUB).broker(kit.PINGRESP)
     assert broken(made.client(kit.DISCONNECT).close(), tmp_path) == []
+
+
+def idle(k, lost):
+    """A client that pings in time, on a link that loses what is sent: TCP sends it again, later
+    and later, until it is acknowledged. Captured beside the client."""
+    choice = random.Random(k)
+    made = kit.Talk(("10.0.1.1", 1000 + k), isn=(k * 977, k * 31)).open()
+
+    def sure(way, raw):
+        made.segment(way, raw)
+        after = 0.2
+        while way == 0 and choice.random() < lost and after < 2:
+            resent(made, raw, after)
+            after *= 2
+        if choice.random() < 0.5:
+            acked(made, 1 - way)
+
+    sure(0, kit.connect(f"dev{k}", 5))
+    sure(1, kit.connack())
+    for _ in range(choice.randrange(1, 8)):
+        made.wait(choice.choice((1, 3, 4.7)))
+        if choice.random() < 0.3:
+            sure(1, PUB)
+        sure(0, kit.PINGREQ)
+        sure(1, kit.PINGRESP)
+    return made if choice.random() < 0.3 else made.client(kit.DISCONNECT).close()
+
+
+@pytest.mark.parametrize("lost,gone", [(0, 0), (0.4, 0), (0.4, 0.1), (0.2, 0.4)])
+def test_no_damage_makes_a_silence(lost, gone, tmp_path):
+    """lost: on the link; gone: of the frames, in the capture."""
+    choice, frames = random.Random(7), []
+    for k in range(150):
+        frames += [f for f in idle(k, lost).wrapped() if choice.random() >= gone]
+    frames.sort(key=lambda f: f[0])
+    tables = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert [(v["client_id"], v["what"]) for v in tables["violations"]] == []

@@ -142,3 +142,11 @@ def test_a_name_that_is_no_utf_8_is_told_with_its_bytes(tmp_path):
                       ["good.pcap", "--out", os.fsdecode(b"out\xff")]):  # fmt: skip
         done = run(tmp_path, *arguments)
         assert done.returncode == 2 and "\\x" in done.stderr
+
+
+def test_live_counts_the_frames_that_dumpcap_dropped():
+    from mqtt_audit.sources import dropped
+
+    said = ("Packets captured: 9\nPackets received/dropped on interface 'Loopback: lo': 9/{} "
+            "(pcap:1/dumpcap:0/flushed:0/ps_ifdrop:0) (90.0%)\n")  # fmt: skip
+    assert (dropped(said.format(3)), dropped(said.format(0)), dropped("")) == (3, 0, 0)

@@ -6,6 +6,7 @@ Knows: streams, dumpcap. Must not know: formats, what is in a capture.
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ log = logging.getLogger("umqtt.audit")
 
 INPUT = "-"
 NAME = "standard input"
+DROPPED = "{:,} frames came faster than dumpcap could take them, and are missing"
 PIECE = 1 << 20  #: bytes read at once
 NO_DUMPCAP = (
     "dumpcap is not installed, which does the capturing. It comes with Wireshark: Debian and "
@@ -148,6 +150,11 @@ def _read(following, path):
     return True
 
 
+def dropped(said):
+    """How many frames dumpcap did not get, by what it says at its end."""
+    return sum(int(n) for n in re.findall(r"received/dropped on interface .*: \d+/(\d+)", said))
+
+
 def live(stop, interface, wanted, sink, ports):
     """Tell what passes an interface, until a signal comes. wanted: a capture filter. Raises
     Refused if nothing can be captured there."""
@@ -172,4 +179,8 @@ def live(stop, interface, wanted, sink, ports):
         said = dumpcap.stderr.read().decode(errors="replace")
     if not stop.asked and dumpcap.returncode:
         raise Refused(f"dumpcap ended: {said.strip() or dumpcap.returncode}")
+    if dropped(said):
+        what = DROPPED.format(dropped(said))
+        log.warning("%s: %s", interface, what)
+        sink("problems", columns.files([(interface, "dropped", what)]))
     following.finish()
