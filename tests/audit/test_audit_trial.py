@@ -150,3 +150,15 @@ def test_live_counts_the_frames_that_dumpcap_dropped():
     said = ("Packets captured: 9\nPackets received/dropped on interface 'Loopback: lo': 9/{} "
             "(pcap:1/dumpcap:0/flushed:0/ps_ifdrop:0) (90.0%)\n")  # fmt: skip
     assert (dropped(said.format(3)), dropped(said.format(0)), dropped("")) == (3, 0, 0)
+
+
+def test_one_message_is_not_called_messages(tmp_path):
+    from mqtt_audit.report.lines import connection
+
+    made = talk(kit.connect(), kit.connack()).client(kit.publish("a"))
+    row = read(made.segment(0, kit.PINGREQ[:1]), tmp_path)
+    assert "1 message sent, 0 received;" in connection(row["connections"][0])
+    assert [p["what"] for p in row["problems"]] == [
+        "the capture ends inside a packet; 0 bytes of it are there"]  # behind its header
+    made.segment(0, b"\5abcd", seq=made.seq[0] + 1)
+    assert "1 byte of the stream is not" in str(read(made, tmp_path)["problems"])

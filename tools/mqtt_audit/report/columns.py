@@ -95,6 +95,16 @@ TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "laten
           "findings": FINDINGS}  # fmt: skip
 
 
+#: What a count of 1 makes of the words of a problem.
+_ONE = (
+    ("{} bytes of the stream are", "{} byte of the stream is"), ("{} bytes are", "{} byte is"),
+    ("{} bytes were", "{} byte was"), ("{} bytes", "{} byte"),
+    ("reason: they are", "reason: it is"), ("which are right", "which is right"),
+    ("the first have", "the first has"), ("the first are", "the first is"),
+    ("{} problems more of this file are", "{} problem more of this file is"),
+)  # fmt: skip
+
+
 def words(codes, names):
     """Numbers as words."""
     indices = pa.array(np.ascontiguousarray(codes), pa.int8())
@@ -301,6 +311,14 @@ def violations(rows, whose, files, keep_alive):
     })  # fmt: skip
 
 
+def _what(kind, count):
+    """What a row of problems says."""
+    text = KINDS[kind][1]
+    for many, one in _ONE if count == 1 else ():
+        text = text.replace(many, one)
+    return text.format(count)
+
+
 def problems(rows, files, whose=None):
     """The table of problems, as files() has it: both may end in one Parquet file. The first pass
     has one file, which is number 0."""
@@ -313,7 +331,7 @@ def problems(rows, files, whose=None):
                           (rows["off"] < 0) | woven(rows["frame"], files)),
         "time": times(rows["time"], rows["time"] == 0),
         "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),
-        "what": pa.array([KINDS[k][1].format(c)
+        "what": pa.array([_what(k, c)
                           for k, c in zip(rows["kind"], rows["count"])], pa.string()),
         "count": numbers(np.where(rows["kind"] == P_MQTT5, 1, rows["count"]), pa.int64()),
         **columns,

@@ -93,14 +93,15 @@ def connection(row):
     """One line on a connection: who, version, keep alive, duration, messages each way, why it
     ended. row: of the table `connections`."""
     def messages(side):
-        return _counted(sum(row[f"{side}_publish_{qos}"] or 0 for qos in (0, 1, 2)), "message")
+        return sum(row[f"{side}_publish_{qos}"] or 0 for qos in (0, 1, 2))
 
     seconds = (row["last"] - row["first"]).total_seconds()
     return _joined(
         row["client_id"] or "(no client id)", f"{row['client']} to {row['broker']}",
         *_spoken(row), row["websocket"] and "over WebSocket",
         row["keep_alive"] is not None and f"keep alive {row['keep_alive']} s",
-        f"{seconds:.3f} s", f"{messages('client')} sent, {messages('broker')} received;",
+        f"{seconds:.3f} s",
+        f"{_counted(messages('client'), 'message')} sent, {messages('broker'):,} received;",
         row["why"],
     )  # fmt: skip
 
