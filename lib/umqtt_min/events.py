@@ -36,39 +36,39 @@ class Events:
         self._client = client
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
-        self._line = log
+        self._log = log
         self._up = False  # on_connect() was called, on_disconnect() not yet
 
-    def _log(self, line):
-        log = self._line
-        self._line = None  # one that raises is not called again
+    def _write(self, line):
+        log = self._log
+        self._log = None  # one that raises is not called again
         log(line)
-        self._line = log
+        self._log = log
 
     def connected(self):
         """connect() has come to its end."""
         c = self._client
         self._up = True
-        if self._line:
+        if self._log:
             kept = "session kept" if c.session_present else "new session"
-            self._log("connected to %s:%d, %s, %d unacknowledged"
+            self._write("connected to %s:%d, %s, %d unacknowledged"
                       % (c.server, c.port, kept, c.inflight()))  # fmt: skip
         if self._on_connect:
             self._on_connect(bool(c.session_present))
 
     def failed(self, e):
         """connect() has raised `e`."""
-        if self._line:
+        if self._log:
             c = self._client
-            self._log("no connection to %s:%d: %s" % (c.server, c.port, words_of(e)))
+            self._write("no connection to %s:%d: %s" % (c.server, c.port, words_of(e)))
 
     def ended(self, reason):
         """The connection has ended. A connection that was not complete is connect()'s."""
         if not self._up:
             return
         self._up = False
-        if self._line:
-            self._log("connection ended: %s" % words(reason))
+        if self._log:
+            self._write("connection ended: %s" % words(reason))
         if self._on_disconnect:
             self._on_disconnect(reason)
 

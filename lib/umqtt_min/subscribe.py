@@ -30,9 +30,12 @@ def filters(client, topics, qos):
         topics = [(topics, qos)]
     out = []
     try:
-        pairs = [(t, q) for t, q in topics]
-        if [pair for pair in topics if isinstance(pair, _ONE)]:
-            raise ValueError
+        pairs = []
+        for pair in topics:
+            if isinstance(pair, _ONE):  # of two characters
+                raise ValueError
+            t, q = pair
+            pairs.append((t, q))
     except (TypeError, ValueError):
         raise ValueError(
             "topic=%r: a topic filter, or a list of (topic filter, QoS)" % (topics,))
@@ -127,22 +130,20 @@ def subscribe(client, topic, qos, handler, timeout):
     if handler is not None:
         # Before SUBSCRIBE: retained messages may come before SUBACK. And whatever ends the wait:
         # the broker may have subscribed us.
-        incoming.handlers = _without(before, wanted) + [(t, handler) for t, _ in wanted]
+        incoming.handlers = _of(before, wanted, False) + [(t, handler) for t, _ in wanted]
     _request(client, _SUBSCRIBE, wanted, True, ms)
-    if handler is not None:
-        codes = client._granted
-        gone = [wanted[i] for i in range(len(wanted)) if codes[i] == _SUBACK_FAILURE]
-        if gone:
-            names = [t for t, _ in gone]
-            back = [(t, f) for t, f in before if t in names]
-            incoming.handlers = _without(incoming.handlers, gone) + back
+    codes = client._granted
+    if handler is not None and _SUBACK_FAILURE in codes:
+        refused = [wanted[i] for i in range(len(codes)) if codes[i] == _SUBACK_FAILURE]
+        incoming.handlers = (_of(incoming.handlers, refused, False)
+                             + _of(before, refused, True))
     return granted(client, wanted, topic)
 
 
-def _without(handlers, wanted):
-    # The handlers of other filters.
-    gone = [t for t, _ in wanted]
-    return [(t, f) for t, f in handlers if t not in gone]
+def _of(handlers, wanted, inside):
+    # The handlers of these filters; inside=False: of all others.
+    named = [t for t, _ in wanted]
+    return [(t, f) for t, f in handlers if (t in named) == inside]
 
 
 def unsubscribe(client, topic, timeout):
@@ -150,7 +151,7 @@ def unsubscribe(client, topic, timeout):
     wanted = names(client, topic)
     _request(client, _UNSUBSCRIBE, wanted, False, enter(client, timeout))
     incoming = client._receiver().messages()
-    incoming.handlers = _without(incoming.handlers, wanted)
+    incoming.handlers = _of(incoming.handlers, wanted, False)
 
 
 def on_suback(client, t):
@@ -174,10 +175,10 @@ def on_suback(client, t):
     client._rx.code = t
 
 
-def code(client, code):
+def code(client, value):
     # 0, 1, 2 or 0x80 [MQTT-3.9.3-2]; before 3.1.1 the low two bits are the QoS.
     if not client.protocol[_ROW_SESSION]:
-        code &= 3
-    if code > 2 and code != _SUBACK_FAILURE:
-        client._rx.bad("SUBACK code %d [MQTT-3.9.3-2]" % code)
-    return code
+        value &= 3
+    if value > 2 and value != _SUBACK_FAILURE:
+        client._rx.bad("SUBACK code %d [MQTT-3.9.3-2]" % value)
+    return value

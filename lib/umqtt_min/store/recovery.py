@@ -57,7 +57,7 @@ class Recovery:
         if j._born:
             for i in range(j._span):
                 j._born[i] = j._clock()
-        if len(opened) < 8:  # no board has more
+        if j.medium.where is not None and len(opened) < 8:  # no board has more
             opened[j.medium.where] = j.boot
 
     def _read(self):

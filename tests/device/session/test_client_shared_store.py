@@ -7,7 +7,8 @@ Knows: the public API, the strict broker.  Must not know: how a client finds it 
 
 from harness import Bench, raises
 from nor import NOR
-from places import flash, folder
+from places import flash, folder, in_dict
+from store_kit import journal_on
 from umqtt_min import FileStore, MQTTClient
 from umqtt_min.store.flash import FlashStore
 from umqtt_min.store.ram import RAMStore
@@ -103,3 +104,14 @@ def test_a_store_that_is_empty_is_one():
     assert bench.client.inflight() == 1
     for wrong in ("", 0, False, [], {}):
         assert "store=" in str(raises(ValueError, Bench, store=wrong))
+
+
+def test_media_that_say_no_place_are_places_of_their_own():
+    stores = []
+    for times in (1, 3):
+        new = journal_on(in_dict())()
+        for _ in range(times):
+            stores.append(new())
+            stores[-1].open()
+    for store in (stores[0], stores[-1]):
+        assert store.put(1, 2, b"t", b"x") == 1
