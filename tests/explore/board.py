@@ -9,6 +9,7 @@ from case import FIRST_IN, FIRST_OUT
 from nor import NOR, PowerCut, Random
 from oracle import Broken
 from umqtt_min import MQTTClient
+from umqtt_min.store import opened
 from umqtt_min.store.files import FileStore
 from umqtt_min.store.flash import FlashStore
 from umqtt_min.store.ram import RAMStore
@@ -61,6 +62,7 @@ class Board:
         self.case = case
         self.views = Views()
         self.client = self.store = self.inbox = None
+        self.opened = opened  # in RAM: a boot begins without
         self.media = []  # of the store, and of the inbox
         for i in range(1 + case.inbox):
             if case.store == "flash":
@@ -76,6 +78,7 @@ class Board:
     def boot(self):
         """The power comes; a client is made."""
         case = self.case
+        self.opened.clear()
         for medium in self.media:
             medium.boot()
         options = {"policy": case.policy, "hold": case.hold, "max_age": case.max_age}
@@ -182,10 +185,13 @@ class Board:
             else:
                 copy = NOR(medium.blocks, medium.block, medium.page, False, 1, bytearray(key))
             store = self._journal(copy)
+            known = self.opened.copy()
             try:
                 store.open()
             except Exception as e:
                 raise Broken("a mount fails: %r" % e)
+            self.opened.clear()  # the board knows nothing of this mount
+            self.opened.update(known)
             if len(self.views) > KEPT:
                 self.views.clear()
             found = self.views[key] = _look(store, first)

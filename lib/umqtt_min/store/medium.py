@@ -27,7 +27,8 @@ class Medium:
     whole = False  # True: a record should not be cut at a multiple of chunk
     growing = False  # True: segments are made one by one: begin(), add(), made (files.py)
     elsewhere = False  # True: a segment may begin elsewhere, too: strays(), shift() (flash.py)
-    where = None  # hashable, the same for all media of the same bytes, as a path; None: not known
+    # Hashable, the same for all media of the same bytes, as a path; None: not known.
+    where = None  # type: object
 
     def open(self):
         """Called before each mount. Raises ValueError if the content needs other arguments."""
