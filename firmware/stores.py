@@ -84,13 +84,14 @@ def make(kind, hold, log, retention=0):
                 index gets 5 bytes of RAM for each
     Raises ValueError when "flash" is asked for and the board has no region of the size needed.
     """
-    window = retention + 64 if retention > 1000 else 0
+    messages = retention + 64 if retention > 1000 else 0
     device = None if kind == "files" else region()
     if device is not None:
         from umqtt_min.store.flash import FlashStore
 
         try:
-            return FlashStore(device, encrypted=_is_encrypted(device), hold=hold, window=window)
+            return FlashStore(device, encrypted=_is_encrypted(device), hold=hold,
+                              messages=messages)
         except ValueError as error:  # too small
             why = str(error)
     else:
@@ -102,4 +103,4 @@ def make(kind, hold, log, retention=0):
         log("no journal region (%s): messages are kept in files, which wears the flash more" % why)
     from umqtt_min.store.files import FileStore
 
-    return FileStore(FOLDER, hold=hold, window=window)
+    return FileStore(FOLDER, hold=hold, messages=messages)

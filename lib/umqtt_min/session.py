@@ -81,8 +81,8 @@ class Session:
         self.seq = 0  # of the message stored last
         # Connections in a row on which PUBREL was sent again and nothing came back.
         self._vain = 0
-        # PUBREL was sent again on this one, and nothing has come yet; None: of the last one it
-        # was looked at.
+        # True: PUBREL was sent again on this connection, and nothing has come back yet.
+        # None: the last connection has been counted.
         self._owed = False
         store.open()
         if store.max_age:

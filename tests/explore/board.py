@@ -90,7 +90,7 @@ class Board:
             if case.inbox:
                 self.inbox = self._journal(self.media[1])
         else:
-            self.store = RAMStore(case.size, window=case.room, **options)
+            self.store = RAMStore(case.size, messages=case.room, **options)
             if case.inbox:
                 self.inbox = RAMStore(512)
         client = MQTTClient(
@@ -114,9 +114,9 @@ class Board:
         if isinstance(medium, Files):
             return FileStore(medium.folder, case.blocks * case.block, case.block,
                              small=medium.whole, chunk=64 if medium.whole else 0,
-                             inbound=inbound, window=case.room, **options)  # fmt: skip
+                             inbound=inbound, messages=case.room, **options)  # fmt: skip
         return FlashStore(medium, page=case.page, once=case.once, inbound=inbound,
-                          window=case.room, **options)  # fmt: skip
+                          messages=case.room, **options)  # fmt: skip
 
     # The power
 

@@ -19,7 +19,7 @@ class FlashStore(Journal):
     """A journal in a raw flash region: the recommended one.
 
     device, segment, first, blocks, page, once, encrypted: see FlashMedium. options: hold,
-    policy, max_age, clock, window, inbound, see Journal. Raises ValueError for a region of
+    policy, max_age, clock, messages, inbound, see Journal. Raises ValueError for a region of
     fewer than 4 segments, 5 if once or encrypted.
     """
 

@@ -3,8 +3,8 @@
 Knows: the state of a message, how much a segment may hold, the policies when there is no room.
 Must not know: the operations of a store (journal.py), bytes of a medium (segment_log.py).
 
-The index is in RAM: a place and a state for each number of the window, which begins with the
-oldest live message. A mount fills it from the log (replay.py).
+The index is in RAM: a place and a state for each number from that of the oldest
+live message on. A mount fills it from the log (replay.py).
 """
 
 from array import array
@@ -38,11 +38,12 @@ _ASKED = const(0x20)  # held in flash; what happens to it since again() is in RA
 class IndexedLog(SegmentLog):
     """A log whose live messages are found by their sequence numbers.
 
-    medium, chunk: see SegmentLog. span: numbers in the window. inbound: most incoming identifiers
-    in a header. policy: see Journal. aged: True to keep the time at which each message came.
+    medium, chunk: see SegmentLog. messages: sequence numbers that the index has room for.
+    inbound: most incoming identifiers in a header. policy: see Journal. aged: True to keep the
+    time at which each message came.
     """
 
-    def __init__(self, medium, chunk, span, inbound, policy, aged):
+    def __init__(self, medium, chunk, messages, inbound, policy, aged):
         SegmentLog.__init__(self, medium, chunk)
         self._whole = medium.whole
         self.policy = policy
@@ -54,21 +55,21 @@ class IndexedLog(SegmentLog):
 
             refuse_segment(self, self._up(_LEAST))
         self._asked = 0  # serial of the head when another segment was last asked for
-        self._make_index(span, aged)
+        self._make_index(messages, aged)
         self._loads = array("I", bytes(4 * medium.count))  # bytes of live messages in each segment
         self.dropped = 0
 
-    def _make_index(self, span, aged):
+    def _make_index(self, messages, aged):
         """Take an index for so many numbers from the heap."""
         # Of each record: two bytes are enough for a region of 64 KiB.
         large = self.medium.size * self.medium.count > 65536
-        places = array("I" if large else "H", range(span))  # from no list
-        states = bytearray(span)
-        self._born = array("I", bytes(4 * span)) if aged else None
+        places = array("I" if large else "H", range(messages))  # from no list
+        states = bytearray(messages)
+        self._born = array("I", bytes(4 * messages)) if aged else None
         # At once: where there is no memory for all, open() may be called again.
         self._places = places
         self._states = states
-        self._span = span
+        self._span = messages
 
     def _limits(self, inbound):
         """How much messages may fill, where a header may have so many identifiers."""

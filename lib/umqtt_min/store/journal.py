@@ -48,7 +48,7 @@ class Journal(IndexedLog):
     max_age: seconds after which a message is dropped, by put() and expire(); 0 for never.
         The age of messages found at a mount begins at the mount: flash keeps no time.
     clock: a function that gives seconds, 0 to 2**30 - 1, for max_age.
-    window: most numbers from the oldest live message to the newest, 1 to 65535; 3 bytes of
+    messages: most numbers from the oldest live message to the newest, 1 to 65535; 3 bytes of
         RAM each, 5 where the medium is larger than 64 KiB. 0 for one per 96 bytes of the
         medium, 1024 at most. A mount takes more for a journal that holds more.
     inbound: how many incoming QoS 2 messages between PUBREC and PUBREL the journal remembers
@@ -58,18 +58,19 @@ class Journal(IndexedLog):
     Raises ValueError for arguments out of range, and for a medium that cannot hold a journal.
     """
 
-    def __init__(self, medium, hold=False, policy=0, window=0, inbound=32, chunk=0, max_age=0,
+    def __init__(self, medium, hold=False, policy=0, messages=0, inbound=32, chunk=0, max_age=0,
                  clock=None):
         try:  # | is for whole numbers only; it is negative where one of them is
-            wrong = (window | inbound | policy | chunk) < 0 or window > 65535 or window is True
-            wrong = wrong or not 0 < inbound <= 64 or policy > _LATEST or max_age < 0
+            wrong = (messages | inbound | policy | chunk) < 0 or messages > 65535
+            wrong = wrong or messages is True or not 0 < inbound <= 64
+            wrong = wrong or policy > _LATEST or max_age < 0
             wrong = wrong or (max_age or clock is not None) and clock() | 0 < 0
         except TypeError:
             wrong = True
         if wrong:
             from .validate import refuse_options
 
-            refuse_options(policy, window, inbound, chunk, max_age, clock)
+            refuse_options(policy, messages, inbound, chunk, max_age, clock)
         self.user = self.begun = None
         self.hold = hold
         self.max_age = max_age
@@ -77,7 +78,7 @@ class Journal(IndexedLog):
         self.skipped = 0  # bytes that the latest mount could not use
         self._topic = self._payload = None  # of the message that is being put
         self._more = None  # incoming QoS 2 beyond `inbound`: an inbound.InboundIds
-        span = window or min(1024, max(32, medium.size * medium.count // 96))
+        span = messages or min(1024, max(32, medium.size * medium.count // 96))
         IndexedLog.__init__(self, medium, chunk, span, inbound, policy, max_age)
         self._clear()
 

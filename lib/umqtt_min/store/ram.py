@@ -38,7 +38,7 @@ class RAMStore:
     size: bytes for messages, 64 at least; each takes topic + payload + 4 bytes.
     hold: True keeps an acknowledged message until confirm() covers it.
     policy: RAISE or DROP_OLDEST, for a message that finds no room, or LATEST; see __init__.py.
-    window: most messages, 1 to 65535; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
+    messages: most messages, 1 to 65535; 9 to 17 bytes each. 0 for one per 96 bytes of size, 32
         at least and 1024 at most.
     inbound: incoming QoS 2 messages between PUBREC and PUBREL; the first one allocates room for
         so many, and more of them take from the heap.
@@ -61,18 +61,18 @@ class RAMStore:
     _inbound = 16
     _clock = _born = None
 
-    def __init__(self, size=4096, hold=False, policy=0, window=0, inbound=16, max_age=0,
+    def __init__(self, size=4096, hold=False, policy=0, messages=0, inbound=16, max_age=0,
                  clock=None):
         try:  # a bit is left where one is negative or too large
-            odd = size - 64 | _MOST - size | inbound - 1 | window
-            odd |= policy | _LATEST - policy | 65535 - window | 65535 - inbound
+            odd = size - 64 | _MOST - size | inbound - 1 | messages
+            odd |= policy | _LATEST - policy | 65535 - messages | 65535 - inbound
             odd = odd < 0 or max_age < 0 or (max_age or clock is not None) and clock() | 0 < 0
         except TypeError:
             odd = True
-        if odd or window is True:
+        if odd or messages is True:
             from .validate import refuse_ram
 
-            refuse_ram(size, policy, window, inbound, max_age, clock)
+            refuse_ram(size, policy, messages, inbound, max_age, clock)
         if inbound != 16:
             self._inbound = inbound
         self.hold = hold
@@ -85,7 +85,7 @@ class RAMStore:
         self._block.seek(size - 1)
         self._block.write(b"\0")
         self._two = bytearray(2)
-        self._table(window or min(1024, max(32, size // 96)))
+        self._table(messages or min(1024, max(32, size // 96)))
         self.seq = self.low = self._first = 1
         self.last_pid = self.sent = self.live = self.held = 0
         self.pid = self.flags = self.state = self.dropped = 0

@@ -41,7 +41,7 @@ class Recovery:
         skipped = j.skipped
         j._clear()
         seg = self._read()
-        while j._missed:  # window= was larger: once more, with room for all
+        while j._missed:  # messages= was larger: once more, with room for all
             j.skipped = skipped
             self._widen()
             seg = self._read()
@@ -81,14 +81,14 @@ class Recovery:
         j._make_index(j.seq - j._missed, j._born)
         j._clear()
 
-    def _narrow(self, span):
-        """After a mount that made more room: keep as much as the live messages need, span at
+    def _narrow(self, messages):
+        """After a mount that made more room: keep as much as the live ones need, `messages` at
         least."""
         j = self.j
         places = j._places
         states = j._states
         old = j._span
-        j._make_index(max(span, j.seq - j.low), j._born)
+        j._make_index(max(messages, j.seq - j.low), j._born)
         for seq in range(j.low, j.seq):
             j._places[seq % j._span] = places[seq % old]
             j._states[seq % j._span] = states[seq % old]

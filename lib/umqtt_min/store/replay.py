@@ -351,6 +351,6 @@ class Replay:
             j.low = j._first = j.seq
 
     def _miss(self, seq):
-        """The index has no room for a message, because window= was larger when it was stored."""
+        """The index has no room for a message, because messages= was larger when it was stored."""
         j = self.j
         j._missed = min(j._missed or seq, seq)

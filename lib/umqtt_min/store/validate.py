@@ -12,22 +12,22 @@ _SETTLED = 13
 _MOST = 0x3FFFFFFF  # what small ints hold on every port
 
 
-def refuse_ram(size, policy, window, inbound, max_age, clock):
+def refuse_ram(size, policy, messages, inbound, max_age, clock):
     """Raise ValueError for the first argument of a RAMStore that is wrong."""
     whole("size", size, 64, _MOST)
     whole("inbound", inbound, 1, 65535)
-    _common(policy, window, max_age, clock)
+    _common(policy, messages, max_age, clock)
 
 
-def refuse_options(policy, window, inbound, chunk, max_age, clock):
+def refuse_options(policy, messages, inbound, chunk, max_age, clock):
     """Raise ValueError for the first option of a journal that is wrong."""
     whole("inbound", inbound, 1, 64)
     whole("chunk", chunk, 0, 256)
-    _common(policy, window, max_age, clock)
+    _common(policy, messages, max_age, clock)
 
 
-def _common(policy, window, max_age, clock):
-    whole("window", window, 0, 65535)
+def _common(policy, messages, max_age, clock):
+    whole("messages", messages, 0, 65535)
     if policy not in (0, 1, 2):
         raise ValueError("policy=%r: RAISE, DROP_OLDEST or LATEST" % (policy,))
     if not isinstance(max_age, (int, float)) or max_age < 0:

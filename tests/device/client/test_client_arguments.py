@@ -50,7 +50,7 @@ def test_every_argument_of_the_client():
 NUMBERS = (-1, "64k", None, 1.5)
 OPTIONS = (
     ("size", NUMBERS + (1 << 32,), "whole number"),
-    ("window", NUMBERS + (65536, True), "0 to 65535"),
+    ("messages", NUMBERS + (65536, True), "0 to 65535"),
     ("inbound", NUMBERS + (0, 65536), "1 to"),
     ("policy", (3, -1, "x", None), "LATEST"),
     ("max_age", (-1, "x", None), "seconds"),

@@ -85,7 +85,7 @@ def test_what_is_given_up_while_it_is_under_way():
     # Nothing is acknowledged until more was published than the store has numbers for.
     for policy, topics in ((DROP_OLDEST, (b"a",)), (LATEST, (b"seldom", b"often"))):
         fresh()
-        b = Bench(store=FlashStore(flash[0], policy=policy, window=32))
+        b = Bench(store=FlashStore(flash[0], policy=policy, messages=32))
         b.connect()
         b.broker.resume_required = False  # what is given up is not sent again
         for _ in range(16):  # the window

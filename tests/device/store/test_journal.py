@@ -102,13 +102,13 @@ def topics(store):
 
 def test_latest_is_not_full_when_one_topic_is_seldom_heard_of():
     flash = NOR(6, 4096)
-    store = flash_store(flash, policy=LATEST, window=64)
+    store = flash_store(flash, policy=LATEST, messages=64)
     store.put(1, 2, b"seldom", b"")
     store.mark(1)  # and it may even have been sent
     for i in range(300):
         store.put(i + 2, 2, b"often", b"%d" % i)
         assert store.live == (2 if i < 63 else 1), i
-    for view in (store, flash_store(flash, policy=LATEST, window=64)):
+    for view in (store, flash_store(flash, policy=LATEST, messages=64)):
         assert topics(view) == [b"o"]
         assert body(view, view.seq - 1)[-3:] == b"299"
     assert store.dropped == 300
@@ -130,8 +130,8 @@ def test_messages_are_young_again_after_a_reboot():
     assert store.live == 0 and store.seq == 3
 
 
-def test_the_window_limits_how_far_numbers_reach():
-    store = flash_store(NOR(16, 1024), window=16)
+def test_messages_limits_how_far_numbers_reach():
+    store = flash_store(NOR(16, 1024), messages=16)
     assert full(store, b"") == 16
     store.done(5)
     assert full(store, b"") == 0, "the oldest is still live"
@@ -139,11 +139,11 @@ def test_the_window_limits_how_far_numbers_reach():
     assert full(store, b"") == 1
 
 
-def smaller_window(flash, numbers, **options):
-    """Mounted with window=16 these numbers are there, with their bytes, and take no new one while
-    they are too many; when they are done it is a window of 16 again."""
+def with_fewer(flash, numbers, **options):
+    """Mounted with messages=16 these numbers are there, with their bytes, and take no new one
+    while they are too many; when they are done there is room for 16 again."""
     for _ in range(2):
-        store = flash_store(flash, window=16, **options)
+        store = flash_store(flash, messages=16, **options)
         assert jm.walk(store) == numbers and store.live == len(numbers)
         assert (store.dropped, store.skipped) == (0, 0)
         for seq in numbers:
@@ -151,37 +151,37 @@ def smaller_window(flash, numbers, **options):
     assert full(store) == 0
     for seq in numbers:
         store.done(seq)
-    store = flash_store(flash, window=16, **options)
+    store = flash_store(flash, messages=16, **options)
     assert (store.live, store.dropped) == (0, 0) and full(store) == 16
 
 
-def test_what_a_larger_window_took_is_kept_in_a_smaller_one():
+def test_what_came_with_more_messages_is_kept_with_fewer():
     flash = NOR(8, 1024)
-    store = flash_store(flash, window=64)
+    store = flash_store(flash, messages=64)
     for i in range(1, 41):
         store.put(i, 2, b"t", b"%d" % i)
-    smaller_window(flash, list(range(1, 41)))
+    with_fewer(flash, list(range(1, 41)))
 
 
-def test_what_was_moved_is_kept_in_a_smaller_window():
+def test_what_was_moved_is_kept_with_fewer_messages():
     flash = NOR(8, 1024)
-    store = flash_store(flash, window=1000, max_age=9, clock=lambda: 1)
+    store = flash_store(flash, messages=1000, max_age=9, clock=lambda: 1)
     for i in range(1, 601):
         store.put(i, 2, b"t", b"%d" % i)
         if i % 40:
             store.done(i)
     assert store.erases > 12, "nothing was reclaimed"
-    smaller_window(flash, list(range(40, 601, 40)), max_age=9, clock=lambda: 1)
+    with_fewer(flash, list(range(40, 601, 40)), max_age=9, clock=lambda: 1)
 
 
-def test_what_is_done_takes_no_room_in_a_smaller_window():
+def test_what_is_done_takes_no_room_with_fewer_messages():
     flash = NOR(8, 1024)
-    store = flash_store(flash, window=64)
+    store = flash_store(flash, messages=64)
     for i in range(40):
         store.put(i + 1, 2, b"t", b"")
     for i in range(40):
         store.done(i + 1)
-    store = flash_store(flash, window=16)
+    store = flash_store(flash, messages=16)
     assert (store.live, store.dropped) == (0, 0) and full(store) == 16
 
 
@@ -260,14 +260,14 @@ def test_a_stuck_sector_is_gone_around():
     for failing in (False, True):
         for block in range(8):
             flash = NOR(8, 1024)
-            store = flash_store(flash, window=256)
+            store = flash_store(flash, messages=256)
             seq = store.put(1, 2, b"t", b"kept")
             flash.stuck.add(block)
             flash.failing = failing
             for _ in range(150):
                 store.done(store.put(2, 2, b"t", bytes(100)))
             assert body(store, seq)[5:] == b"kept"
-            store = flash_store(flash, window=256)
+            store = flash_store(flash, messages=256)
             assert body(store, seq)[5:] == b"kept" and store.live == 1
 
 

@@ -95,7 +95,7 @@ def test_no_cut_loses_a_message():
             medium.left = cut
             stored = []
             try:
-                store = Journal(medium, inbound=4, window=100)
+                store = Journal(medium, inbound=4, messages=100)
                 store.open()
                 while True:
                     stored.append(store.put(7, 2, b"t", bytes(100)))
@@ -103,7 +103,7 @@ def test_no_cut_loses_a_message():
                         store.done(stored[-1])
             except Cut:
                 pass
-            store = Journal(Failing(memory, done, page, once), inbound=4, window=100)
+            store = Journal(Failing(memory, done, page, once), inbound=4, messages=100)
             store.open()
             for seq in stored[:-1]:
                 assert bool(store.find(seq)) == (seq % 2 == 1), (page, once, cut, seq)

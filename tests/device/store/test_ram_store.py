@@ -28,12 +28,12 @@ def compare(store, model):
         assert found == expected, "%s is not %s" % (found, expected)
 
 
-def play(seed, count, size, policy, hold, window=0):
+def play(seed, count, size, policy, hold, messages=0):
     """Random operations on a store and a model; the store refuses and drops only if it must."""
-    store = opened(size, hold=hold, policy=policy, window=window)
+    store = opened(size, hold=hold, policy=policy, messages=messages)
     model = jm.Model(hold, policy)
     scenario = jm.Scenario(Random(seed), size // 3)
-    slots = window or max(32, size // 96)
+    slots = messages or max(32, size // 96)
     refused = 0
     for i in range(count):
         op = scenario.op(model)
@@ -120,7 +120,7 @@ def test_what_is_acknowledged_in_the_middle_makes_room():
 
 
 def test_latest_of_each_topic_though_one_is_never_sent_again():
-    store = opened(400, policy=LATEST, window=8)
+    store = opened(400, policy=LATEST, messages=8)
     store.put(1, 2, b"rare", b"once")
     for i in range(500):
         store.put(2, 2, b"b", b"%d" % i)
@@ -131,7 +131,7 @@ def test_latest_of_each_topic_though_one_is_never_sent_again():
 
 
 def test_latest_gives_up_the_oldest_when_all_may_have_been_sent():
-    for size, options in ((4096, {"window": 8}), (400, {})):
+    for size, options in ((4096, {"messages": 8}), (400, {})):
         store = opened(size, policy=LATEST, **options)
         for i in range(100):
             # As a client with a window of 16 marks what may have been sent.
@@ -159,8 +159,8 @@ def test_the_ages_move_with_the_messages():
     assert store.live == 0 and store.seq == 16
 
 
-def test_the_window_limits_how_many_messages():
-    store = opened(16384, window=16)
+def test_messages_limits_how_many():
+    store = opened(16384, messages=16)
     assert full(store, b"") == 16
     store.done(5)
     assert full(store, b"") == 1

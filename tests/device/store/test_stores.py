@@ -125,7 +125,7 @@ def test_arguments_that_are_wrong_are_refused_with_reasons():
         ({"inbound": 0}, "inbound"),
         ({"policy": 3}, "policy"),
         ({"max_age": 5}, "clock"),
-        ({"window": -1}, "window"),
+        ({"messages": -1}, "messages"),
     ):
         for name, new in STORES:
             assert text in str(raises(ValueError, lambda: new(**options)())), name  # noqa: B023

@@ -179,7 +179,7 @@ class Chip(Flash):
 def boot(tape, image):
     """A client, as board.py makes it."""
     head = tape.head
-    options = {"policy": head["policy"], "hold": head["hold"], "window": head["room"]}
+    options = {"policy": head["policy"], "hold": head["hold"], "messages": head["room"]}
     if head["store"] == "ram":
         store = RAMStore(512, **options)
     else:
