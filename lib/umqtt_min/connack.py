@@ -11,6 +11,7 @@ from .reasons import hint
 _PROTOCOL = const(16)
 _TIMEOUT = const(17)
 _CLOSED = const(22)
+_CONNACK = const(0x20)
 _ROW_SESSION = const(5)
 _ROW_STRICT = const(6)
 
@@ -34,7 +35,7 @@ def accept(client, clean_session, head):
     if len(head) > 1 and head[1] != 2 or head and head[0] >> 4 != 2:
         raise MQTTException(_PROTOCOL, "CONNACK [MQTT-3.2.0-1]")
     if len(head) < 4:
-        raise MQTTException(_TIMEOUT, "no CONNACK")
+        raise MQTTException(_TIMEOUT, _CONNACK)
     flags = head[2]
     code = head[3]
     if client.protocol[_ROW_STRICT] and (head[0] & 15 or flags & 0xFE):

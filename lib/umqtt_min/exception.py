@@ -8,8 +8,9 @@ class MQTTException(Exception):
     """What the broker refused or did wrong, or what could not be kept.
 
     reason: one of the constants of errors.py (`args[0]`, as umqtt.simple has it).
-    detail: what it is about: bytes of a topic filter, a statement id, or None.
-    pid: packet identifier of the message concerned, 0 if none.
+    detail: what it is about: bytes of a topic filter, a statement id, with TIMEOUT the first byte
+        of the packet that did not come (0x30: of the PUBLISH that did not go out), or None.
+    pid: packet identifier of the message or the subscription concerned, 0 if none.
     stored: True if that message is in the store and will be sent again by
         itself: it must not be published once more.
     """

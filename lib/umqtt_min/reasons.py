@@ -26,6 +26,18 @@ TEXT = {
 }
 
 
+# The packet that an MQTTException with TIMEOUT names by its first byte.
+_MISSED = {
+    0x20: "no CONNACK",
+    0x30: "it did not go out: messages before it wait for their acknowledgements",
+    0x40: "no PUBACK",
+    0x50: "no PUBREC",
+    0x70: "no PUBCOMP",
+    0x90: "no SUBACK",
+    0xB0: "no UNSUBACK",
+}
+
+
 def hint(client):
     """Why a broker may have hung up on this client's CONNECT."""
     if not client.keepalive:
@@ -37,7 +49,7 @@ def text(e):
     """The sentence for an MQTTException: reason, number, detail, fate of the message."""
     s = "[%s] %s" % (e.reason, TEXT.get(e.reason, "refused by the broker"))
     if e.detail is not None:
-        s += " (%s)" % (e.detail,)
+        s += " (%s)" % (_MISSED.get(e.detail, e.detail),)
     if e.stored:
         s += "; message %d stays in the store until the broker acknowledges it" % e.pid
     return s

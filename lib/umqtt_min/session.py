@@ -425,7 +425,12 @@ class Session:
                     return
                 reason = _GIVEN_UP
         self._restore()
-        raise MQTTException(reason, None, pid, reason != _GIVEN_UP)
+        self._miss(reason, seq, pid)
+
+    def _miss(self, reason, seq, pid):
+        i = seq % self._size
+        i = reason == _TIMEOUT and (self._seqs[i] == seq and self._next[i] or _PUBLISH)
+        raise MQTTException(reason, i or None, pid, reason != _GIVEN_UP)
 
     def _step(self, left):
         if left <= 0:

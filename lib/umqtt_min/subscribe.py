@@ -11,7 +11,6 @@ from .port import const, ticks_add, ticks_ms
 from .topics import check_filter
 
 # As in errors.py and packets.py
-_TIMEOUT = const(17)
 _SUBSCRIBE_REFUSED = const(128)
 _ROW_TOPIC_MAX = const(2)
 _ROW_SESSION = const(5)
@@ -99,13 +98,7 @@ def _request(client, op, wanted, codes, ms):
         client._lost()  # no memory for the packet
         raise
     client._tx.timeout = ticks_add(ticks_ms(), ms)
-    try:
-        rx.wait_for(_SUBACK if codes else _UNSUBACK)
-    except Exception as e:
-        if getattr(e, "reason", 0) == _TIMEOUT:  # MQTTException
-            e.detail = "no SUBACK" if codes else "no UNSUBACK"  # type: ignore[attr-defined]
-            e.pid = 0  # type: ignore[attr-defined]
-        raise
+    rx.wait_for(_SUBACK if codes else _UNSUBACK)
 
 
 def granted(client, wanted, topic):

@@ -344,7 +344,7 @@ class MQTTClient(Tasks):
                     if core.sock is not sock:
                         raise OSError(core._tx.errno)
                     if _left(end) <= 0:
-                        raise MQTTException(TIMEOUT, "no SUBACK" if codes else "no UNSUBACK")
+                        raise MQTTException(TIMEOUT, ack)
                     await sleep(POLL)
             finally:
                 core._rx.waiting = 0

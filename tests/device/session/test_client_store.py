@@ -109,14 +109,24 @@ def test_offline_and_waiting_says_that_it_is_stored():
 
 
 def test_no_acknowledgement_in_time_says_that_it_is_stored():
-    b = Stored(timeout=2)
+    b = Stored(timeout=2, window=1)
     b.connect()
     b.broker.when(PUBLISH, HOLD)
-    e = raises(MQTTException, b.client.publish, b"t", b"x", qos=1)
-    assert (e.reason, e.stored) == (TIMEOUT, True)
+    for payload, missed in ((b"x", "no PUBACK"), (b"y", "it did not go out")):
+        e = raises(MQTTException, b.client.publish, b"t", payload, qos=1)
+        assert (e.reason, e.stored) == (TIMEOUT, True)
+        assert missed in str(e)
     b.broker.release()
     finish(b)
-    assert b.broker.payloads() == [b"x"]
+    assert b.broker.payloads() == [b"x", b"y"]
+
+
+def test_the_acknowledgement_that_did_not_come_is_named():
+    for kind, missed in ((PUBLISH, "no PUBREC"), (PUBREL, "no PUBCOMP")):
+        b = Stored(timeout=2)
+        b.connect()
+        b.broker.when(kind, HOLD)
+        assert missed in str(raises(MQTTException, b.client.publish, b"t", b"x", qos=2))
 
 
 def test_a_cut_while_waiting_says_that_it_is_stored_and_it_comes_with_dup_and_its_id():
