@@ -268,39 +268,33 @@ class Session:
 
     def confirm(self, seq):
         """See MQTTClient.confirm()."""
-        busy = self._take(seq)
+        self._take(seq)
         try:
             return self._store.confirm(seq)
         finally:
-            self._client._busy = busy
+            self._client._busy &= 2
 
     def republish(self, first, last):
         """See MQTTClient.republish()."""
-        busy = self._take(first, last)
-        try:
-            return self._again(first, last)
-        finally:
-            self._client._busy = busy
-
-    def _take(self, first=0, last=0):
-        # No tick may touch the store meanwhile. Returns what _busy is to be afterwards.
-        if not (isinstance(first, int) and isinstance(last, int)):
-            from .reasons import refuse_seq
-
-            refuse_seq(last if isinstance(first, int) else first)
-        busy = self._client._busy
-        if busy & 1:
-            raise MQTTException(_BUSY)
-        self._client._busy = 1
-        return busy
-
-    def _again(self, first, last):
+        self._take(first, last)
+        # Without `finally`: again() raises nothing, and such a frame would be on the heap.
         n = self._store.again(first, last)
         self._due = 0  # their identifiers are used once more
         if n and not (0 < self._back <= first):
             self._sent = self.begun()
             self._back = max(first, 1)
+        self._client._busy &= 2
         return n
+
+    def _take(self, first=0, last=0):
+        # No tick may touch the store until `client._busy &= 2`.
+        if not (isinstance(first, int) and isinstance(last, int)):
+            from .reasons import refuse_seq
+
+            refuse_seq(last if isinstance(first, int) else first)
+        if self._client._busy & 1:
+            raise MQTTException(_BUSY)
+        self._client._busy |= 1
 
     def _search(self, pid, n):
         # How many identifiers from `pid` on no message in the store has, `n` at most.
@@ -468,11 +462,11 @@ class Session:
         """See MQTTClient.discard()."""
         if self._client._busy:
             raise MQTTException(_BUSY)
-        busy = self._take()
+        self._take()
         try:
             return self._give_up(self._oldest())
         finally:
-            self._client._busy = busy
+            self._client._busy &= 2
 
     def _give_up(self, seq):
         store = self._store

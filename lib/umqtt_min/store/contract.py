@@ -113,7 +113,7 @@ class Store:
 
     def again(self, first, last):
         """HELD messages from first to last are AGAIN; returns how many. Not durable: after open()
-        they are HELD."""
+        they are HELD. Raises nothing: it writes nothing."""
 
     def sending(self, seq):
         """A message that was AGAIN goes out, as QUEUED. Not durable."""

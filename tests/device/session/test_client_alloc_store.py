@@ -39,9 +39,13 @@ class Broker(Echo):
         super()._publish(buf, off)
 
 
-def clients():
+def clients(hold=False):
     """(client, broker) for each store that allocates nothing."""
-    for store in (RAMStore(8192), FlashStore(Flash(1, 8)), FlashStore(Flash(256, 8))):
+    for store in (
+        RAMStore(8192, hold),
+        FlashStore(Flash(1, 8), hold=hold),
+        FlashStore(Flash(256, 8), hold=hold),
+    ):
         echo = Broker()
         client = MQTTClient(
             b"dev", "broker", keepalive=60, timer=False, connector=echo.connect, store=store
@@ -97,6 +101,20 @@ def test_ping_and_idle_check():
     for client, _ in clients():
         nothing(client.ping)
         nothing(client.check_msg)
+
+
+def test_confirm_and_republish():
+    for client, _ in clients(hold=True):
+        for qos in (1, 2):
+
+            def go(client=client, qos=qos):
+                client.publish(b"a/topic", MSG, False, qos, True)
+                qos = client.store.seq - 1
+                assert client.republish(qos, qos) == 1
+                assert client.flush(5)
+                assert client.confirm(qos) == 1
+
+            nothing(go)
 
 
 def test_flush():
