@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from umqtt_board import boards
-from umqtt_board.backup import copies
+from umqtt_board.backup import copies, held
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import giving, keys
 from umqtt_board.port import device
@@ -262,7 +262,7 @@ def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
 
 def test_messages_in_files_are_counted_and_kept(board, mpremote, tmp_path):
     with device.Device(board.port) as one:
-        assert copies.waiting_in_files(one) == 0
+        assert held.waiting_in_files(one) == 0
     code = """
 import sys
 sys.path[:] = [sys.argv[1]]
@@ -279,7 +279,7 @@ for n in range(3):
     subprocess.run([interpreter, script, library, folder], check=True, timeout=60)
     mpremote(board, "fs", "cp", "-r", str(folder), ":")
     with device.Device(board.port) as one:
-        assert copies.waiting_in_files(one) == 3
+        assert held.waiting_in_files(one) == 3
         manifest = copies.backup(one, UNIX, tmp_path / "copy", _quiet, _quiet)
     assert any(path.startswith("/mqtt/") for path in manifest["files"])
 

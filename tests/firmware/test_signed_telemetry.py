@@ -180,18 +180,6 @@ def test_a_flash_that_takes_a_boards_protection_away_asks(boards):
     assert len(asked) == 1 and not keys.load("g", "oven").signs
 
 
-def test_a_board_that_holds_readings_and_gets_another_name_is_told_of(boards):
-    board = boards.make(1, "oven", group="g", confirm="pipeline")
-    board.power_on()
-    for name, told in (("oven", False), ("lamp", True)):
-        said = []
-        settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": name, "group": "g",
-                    "confirm": "pipeline"}  # fmt: skip
-        flash("unix", port=board.port, settings=settings, giving=giving,
-              progress=lambda step, text, said=said: said.append(text))  # fmt: skip
-        assert any('device "oven" becomes "lamp"' in text for text in said) is told, said
-
-
 def test_keys_in_the_file_that_another_computer_has_given_stay(tmp_path, monkeypatch):
     """A computer with an old copy writes the file: what the board signs with now stays good."""
     file, flat = tmp_path / "keys", {"device": "oven", "group": "g", "broker.host": "h",

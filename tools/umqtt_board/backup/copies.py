@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from umqtt_board import private
-from umqtt_board.backup import journal, known
+from umqtt_board.backup import held, known
+from umqtt_board.backup.held import PIECE
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
@@ -29,31 +30,12 @@ from umqtt_board.settings import settings_file
 MANIFEST = "manifest.json"
 IMAGE = "journal.img"
 SECTOR = 4096
-PIECE = 1024
 DAY_S = 86400
 # Settings that say whom a board trusts.
 _TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "marks", "telemetry",
           "update.key", "update.spare")  # fmt: skip
 _ASIDE = ".unfinished-"
 
-_LIST = """
-import os
-try:
-    print([{folder!r} + "/" + e[0] for e in os.ilistdir({folder!r}) if e[1] == 0x8000])
-except OSError:
-    print([])
-"""
-_READ = """
-_n = 0
-_b = bytearray({piece})
-def _next():
-    global _n
-    if _n >= region.ioctl(4, 0) * region.ioctl(5, 0):
-        return b""
-    region.readblocks(_n // 4096, _b, _n % 4096)
-    _n += {piece}
-    return _b
-"""
 _HASH = """
 import hashlib, binascii
 _h = hashlib.sha256()
@@ -70,29 +52,6 @@ def folder_of_copies(environment=os.environ):
     """Where copies are kept unless a folder is given: $XDG_DATA_HOME/umqtt_min/backups."""
     base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "umqtt_min" / "backups"
-
-
-def stored_files(device):
-    """(paths of the FileStore's files on the board, what else the board names there)."""
-    device.doing = "looking for messages in its files"
-    said = device.value(_LIST.format(folder=known.STORE))
-    said = list(said) if isinstance(said, (list, tuple)) else [said]
-    paths = [path for path in said if known.is_known(path)]
-    return list(dict.fromkeys(paths)), [path for path in said if not known.is_known(path)]
-
-
-def waiting_in_files(device):
-    """How many messages wait in the board's FileStore for their acknowledgement."""
-    paths, _ = stored_files(device)
-    if not paths:
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        for path in paths:
-            (Path(folder) / Path(path).name).write_bytes(device.read_file(path))
-        try:
-            return len(journal.Journal(journal.load(Path(folder))).live)
-        except journal.NoJournal:
-            return 0
 
 
 # ---- board -> host
@@ -148,7 +107,7 @@ def _files(manifest):
 def _copy_files(device, aside, progress, transfer):
     """Returns ({path: SHA-256 of its copy}, whether the board has a key of commands)."""
     commands = False
-    paths, others = stored_files(device)
+    paths, others = held.stored_files(device)
     for path in others:
         progress("backup", f"not copied: {path!a:.80} is no file of the firmware's")
     paths = [*known.OWN, *paths]
@@ -183,25 +142,18 @@ _UNLIKE = (
 def _copy_region(device, board, aside, transfer):
     device.doing = "reading its journal"
     opening = verify.opening(board["journal"])
-    size = _region_size(device, opening)
-    if not size:
+    data = held.region(device, opening, transfer)
+    if not data:
         return None
-    reading = _READ.format(piece=PIECE)
-    device.run(reading)
-    data = device.read_pieces("_next()", lambda done: transfer(done, size, "journal"))
     wanted = _region_hash(device, opening)
     if hashlib.sha256(data).hexdigest() != wanted:
         raise BoardError(_UNLIKE.format(what="The journal", port=device.port))
     private.write(aside / IMAGE, data)
-    return {"size": size, "sha256": wanted}
-
-
-def _region_size(device, opening):
-    return device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
+    return {"size": len(data), "sha256": wanted}
 
 
 def _region_hash(device, opening):
-    return device.value(opening + _READ.format(piece=PIECE) + _HASH)
+    return device.value(opening + held.READ + _HASH)
 
 
 # ---- host -> board
@@ -278,7 +230,7 @@ def _same_size(device, board, manifest):
     if board["journal"]["kind"] == "files" or not manifest["region"]:
         return None
     opening = verify.opening(board["journal"])
-    size = _region_size(device, opening)
+    size = held.region_size(device, opening)
     if size != manifest["region"]["size"]:
         raise BoardError(
             f"The journal region of the board on {device.port} has {size or 0} bytes, that of the "
@@ -291,7 +243,7 @@ def _is_blank(device, opening):
     device.doing = "looking at its journal"
     code = "_blank = b'\\xff' * %d\n_yes = True\n" % PIECE
     code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\nprint(_yes)"
-    return device.value(opening + _READ.format(piece=PIECE) + code)
+    return device.value(opening + held.READ + code)
 
 
 def _see_settings(device, folder, manifest, confirm, progress):

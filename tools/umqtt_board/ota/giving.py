@@ -86,7 +86,7 @@ def arrived(device, flat):
     if not (flat or {}).get("command_key"):
         return
     with keys.locked():
-        record = keys.find(flat.get("group", "default"), _name(device, flat))
+        record = keys.find(flat.get("group", "default"), name_of(device, flat))
         # Not fresh: it was revoked while the board was flashed with it.
         if record and record.key == flat["command_key"] and record.fresh:
             record.arrived()
@@ -138,7 +138,7 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
                      "has it. Give it settings (SETTINGS=), and it gets a new one")  # fmt: skip
             return None, record.count if record else 0
         flat = {key: value for key, value in there.items() if key != "command_key"}
-    name = _name(device, flat)
+    name = name_of(device, flat)
     signed = ""
     if known and there.get("telemetry") == "signed" and _same_board(device, there, flat, name):
         signed = there.get("command_key", "")
@@ -148,15 +148,16 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
 def _same_board(device, there, flat, name):
     """Whether the settings `there` have the topics of `flat`, in which the board is `name`."""
     group = there.get("group", "default") == flat.get("group", "default")
-    return group and _name(device, there) == name
+    return group and name_of(device, there) == name
 
 
 def _record(device, there):
     """The Record of a board that says those settings, None if this computer has none."""
-    return keys.find(there.get("group", "default"), _name(device, there))
+    return keys.find(there.get("group", "default"), name_of(device, there))
 
 
-def _name(device, flat):
+def name_of(device, flat):
+    """The name of a board, a device.Device, with those settings: theirs, or that of its chip."""
     if flat.get("device"):
         return flat["device"]
     device.doing = "asking for its name"
