@@ -24,7 +24,8 @@ from umqtt_board.backup.held import PIECE
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
-from umqtt_board.ota import counters
+from umqtt_board.ota import counters, keys
+from umqtt_board.ota.giving import name_of
 from umqtt_board.settings import settings_file
 
 MANIFEST = "manifest.json"
@@ -81,9 +82,10 @@ def backup(device, board, target, progress, transfer):
     target = new_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=_ASIDE) as aside:
         aside = Path(aside)  # made with mode 0700
-        files, commands = _copy_files(device, aside, progress, transfer)
+        files, commands, print_ = _copy_files(device, aside, progress, transfer)
         manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),
-                    "files": files, "region": None, "commands": commands}  # fmt: skip
+                    "files": files, "region": None, "commands": commands,
+                    "key": print_}  # fmt: skip
         if board["journal"]["kind"] != "files":
             manifest["region"] = _copy_region(device, board, aside, transfer)
         private.write(aside / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
@@ -105,8 +107,9 @@ def _files(manifest):
 
 
 def _copy_files(device, aside, progress, transfer):
-    """Returns ({path: SHA-256 of its copy}, whether the board has a key of commands)."""
-    commands = False
+    """Returns ({path: SHA-256 of its copy}, whether the board has a key of commands, the key's
+    fingerprint)."""
+    commands, print_ = False, ""
     paths, others = held.stored_files(device)
     for path in others:
         progress("backup", f"not copied: {path!a:.80} is no file of the firmware's")
@@ -123,14 +126,23 @@ def _copy_files(device, aside, progress, transfer):
             raise BoardError(_UNLIKE.format(what=path, port=device.port))
         if path == settings_file.PATH:
             settings = settings_file.from_board(data) or {}
-            if settings.pop("command_key", ""):
-                commands, data = True, settings_file.as_item(settings).data
+            if key := settings.pop("command_key", ""):
+                commands, print_ = True, _fingerprint(device, settings, key)
+                data = settings_file.as_item(settings).data
                 there[path] = install.digest(data)
         place = aside / "files" / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         private.write(place, data)
         transfer(len(data), len(data), path)
-    return there, commands
+    return there, commands, print_
+
+
+def _fingerprint(device, settings, key):
+    name = f"{settings.get('group', 'default')}/{name_of(device, settings)}"
+    try:
+        return keys.fingerprint(key, name)
+    except (ValueError, TypeError):  # it is no key: the board obeys nobody
+        return ""
 
 
 _UNLIKE = (
@@ -168,7 +180,8 @@ def load(folder, board):
     try:
         manifest = json.loads(known.content(folder, MANIFEST))
         files, region = dict(manifest["files"]), manifest["region"]
-        if not isinstance(manifest["made"], str) or not isinstance(manifest["board"], str):
+        if not all(isinstance(text, str)
+                   for text in (manifest["made"], manifest["board"], manifest.get("key", ""))):
             raise ValueError("it does not say when and of which board it was made")
         if region and type(region["size"]) is not int:
             raise ValueError("it does not say how large the journal's region is")
@@ -206,7 +219,7 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
                              "YES=1.")  # fmt: skip
     _see_settings(device, folder, manifest, confirm, progress)
     if giving:
-        _see_key(folder, manifest, confirm, giving)
+        _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
     install.silence(device)
     _put_files(device, files, transfer)
@@ -277,17 +290,20 @@ def _see_settings(device, folder, manifest, confirm, progress):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores it.")
 
 
-def _see_key(folder, manifest, confirm, giving):
+def _see_key(device, folder, manifest, confirm, giving):
     """Readings in the copy may be signed with a key that is neither in it nor on this computer."""
     if settings_file.PATH not in manifest["files"]:
         return
     flat = settings_file.from_board(_file(folder, settings_file.PATH)) or {}
     if flat.get("telemetry") != "signed" or not flat.get("device"):
         return
-    if not giving.knows(flat):
-        text = (f"this computer has no key of {flat['device']}, and the readings in the copy are "
-                "signed with one: no bridge with --telemetry-keys takes them. `umqtt-board keys "
-                "import` brings it")  # fmt: skip
+    there = settings_file.from_board(device.read_file(settings_file.PATH))
+    if not giving.knows(device, flat, there, manifest.get("key", "")):
+        text = (f"the readings in the copy are signed with a key of {flat['device']} that this "
+                "computer does not have: no bridge with --telemetry-keys takes them, and the "
+                "board publishes them again and again. `umqtt-board keys import` brings the key "
+                "from the computer that flashed the board; write telemetry-keys anew "
+                "then")  # fmt: skip
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores without it.")
 

@@ -75,9 +75,20 @@ def _choose(record, flat, held, tell):
         record.change(secrets.token_hex(KEY_BYTES))
 
 
-def knows(flat):
-    """Whether this computer has the key of the board that those settings name."""
-    return keys.find(flat.get("group", "default"), flat["device"]) is not None
+def knows(device, flat, there, print_=""):
+    """Whether this computer has, or takes from the board when it gives it its key, the one with
+    which the board that the settings `flat` name has signed readings.
+
+    device  a device.Device; there: the settings that it has, None for none
+    print_  keys.fingerprint() of that key; "": any key of the board will do
+    """
+    name = f"{flat.get('group', 'default')}/{flat['device']}"
+    record = keys.find(*name.split("/"))
+    known = [record.key, *record.former] if record else []
+    shown = _signed_with(device, there, flat, flat["device"])
+    if not print_:
+        return bool(known)
+    return any(keys.fingerprint(key, name) == print_ for key in (*known, shown) if key)
 
 
 def arrived(device, flat):
@@ -139,16 +150,17 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
             return None, record.count if record else 0
         flat = {key: value for key, value in there.items() if key != "command_key"}
     name = name_of(device, flat)
-    signed = ""
-    if known and there.get("telemetry") == "signed" and _same_board(device, there, flat, name):
-        signed = there.get("command_key", "")
-    return give(flat, name, held, tell, signed, count)
+    return give(flat, name, held, tell, _signed_with(device, there, flat, name), count)
 
 
-def _same_board(device, there, flat, name):
-    """Whether the settings `there` have the topics of `flat`, in which the board is `name`."""
+def _signed_with(device, there, flat, name):
+    """The key with which the board has signed readings for the topics of `flat`, in which it is
+    `name`, by the settings `there`; "": with none."""
+    if not (there or {}).get("command_key") or firmware_settings().validate(there):
+        return ""
     group = there.get("group", "default") == flat.get("group", "default")
-    return group and name_of(device, there) == name
+    same = there.get("telemetry") == "signed" and group and name_of(device, there) == name
+    return there["command_key"] if same else ""
 
 
 def _record(device, there):

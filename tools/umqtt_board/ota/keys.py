@@ -20,12 +20,22 @@ from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters
+from umqtt_board.ota.reports import hmac_sha256
 from umqtt_board.settings.settings_file import firmware_settings
 
 _FORGOTTEN = "forgotten"  # a file with names, a line each
 FORMER = 15  # keys that a board had, and may hold readings of
 LEAST_BYTES = 16  # firmware/settings.py
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
+
+
+def fingerprint(key, name):
+    """What tells a board's key from others, 16 hexadecimal digits, and does not help to find it.
+
+    key   hexadecimal
+    name  GROUP/DEVICE of the board: the same key of another one has another fingerprint
+    """
+    return hmac_sha256(key, f"umqtt fingerprint {name}".encode())[:16]
 
 
 class NoLock(BoardError):
