@@ -10,16 +10,22 @@ import click
 from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.identity import access
-from umqtt_board.ota import keys
+from umqtt_board.ota import forgotten, keys
 
 RENEW_DAYS = 90
+FORGOTTEN = "forgotten"  # keys that are void, for other computers that write here, too
 BROKER = "broker"  # folder of what the broker's computer needs, and nothing else
 
 
-def _boards(more):
-    """(group, device) of all boards that this computer has keys for, and of `more`."""
-    found = {(record.group, record.device) for group in keys.groups()
-             for record in keys.members(group, missing_ok=True)}  # fmt: skip
+def _boards(more, void):
+    """(group, device) of all boards that this computer has keys for, and of `more`; and the names
+    of those that are left out, for their keys are void: lines as forgotten.void() has them."""
+    found, left = set(), []
+    for record in keys.every():
+        if forgotten.line(record.name, record.key) in void:
+            left.append(record.name)
+        else:
+            found.add((record.group, record.device))
     for text in more:
         group, slash, device = text.partition("/")
         if not slash:
@@ -27,7 +33,7 @@ def _boards(more):
                              f"default/{text}.")  # fmt: skip
         keys.find(group, device)  # raises BoardError for what is no name
         found.add((group, device))
-    return sorted(found)
+    return sorted(found), left
 
 
 class Files:
@@ -81,8 +87,9 @@ def command(out, hosts, more, broker_folder, days, new_authority):
 
     The folder `broker` is for the broker, and all that it needs. What is there and good for 90
     days more stays; run it again for new boards and to renew."""
-    boards = _boards(more)
-    if not boards and not keys.forgotten():
+    void = forgotten.void() | set(filter(forgotten.is_line, keys.read_names(out / FORGOTTEN)))
+    boards, left = _boards(more, void)
+    if not boards and not forgotten.names():
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
     if any(ord(c) < 32 for c in broker_folder or ""):
@@ -90,6 +97,12 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     keys.first_use(lambda text: click.echo(f"  {text}"))
     with keys.locked():  # two at once would make two authorities of one name
         _write(out, boards, hosts, broker_folder, days, new_authority)
+        if void:
+            keys.write_names(out / FORGOTTEN, void)
+    for name in left:
+        click.echo(f"  {name} is not in the lists, for another computer has forgotten it. Forget "
+                   "it here, too (`umqtt-board keys forget`); a flash gives it another "
+                   "key")  # fmt: skip
 
 
 def _write(out, boards, hosts, broker_folder, days, new_authority):

@@ -7,7 +7,7 @@ Knows what a board has shown. Must not know how keys are kept (ota/keys.py).
 import secrets
 
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import counters, keys
+from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
@@ -35,7 +35,9 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     with keys.locked():
         record = keys.find(group, device) or keys.Record(group, device, "")
         _choose(record, flat, held, tell)
-        if signed and signed not in (record.key, *record.former):
+        if signed and forgotten.is_void(record.name, signed):
+            tell(f"{device} was forgotten: what it has signed until now goes to quarantine")
+        elif signed and signed not in (record.key, *record.former):
             record.had(signed)
             tell(f"{device} has signed readings with a key that this computer did not know: "
                  "`telemetry-keys` has it from now on, until --no-former")  # fmt: skip
@@ -47,7 +49,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
                                counters.now())  # fmt: skip
-        keys.remembered(record.name)
+        forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         keys.save(record)
@@ -58,7 +60,8 @@ def _choose(record, flat, held, tell):
     """Give the Record the key that its board shall have: see give()."""
     device = record.device
     if "command_key" in flat:
-        if record.revoked and not record.fresh and record.key == flat["command_key"]:
+        revoked = record.revoked and not record.fresh and record.key == flat["command_key"]
+        if revoked or forgotten.is_void(record.name, flat["command_key"]):
             raise BoardError(f"The settings say a command_key for {device} that was revoked: "
                              "take it out, and the board gets a new one.")  # fmt: skip
         record.change(flat["command_key"])

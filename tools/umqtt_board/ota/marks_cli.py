@@ -13,7 +13,7 @@ import click
 
 from umqtt_board import plain, private
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import keys
+from umqtt_board.ota import forgotten, keys
 from umqtt_board.ota.reports import hmac_sha256
 
 MARKS = b"umqtt marks"
@@ -63,7 +63,7 @@ def _records(group):
 
 
 def _forgotten():
-    return {f"fleet/{name}" for name in keys.forgotten()}
+    return {f"fleet/{name}" for name in forgotten.names()}
 
 
 _OTHER = {MARKS: TELEMETRY, TELEMETRY: MARKS}
@@ -87,7 +87,7 @@ def _there(out, records, purpose):
     if any(key in _listed(data.get(name, [])) for name, key in other.items()):
         raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
                          "as it is: give another name.")  # fmt: skip
-    if data and not records and not keys.forgotten():
+    if data and not records and not forgotten.names():
         raise BoardError(f"{out} has keys of {len(data)} boards, and this computer has none of "
                          f"these ({keys.root()}). It stays as it is: run this where the keys are, "
                          "or remove the file.")  # fmt: skip
@@ -165,13 +165,17 @@ def telemetry_keys(group, out, no_former, drop):
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     found = of_readings(signers, not no_former, there)
+    elsewhere = sorted(name for name in found if there.get(name) == []
+                       and not forgotten.is_known(name.partition("/")[2]))  # fmt: skip
+    found |= {name: [] for name in elsewhere}
     plainly = sorted(mine - set(found) - {*gone} - kept)
     stay = {name: there[name] for name in {*there} - mine}
     if not drop:
         found |= {name: [] for name in gone}
         stay |= {name: there[name] for name in kept}
     _write(out, stay | {name: one if len(one) != 1 else one[0] for name, one in found.items()})
-    click.echo(f"{out}: keys for the readings of {len(signers)} boards that sign them; write it "
+    count = len(signers) - len(elsewhere)
+    click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
     more = sum(len(keys_of) > 1 for keys_of in found.values())
     if more:
@@ -182,6 +186,11 @@ def telemetry_keys(group, out, no_former, drop):
     elif gone:
         click.echo(plain.line(f"  without a key here: {', '.join(gone)}. No reading is taken in "
                               "their name; --drop leaves them out"))  # fmt: skip
+    if elsewhere:
+        click.echo(plain.line(f"  without a key, for another computer has forgotten them: "
+                              f"{', '.join(elsewhere)}. Import a copy of its keys (`umqtt-board "
+                              "keys import`); if this computer has flashed such a board since, "
+                              "run this again then"))  # fmt: skip
     if not drop:
         _tell_kept(kept)
     if waits := [one.name for one in signers if one.fresh or one.revoked]:
