@@ -181,7 +181,7 @@ def test_a_flash_that_takes_a_boards_protection_away_asks(boards):
     assert len(asked) == 1 and not keys.load("g", "oven").signs
 
 
-def test_keys_in_the_file_that_another_computer_has_given_stay(tmp_path, monkeypatch):
+def test_keys_in_the_file_that_another_computer_has_given_stay(tmp_path, monkeypatch, capsys):
     """A computer with an old copy writes the file: what the board signs with now stays good."""
     file, flat = tmp_path / "keys", {"device": "oven", "group": "g", "broker.host": "h",
                                      "telemetry": "signed"}  # fmt: skip
@@ -195,7 +195,11 @@ def test_keys_in_the_file_that_another_computer_has_given_stay(tmp_path, monkeyp
         keys.save(old)
     assert board_cli("telemetry-keys", "--out", file) == 0
     assert TelemetryKeys(file).fault(*held) is None is TelemetryKeys(file).fault(*sign(old))
+    assert "in it, too: keys that another computer has given to fleet/g/oven." in (
+        capsys.readouterr().out)
     assert board_cli("telemetry-keys", "--out", file, "--no-former") == 0
+    assert "left out: keys that another computer has given to fleet/g/oven." in (
+        capsys.readouterr().out)
     assert TelemetryKeys(file).fault(*held) == WRONG
 
 

@@ -22,7 +22,8 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     device  name of the board
     held    the key that the board has shown, and has a counter for; None: it has shown none
     tell    function(text), called when the key that this computer had is void now
-    signed  the key with which the board has signed readings that it may still hold; "": none
+    signed  the key that the board has had under that name, and may have signed readings with that
+            it still holds; "": none
     count   the board's counter, if it is to be believed: another computer may have commanded it
 
     A board that does not show its key gets a new one. It has been erased, or is another one that
@@ -39,8 +40,9 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
             tell(f"{device} was forgotten: what it has signed until now goes to quarantine")
         elif signed and signed not in (record.key, *record.former):
             record.had(signed)
-            tell(f"{device} has signed readings with a key that this computer did not know: "
-                 "`telemetry-keys` has it from now on, until --no-former")  # fmt: skip
+            tell(f"{device} had a key that this computer did not know, and may have signed "
+                 "readings with it: `telemetry-keys` has it from now on, until "
+                 "--no-former")  # fmt: skip
         if held == record.key and record.fresh:
             record.arrived()
         elif held == record.key:
@@ -88,7 +90,7 @@ def knows(device, flat, there, print_=""):
     name = f"{flat.get('group', 'default')}/{flat['device']}"
     record = keys.find(*name.split("/"))
     known = [record.key, *record.former] if record else []
-    shown = _signed_with(device, there, flat, flat["device"])
+    shown = _shown(device, there, flat, flat["device"])
     if not print_:
         return bool(known)
     return any(keys.fingerprint(key, name) == print_ for key in (*known, shown) if key)
@@ -153,17 +155,16 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
             return None, record.count if record else 0
         flat = {key: value for key, value in there.items() if key != "command_key"}
     name = name_of(device, flat)
-    return give(flat, name, held, tell, _signed_with(device, there, flat, name), count)
+    return give(flat, name, held, tell, _shown(device, there, flat, name), count)
 
 
-def _signed_with(device, there, flat, name):
-    """The key with which the board has signed readings for the topics of `flat`, in which it is
-    `name`, by the settings `there`; "": with none."""
+def _shown(device, there, flat, name):
+    """The key that the board has by the settings `there`, if they have the topics of `flat`, in
+    which it is `name`; "": none."""
     if not (there or {}).get("command_key") or firmware_settings().validate(there):
         return ""
     group = there.get("group", "default") == flat.get("group", "default")
-    same = there.get("telemetry") == "signed" and group and name_of(device, there) == name
-    return there["command_key"] if same else ""
+    return there["command_key"] if group and name_of(device, there) == name else ""
 
 
 def _record(device, there):

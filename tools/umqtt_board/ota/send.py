@@ -49,6 +49,7 @@ class Member:
     start  name of its present start, by the last report that was heard of it; "": none was
     up     its uptime in that report, seconds
     last   counter of the last command that it was sent
+    foreign  whether it was heard with a key that this computer never had
     late   commands that it has refused as late; `refused`: counter of the last of these
     """
 
@@ -68,6 +69,7 @@ class Member:
     last: int = 0
     late: int = 0
     refused: int = 0
+    foreign: bool = False
 
     @property
     def device(self):
@@ -186,6 +188,10 @@ class Session:
         member = self.members.get(device)
         said = member and reports.read(member.record.key, topic, message.payload)
         if not said:
+            if member and reports.sealed(message.payload):
+                former = member.record.former
+                member.foreign |= not any(reports.read(key, topic, message.payload)
+                                          for key in former)  # fmt: skip
             return
         with self.changed:
             self._hear_start(member, said)
