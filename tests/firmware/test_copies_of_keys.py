@@ -333,3 +333,55 @@ def test_a_file_of_another_kind_is_not_written_over(tmp_path, capsys):
                 assert f"{path} is " in capsys.readouterr().err
                 assert path.read_bytes() == before[path]
         assert wrong == 3  # and over its own
+
+
+@pytest.mark.parametrize("harm", [
+    lambda data: data[: len(data) // 2], lambda data: b"",
+    lambda data: data.replace(data[100:104], b"AAAA"),
+])  # fmt: skip
+def test_a_copy_brings_a_damaged_lock_back(locked, harm, tmp_path, monkeypatch, capsys):
+    path = lock.path(keys.home())
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    path.write_bytes(harm(path.read_bytes()))
+    lock.forget()
+    assert board_cli("keys", "list") == 2
+    assert "`umqtt-board keys import` of your copy brings it back" in capsys.readouterr().err
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 2
+    assert "--yes puts the copy's in its place" in capsys.readouterr().err
+    assert board_cli("keys", "import", "--yes", tmp_path / "copy") == 0
+    lock.forget()
+    assert {record.device: record.key for record in keys.every()} == locked
+    assert locked["oven"].encode() not in everything()
+
+
+def test_a_copy_of_other_keys_puts_no_lock_in_the_place_of_one_that_does_not_open(
+    locked, tmp_path, monkeypatch
+):
+    path = lock.path(keys.home())
+    home = keys.home().parent
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    flashed(FLAT, "lamp")
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    path.write_bytes(path.read_bytes()[:100])
+    lock.forget()
+    assert board_cli("keys", "import", "--yes", tmp_path / "copy") == 2
+    assert len(path.read_bytes()) == 100 and keys.files()
+
+
+def test_what_comes_to_locked_authorities_alone_is_locked(locked, tmp_path, monkeypatch):
+    """Boards and lock are lost, and the authorities are there."""
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    lock.path(keys.home()).unlink()
+    for path in keys.files():
+        path.unlink()
+    lock.forget()
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    lock.forget()
+    assert {record.device: record.key for record in keys.every()} == locked
+    assert locked["oven"].encode() not in everything()

@@ -139,7 +139,8 @@ def bring(path, passphrase, confirm, replace=False):
     """Take the keys of an exported file; returns Came. A key that is here another one stays.
 
     passphrase  function() that returns that of the file
-    confirm     function(text): whether to take an open file where the keys have a lock
+    confirm     function(text): whether to take an open file where the keys have a lock, and to
+                put the file's lock in the place of one that does not open
     replace     take the file's key where this computer has another one of a board, or has
                 forgotten it
     A computer without a key takes the file's lock over with the keys.
@@ -159,11 +160,8 @@ def bring(path, passphrase, confirm, replace=False):
         if not confirm(text):
             raise BoardError(f"Nothing was taken. {text}. --yes takes it.")
     with keys.locked():
-        lost = not locks.path(keys.home()).exists()
-        if lock and lost and (not keys.in_use() or _sealed_with(lock)):
-            private.replace(locks.path(keys.home()), said["lock"].encode())
-        here = locks.of(keys.home())
         came = Came()
+        here = _lock_here(lock, said["lock"].encode(), confirm)
         came.gone = _bring_revoked(said)
         _bring_forgotten(said, here, came)
         for record in records:
@@ -172,14 +170,44 @@ def bring(path, passphrase, confirm, replace=False):
     return came
 
 
+def _lock_here(lock, data, confirm):
+    """The Lock of the keys here, None for none. lock: that of a copy, in the bytes `data`, which
+    takes the place of one that is lost or does not open, if it has sealed the keys here."""
+    path = locks.path(keys.home())
+    if not path.exists():
+        if lock and (not keys.in_use() or _sealed_with(lock)):
+            private.replace(path, data)
+        return locks.of(keys.home())
+    try:
+        return locks.of(keys.home())
+    except locks.Closed as error:
+        if not lock or not _sealed_with(lock):
+            raise
+        text = (f"{path} does not open. The copy's takes its place, and the copy's passphrase "
+                "opens the keys from then on")  # fmt: skip
+        if not confirm(text):
+            raise BoardError(f"Nothing was taken. {error} --yes puts the copy's in its place.")
+    private.replace(path, data)
+    return lock
+
+
 def _sealed_with(lock):
     """Whether the keys here, whose lock is not there, are sealed with that one."""
+    from umqtt_board.lock import pem
+
     for path in keys.files():
         try:
             data = json.loads(path.read_bytes())
             if "sealed" in data:
                 return bool(keys.unpacked(data, lambda: lock))
         except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    for path in _authority_files("-key"):
+        data = path.read_bytes()
+        try:
+            if b"ENCRYPTED" in data:
+                return bool(pem.read(data, lambda: lock.word))
+        except (ValueError, TypeError):
             continue
     return False
 
