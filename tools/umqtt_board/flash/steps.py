@@ -142,9 +142,9 @@ def refuse_new_name(device, board, flat, there, confirm):
     if not confirm(text):
         raise BoardError(
             f"Nothing was changed: {text}. Let it deliver them first: `umqtt-board command "
-            f"--device {name} --group {group} interval 86400` stops new ones, and when its status "
-            "says \"live\":0 flash it again. If it cannot deliver them, `make backup` keeps them, "
-            "and YES=1 (--yes) erases them."
+            f"--device {name} --group {group} interval 86400` stops new ones; then flash it "
+            "again. If it cannot deliver them, `make backup` keeps them, and YES=1 (--yes) erases "
+            "them."
         )
     return True, True
 

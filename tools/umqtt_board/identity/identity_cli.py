@@ -71,12 +71,12 @@ class Files:
               help="Folder for certificates, keys and access lists.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME",
               help="Name or address by which boards reach the broker: it gets a certificate, "
-              "too; several times.")
+              "too; several times (default: those that its certificate there has).")
 @click.option("--board", "more", multiple=True, metavar="GROUP/DEVICE",
               help="A board that was not flashed here yet; several times.")
 @click.option("--broker-folder", metavar="PATH",
               help="Where the folder `broker` will lie on the broker's computer, for "
-              "mosquitto.conf (default: where it is written).")
+              "mosquitto.conf (default: as in the one that is there, or where it is written).")
 @click.option("--days", default=730, show_default=True, type=click.IntRange(2, 7300),
               help="Time that a certificate is valid.")
 @click.option("--new-authority", is_flag=True,
@@ -122,10 +122,11 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
         files.pair(fleet, access.user(group, device), f"boards/{group}/{device}")
     broker = Authority("broker-ca", held, word)
     private.replace(out / "broker-ca.pem", broker.pem)
+    hosts = hosts or _hosts_there(out / BROKER / "broker.pem")
     if hosts:
         files.pair(broker, "broker", f"{BROKER}/broker", hosts)
     rights = access.fleet(boards)
-    listener = access.mosquitto_listener(broker_folder or (out / BROKER).absolute())
+    listener = access.mosquitto_listener(broker_folder or _folder_there(out / BROKER))
     for name, text in (("mosquitto.acl", access.mosquitto(rights)), ("mosquitto.conf", listener),
                        ("emqx-acl.conf", access.emqx(rights))):  # fmt: skip
         private.replace(out / BROKER / name, text.encode())
@@ -134,6 +135,28 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
     for name in files.others(boards):
         click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
                    f"it on this computer. --board {name} has it in them")  # fmt: skip
+
+
+def _hosts_there(path):
+    """The hosts of the broker's certificate that is there, () for none: a renewal renews it."""
+    from umqtt_board.identity.authority import hosts
+
+    if not path.exists():
+        return ()
+    found = hosts(path.read_bytes())
+    if not found:
+        click.echo(f"  {path} is damaged, and stays as it is: --host makes another one")
+    return found
+
+
+def _folder_there(folder):
+    """Where the files of the broker lie by the mosquitto.conf that is there."""
+    own, path = str(folder.absolute()), folder / "mosquitto.conf"
+    found = access.folder_of(path.read_text(errors="replace")) if path.exists() else None
+    if found and found != own:
+        click.echo(f"  mosquitto.conf names {found}, as before; --broker-folder {own} has it name "
+                   "this folder")  # fmt: skip
+    return found or own
 
 
 def _trust(fleet, path):

@@ -148,15 +148,22 @@ class Session:
         try:
             self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
         except (OSError, ValueError) as error:
-            raise BoardError(f"The broker at {where} cannot be reached: {error}.")
+            raise BoardError(f"The broker at {where} cannot be reached: {error}.{self._hint()}")
         self._client.loop_start()
         with self.changed:
             self.changed.wait_for(lambda: self._ready or self._failure, CONNECT_S)
         if not self._ready:
             self.__exit__()
             raise BoardError(f"The broker at {where} does not let us in: "
-                             f"{self._failure or f'no answer within {CONNECT_S} s'}.")  # fmt: skip
+                             f"{self._failure or f'no answer within {CONNECT_S} s'}."
+                             f"{self._hint()}")  # fmt: skip
         return self
+
+    def _hint(self):
+        if not self._broker.get("tls") or self._broker.get("cert"):
+            return ""
+        return (" If it asks for certificates, give --cert and --key: the operator's, which "
+                "`umqtt-board identity` has made.")  # fmt: skip
 
     def __exit__(self, *_):
         self._client.disconnect()
