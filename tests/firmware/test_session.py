@@ -97,6 +97,21 @@ def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypat
     assert [text.count(ends) for text in said] == [0, 1, 0]
 
 
+@pytest.mark.parametrize("envelope, received, says", [
+    (b"", False, ""), (b"x", True, ""), (b"x", False, "no signature"),
+])  # fmt: skip
+def test_a_signed_set_that_a_board_runs_already_was_not_looked_at(
+    session, envelope, received, says
+):
+    session, oven = session
+    session._set.seal(envelope)
+    if received:
+        told(session, oven, state="receiving", have=1)
+    session._hear_status(oven, {"online": True, "set": session._set.id})
+    assert oven.state == "done"
+    assert says in oven.why and bool(oven.why) is bool(says)
+
+
 def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):
     session, oven = session
     asked = []

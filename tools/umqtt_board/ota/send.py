@@ -234,6 +234,9 @@ class Session:
         if made is None or member.final:
             return
         if said.get("set") == made.id:
+            if made.envelope and member.state in ("waiting", "sent"):
+                member.why = ("it ran this set already: it has looked at no signature, and its "
+                              "lowest security version stays")  # fmt: skip
             member.state = "on trial" if said.get("trial") else "done"
             member.trial = member.trial or time.monotonic()
             member.have = made.size
