@@ -66,12 +66,13 @@ def test_a_computer_with_an_old_key_leaves_the_one_that_another_has_given(
 
 def test_a_flash_learns_the_key_that_another_computer_has_given(boards, tmp_path):
     """So it knows that the one in the file is older."""
-    board = boards.make(1, "oven", group="g", command_key="5c" * 32)
+    board = boards.make(1, "oven", group="g", command_key="5c" * 32, marks="signed")
     board.power_on()
     file = tmp_path / "keys"
     file.write_text(json.dumps(marks_cli.made([keys.Record("g", "oven", "5c" * 32)],
                                               marks_cli.MARKS)))  # fmt: skip
-    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g"}
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g",
+                "marks": "signed"}  # fmt: skip
     flash("unix", port=board.port, settings=settings, giving=giving)
     assert board_cli("mark-keys", "--out", file) == 0
     assert json.loads(file.read_text()) == marks_cli.made(keys.every(), marks_cli.MARKS)

@@ -22,8 +22,8 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     device  name of the board
     held    the key that the board has shown, and has a counter for; None: it has shown none
     tell    function(text), called when the key that this computer had is void now
-    signed  the key that the board has had under that name, and may have signed readings with that
-            it still holds; "": none
+    signed  the key with which the board has signed readings that it may still hold, or its bridge
+            marks; "": none
     count   the board's counter, if it is to be believed: another computer may have commanded it
 
     A board that does not show its key gets a new one. It has been erased, or is another one that
@@ -159,12 +159,13 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
 
 
 def _shown(device, there, flat, name):
-    """The key that the board has by the settings `there`, if they have the topics of `flat`, in
-    which it is `name`; "": none."""
+    """The key with which by the settings `there` the board's marks or readings are signed, if they
+    have the topics of `flat`, in which it is `name`; "": none."""
     if not (there or {}).get("command_key") or firmware_settings().validate(there):
         return ""
+    signs = "signed" in (there.get("telemetry"), there.get("marks"))
     group = there.get("group", "default") == flat.get("group", "default")
-    return there["command_key"] if group and name_of(device, there) == name else ""
+    return there["command_key"] if signs and group and name_of(device, there) == name else ""
 
 
 def _record(device, there):
