@@ -95,7 +95,9 @@ def install_(board, port, folder):
 @step.command()
 @options
 @click.option("--settings", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--yes", is_flag=True, help="Do not ask before what protects the board is given up.")
+@click.option("--yes", is_flag=True,
+              help="Do not ask before what protects the board is given up, or readings are "
+              "erased.")  # fmt: skip
 def settings(board, port, folder, settings, yes):
     """Write the settings: a file's, with the environment's (UMQTT_...) on top."""
     wifi = boards.load(board)["network"]["wifi"]

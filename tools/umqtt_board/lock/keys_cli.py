@@ -93,7 +93,9 @@ def export(no_passphrase, path):
 
 
 @keys_group.command("import")
-@click.option("--yes", is_flag=True, help="Do not ask whether to take a file without passphrase.")
+@click.option("--yes", is_flag=True,
+              help="Do not ask whether to take a file without passphrase, or a file's lock in the "
+              "place of one that does not open.")
 @click.option("--replace", is_flag=True,
               help="Take the file's keys also of boards that have another one here, or were "
               "forgotten here: they were flashed by the other computer since.")
