@@ -12,7 +12,7 @@ from certificates import Authority
 from rich.console import Console
 from umqtt_board import boards as board_files
 from umqtt_board import cli, plain
-from umqtt_board.backup import copies
+from umqtt_board.backup import copies, held
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
 from umqtt_board.ota import giving, keys, ota_cli, send
@@ -141,7 +141,7 @@ def test_no_name_that_a_board_reports_leads_out_of_the_copy(board, put, tmp_path
     place.mkdir()
     before = {path for path in tmp_path.rglob("*")}
     with device.Device(board.port) as one:
-        assert copies.waiting_in_files(one) == 0
+        assert held.waiting_in_files(one) == 0
         copies.backup(one, board_files.load("unix"), place / "copy",
                       lambda *what: said.append(what[1]), lambda *_: None)  # fmt: skip
     made = {path for path in tmp_path.rglob("*") if place not in path.parents} - before

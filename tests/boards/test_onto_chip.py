@@ -166,7 +166,7 @@ def test_a_pico_with_micropython_keeps_it_and_its_journal(pico, monkeypatch):
 
 def test_messages_that_wait_in_files_are_delivered_before_the_region_is_made(pico, monkeypatch):
     monkeypatch.setattr(rp2, "mounts", lambda: [])
-    monkeypatch.setattr(steps.copies, "waiting_in_files", lambda device: 2)
+    monkeypatch.setattr(steps.held, "waiting_in_files", lambda device: 2)
     said = []
     assert _flash("rp2040", pico.port, said).journal == 0
     assert any(line.startswith("journal: 2 messages wait in files") for line in said)

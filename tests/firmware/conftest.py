@@ -12,3 +12,4 @@ for folder in ("tests/device/kit", "tests/firmware", "firmware", "lib"):
 from board_fixtures import boards, bridge, broker, firmware_image, home, link  # noqa: E402, F401
 from bundle_kit import key, release  # noqa: E402, F401
 from identity_kit import fleet, guarded  # noqa: E402, F401
+from keys_kit import locked, words  # noqa: E402, F401

@@ -10,7 +10,7 @@ import pytest
 from bench import Subscriber
 from identity_kit import BOARDS, Client, files
 from umqtt_board.identity import access
-from umqtt_board.ota import keys
+from umqtt_board.ota import keys, send
 from update_kit import board_cli, flashed
 
 
@@ -67,6 +67,36 @@ def test_the_broker_needs_one_folder_and_no_more(guarded, fleet, tmp_path, capsy
     assert {str(Path(name).parent) for name in named} == {"/etc/mosquitto/fleet"}
     assert {Path(name).name for name in named} == {
         "fleet-ca.pem", "broker.pem", "broker-key.pem", "mosquitto.acl"}  # fmt: skip
+
+
+def test_a_renewal_without_options_keeps_the_brokers_folder_and_names(fleet, capsys):
+    hosts = ("--host", "localhost", "--host", "10.0.0.2", "--host", "b\u00fcro.example")
+    elsewhere = ("--broker-folder", "/etc/mosquitto/fleet")
+    assert board_cli("identity", "--out", fleet, *hosts, *elsewhere) == 0
+    conf, pem = (fleet / "broker" / name for name in ("mosquitto.conf", "broker.pem"))
+    before = conf.read_bytes(), pem.read_bytes()
+    capsys.readouterr()
+    assert board_cli("identity", "--out", fleet) == 0
+    said = capsys.readouterr().out
+    assert "0 certificates made, 6 kept" in said
+    assert "mosquitto.conf names /etc/mosquitto/fleet, as before" in said
+    assert before == (conf.read_bytes(), pem.read_bytes())
+    for path in keys.authorities_folder().glob("broker-ca*"):
+        path.unlink()
+    assert board_cli("identity", "--out", fleet) == 0
+    assert "1 certificates made, 5 kept" in capsys.readouterr().out
+    _sound(fleet)
+    pem.write_bytes(b"x")
+    assert board_cli("identity", "--out", fleet) == 0
+    assert "is damaged, and stays as it is: --host" in capsys.readouterr().out
+
+
+def test_a_command_without_a_certificate_is_told_of_it(guarded, fleet, monkeypatch, capsys):
+    monkeypatch.setattr(send, "CONNECT_S", 1)
+    status = board_cli("command", "--device", "a", "--group", "g", "--broker",
+                       f"localhost:{guarded.guarded}", "--ca", fleet / "broker-ca.pem",
+                       "report")  # fmt: skip
+    assert status == 2 and "give --cert and --key" in capsys.readouterr().err
 
 
 def test_a_board_that_falls_out_of_the_lists_is_named(fleet, capsys):

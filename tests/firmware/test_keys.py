@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import ssl
 import stat
 import subprocess
@@ -17,7 +16,7 @@ from patience import wait_until
 from strict_server import StrictServer
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import counters, fileset, giving, keys, ota_cli, send
+from umqtt_board.ota import counters, fileset, giving, keys, send
 from umqtt_board.paths import FIRMWARE, PROJECT
 from update_kit import flashed
 
@@ -186,7 +185,8 @@ def test_flashing_gives_the_board_its_key_and_takes_updates_away(boards):
     board = boards.make(1, "b1")
     board.power_on()
     settings = {"broker": {"host": "127.0.0.1", "port": 1}}
-    first = flash("unix", port=board.port, settings=settings, giving=giving)
+    first = flash("unix", port=board.port, settings=settings, giving=giving,
+                  confirm=lambda text: "it took as test/b1" in text)  # fmt: skip
     assert first.settings == "written"
     (record,) = keys.members("default")
     assert record.device.startswith("umqtt-")
@@ -218,7 +218,8 @@ def test_flashing_makes_room_for_itself_by_taking_updates_away(boards):
     board.power_on()
     on_board(board, FILL)
     report = flash("unix", port=board.port,
-                   settings={"device": "b2", "broker": {"host": "127.0.0.1", "port": 1}})
+                   settings={"device": "b1", "group": "test",
+                             "broker": {"host": "127.0.0.1", "port": 1}})  # fmt: skip
     assert report.settings == "written"
     listed = on_board(board, "import os; print(os.listdir('/'))")
     assert "'sets'" not in listed and "settings.json" in listed
@@ -294,110 +295,3 @@ def test_the_host_checks_the_brokers_certificate(tmp_path):
             send.Session("g", records, where | {"ca": "-----BEGIN nonsense"}, None)
     finally:
         server.stop()
-
-
-# What a board says to an update
-
-
-@pytest.fixture
-def session():
-    """A session that never connects, with an update of one board that it has sent the command."""
-    made = send.Session("g", [keys.Record("g", "oven", "00" * 16)], {"host": "h", "port": 1},
-                            lambda records: 1)  # fmt: skip
-    made._set = fileset.Set({"app.mpy": random.Random(1).randbytes(100000)}, "9.9")
-    made.members["oven"].state, made.members["oven"].count = "sent", 1
-    return made, made.members["oven"]
-
-
-def told(session, member, **said):
-    session._hear_update(member, {"id": session._set.id, "size": 100000} | said)
-
-
-def test_pieces_go_on_from_what_the_board_has(session):
-    session, oven = session
-    sent = []
-    session._client.publish = lambda topic, piece, qos: sent.append((topic, piece[4:8]))
-    told(session, oven, state="receiving", have=0)
-    session._pieces(oven)
-    window = session._set.window(0, send.WINDOW)
-    assert len(sent) == send.WINDOW and oven.sent == window
-    assert {topic for topic, _ in sent} == {"fleet/g/oven/cmd/piece"}
-    told(session, oven, state="receiving", have=window // 2)
-    session._pieces(oven)
-    assert oven.sent == window // 2 + window, "no piece twice while it gets on"
-    # It has started again and has less: from there.
-    told(session, oven, state="receiving", have=window // 4)
-    del sent[:]
-    session._pieces(oven)
-    assert sent[0][1] == (window // 4).to_bytes(4, "big")
-
-
-def test_a_silent_board_is_asked_more_and_more_rarely(session, monkeypatch):
-    session, oven = session
-    now = [1000.0]
-    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
-    session._client.publish = lambda topic, piece, qos: sent.append(now[0])
-    sent = []
-    told(session, oven, state="receiving", have=0)
-    for _ in range(900):
-        session._push([oven], {})
-        now[0] += 0.1
-    times = sorted(set(sent))
-    pauses = [round(b - a) for a, b in zip(times, times[1:])]
-    assert pauses == [2, 4, 8, 16, 30]
-    told(session, oven, state="receiving", have=0)
-    assert oven.quiet == send.QUIET_S
-
-
-def test_what_a_status_says_of_another_time_or_set_ends_nothing(session):
-    session, oven = session
-    id = session._set.id
-    failed = {"online": True, "set": "", "trial": False, "failed": {"id": id, "why": "it crashed"}}
-    session._hear_status(oven, failed)
-    assert oven.state == "sent", "an earlier try with the same set"
-    told(session, oven, state="receiving", have=0)
-    session._hear_status(oven, {"online": True, "set": "12345678", "trial": False})
-    session._hear_status(oven, {"online": False})
-    assert oven.state == "receiving"
-    told(session, oven, state="restarting", have=100000)
-    session._hear_status(oven, {"online": True, "set": id, "trial": True})
-    assert oven.state == "on trial" and not oven.final
-    session._hear_status(oven, failed)
-    assert (oven.state, oven.why) == ("taken back", "it crashed")
-
-
-def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypatch, capsys):
-    session, oven = session
-    now, said = [1000.0], []
-    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
-    status = {"online": True, "set": session._set.id, "trial": True}
-
-    def work(show):
-        session._hear_status(oven, status)
-        for waited in (0, ota_cli.TRIAL_S, 0):
-            now[0] += waited
-            session._hear_status(oven, status)
-            show()
-            said.append(capsys.readouterr().out)
-        session._hear_status(oven, status | {"trial": False})
-
-    again = ota_cli._again("broker.example:8883", "my ca.pem", None, None)
-    assert ota_cli._run(session, work, again, 1) == 0
-    ends = ("umqtt-board command --device oven --group g --broker broker.example:8883 "
-            f"--ca 'my ca.pem' commit {session._set.id}\n")  # fmt: skip
-    assert [text.count(ends) for text in said] == [0, 1, 0]
-
-
-def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):
-    session, oven = session
-    asked = []
-    monkeypatch.setattr(session, "send", lambda name, body, members: asked.append(name))
-    oven.asked = send.time.monotonic()
-    session._push([oven], {})
-    assert not asked
-    told(session, oven, state="making room")
-    assert oven.state == "sent" and "room" in oven.why
-    now = send.time.monotonic() + send.RESTART_S + 1
-    monkeypatch.setattr(send.time, "monotonic", lambda: now)
-    session._push([oven], {})
-    assert asked == ["ota"]

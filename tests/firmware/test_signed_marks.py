@@ -4,9 +4,10 @@ import json
 
 import pytest
 from commands import Refused, unseal
+from umqtt_board.flash.steps import flash
 from umqtt_board.ota import giving, keys, marks_cli
 from umqtt_pipeline.bridge.mark_keys import MarkKeys
-from update_kit import board_cli
+from update_kit import board_cli, flashed
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -38,3 +39,40 @@ def test_keys_of_all_groups_or_of_one(tmp_path, capsys):
         assert board_cli("mark-keys", "--out", file, *options) == 0
         assert sorted(json.loads(file.read_text())) == names
     assert board_cli("mark-keys", "--out", file, "--group", "none") == 2
+
+
+def test_a_computer_with_an_old_key_leaves_the_one_that_another_has_given(
+    tmp_path, monkeypatch, capsys
+):
+    file, flat = tmp_path / "keys", {"group": "g", "device": "oven", "broker.host": "h"}
+    flashed(flat, "oven")
+    old = keys.load("g", "oven")
+    assert board_cli("mark-keys", "--out", file) == 0
+    flashed(flat, "oven")  # it knows the key before
+    assert board_cli("mark-keys", "--out", file) == 0
+    assert "another computer" not in capsys.readouterr().out
+    right = json.loads(file.read_text())
+    assert right == marks_cli.made([keys.load("g", "oven")], marks_cli.MARKS)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    with keys.locked():
+        keys.save(old)
+    assert board_cli("mark-keys", "--out", file) == 0
+    said = capsys.readouterr().out
+    assert "another computer has given them a key: fleet/g/oven." in said
+    assert json.loads(file.read_text()) == right
+    assert board_cli("mark-keys", "--out", file, "--replace") == 0
+    assert json.loads(file.read_text()) == marks_cli.made([old], marks_cli.MARKS)
+
+
+def test_a_flash_learns_the_key_that_another_computer_has_given(boards, tmp_path):
+    """So it knows that the one in the file is older."""
+    board = boards.make(1, "oven", group="g", command_key="5c" * 32, marks="signed")
+    board.power_on()
+    file = tmp_path / "keys"
+    file.write_text(json.dumps(marks_cli.made([keys.Record("g", "oven", "5c" * 32)],
+                                              marks_cli.MARKS)))  # fmt: skip
+    settings = {"broker": {"host": "127.0.0.1", "port": 1}, "device": "oven", "group": "g",
+                "marks": "signed"}  # fmt: skip
+    flash("unix", port=board.port, settings=settings, giving=giving)
+    assert board_cli("mark-keys", "--out", file) == 0
+    assert json.loads(file.read_text()) == marks_cli.made(keys.every(), marks_cli.MARKS)

@@ -19,41 +19,24 @@ import time
 from pathlib import Path
 
 from umqtt_board import private
-from umqtt_board.backup import journal, known
+from umqtt_board.backup import held, known
+from umqtt_board.backup.held import PIECE
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
-from umqtt_board.ota import counters
+from umqtt_board.ota import counters, keys
+from umqtt_board.ota.giving import name_of
 from umqtt_board.settings import settings_file
 
 MANIFEST = "manifest.json"
 IMAGE = "journal.img"
 SECTOR = 4096
-PIECE = 1024
 DAY_S = 86400
 # Settings that say whom a board trusts.
 _TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "marks", "telemetry",
           "update.key", "update.spare")  # fmt: skip
 _ASIDE = ".unfinished-"
 
-_LIST = """
-import os
-try:
-    print([{folder!r} + "/" + e[0] for e in os.ilistdir({folder!r}) if e[1] == 0x8000])
-except OSError:
-    print([])
-"""
-_READ = """
-_n = 0
-_b = bytearray({piece})
-def _next():
-    global _n
-    if _n >= region.ioctl(4, 0) * region.ioctl(5, 0):
-        return b""
-    region.readblocks(_n // 4096, _b, _n % 4096)
-    _n += {piece}
-    return _b
-"""
 _HASH = """
 import hashlib, binascii
 _h = hashlib.sha256()
@@ -70,29 +53,6 @@ def folder_of_copies(environment=os.environ):
     """Where copies are kept unless a folder is given: $XDG_DATA_HOME/umqtt_min/backups."""
     base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "umqtt_min" / "backups"
-
-
-def stored_files(device):
-    """(paths of the FileStore's files on the board, what else the board names there)."""
-    device.doing = "looking for messages in its files"
-    said = device.value(_LIST.format(folder=known.STORE))
-    said = list(said) if isinstance(said, (list, tuple)) else [said]
-    paths = [path for path in said if known.is_known(path)]
-    return list(dict.fromkeys(paths)), [path for path in said if not known.is_known(path)]
-
-
-def waiting_in_files(device):
-    """How many messages wait in the board's FileStore for their acknowledgement."""
-    paths, _ = stored_files(device)
-    if not paths:
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        for path in paths:
-            (Path(folder) / Path(path).name).write_bytes(device.read_file(path))
-        try:
-            return len(journal.Journal(journal.load(Path(folder))).live)
-        except journal.NoJournal:
-            return 0
 
 
 # ---- board -> host
@@ -122,9 +82,10 @@ def backup(device, board, target, progress, transfer):
     target = new_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=_ASIDE) as aside:
         aside = Path(aside)  # made with mode 0700
-        files, commands = _copy_files(device, aside, progress, transfer)
+        files, commands, print_ = _copy_files(device, aside, progress, transfer)
         manifest = {"board": board.name, "made": time.strftime("%Y-%m-%dT%H:%M:%S"),
-                    "files": files, "region": None, "commands": commands}  # fmt: skip
+                    "files": files, "region": None, "commands": commands,
+                    "key": print_}  # fmt: skip
         if board["journal"]["kind"] != "files":
             manifest["region"] = _copy_region(device, board, aside, transfer)
         private.write(aside / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
@@ -146,9 +107,10 @@ def _files(manifest):
 
 
 def _copy_files(device, aside, progress, transfer):
-    """Returns ({path: SHA-256 of its copy}, whether the board has a key of commands)."""
-    commands = False
-    paths, others = stored_files(device)
+    """Returns ({path: SHA-256 of its copy}, whether the board has a key of commands, the key's
+    fingerprint)."""
+    commands, print_ = False, ""
+    paths, others = held.stored_files(device)
     for path in others:
         progress("backup", f"not copied: {path!a:.80} is no file of the firmware's")
     paths = [*known.OWN, *paths]
@@ -164,14 +126,23 @@ def _copy_files(device, aside, progress, transfer):
             raise BoardError(_UNLIKE.format(what=path, port=device.port))
         if path == settings_file.PATH:
             settings = settings_file.from_board(data) or {}
-            if settings.pop("command_key", ""):
-                commands, data = True, settings_file.as_item(settings).data
+            if key := settings.pop("command_key", ""):
+                commands, print_ = True, _fingerprint(device, settings, key)
+                data = settings_file.as_item(settings).data
                 there[path] = install.digest(data)
         place = aside / "files" / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         private.write(place, data)
         transfer(len(data), len(data), path)
-    return there, commands
+    return there, commands, print_
+
+
+def _fingerprint(device, settings, key):
+    name = f"{settings.get('group', 'default')}/{name_of(device, settings)}"
+    try:
+        return keys.fingerprint(key, name)
+    except (ValueError, TypeError):  # it is no key: the board obeys nobody
+        return ""
 
 
 _UNLIKE = (
@@ -183,25 +154,18 @@ _UNLIKE = (
 def _copy_region(device, board, aside, transfer):
     device.doing = "reading its journal"
     opening = verify.opening(board["journal"])
-    size = _region_size(device, opening)
-    if not size:
+    data = held.region(device, opening, transfer)
+    if not data:
         return None
-    reading = _READ.format(piece=PIECE)
-    device.run(reading)
-    data = device.read_pieces("_next()", lambda done: transfer(done, size, "journal"))
     wanted = _region_hash(device, opening)
     if hashlib.sha256(data).hexdigest() != wanted:
         raise BoardError(_UNLIKE.format(what="The journal", port=device.port))
     private.write(aside / IMAGE, data)
-    return {"size": size, "sha256": wanted}
-
-
-def _region_size(device, opening):
-    return device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
+    return {"size": len(data), "sha256": wanted}
 
 
 def _region_hash(device, opening):
-    return device.value(opening + _READ.format(piece=PIECE) + _HASH)
+    return device.value(opening + held.READ + _HASH)
 
 
 # ---- host -> board
@@ -216,7 +180,8 @@ def load(folder, board):
     try:
         manifest = json.loads(known.content(folder, MANIFEST))
         files, region = dict(manifest["files"]), manifest["region"]
-        if not isinstance(manifest["made"], str) or not isinstance(manifest["board"], str):
+        if not all(isinstance(text, str)
+                   for text in (manifest["made"], manifest["board"], manifest.get("key", ""))):
             raise ValueError("it does not say when and of which board it was made")
         if region and type(region["size"]) is not int:
             raise ValueError("it does not say how large the journal's region is")
@@ -254,7 +219,7 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
                              "YES=1.")  # fmt: skip
     _see_settings(device, folder, manifest, confirm, progress)
     if giving:
-        _see_key(folder, manifest, confirm, giving)
+        _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
     install.silence(device)
     _put_files(device, files, transfer)
@@ -278,7 +243,7 @@ def _same_size(device, board, manifest):
     if board["journal"]["kind"] == "files" or not manifest["region"]:
         return None
     opening = verify.opening(board["journal"])
-    size = _region_size(device, opening)
+    size = held.region_size(device, opening)
     if size != manifest["region"]["size"]:
         raise BoardError(
             f"The journal region of the board on {device.port} has {size or 0} bytes, that of the "
@@ -291,7 +256,7 @@ def _is_blank(device, opening):
     device.doing = "looking at its journal"
     code = "_blank = b'\\xff' * %d\n_yes = True\n" % PIECE
     code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\nprint(_yes)"
-    return device.value(opening + _READ.format(piece=PIECE) + code)
+    return device.value(opening + held.READ + code)
 
 
 def _see_settings(device, folder, manifest, confirm, progress):
@@ -325,17 +290,20 @@ def _see_settings(device, folder, manifest, confirm, progress):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores it.")
 
 
-def _see_key(folder, manifest, confirm, giving):
+def _see_key(device, folder, manifest, confirm, giving):
     """Readings in the copy may be signed with a key that is neither in it nor on this computer."""
     if settings_file.PATH not in manifest["files"]:
         return
     flat = settings_file.from_board(_file(folder, settings_file.PATH)) or {}
     if flat.get("telemetry") != "signed" or not flat.get("device"):
         return
-    if not giving.knows(flat):
-        text = (f"this computer has no key of {flat['device']}, and the readings in the copy are "
-                "signed with one: no bridge with --telemetry-keys takes them. `umqtt-board keys "
-                "import` brings it")  # fmt: skip
+    there = settings_file.from_board(device.read_file(settings_file.PATH))
+    if not giving.knows(device, flat, there, manifest.get("key", "")):
+        text = (f"the readings in the copy are signed with a key of {flat['device']} that this "
+                "computer does not have: no bridge with --telemetry-keys takes them, and the "
+                "board publishes them again and again. `umqtt-board keys import` brings the key "
+                "from the computer that flashed the board; write telemetry-keys anew "
+                "then")  # fmt: skip
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores without it.")
 

@@ -9,12 +9,14 @@ import contextlib
 from dataclasses import dataclass, field
 
 from umqtt_board import boards
-from umqtt_board.backup import copies
+from umqtt_board.backup import held
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
 from umqtt_board.flash.build import build
 from umqtt_board.ota import counters
+from umqtt_board.ota.giving import name_of
 from umqtt_board.settings import settings_file
+from umqtt_board.settings.settings_file import firmware_settings
 
 
 @dataclass
@@ -86,12 +88,14 @@ def flash(
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
         refuse_lowered(flat, there, confirm)
+        renamed, give_up = refuse_new_name(device, description, flat, there, confirm)
         flat, least = with_key(device, giving, flat, there, file, environment, progress)
-        tell_of_new_name(flat, there, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
-        items += counter_items(device, flat, there, least, progress)
+        items += counter_items(device, flat, there, least, progress, renamed)
         items, image = romfs.split(device, items, progress)
+        if give_up:
+            held.give_up(device, description)
         install_items(device, items, flat, report, progress, transfer, image)
         verify_items(device, description, items, report, progress, image)
         if giving:
@@ -116,17 +120,33 @@ def refuse_lowered(flat, there, confirm):
                          "it.")  # fmt: skip
 
 
-def tell_of_new_name(flat, there, progress):
-    """Warn when the settings give a board that keeps its readings another name, or another group.
+def refuse_new_name(device, board, flat, there, confirm):
+    """(whether the settings `flat` give the board another name or group than those that are
+    `there`, whether its store is to be erased for that).
+
+    BoardError if it holds messages of another name and they may not be erased: nobody lets the
+    board publish them any more, no mark lets go of them, and behind them all others wait.
     """
-    if not flat or not there or there.get("confirm") != "pipeline":
-        return
-    for key, default in (("device", None), ("group", "default")):
-        old, new = there.get(key, default), flat.get(key, default)
-        if old and new and old != new:
-            progress("settings", f'{key} "{old}" becomes "{new}". Readings that the board still '
-                                 "holds go out under the old name, and no mark lets go of them: "
-                                 "flash it back, and wait until they are delivered")  # fmt: skip
+    if not flat or not there or firmware_settings().validate(there):
+        return False, False
+    old, new = (f"{one.get('group', 'default')}/{name_of(device, one)}" for one in (there, flat))
+    if old == new:
+        return False, False
+    own = f"fleet/{new}/".encode()
+    waiting = sum(not topic.startswith(own) for topic in held.topics(device, board))
+    if not waiting:
+        return True, False
+    group, name = old.split("/")
+    text = (f"the board holds {waiting} readings that it took as {old}. As {new} it cannot "
+            "deliver them, and all that it holds will be erased")  # fmt: skip
+    if not confirm(text):
+        raise BoardError(
+            f"Nothing was changed: {text}. Let it deliver them first: `umqtt-board command "
+            f"--device {name} --group {group} interval 86400` stops new ones; then flash it "
+            "again. If it cannot deliver them, `make backup` keeps them, and YES=1 (--yes) erases "
+            "them."
+        )
+    return True, True
 
 
 def settings_there(device):
@@ -145,12 +165,12 @@ def settings_for(there, file, environment, wifi, ask):
     return None
 
 
-def counter_items(device, flat, there, least, progress):
+def counter_items(device, flat, there, least, progress, renamed=False):
     """What makes the board obey no command that it, or this computer, has had before: Items, to be
     put in force no later than its key. flat: its new settings, None if those that are `there`
-    stay."""
-    key, held = ((one or {}).get("command_key") for one in (flat or there, there))
-    item, damaged = counters.raised(device, least, bool(key), key != held)
+    stay. renamed: they give it another name; what was commanded under the old one is over."""
+    key, shown = ((one or {}).get("command_key") for one in (flat or there, there))
+    item, damaged = counters.raised(device, least, bool(key), key != shown, renamed)
     if damaged:
         progress("commands", "the board's counter of commands is damaged: it begins anew")
     return [item] if item else []
@@ -160,7 +180,7 @@ def set_aside(device, board, progress):
     """The journal's part of the flash, where the filesystem has to be asked for it."""
     if board["journal"]["kind"] != "reserved" or region.look(device)[0]:
         return
-    waiting = copies.waiting_in_files(device)
+    waiting = held.waiting_in_files(device)
     if waiting:
         progress("journal", f"{waiting} messages wait in files: the region is made when they are "
                             "delivered; flash again then")  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards
+from umqtt_board.backup import held
 from umqtt_board.backup.backup_cli import confirmed_by, options, say, transferred
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import fetch, follow, install, onto_chip, romfs, steps
@@ -94,19 +95,25 @@ def install_(board, port, folder):
 @step.command()
 @options
 @click.option("--settings", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--yes", is_flag=True, help="Do not ask before what protects the board is given up.")
+@click.option("--yes", is_flag=True,
+              help="Do not ask before what protects the board is given up, or readings are "
+              "erased.")  # fmt: skip
 def settings(board, port, folder, settings, yes):
     """Write the settings: a file's, with the environment's (UMQTT_...) on top."""
     wifi = boards.load(board)["network"]["wifi"]
     file = settings_file.gather(settings, os.environ, wifi=wifi)
-    with _open(board, port, folder) as (_, device):
+    with _open(board, port, folder) as (description, device):
         there = steps.settings_there(device)
         flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
         steps.refuse_lowered(flat, there, confirmed_by(yes))
+        renamed, give_up = steps.refuse_new_name(device, description, flat, there,
+                                                 confirmed_by(yes))
         flat, least = steps.with_key(device, giving, flat, there, file, os.environ, say)
-        for item in steps.counter_items(device, flat, there, least, say):
+        if give_up:
+            held.give_up(device, description)
+        for item in steps.counter_items(device, flat, there, least, say, renamed):
             install.replace(device, item)
         item = settings_file.as_item(flat)
         same = install.hashes(device, [item.path])[item.path] == install.digest(item.data)

@@ -4,6 +4,7 @@ Knows the topics of boards, bridge and operator (firmware/SECURITY.md) and the f
 Must not know certificates, nor where a file lies.
 """
 
+import re
 from dataclasses import dataclass
 
 BRIDGE, OPERATOR = "bridge", "operator"  # no board is called so: theirs are GROUP/DEVICE
@@ -69,6 +70,12 @@ require_certificate true
 use_identity_as_username true
 acl_file {folder}/mosquitto.acl
 """
+
+
+def folder_of(listener):
+    """The folder that a text of mosquitto_listener() names, None for another text."""
+    found = re.search(r"^acl_file (.+)/mosquitto\.acl$", listener, re.MULTILINE)
+    return found and found[1]
 
 
 def emqx(rights):

@@ -165,6 +165,16 @@ def _hosts(certificate):
     return set(found.value)
 
 
+def hosts(certificate):
+    """The names and addresses of a server's certificate in PEM, as issue() takes them; [] for what
+    is none."""
+    try:
+        found = _hosts(x509.load_pem_x509_certificate(certificate))
+    except ValueError:
+        return []
+    return sorted(str(one.value) for one in found)
+
+
 def _host(text):
     import ipaddress
 

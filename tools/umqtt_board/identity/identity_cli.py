@@ -10,16 +10,22 @@ import click
 from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.identity import access
-from umqtt_board.ota import keys
+from umqtt_board.ota import forgotten, keys
 
 RENEW_DAYS = 90
+FORGOTTEN = "forgotten"  # keys that are void, for other computers that write here, too
 BROKER = "broker"  # folder of what the broker's computer needs, and nothing else
 
 
-def _boards(more):
-    """(group, device) of all boards that this computer has keys for, and of `more`."""
-    found = {(record.group, record.device) for group in keys.groups()
-             for record in keys.members(group, missing_ok=True)}  # fmt: skip
+def _boards(more, void):
+    """(group, device) of all boards that this computer has keys for, and of `more`; and the names
+    of those that are left out, for their keys are void: lines as forgotten.void() has them."""
+    found, left = set(), []
+    for record in keys.every():
+        if forgotten.line(record.name, record.key) in void:
+            left.append(record.name)
+        else:
+            found.add((record.group, record.device))
     for text in more:
         group, slash, device = text.partition("/")
         if not slash:
@@ -27,7 +33,7 @@ def _boards(more):
                              f"default/{text}.")  # fmt: skip
         keys.find(group, device)  # raises BoardError for what is no name
         found.add((group, device))
-    return sorted(found)
+    return sorted(found), left
 
 
 class Files:
@@ -65,12 +71,12 @@ class Files:
               help="Folder for certificates, keys and access lists.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME",
               help="Name or address by which boards reach the broker: it gets a certificate, "
-              "too; several times.")
+              "too; several times (default: those that its certificate there has).")
 @click.option("--board", "more", multiple=True, metavar="GROUP/DEVICE",
               help="A board that was not flashed here yet; several times.")
 @click.option("--broker-folder", metavar="PATH",
               help="Where the folder `broker` will lie on the broker's computer, for "
-              "mosquitto.conf (default: where it is written).")
+              "mosquitto.conf (default: as in the one that is there, or where it is written).")
 @click.option("--days", default=730, show_default=True, type=click.IntRange(2, 7300),
               help="Time that a certificate is valid.")
 @click.option("--new-authority", is_flag=True,
@@ -81,8 +87,9 @@ def command(out, hosts, more, broker_folder, days, new_authority):
 
     The folder `broker` is for the broker, and all that it needs. What is there and good for 90
     days more stays; run it again for new boards and to renew."""
-    boards = _boards(more)
-    if not boards and not keys.forgotten():
+    void = forgotten.void() | set(filter(forgotten.is_line, keys.read_names(out / FORGOTTEN)))
+    boards, left = _boards(more, void)
+    if not boards and not forgotten.names():
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
     if any(ord(c) < 32 for c in broker_folder or ""):
@@ -90,6 +97,12 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     keys.first_use(lambda text: click.echo(f"  {text}"))
     with keys.locked():  # two at once would make two authorities of one name
         _write(out, boards, hosts, broker_folder, days, new_authority)
+        if void:
+            keys.write_names(out / FORGOTTEN, void)
+    for name in left:
+        click.echo(f"  {name} is not in the lists, for another computer has forgotten it. Forget "
+                   "it here, too (`umqtt-board keys forget`); a flash gives it another "
+                   "key")  # fmt: skip
 
 
 def _write(out, boards, hosts, broker_folder, days, new_authority):
@@ -109,10 +122,11 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
         files.pair(fleet, access.user(group, device), f"boards/{group}/{device}")
     broker = Authority("broker-ca", held, word)
     private.replace(out / "broker-ca.pem", broker.pem)
+    hosts = hosts or _hosts_there(out / BROKER / "broker.pem")
     if hosts:
         files.pair(broker, "broker", f"{BROKER}/broker", hosts)
     rights = access.fleet(boards)
-    listener = access.mosquitto_listener(broker_folder or (out / BROKER).absolute())
+    listener = access.mosquitto_listener(broker_folder or _folder_there(out / BROKER))
     for name, text in (("mosquitto.acl", access.mosquitto(rights)), ("mosquitto.conf", listener),
                        ("emqx-acl.conf", access.emqx(rights))):  # fmt: skip
         private.replace(out / BROKER / name, text.encode())
@@ -121,6 +135,28 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
     for name in files.others(boards):
         click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
                    f"it on this computer. --board {name} has it in them")  # fmt: skip
+
+
+def _hosts_there(path):
+    """The hosts of the broker's certificate that is there, () for none: a renewal renews it."""
+    from umqtt_board.identity.authority import hosts
+
+    if not path.exists():
+        return ()
+    found = hosts(path.read_bytes())
+    if not found:
+        click.echo(f"  {path} is damaged, and stays as it is: --host makes another one")
+    return found
+
+
+def _folder_there(folder):
+    """Where the files of the broker lie by the mosquitto.conf that is there."""
+    own, path = str(folder.absolute()), folder / "mosquitto.conf"
+    found = access.folder_of(path.read_text(errors="replace")) if path.exists() else None
+    if found and found != own:
+        click.echo(f"  mosquitto.conf names {found}, as before; --broker-folder {own} has it name "
+                   "this folder")  # fmt: skip
+    return found or own
 
 
 def _trust(fleet, path):

@@ -13,7 +13,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.lock import whole
 from umqtt_board.lock.passphrase import Passphrase
-from umqtt_board.ota import keys
+from umqtt_board.ota import forgotten, keys
 
 _EXPORT = Passphrase("UMQTT_EXPORT_PASSPHRASE", "the exported file")
 _file = click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
@@ -93,7 +93,9 @@ def export(no_passphrase, path):
 
 
 @keys_group.command("import")
-@click.option("--yes", is_flag=True, help="Do not ask whether to take a file without passphrase.")
+@click.option("--yes", is_flag=True,
+              help="Do not ask whether to take a file without passphrase, or a file's lock in the "
+              "place of one that does not open.")
 @click.option("--replace", is_flag=True,
               help="Take the file's keys also of boards that have another one here, or were "
               "forgotten here: they were flashed by the other computer since.")
@@ -111,6 +113,14 @@ def import_(yes, replace, path):
         click.echo(f"  removed, for the other computer has revoked them: {', '.join(came.gone)}. "
                    "Let `umqtt-board identity` write into the folder that it uses "
                    "now")  # fmt: skip
+    if came.lost:
+        click.echo(f"  removed, for the other computer has forgotten them: "
+                   f"{', '.join(came.lost)}. Let `umqtt-board identity` and `telemetry-keys` "
+                   "write anew; a flash gives such a board another key")  # fmt: skip
+    if came.kept:
+        click.echo(f"  forgotten by the other computer, which did not know the keys of here: "
+                   f"{', '.join(came.kept)}. `umqtt-board keys forget`, unless you have flashed "
+                   "them since")  # fmt: skip
     if came.revoked:
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.forgotten:
@@ -171,7 +181,7 @@ def forget(device, group, yes):
                     "the name all the same?")  # fmt: skip
     if not yes:
         click.confirm(question, abort=True)
-    keys.forget(group, device)
+    forgotten.forget(group, device)
     click.echo(f"  {group}/{device}: forgotten. Have `umqtt-board identity` write the access "
                "lists again, without it, and `telemetry-keys`: no reading is taken in its name "
                "then")  # fmt: skip

@@ -29,6 +29,10 @@ _UNLOCKED = ("keys are kept without a passphrase, in files that only you can rea
              "`umqtt-board keys lock` sets one")  # fmt: skip
 
 
+class Closed(BoardError):
+    """A lock does not open: the passphrase is wrong, or its file is damaged."""
+
+
 class Lock:
     """What opens and seals. key: an X25519 private key of cryptography's."""
 
@@ -93,16 +97,21 @@ def path(folder):
 
 
 def of(folder):
-    """The Lock of a folder of keys, None when it has none; asks for the passphrase."""
+    """The Lock of a folder of keys, None when it has none; asks for the passphrase. Raises Closed,
+    BoardError when nobody can be asked."""
     try:
         data = path(folder).read_bytes()
     except FileNotFoundError:
         return None
-    return opened(data, PASSPHRASE, path(folder))
+    try:
+        return opened(data, PASSPHRASE, path(folder))
+    except Closed as error:
+        raise Closed(f"{error} If it is damaged, `umqtt-board keys import` of your copy brings it "
+                     "back.")  # fmt: skip
 
 
 def opened(data, passphrase, where):
-    """The Lock in the bytes of a file; BoardError when it cannot be opened.
+    """The Lock in the bytes of a file; Closed when it does not open.
 
     passphrase  function() that returns it; where: what to call the file
     """
@@ -114,10 +123,10 @@ def opened(data, passphrase, where):
         try:
             key = pem.read(data, passphrase)
         except (ValueError, TypeError):
-            raise BoardError(f"{where} does not open: the passphrase is wrong, or the file is "
-                             "damaged.")  # fmt: skip
+            raise Closed(f"{where} does not open: the passphrase is wrong, or the file is "
+                         "damaged.")  # fmt: skip
         if not isinstance(key, X25519PrivateKey):
-            raise BoardError(f"{where} is not the lock of keys.")
+            raise Closed(f"{where} is not the lock of keys.")
         _Opened.locks[data] = Lock(key)
     return _Opened.locks[data]
 

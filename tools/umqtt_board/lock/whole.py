@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
-from umqtt_board.ota import counters, keys
+from umqtt_board.ota import counters, forgotten, keys
 
 _FORM = 2
 _REVOKED = "revoked"  # beside the authorities: sums of those that are gone
@@ -71,7 +71,7 @@ def export(path, word):
         files = {file.name: file.read_bytes() for file in _authority_files()}
     if not records and not files:
         raise BoardError("This computer has no keys to export.")
-    lost = sorted(older - {record.name for record in records} - keys.forgotten())
+    lost = sorted(older - {record.name for record in records} - forgotten.names())
     if lost:
         raise BoardError(f"{path} is a copy with boards that this computer has no key of: "
                          f"{', '.join(lost[:5])}. It stays as it is: give another name, or import "
@@ -88,7 +88,8 @@ def export(path, word):
         "boards": [keys.packed(record, lock) for record in records],
         "authorities": {name: (_relocked(name, held, before, after) if "-key" in name else held)
                         .decode() for name, held in files.items()},
-        "revoked": sorted(_revoked()), "forgotten": sorted(keys.forgotten()),
+        "revoked": sorted(_revoked()), "forgotten": sorted(forgotten.names()),
+        "void": sorted(forgotten.void()),
     }  # fmt: skip
     if lock:
         said["code"] = _code(lock, said)
@@ -121,7 +122,8 @@ def _code(lock, said):
 class Came:
     """What an import has done: names of what is new here, was here, and is here another one; and
     of authorities that were revoked here, boards that were forgotten here; of authorities that
-    were here and the other computer has revoked."""
+    were here and the other computer has revoked; of boards that it has forgotten: lost are those
+    whose key it had, kept those that have another key here."""
 
     new: list = field(default_factory=list)
     same: list = field(default_factory=list)
@@ -129,13 +131,16 @@ class Came:
     revoked: list = field(default_factory=list)
     forgotten: list = field(default_factory=list)
     gone: list = field(default_factory=list)
+    lost: list = field(default_factory=list)
+    kept: list = field(default_factory=list)
 
 
 def bring(path, passphrase, confirm, replace=False):
     """Take the keys of an exported file; returns Came. A key that is here another one stays.
 
     passphrase  function() that returns that of the file
-    confirm     function(text): whether to take an open file where the keys have a lock
+    confirm     function(text): whether to take an open file where the keys have a lock, and to
+                put the file's lock in the place of one that does not open
     replace     take the file's key where this computer has another one of a board, or has
                 forgotten it
     A computer without a key takes the file's lock over with the keys.
@@ -155,26 +160,54 @@ def bring(path, passphrase, confirm, replace=False):
         if not confirm(text):
             raise BoardError(f"Nothing was taken. {text}. --yes takes it.")
     with keys.locked():
-        lost = not locks.path(keys.home()).exists()
-        if lock and lost and (not keys.in_use() or _sealed_with(lock)):
-            private.replace(locks.path(keys.home()), said["lock"].encode())
-        here = locks.of(keys.home())
         came = Came()
-        came.gone = _bring_gone(said)
+        here = _lock_here(lock, said["lock"].encode(), confirm)
+        came.gone = _bring_revoked(said)
+        _bring_forgotten(said, here, came)
         for record in records:
             _bring_board(record, here, came, replace)
         _bring_authorities(path, files, lock, here, came)
     return came
 
 
+def _lock_here(lock, data, confirm):
+    """The Lock of the keys here, None for none. lock: that of a copy, in the bytes `data`, which
+    takes the place of one that is lost or does not open, if it has sealed the keys here."""
+    path = locks.path(keys.home())
+    if not path.exists():
+        if lock and (not keys.in_use() or _sealed_with(lock)):
+            private.replace(path, data)
+        return locks.of(keys.home())
+    try:
+        return locks.of(keys.home())
+    except locks.Closed as error:
+        if not lock or not _sealed_with(lock):
+            raise
+        text = (f"{path} does not open. The copy's takes its place, and the copy's passphrase "
+                "opens the keys from then on")  # fmt: skip
+        if not confirm(text):
+            raise BoardError(f"Nothing was taken. {error} --yes puts the copy's in its place.")
+    private.replace(path, data)
+    return lock
+
+
 def _sealed_with(lock):
     """Whether the keys here, whose lock is not there, are sealed with that one."""
+    from umqtt_board.lock import pem
+
     for path in keys.files():
         try:
             data = json.loads(path.read_bytes())
             if "sealed" in data:
                 return bool(keys.unpacked(data, lambda: lock))
         except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    for path in _authority_files("-key"):
+        data = path.read_bytes()
+        try:
+            if b"ENCRYPTED" in data:
+                return bool(pem.read(data, lambda: lock.word))
+        except (ValueError, TypeError):
             continue
     return False
 
@@ -198,8 +231,10 @@ def _content(said, lock):
             raise ValueError(f"the counter of {record.device} is months ahead of this computer's "
                              "clock")  # fmt: skip
     files = {name: text.encode() for name, text in said["authorities"].items()}
-    for gone in (said.get("revoked", []), said.get("forgotten", [])):
-        if not isinstance(gone, list) or not all(isinstance(one, str) and one.split() == [one]
+    for name, right in (("revoked", str.isalnum), ("forgotten", keys.is_name),
+                        ("void", forgotten.is_line)):  # fmt: skip
+        gone = said.get(name, [])
+        if not isinstance(gone, list) or not all(isinstance(one, str) and right(one)
                                                  for one in gone):  # fmt: skip
             raise ValueError("its list of what is gone is none")
     if any(not _AUTHORITY.fullmatch(name) for name in files):
@@ -207,15 +242,36 @@ def _content(said, lock):
     return records, files
 
 
-def _bring_gone(said):
-    """Take over what the other computer has revoked and forgotten. Returns names of authorities
-    that were here and are revoked now: whoever has stolen one could use it as long as it signs."""
+def _bring_forgotten(said, here, came):
+    """Take over what the other computer has forgotten: the keys that it had of such a board are
+    void here, too."""
+    names = set(said.get("forgotten", ()))
+    forgotten.add(set(), said.get("void", ()))
+    for record in keys.every():
+        if forgotten.is_void(record.name, record.key):
+            keys.remove(record)
+            came.lost.append(record.name)
+            continue
+        if record.name in names:
+            came.kept.append(record.name)
+        left = _not_void(record)
+        if left != record.former:
+            record.former = left
+            keys.put(record, here)
+    forgotten.add(names - set(came.kept))
+
+
+def _not_void(record):
+    return [key for key in record.former if not forgotten.is_void(record.name, key)]
+
+
+def _bring_revoked(said):
+    """Take over what the other computer has revoked. Returns names of authorities that were here
+    and are revoked now: whoever has stolen one could use it as long as it signs."""
     revoked = _revoked() | set(said.get("revoked", ()))
     if revoked != _revoked():
         keys.authorities_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_revoked(revoked)
-    here = {record.name for record in keys.every()}
-    keys.forgot(set(said.get("forgotten", ())) - here)
     gone = []
     for path in _authority_files():
         if "-key" not in path.name and _sum(path.read_bytes()) in revoked:
@@ -228,13 +284,15 @@ def _bring_gone(said):
 def _bring_board(record, here, came, replace):
     name = record.name
     found = keys.find(record.group, record.device)
-    if found is None and name in keys.forgotten() and not replace:
+    gone = forgotten.is_void(name, record.key)
+    record.former = _not_void(record)
+    if not replace and (gone or found is None and name in forgotten.names()):
         came.forgotten.append(name)
     elif found is None or replace and found.key != record.key:
         if found:
             record.remember(found.key, *found.former)
             record.count = max(found.count, record.count)
-        keys.remembered(name)
+        forgotten.revived(name, record.key)
         came.new.append(name)
         keys.put(record, here)
     elif found.key != record.key:

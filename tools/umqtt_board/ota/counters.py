@@ -12,6 +12,7 @@ from umqtt_board.port.device import DeviceError
 
 STATE = "/state.json"
 COUNT = "count"
+INTERVAL = "interval_ms"  # that came by command
 AHEAD_MS = 30 * 86_400_000  # so far ahead of this computer's clock is no counter to be believed
 
 
@@ -36,13 +37,14 @@ def count(held):
     return found if type(found) is int and found >= 0 else None
 
 
-def raised(device, least, commands=True, anew=False):
+def raised(device, least, commands=True, anew=False, renamed=False):
     """Return (Item, whether the board's file is damaged): the file with which the board obeys no
     command up to `least`; None instead of the Item when its own will do.
 
     commands  whether the board has a key; without one it gets no file that it has not
     anew      whether it gets another key: no command for that one has been recorded, so a counter
               that is too far ahead goes back
+    renamed   whether it gets another name: an interval that came by command is over
 
     A board that has lost its counter shall obey no command of before this instant.
     """
@@ -54,6 +56,8 @@ def raised(device, least, commands=True, anew=False):
     elif anew and ahead(held):
         least, held = max(least, now()), -1
     item = None
+    if renamed and there and there.pop(INTERVAL, None) is not None and held is not None:
+        item = Item(STATE, json.dumps(there).encode())
     if (commands or data is not None) and (held is None or held < least):
         item = Item(STATE, json.dumps((there or {}) | {COUNT: least}).encode())
     return item, data is not None and held is None

@@ -7,7 +7,7 @@ Knows what a board has shown. Must not know how keys are kept (ota/keys.py).
 import secrets
 
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import counters, keys
+from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
@@ -22,7 +22,8 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     device  name of the board
     held    the key that the board has shown, and has a counter for; None: it has shown none
     tell    function(text), called when the key that this computer had is void now
-    signed  the key with which the board has signed readings that it may still hold; "": none
+    signed  the key with which the board has signed readings that it may still hold, or its bridge
+            marks; "": none
     count   the board's counter, if it is to be believed: another computer may have commanded it
 
     A board that does not show its key gets a new one. It has been erased, or is another one that
@@ -35,10 +36,13 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     with keys.locked():
         record = keys.find(group, device) or keys.Record(group, device, "")
         _choose(record, flat, held, tell)
-        if signed and signed not in (record.key, *record.former):
+        if signed and forgotten.is_void(record.name, signed):
+            tell(f"{device} was forgotten: what it has signed until now goes to quarantine")
+        elif signed and signed not in (record.key, *record.former):
             record.had(signed)
-            tell(f"{device} has signed readings with a key that this computer did not know: "
-                 "`telemetry-keys` has it from now on, until --no-former")  # fmt: skip
+            tell(f"{device} had a key that this computer did not know, and may have signed "
+                 "readings with it: `telemetry-keys` has it from now on, until "
+                 "--no-former")  # fmt: skip
         if held == record.key and record.fresh:
             record.arrived()
         elif held == record.key:
@@ -47,7 +51,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
                                counters.now())  # fmt: skip
-        keys.remembered(record.name)
+        forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
         keys.save(record)
@@ -58,7 +62,8 @@ def _choose(record, flat, held, tell):
     """Give the Record the key that its board shall have: see give()."""
     device = record.device
     if "command_key" in flat:
-        if record.revoked and not record.fresh and record.key == flat["command_key"]:
+        revoked = record.revoked and not record.fresh and record.key == flat["command_key"]
+        if revoked or forgotten.is_void(record.name, flat["command_key"]):
             raise BoardError(f"The settings say a command_key for {device} that was revoked: "
                              "take it out, and the board gets a new one.")  # fmt: skip
         record.change(flat["command_key"])
@@ -75,9 +80,20 @@ def _choose(record, flat, held, tell):
         record.change(secrets.token_hex(KEY_BYTES))
 
 
-def knows(flat):
-    """Whether this computer has the key of the board that those settings name."""
-    return keys.find(flat.get("group", "default"), flat["device"]) is not None
+def knows(device, flat, there, print_=""):
+    """Whether this computer has, or takes from the board when it gives it its key, the one with
+    which the board that the settings `flat` name has signed readings.
+
+    device  a device.Device; there: the settings that it has, None for none
+    print_  keys.fingerprint() of that key; "": any key of the board will do
+    """
+    name = f"{flat.get('group', 'default')}/{flat['device']}"
+    record = keys.find(*name.split("/"))
+    known = [record.key, *record.former] if record else []
+    shown = _shown(device, there, flat, flat["device"])
+    if not print_:
+        return bool(known)
+    return any(keys.fingerprint(key, name) == print_ for key in (*known, shown) if key)
 
 
 def arrived(device, flat):
@@ -86,7 +102,7 @@ def arrived(device, flat):
     if not (flat or {}).get("command_key"):
         return
     with keys.locked():
-        record = keys.find(flat.get("group", "default"), _name(device, flat))
+        record = keys.find(flat.get("group", "default"), name_of(device, flat))
         # Not fresh: it was revoked while the board was flashed with it.
         if record and record.key == flat["command_key"] and record.fresh:
             record.arrived()
@@ -138,25 +154,27 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
                      "has it. Give it settings (SETTINGS=), and it gets a new one")  # fmt: skip
             return None, record.count if record else 0
         flat = {key: value for key, value in there.items() if key != "command_key"}
-    name = _name(device, flat)
-    signed = ""
-    if known and there.get("telemetry") == "signed" and _same_board(device, there, flat, name):
-        signed = there.get("command_key", "")
-    return give(flat, name, held, tell, signed, count)
+    name = name_of(device, flat)
+    return give(flat, name, held, tell, _shown(device, there, flat, name), count)
 
 
-def _same_board(device, there, flat, name):
-    """Whether the settings `there` have the topics of `flat`, in which the board is `name`."""
+def _shown(device, there, flat, name):
+    """The key with which by the settings `there` the board's marks or readings are signed, if they
+    have the topics of `flat`, in which it is `name`; "": none."""
+    if not (there or {}).get("command_key") or firmware_settings().validate(there):
+        return ""
+    signs = "signed" in (there.get("telemetry"), there.get("marks"))
     group = there.get("group", "default") == flat.get("group", "default")
-    return group and _name(device, there) == name
+    return there["command_key"] if signs and group and name_of(device, there) == name else ""
 
 
 def _record(device, there):
     """The Record of a board that says those settings, None if this computer has none."""
-    return keys.find(there.get("group", "default"), _name(device, there))
+    return keys.find(there.get("group", "default"), name_of(device, there))
 
 
-def _name(device, flat):
+def name_of(device, flat):
+    """The name of a board, a device.Device, with those settings: theirs, or that of its chip."""
     if flat.get("device"):
         return flat["device"]
     device.doing = "asking for its name"

@@ -20,12 +20,21 @@ from umqtt_board import private
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters
+from umqtt_board.ota.reports import hmac_sha256
 from umqtt_board.settings.settings_file import firmware_settings
 
-_FORGOTTEN = "forgotten"  # a file with names, a line each
 FORMER = 15  # keys that a board had, and may hold readings of
 LEAST_BYTES = 16  # firmware/settings.py
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
+
+
+def fingerprint(key, name):
+    """What tells a board's key from others, 16 hexadecimal digits, and does not help to find it.
+
+    key   hexadecimal
+    name  GROUP/DEVICE of the board: the same key of another one has another fingerprint
+    """
+    return hmac_sha256(key, f"umqtt fingerprint {name}".encode())[:16]
 
 
 class NoLock(BoardError):
@@ -154,6 +163,14 @@ def _path(group, device):
         if faults or not name:
             raise BoardError(f"{name!r} is no name of a {key}: expected {rules.expected(key)}.")
     return root() / group / f"{device}.json"
+
+
+def is_name(text):
+    """Whether a text is GROUP/DEVICE as a board may be called."""
+    try:
+        return _path(*text.split("/")).name is not None
+    except (BoardError, TypeError):
+        return False
 
 
 def load(group, device):
@@ -319,36 +336,15 @@ def revoke(records):
             save(now)
 
 
-def forget(group, device):
-    """Remove the key of a board that is gone for good, if there is one; its name stays among the
-    forgotten ones."""
-    path = _path(group, device)
-    with locked():
-        forgot({f"{group}/{device}"})
-        path.unlink(missing_ok=True)
-
-
-def forgotten():
-    """GROUP/DEVICE of boards that were forgotten here and not flashed since, a set."""
-    return read_names(root() / _FORGOTTEN)
-
-
-def forgot(names):
-    """GROUP/DEVICE in a set are forgotten ones. The keys are to be locked()."""
-    if names - forgotten():
-        write_names(root() / _FORGOTTEN, forgotten() | names)
-
-
-def remembered(name):
-    """The board GROUP/DEVICE is no longer a forgotten one. The keys are to be locked()."""
-    if name in forgotten():
-        write_names(root() / _FORGOTTEN, forgotten() - {name})
+def remove(record):
+    """Remove what is known of a board. The keys are to be locked()."""
+    _path(record.group, record.device).unlink(missing_ok=True)
 
 
 def read_names(path):
     """The lines of a file, a set; none if it is not there."""
     try:
-        return set(path.read_text(errors="replace").split())
+        return {*map(str.strip, path.read_text(errors="replace").split("\n"))} - {""}
     except FileNotFoundError:
         return set()
 

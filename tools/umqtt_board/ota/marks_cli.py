@@ -13,7 +13,7 @@ import click
 
 from umqtt_board import plain, private
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import keys
+from umqtt_board.ota import forgotten, keys
 from umqtt_board.ota.reports import hmac_sha256
 
 MARKS = b"umqtt marks"
@@ -47,6 +47,27 @@ def of_readings(records, former, there):
     return found
 
 
+def of_marks(records, there):
+    """({"fleet/GROUP/DEVICE": key} with which marks are signed, as in the file `there` where that
+    has a key which this computer never had: another one has flashed the board; names of these)."""
+    found = made(records, MARKS)
+    strange = set()
+    for record in records:
+        known = [hmac_sha256(key, MARKS) for key in (record.key, *record.former)]
+        name = _topic(record)
+        if there.get(name) not in (None, *known):
+            strange.add(name)
+            found[name] = there[name]
+    return found, sorted(strange)
+
+
+def _strange(records, there):
+    """Names of those of which the file `there` has keys of readings that this computer never had,
+    sorted."""
+    known = of_readings(records, True, {})
+    return sorted(name for name in known if set(_listed(there.get(name, []))) - {*known[name]})
+
+
 def _topic(record):
     return f"fleet/{record.name}"
 
@@ -63,7 +84,7 @@ def _records(group):
 
 
 def _forgotten():
-    return {f"fleet/{name}" for name in keys.forgotten()}
+    return {f"fleet/{name}" for name in forgotten.names()}
 
 
 _OTHER = {MARKS: TELEMETRY, TELEMETRY: MARKS}
@@ -87,7 +108,7 @@ def _there(out, records, purpose):
     if any(key in _listed(data.get(name, [])) for name, key in other.items()):
         raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
                          "as it is: give another name.")  # fmt: skip
-    if data and not records and not keys.forgotten():
+    if data and not records and not forgotten.names():
         raise BoardError(f"{out} has keys of {len(data)} boards, and this computer has none of "
                          f"these ({keys.root()}). It stays as it is: run this where the keys are, "
                          "or remove the file.")  # fmt: skip
@@ -124,17 +145,25 @@ def _write(out, found):
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="File to write, for `umqtt-pipeline bridge --mark-keys`; a bridge that runs "
               "reads it again.")  # fmt: skip
-def mark_keys(group, out):
+@click.option("--replace", is_flag=True,
+              help="Write this computer's keys also of boards of which the file has a key that it "
+              "never had: it has flashed them last.")  # fmt: skip
+def mark_keys(group, out, replace):
     """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
     records = _records(group)
     there = _there(out, records, MARKS)
     mine = _mine(there, group)
-    found = made(records, MARKS)
+    found, strange = of_marks(records, {} if replace else there)
     gone, kept = _unknown(mine - set(found))
     _write(out, {name: there[name] for name in {*there} - mine | kept} | found)
     if gone:
         click.echo(plain.line(f"  no longer in it, for they are forgotten: {', '.join(gone)}"))
     _tell_kept(kept)
+    if strange:
+        click.echo(plain.line(f"  as they were, for another computer has given them a key: "
+                              f"{', '.join(strange)}. `umqtt-board keys import --replace` of its "
+                              "copy brings it; --replace here, if this computer has flashed them "
+                              "last"))  # fmt: skip
     click.echo(f"{out}: keys for the marks of {len(found)} boards; write it anew after flashing "
                "a board that is new or was erased")  # fmt: skip
 
@@ -165,13 +194,18 @@ def telemetry_keys(group, out, no_former, drop):
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     found = of_readings(signers, not no_former, there)
+    strange = _strange(signers, there)
+    elsewhere = sorted(name for name in found if there.get(name) == []
+                       and not forgotten.is_known(name.partition("/")[2]))  # fmt: skip
+    found |= {name: [] for name in elsewhere}
     plainly = sorted(mine - set(found) - {*gone} - kept)
     stay = {name: there[name] for name in {*there} - mine}
     if not drop:
         found |= {name: [] for name in gone}
         stay |= {name: there[name] for name in kept}
     _write(out, stay | {name: one if len(one) != 1 else one[0] for name, one in found.items()})
-    click.echo(f"{out}: keys for the readings of {len(signers)} boards that sign them; write it "
+    count = len(signers) - len(elsewhere)
+    click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
     more = sum(len(keys_of) > 1 for keys_of in found.values())
     if more:
@@ -182,6 +216,16 @@ def telemetry_keys(group, out, no_former, drop):
     elif gone:
         click.echo(plain.line(f"  without a key here: {', '.join(gone)}. No reading is taken in "
                               "their name; --drop leaves them out"))  # fmt: skip
+    if strange:
+        what = "left out" if no_former else "in it, too"
+        click.echo(plain.line(f"  {what}: keys that another computer has given to "
+                              f"{', '.join(strange)}. `umqtt-board keys import --replace` of its "
+                              "copy brings them, if it has flashed them last"))  # fmt: skip
+    if elsewhere:
+        click.echo(plain.line(f"  without a key, for another computer has forgotten them: "
+                              f"{', '.join(elsewhere)}. Import a copy of its keys (`umqtt-board "
+                              "keys import`); if this computer has flashed such a board since, "
+                              "run this again then"))  # fmt: skip
     if not drop:
         _tell_kept(kept)
     if waits := [one.name for one in signers if one.fresh or one.revoked]:

@@ -135,12 +135,17 @@ def _run(session, work, again, size=None):
     left = [member.device for member in session.members.values() if member.state != "done"]
     if left:
         click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
-    silent = [member.device for member in session.members.values()
+    silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
+    foreign = [member.device for member in silent if member.foreign]
+    silent = [member.device for member in silent if not member.foreign]
+    if foreign:
+        click.echo(f"   {', '.join(foreign)} was heard with a key that this computer does not "
+                   "have: another one has flashed it since. `umqtt-board keys import --replace` "
+                   "of that one's copy brings the key", err=True)  # fmt: skip
     if silent:
-        click.echo(f"   Nothing was heard of {', '.join(silent)}. Has another computer flashed it "
-                   "since? `umqtt-board keys import --replace` takes that one's copy. Is it gone "
-                   "for good, or has it another name now? `umqtt-board keys forget --device NAME "
+        click.echo(f"   Nothing was heard of {', '.join(silent)}. Is it gone for good, or has it "
+                   "another name now? `umqtt-board keys forget --device NAME "
                    f"--group {session.group}`", err=True)  # fmt: skip
     return 1 if left else 0
 

@@ -29,6 +29,11 @@ def code(key, topic, body):
     return hmac_sha256(key, topic.encode() + b"\n" + body).encode()
 
 
+def sealed(payload):
+    """Whether a payload has the form of a report with a code, be it right or not."""
+    return len(payload) <= LONGEST and bool(_SEALED.fullmatch(payload))
+
+
 def read(key, topic, payload):
     """Return the report, a dict; None for what this board did not say, or no board says."""
     sealed = _SEALED.fullmatch(payload) if len(payload) <= LONGEST else None

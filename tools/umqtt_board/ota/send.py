@@ -49,6 +49,7 @@ class Member:
     start  name of its present start, by the last report that was heard of it; "": none was
     up     its uptime in that report, seconds
     last   counter of the last command that it was sent
+    foreign  whether it was heard with a key that this computer never had
     late   commands that it has refused as late; `refused`: counter of the last of these
     """
 
@@ -68,6 +69,7 @@ class Member:
     last: int = 0
     late: int = 0
     refused: int = 0
+    foreign: bool = False
 
     @property
     def device(self):
@@ -146,15 +148,22 @@ class Session:
         try:
             self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
         except (OSError, ValueError) as error:
-            raise BoardError(f"The broker at {where} cannot be reached: {error}.")
+            raise BoardError(f"The broker at {where} cannot be reached: {error}.{self._hint()}")
         self._client.loop_start()
         with self.changed:
             self.changed.wait_for(lambda: self._ready or self._failure, CONNECT_S)
         if not self._ready:
             self.__exit__()
             raise BoardError(f"The broker at {where} does not let us in: "
-                             f"{self._failure or f'no answer within {CONNECT_S} s'}.")  # fmt: skip
+                             f"{self._failure or f'no answer within {CONNECT_S} s'}."
+                             f"{self._hint()}")  # fmt: skip
         return self
+
+    def _hint(self):
+        if not self._broker.get("tls") or self._broker.get("cert"):
+            return ""
+        return (" If it asks for certificates, give --cert and --key: the operator's, which "
+                "`umqtt-board identity` has made.")  # fmt: skip
 
     def __exit__(self, *_):
         self._client.disconnect()
@@ -186,6 +195,10 @@ class Session:
         member = self.members.get(device)
         said = member and reports.read(member.record.key, topic, message.payload)
         if not said:
+            if member and reports.sealed(message.payload):
+                former = member.record.former
+                member.foreign |= not any(reports.read(key, topic, message.payload)
+                                          for key in former)  # fmt: skip
             return
         with self.changed:
             self._hear_start(member, said)
@@ -221,6 +234,9 @@ class Session:
         if made is None or member.final:
             return
         if said.get("set") == made.id:
+            if made.envelope and member.state in ("waiting", "sent"):
+                member.why = ("it ran this set already: it has looked at no signature, and its "
+                              "lowest security version stays")  # fmt: skip
             member.state = "on trial" if said.get("trial") else "done"
             member.trial = member.trial or time.monotonic()
             member.have = made.size

@@ -1,0 +1,387 @@
+"""The keys of the operator's computer in a copy, and on another computer."""
+
+import json
+import os
+import stat
+
+import pytest
+from keys_kit import FLAT, OTHER, WORD, board_file, everything, on_another_computer, open_copy
+from umqtt_board.errors import BoardError
+from umqtt_board.lock import lock
+from umqtt_board.ota import keys
+from update_kit import board_cli, flashed
+
+pytestmark = pytest.mark.usefixtures("words")
+
+
+def test_a_locked_copy_brings_all_keys_to_a_new_computer(locked, monkeypatch, tmp_path, capsys):
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    count = keys.next_count(keys.every())
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", "--no-passphrase", copy) == 2
+    assert board_cli("keys", "export", copy) == 0
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert b"BEGIN PRIVATE KEY" not in copy.read_bytes()
+    for key in locked.values():
+        assert key.encode() not in copy.read_bytes()
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", OTHER)
+    assert board_cli("keys", "import", copy) == 2 and not keys.in_use()
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", copy) == 0
+    lock.forget()
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert {record.device: (record.key, record.count) for record in keys.every()} == {
+        name: (key, count) for name, key in locked.items()}
+    capsys.readouterr()
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    assert "0 certificates made, 4 kept" in capsys.readouterr().out
+
+
+def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path):
+    key = flashed(FLAT, "oven")[0]["command_key"]
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 2 and not copy.exists()
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "export", copy) == 0
+    assert key.encode() not in copy.read_bytes() and key.encode() in everything()
+    assert board_cli("keys", "export", "--no-passphrase", tmp_path / "open") == 0
+    assert key.encode() in (tmp_path / "open").read_bytes()
+    on_another_computer(monkeypatch, tmp_path)
+    assert board_cli("keys", "import", tmp_path / "open") == 0
+    assert keys.load("g", "oven").key == key and not lock.path(keys.home()).exists()
+
+
+def test_a_copy_never_takes_a_key_of_this_computer_away(locked, monkeypatch, tmp_path, capsys):
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    keys.revoke([keys.load("g", "fridge")])
+    now = flashed(FLAT, "oven")[0]["command_key"]  # erased and flashed again
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert "kept as they are here, for the file has others: g/oven" in capsys.readouterr().out
+    assert keys.load("g", "oven").key == now != locked["oven"]
+    assert keys.load("g", "fridge").revoked
+
+
+def test_a_copy_that_comes_late_brings_the_keys_of_readings_that_are_held(
+    locked, monkeypatch, tmp_path
+):
+    """A computer without the copy has flashed the board meanwhile."""
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    now = flashed(FLAT, "oven")[0]["command_key"]
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    record = keys.load("g", "oven")
+    assert (record.key, record.former) == (now, [locked["oven"]])
+
+
+def test_a_copy_pushes_out_no_key_that_this_computer_has_given(monkeypatch, tmp_path):
+    given = [flashed(FLAT, "oven")[0]["command_key"] for _ in range(keys.FORMER)]
+    record = keys.load("g", "oven")
+    held = record.former
+    record.key, record.former = "ee" * 32, [f"{n:064x}" for n in range(4)]
+    copy = open_copy(tmp_path, record)
+    assert board_cli("keys", "import", copy) == 0
+    record = keys.load("g", "oven")
+    assert record.key == given[-1] and record.former == [*held, "ee" * 32]
+
+
+def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_path, capsys):
+    flashed(FLAT, "oven")
+    record = keys.load("g", "oven")
+    record.device, record.count = "ghost", (1 << 53) - 2
+    copy = open_copy(tmp_path, record)
+    assert board_cli("keys", "import", copy) == 2
+    assert "the counter of ghost is months ahead" in capsys.readouterr().err
+    assert keys.find("g", "ghost") is None
+    # One that is here already stops no other board's for good.
+    record.count = (1 << 53) - 1
+    keys.save(record)
+    with pytest.raises(BoardError, match="counter of ghost is at its end"):
+        keys.next_count(keys.members("g"))
+    keys.revoke([record])
+    flashed(FLAT, "ghost")
+    assert keys.next_count(keys.members("g")) < 1 << 52
+
+
+def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):
+    record = keys.load("g", "oven")
+    record.device = "new"
+    copy = open_copy(tmp_path, record)
+    assert board_cli("keys", "import", copy) == 2
+    assert "anybody may have changed it" in capsys.readouterr().err
+    assert keys.find("g", "new") is None
+    assert board_cli("keys", "import", "--yes", copy) == 0
+    assert keys.find("g", "new")
+
+
+def test_no_copy_brings_a_revoked_authority_back(locked, tmp_path, capsys):
+    assert board_cli("identity", "--out", tmp_path / "made", "--host", "localhost") == 0
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    for _ in range(2):
+        capsys.readouterr()
+        assert board_cli("keys", "import", tmp_path / "copy") == 0
+        said = capsys.readouterr().out
+        assert "for they were revoked here: broker-ca.pem, fleet-1.pem" in said
+        assert not list(keys.authorities_folder().glob("*.pem"))
+    assert board_cli("identity", "--out", tmp_path / "new", "--host", "localhost") == 0
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert len(list(keys.authorities_folder().glob("*.pem"))) == 4
+
+
+@pytest.mark.parametrize("harm", ["key lost", "key damaged", "certificate lost",
+                                  "certificate damaged"])
+def test_an_authority_comes_back_from_a_copy(locked, harm, tmp_path, capsys):
+    made, copy = tmp_path / "made", tmp_path / "copy"
+    assert board_cli("identity", "--out", made, "--host", "localhost") == 0
+    assert board_cli("keys", "export", copy) == 0
+    trusted = (made / "broker" / "fleet-ca.pem").read_bytes()
+    path = keys.authorities_folder() / (
+        "fleet-1.pem" if harm.startswith("certificate") else "fleet-1-key.pem")
+    before = path.read_bytes()
+    if harm.endswith("lost"):
+        path.unlink()
+    else:
+        path.write_bytes(before[: len(before) // 2])
+    assert board_cli("identity", "--out", made, "--host", "localhost") == 2
+    assert "Bring them back from a copy" in capsys.readouterr().err
+    assert board_cli("keys", "import", copy) == 0
+    assert "1 keys are new here" in capsys.readouterr().out
+    assert board_cli("identity", "--out", made, "--host", "localhost") == 0
+    assert "0 certificates made" in capsys.readouterr().out
+    assert (made / "broker" / "fleet-ca.pem").read_bytes() == trusted
+
+
+def test_a_copy_puts_no_other_authority_beside_one_without_its_key(locked, monkeypatch, tmp_path):
+    made, copy = tmp_path / "made", tmp_path / "copy"
+    assert board_cli("identity", "--out", made) == 0
+    home = keys.home()
+    on_another_computer(monkeypatch, tmp_path)
+    flashed(FLAT, "oven")
+    assert board_cli("identity", "--out", tmp_path / "other") == 0
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "export", copy) == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home.parent))
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    (keys.authorities_folder() / "fleet-1-key.pem").unlink()
+    before = (keys.authorities_folder() / "fleet-1.pem").read_bytes()
+    assert board_cli("keys", "import", "--yes", copy) == 0
+    assert not (keys.authorities_folder() / "fleet-1-key.pem").exists()
+    assert (keys.authorities_folder() / "fleet-1.pem").read_bytes() == before
+
+
+def test_a_copy_with_more_boards_is_not_written_over(locked, tmp_path, monkeypatch, capsys):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    before = copy.read_bytes()
+    on_another_computer(monkeypatch, tmp_path)
+    flashed(FLAT, "oven")
+    assert board_cli("keys", "export", copy) == 2
+    assert "boards that this computer has no key of: g/fridge." in capsys.readouterr().err
+    assert copy.read_bytes() == before
+
+
+def test_an_authority_that_another_computer_has_revoked_signs_no_more(
+        locked, monkeypatch, tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    stolen = (keys.authorities_folder() / "fleet-1.pem").read_bytes()
+    assert board_cli("keys", "export", old) == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    assert board_cli("identity", "--out", tmp_path / "other") == 0
+    other = (keys.authorities_folder() / "fleet-1.pem").read_bytes()
+    assert board_cli("keys", "export", new) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", old) == 0
+    assert (keys.authorities_folder() / "fleet-1.pem").read_bytes() == stolen
+    capsys.readouterr()
+    assert board_cli("keys", "import", new) == 0
+    assert "other computer has revoked them: broker-ca.pem, fleet-1.pem" in capsys.readouterr().out
+    assert (keys.authorities_folder() / "fleet-1.pem").read_bytes() == other
+    assert board_cli("identity", "--out", tmp_path / "other") == 0
+    assert "0 certificates made" in capsys.readouterr().out
+
+
+def test_a_computer_takes_the_key_that_another_one_has_given(locked, monkeypatch, tmp_path):
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    before = flashed(FLAT, "oven")[0]["command_key"]
+    count = keys.next_count(keys.members("g"))
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", "--replace", tmp_path / "copy") == 0
+    record = keys.load("g", "oven")
+    assert (record.key, record.former) == (locked["oven"], [before])
+    assert keys.next_count([record]) > count
+
+
+def test_a_copy_brings_a_lost_lock_back(locked, tmp_path, monkeypatch):
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    lock.path(keys.home()).unlink()
+    lock.forget()
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert keys.load("g", "oven").key == locked["oven"]
+    assert locked["oven"].encode() not in everything()
+
+
+def test_what_is_no_file_is_no_copy(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert board_cli("keys", "import", tmp_path / "pipe") == 2
+    assert "is no file" in capsys.readouterr().err
+    assert board_cli("mark-keys", "--out", tmp_path / "no" / "keys") == 2
+    assert f"there is no folder {tmp_path / 'no'}." in capsys.readouterr().err
+
+
+SHAPES = [
+    {"umqtt_keys": 1}, {"lock": None}, {"revoked": 7}, {"forgotten": [["x"]]},
+    {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
+    {"authorities": {"../fleet-1.pem": "x"}}, {"authorities": {"fleet-1.pem": "x"}},
+    {"boards": [{"group": "..", "device": "x", "key": "ab" * 32}]},
+    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": "9"}]},
+    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": -1}]},
+    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": 10**30}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", SHAPES)
+def test_a_file_that_is_no_copy_is_refused(change, monkeypatch, tmp_path, capsys):
+    """What has no passphrase has no code that would tell."""
+    flashed({**FLAT, "device": "oven"}, "oven")
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", "--no-passphrase", copy) == 0
+    copy.write_text(json.dumps(json.loads(copy.read_text()) | change))
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", copy) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    found = {path.name for path in (tmp_path / "another").rglob("*") if path.is_file()}
+    assert found <= {".lock", "oven.json"}
+
+
+@pytest.mark.parametrize("change", [
+    lambda said: said["boards"][0]["broker"].update(host="evil.example"),
+    lambda said: said["boards"][0].update(count=said["boards"][0]["count"] + 1),
+    lambda said: said["boards"][0].update(signs=True),
+    lambda said: said.update(boards=said["boards"][1:]),
+    lambda said: said.update(lock=""), lambda said: said.pop("code"),
+])  # fmt: skip
+def test_a_locked_copy_that_somebody_changed_is_refused(
+    change, locked, monkeypatch, tmp_path, capsys
+):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    said = json.loads(copy.read_text())
+    change(said)
+    copy.write_text(json.dumps(said))
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", copy) == 2
+    assert "is no file of `umqtt-board keys export`" in capsys.readouterr().err
+    assert not list((tmp_path / "another").rglob("*.json"))
+
+
+def test_nested_without_end_is_one_sentence(tmp_path, capsys):
+    flashed({**FLAT, "device": "oven"}, "oven")
+    flashed({**FLAT, "device": "fridge"}, "fridge")
+    deep = tmp_path / "deep"
+    deep.write_text("[" * 200000)
+    board_file("oven").write_text("[" * 200000)
+    capsys.readouterr()
+    assert board_cli("keys", "import", deep) == 2
+    assert "is no file of `umqtt-board keys export`" in capsys.readouterr().err
+    assert board_cli("keys", "list") == 2
+    said = capsys.readouterr()
+    assert "g/oven  " in said.out and "is damaged" in said.out and "g/fridge\n" in said.out
+    assert "1 of 2 keys cannot be read" in said.err
+
+
+@pytest.mark.parametrize("command", ["export", "mark-keys"])
+def test_what_is_no_file_is_not_replaced(command, tmp_path, capsys):
+    """As root it would be /dev/null for everybody."""
+    flashed({**FLAT, "device": "oven"}, "oven")
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    (tmp_path / "file").write_text('{"umqtt_keys": 1}' if command == "export" else "{}")
+    link.symlink_to(tmp_path / "file")
+    words = ["keys", "export", "--no-passphrase"] if command == "export" else [command, "--out"]
+    assert board_cli(*words, pipe) == 2
+    assert "is there and is no file" in capsys.readouterr().err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert board_cli(*words, link) == 0
+    assert link.is_symlink() and len((tmp_path / "file").read_text().splitlines()) > 0
+    assert (tmp_path / "file").read_text() not in ("{}", '{"umqtt_keys": 1}')
+
+
+def test_a_file_of_another_kind_is_not_written_over(tmp_path, capsys):
+    flashed(FLAT | {"telemetry": "signed"}, "oven")
+    copy, marks, readings, settings = (tmp_path / name for name in "cmrs")
+    assert board_cli("keys", "export", "--no-passphrase", copy) == 0
+    assert board_cli("mark-keys", "--out", marks) == 0
+    assert board_cli("telemetry-keys", "--out", readings) == 0
+    settings.write_text("[broker]")
+    before = {path: path.read_bytes() for path in (copy, marks, readings, settings)}
+    for command in (["keys", "export", "--no-passphrase"], ["mark-keys", "--out"],
+                    ["telemetry-keys", "--out"]):  # fmt: skip
+        wrong = 0
+        for path in before:
+            capsys.readouterr()
+            if board_cli(*command, path):
+                wrong += 1
+                assert f"{path} is " in capsys.readouterr().err
+                assert path.read_bytes() == before[path]
+        assert wrong == 3  # and over its own
+
+
+@pytest.mark.parametrize("harm", [
+    lambda data: data[: len(data) // 2], lambda data: b"",
+    lambda data: data.replace(data[100:104], b"AAAA"),
+])  # fmt: skip
+def test_a_copy_brings_a_damaged_lock_back(locked, harm, tmp_path, monkeypatch, capsys):
+    path = lock.path(keys.home())
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    path.write_bytes(harm(path.read_bytes()))
+    lock.forget()
+    assert board_cli("keys", "list") == 2
+    assert "`umqtt-board keys import` of your copy brings it back" in capsys.readouterr().err
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 2
+    assert "--yes puts the copy's in its place" in capsys.readouterr().err
+    assert board_cli("keys", "import", "--yes", tmp_path / "copy") == 0
+    lock.forget()
+    assert {record.device: record.key for record in keys.every()} == locked
+    assert locked["oven"].encode() not in everything()
+
+
+def test_a_copy_of_other_keys_puts_no_lock_in_the_place_of_one_that_does_not_open(
+    locked, tmp_path, monkeypatch
+):
+    path = lock.path(keys.home())
+    home = keys.home().parent
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    flashed(FLAT, "lamp")
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    path.write_bytes(path.read_bytes()[:100])
+    lock.forget()
+    assert board_cli("keys", "import", "--yes", tmp_path / "copy") == 2
+    assert len(path.read_bytes()) == 100 and keys.files()
+
+
+def test_what_comes_to_locked_authorities_alone_is_locked(locked, tmp_path, monkeypatch):
+    """Boards and lock are lost, and the authorities are there."""
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    lock.path(keys.home()).unlink()
+    for path in keys.files():
+        path.unlink()
+    lock.forget()
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    lock.forget()
+    assert {record.device: record.key for record in keys.every()} == locked
+    assert locked["oven"].encode() not in everything()

@@ -1,0 +1,186 @@
+"""A board that is gone for good: no copy and no other computer brings it back."""
+
+import json
+
+import pytest
+from keys_kit import FLAT, WORD, on_another_computer
+from umqtt_board.errors import BoardError
+from umqtt_board.ota import forgotten, giving, keys
+from update_kit import board_cli, flashed
+
+pytestmark = pytest.mark.usefixtures("words")
+
+
+def test_a_copy_says_what_was_revoked_and_forgotten(locked, monkeypatch, tmp_path):
+    """A third computer takes the new copy, and then the old one."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    assert board_cli("keys", "export", old) == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert board_cli("keys", "export", new) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    for path in (new, old):
+        assert board_cli("keys", "import", path) == 0
+        assert [record.device for record in keys.members("g")] == ["fridge"]
+        assert not list(keys.authorities_folder().glob("*.pem"))
+    assert forgotten.names() == {"g/oven"}
+
+
+def test_a_copy_brings_no_forgotten_board_back(locked, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert board_cli("keys", "import", copy) == 0
+    assert "for they were forgotten here: g/oven." in capsys.readouterr().out
+    assert keys.find("g", "oven") is None
+    assert board_cli("keys", "import", "--replace", copy) == 0
+    assert keys.load("g", "oven").key == locked["oven"] and not forgotten.names()
+    forgotten.forget("g", "oven")
+    assert board_cli("keys", "export", copy) == 0  # what is forgotten is not missed
+
+
+def test_a_board_that_is_gone_is_forgotten(locked, capsys):
+    assert board_cli("keys", "forget", "--group", "g", "--device", "lamp") != 0
+    assert "no key of g/lamp (known there: fridge, oven)" in capsys.readouterr().out
+    assert not forgotten.names()
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven") != 0  # nobody says yes
+    assert keys.load("g", "oven").key == locked["oven"]
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+    assert "g/oven: forgotten" in capsys.readouterr().out
+    assert [record.device for record in keys.members("g")] == ["fridge"]
+    assert keys.load("g", "fridge").key == locked["fridge"]
+    # Who comes back under that name is a new board.
+    assert flashed(FLAT, "oven", locked["oven"])[0]["command_key"] != locked["oven"]
+
+
+SIGNS = FLAT | {"telemetry": "signed"}
+
+
+@pytest.fixture
+def two(monkeypatch, tmp_path):
+    """Two computers with the same key of g/oven, and one of g/fridge: function that goes to one of
+    them, "B" or "C"."""
+
+    def go(name):
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / name))
+
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    go("B")
+    for name in ("oven", "fridge"):
+        flashed(SIGNS | {"device": name}, name)
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    go("C")
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    go("B")
+    return go
+
+
+def forget():
+    assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
+
+
+def oven_in(path):
+    """The keys of the oven in a file of telemetry-keys."""
+    return json.loads(path.read_text())["fleet/g/oven"]
+
+
+def test_forgetting_wins_over_the_key_of_another_computer(two, tmp_path, capsys):
+    stolen = keys.load("g", "oven").key
+    forget()
+    assert board_cli("keys", "export", tmp_path / "new") == 0
+    assert stolen not in (tmp_path / "new").read_text()
+    two("C")
+    capsys.readouterr()
+    assert board_cli("keys", "import", tmp_path / "new") == 0
+    assert "removed, for the other computer has forgotten them: g/oven." in capsys.readouterr().out
+    assert keys.find("g", "oven") is None and keys.load("g", "fridge")
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert keys.find("g", "oven") is None
+
+
+def test_a_forgotten_board_that_is_flashed_again_has_its_new_key_alone(two, tmp_path):
+    """Whoever has stolen the old key signs nothing, whichever copy is brought in."""
+    stolen = keys.load("g", "oven").key
+    forget()
+    now = flashed(SIGNS, "oven", stolen)[0]["command_key"]
+    assert now != stolen
+    assert board_cli("keys", "export", tmp_path / "new") == 0
+    for computer, copies in (("B", ["copy"]), ("C", ["new", "copy"])):
+        two(computer)
+        for copy in copies:
+            assert board_cli("keys", "import", tmp_path / copy) == 0
+        record = keys.load("g", "oven")
+        assert (record.key, record.former) == (now, [])
+        assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+        assert isinstance(oven_in(tmp_path / "keys"), str)
+
+
+def test_a_board_that_comes_back_with_its_old_key_signs_nothing_with_it(two):
+    said, stolen = [], keys.load("g", "oven").key
+    forget()
+    giving.give(SIGNS, "oven", stolen, said.append, signed=stolen)
+    assert stolen not in keys.load("g", "oven").former
+    assert any("goes to quarantine" in text for text in said), said
+    with pytest.raises(BoardError, match="was revoked: take it out"):
+        giving.give(SIGNS | {"command_key": stolen}, "oven")
+
+
+def test_a_file_in_which_a_board_is_forgotten_stays_so_on_another_computer(two, tmp_path, capsys):
+    file = tmp_path / "keys"
+    forget()
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    assert oven_in(file) == []
+    assert board_cli("keys", "export", tmp_path / "new") == 0
+    two("C")
+    capsys.readouterr()
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    said = capsys.readouterr().out
+    assert oven_in(file) == [] and "the readings of 1 boards" in said
+    assert "without a key, for another computer has forgotten them: fleet/g/oven." in said
+    # A key that it has given since counts as soon as it knows which one was forgotten.
+    flashed(SIGNS, "oven")
+    assert board_cli("keys", "import", tmp_path / "new") == 0
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    assert isinstance(oven_in(file), str)
+
+
+def test_a_forgotten_board_stays_out_of_the_lists_that_another_computer_writes(
+    two, tmp_path, capsys
+):
+    out = tmp_path / "made"
+    acl = out / "broker" / "mosquitto.acl"
+    forget()
+    assert board_cli("identity", "--out", out) == 0
+    two("C")
+    capsys.readouterr()
+    assert board_cli("identity", "--out", out) == 0
+    assert "g/oven is not in the lists, for another computer" in capsys.readouterr().out
+    assert "g/oven" not in acl.read_text() and "g/fridge" in acl.read_text()
+    flashed(SIGNS, "oven")
+    assert board_cli("identity", "--out", out) == 0
+    assert "user g/oven" in acl.read_text()
+
+
+def test_a_board_that_was_forgotten_without_its_key_is_told_of(two, tmp_path, capsys):
+    """The computer that forgets it cannot say which key that was."""
+    two("D")
+    flashed(SIGNS | {"device": "lamp"}, "lamp")
+    forget()
+    assert board_cli("keys", "export", tmp_path / "new") == 0
+    two("C")
+    capsys.readouterr()
+    assert board_cli("keys", "import", tmp_path / "new") == 0
+    assert "which did not know the keys of here: g/oven." in capsys.readouterr().out
+    assert keys.load("g", "oven")
+
+
+def test_a_damaged_list_of_forgotten_boards_has_whole_lines_alone(words, home, tmp_path):
+    flashed(SIGNS, "oven")
+    (keys.root() / "forgotten").write_bytes(
+        b"\xff\xfe\n g/lamp\n\x1b[2J\ng/\x07oven\ng/a b c\nx\n")
+    assert forgotten.names() == {"g/lamp"} and not forgotten.void()
+    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+    assert set(json.loads((tmp_path / "keys").read_text())) == {"fleet/g/oven", "fleet/g/lamp"}

@@ -1,0 +1,149 @@
+"""What boards say to a command or an update, and what the tool makes of it."""
+
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+from umqtt_board.ota import fileset, keys, ota_cli, reports, send
+
+
+@pytest.fixture
+def session():
+    """A session that never connects, with an update of one board that it has sent the command."""
+    made = send.Session("g", [keys.Record("g", "oven", "00" * 16)], {"host": "h", "port": 1},
+                            lambda records: 1)  # fmt: skip
+    made._set = fileset.Set({"app.mpy": random.Random(1).randbytes(100000)}, "9.9")
+    made.members["oven"].state, made.members["oven"].count = "sent", 1
+    return made, made.members["oven"]
+
+
+def told(session, member, **said):
+    session._hear_update(member, {"id": session._set.id, "size": 100000} | said)
+
+
+def test_pieces_go_on_from_what_the_board_has(session):
+    session, oven = session
+    sent = []
+    session._client.publish = lambda topic, piece, qos: sent.append((topic, piece[4:8]))
+    told(session, oven, state="receiving", have=0)
+    session._pieces(oven)
+    window = session._set.window(0, send.WINDOW)
+    assert len(sent) == send.WINDOW and oven.sent == window
+    assert {topic for topic, _ in sent} == {"fleet/g/oven/cmd/piece"}
+    told(session, oven, state="receiving", have=window // 2)
+    session._pieces(oven)
+    assert oven.sent == window // 2 + window, "no piece twice while it gets on"
+    # It has started again and has less: from there.
+    told(session, oven, state="receiving", have=window // 4)
+    del sent[:]
+    session._pieces(oven)
+    assert sent[0][1] == (window // 4).to_bytes(4, "big")
+
+
+def test_a_silent_board_is_asked_more_and_more_rarely(session, monkeypatch):
+    session, oven = session
+    now = [1000.0]
+    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
+    session._client.publish = lambda topic, piece, qos: sent.append(now[0])
+    sent = []
+    told(session, oven, state="receiving", have=0)
+    for _ in range(900):
+        session._push([oven], {})
+        now[0] += 0.1
+    times = sorted(set(sent))
+    pauses = [round(b - a) for a, b in zip(times, times[1:])]
+    assert pauses == [2, 4, 8, 16, 30]
+    told(session, oven, state="receiving", have=0)
+    assert oven.quiet == send.QUIET_S
+
+
+def test_what_a_status_says_of_another_time_or_set_ends_nothing(session):
+    session, oven = session
+    id = session._set.id
+    failed = {"online": True, "set": "", "trial": False, "failed": {"id": id, "why": "it crashed"}}
+    session._hear_status(oven, failed)
+    assert oven.state == "sent", "an earlier try with the same set"
+    told(session, oven, state="receiving", have=0)
+    session._hear_status(oven, {"online": True, "set": "12345678", "trial": False})
+    session._hear_status(oven, {"online": False})
+    assert oven.state == "receiving"
+    told(session, oven, state="restarting", have=100000)
+    session._hear_status(oven, {"online": True, "set": id, "trial": True})
+    assert oven.state == "on trial" and not oven.final
+    session._hear_status(oven, failed)
+    assert (oven.state, oven.why) == ("taken back", "it crashed")
+
+
+def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypatch, capsys):
+    session, oven = session
+    now, said = [1000.0], []
+    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
+    status = {"online": True, "set": session._set.id, "trial": True}
+
+    def work(show):
+        session._hear_status(oven, status)
+        for waited in (0, ota_cli.TRIAL_S, 0):
+            now[0] += waited
+            session._hear_status(oven, status)
+            show()
+            said.append(capsys.readouterr().out)
+        session._hear_status(oven, status | {"trial": False})
+
+    again = ota_cli._again("broker.example:8883", "my ca.pem", None, None)
+    assert ota_cli._run(session, work, again, 1) == 0
+    ends = ("umqtt-board command --device oven --group g --broker broker.example:8883 "
+            f"--ca 'my ca.pem' commit {session._set.id}\n")  # fmt: skip
+    assert [text.count(ends) for text in said] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("envelope, received, says", [
+    (b"", False, ""), (b"x", True, ""), (b"x", False, "no signature"),
+])  # fmt: skip
+def test_a_signed_set_that_a_board_runs_already_was_not_looked_at(
+    session, envelope, received, says
+):
+    session, oven = session
+    session._set.seal(envelope)
+    if received:
+        told(session, oven, state="receiving", have=1)
+    session._hear_status(oven, {"online": True, "set": session._set.id})
+    assert oven.state == "done"
+    assert says in oven.why and bool(oven.why) is bool(says)
+
+
+def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):
+    session, oven = session
+    asked = []
+    monkeypatch.setattr(session, "send", lambda name, body, members: asked.append(name))
+    oven.asked = send.time.monotonic()
+    session._push([oven], {})
+    assert not asked
+    told(session, oven, state="making room")
+    assert oven.state == "sent" and "room" in oven.why
+    now = send.time.monotonic() + send.RESTART_S + 1
+    monkeypatch.setattr(send.time, "monotonic", lambda: now)
+    session._push([oven], {})
+    assert asked == ["ota"]
+
+
+def report(key, **said):
+    """What a broker brings of the board g/oven with that key."""
+    topic = "fleet/g/oven/status"
+    body = json.dumps({"online": True, "count": 1, **said}).encode()
+    payload = body[:-1] + b',"code":"' + reports.code(key, topic, body) + b'"}'
+    return SimpleNamespace(topic=topic, payload=payload)
+
+
+@pytest.mark.parametrize("key, says", [("11" * 16, "was heard with a key"),
+                                       ("22" * 16, "Nothing was heard of")])  # fmt: skip
+def test_a_board_that_answers_with_another_computers_key_is_not_to_be_forgotten(
+    session, capsys, key, says
+):
+    session, oven = session
+    oven.record.former = ["22" * 16]  # the broker may still keep what it said then
+    session._on_message(None, None, report(key))
+    assert ota_cli._run(session, lambda show: None, "", 1) == 1
+    said = capsys.readouterr().err
+    assert says in said and ("keys forget" in said) is says.startswith("Nothing")
+    assert ("import --replace" in said) is says.startswith("was")

@@ -1,0 +1,105 @@
+"""The messages that a board's store holds: how many there are and for which topics, and how they
+are given up.
+
+Knows where a board keeps them: in a region of flash, in the FileStore's files, or in both.
+Must not know: what a message says.
+"""
+
+import tempfile
+from pathlib import Path
+
+from umqtt_board.backup import journal, known
+from umqtt_board.flash import verify
+
+SECTOR = 4096
+PIECE = 1024
+READ = f"""
+_n = 0
+_b = bytearray({PIECE})
+def _next():
+    global _n
+    if _n >= region.ioctl(4, 0) * region.ioctl(5, 0):
+        return b""
+    region.readblocks(_n // {SECTOR}, _b, _n % {SECTOR})
+    _n += {PIECE}
+    return _b
+"""
+_LIST = """
+import os
+try:
+    print([{folder!r} + "/" + e[0] for e in os.ilistdir({folder!r}) if e[1] == 0x8000])
+except OSError:
+    print([])
+"""
+
+
+def stored_files(device):
+    """(paths of the FileStore's files on the board, what else the board names there)."""
+    device.doing = "looking for messages in its files"
+    said = device.value(_LIST.format(folder=known.STORE))
+    said = list(said) if isinstance(said, (list, tuple)) else [said]
+    paths = [path for path in said if known.is_known(path)]
+    return list(dict.fromkeys(paths)), [path for path in said if not known.is_known(path)]
+
+
+def waiting_in_files(device):
+    """How many messages wait in the board's FileStore for their acknowledgement."""
+    return len(_in_files(device))
+
+
+def topics(device, board):
+    """The topic of each message that the board's store holds, bytes, as a list.
+
+    board  its description, see boards.load(): it says where the store is
+    """
+    found = _in_files(device)
+    if board["journal"]["kind"] != "files":
+        found += _topics(region(device, verify.opening(board["journal"])) or b"")
+    return found
+
+
+def give_up(device, board):
+    """Erase the board's store with all messages in it: its next one has another epoch."""
+    device.doing = "erasing its messages"
+    for path in stored_files(device)[0]:
+        device.run(f"import os\nos.remove({path!r})")
+    if board["journal"]["kind"] != "files":
+        opening = verify.opening(board["journal"])
+        for sector in range((region_size(device, opening) or 0) // SECTOR):
+            device.run(f"region.ioctl(6, {sector})")
+
+
+def region(device, opening, transfer=lambda done, total, path: None):
+    """The bytes of the board's journal region; None without one.
+
+    opening   program that sets `region` on the board, see verify.opening()
+    transfer  function(bytes done, bytes in all, what), called meanwhile
+    """
+    device.doing = "reading its journal"
+    size = region_size(device, opening)
+    if not size:
+        return None
+    device.run(READ)
+    return device.read_pieces("_next()", lambda done: transfer(done, size, "journal"))
+
+
+def region_size(device, opening):
+    """Bytes of the board's journal region, None without one; sets `region` on the board."""
+    return device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
+
+
+def _in_files(device):
+    paths, _ = stored_files(device)
+    if not paths:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        for path in paths:
+            (Path(folder) / Path(path).name).write_bytes(device.read_file(path))
+        return _topics(journal.load(Path(folder)))
+
+
+def _topics(image):
+    try:
+        return [message[3] for message in journal.Journal(image).live.values()]
+    except journal.NoJournal:
+        return []

@@ -1,0 +1,89 @@
+"""Boards that were forgotten: which ones, and which keys are void with them for ever.
+
+The file `forgotten` beside the boards' keys has a line for each board that was forgotten and not
+flashed since, GROUP/DEVICE, and one for each key that such a board had: GROUP/DEVICE FINGERPRINT,
+with "-" where this computer had none. The second kind stays when the board is flashed again: then
+it has another key, and whoever has stolen the first does not come back with an old copy.
+Must not know how a copy is made.
+"""
+
+import re
+
+from umqtt_board.ota import keys
+
+_FILE = "forgotten"
+_NONE = "-"
+_PRINT = re.compile("[0-9a-f]{16}|-")
+
+
+def names():
+    """GROUP/DEVICE of boards that were forgotten and not flashed since, a set."""
+    return {line for line in _lines() if " " not in line}
+
+
+def void():
+    """The lines GROUP/DEVICE FINGERPRINT of keys that are void for ever, a set."""
+    return {line for line in _lines() if " " in line}
+
+
+def line(name, key):
+    """What void() has of a key, hexadecimal, of the board GROUP/DEVICE."""
+    return f"{name} {keys.fingerprint(key, name)}"
+
+
+def is_void(name, key):
+    """Whether that key of the board GROUP/DEVICE was forgotten with it."""
+    return line(name, key) in void()
+
+
+def is_known(name):
+    """Whether the board GROUP/DEVICE was ever forgotten here, or in a copy that came here."""
+    return any(one.split()[0] == name for one in _lines())
+
+
+def is_line(text):
+    """Whether a text is one that void() may have."""
+    name, _, rest = text.partition(" ")
+    return bool(_PRINT.fullmatch(rest)) and keys.is_name(name)
+
+
+def forget(group, device):
+    """Remove the key of a board that is gone for good, if there is one; its name stays among the
+    forgotten ones. BoardError for what is no name, and for a key that cannot be read."""
+    record = keys.find(group, device)
+    name = f"{group}/{device}"
+    with keys.locked():
+        add({name}, {line(name, key) for key in (record.key, *record.former)} if record else ())
+        if record:
+            keys.remove(record)
+
+
+def add(more, lines=()):
+    """Boards GROUP/DEVICE are forgotten, and keys void as void() has them; sets. The keys are to
+    be locked()."""
+    there = _lines()
+    found = there | set(more) | set(lines)
+    found |= {f"{name} {_NONE}" for name in more
+              if not any(one.startswith(f"{name} ") for one in found)}  # fmt: skip
+    _write(there, found)
+
+
+def flashed(name):
+    """The board GROUP/DEVICE has a key again. The keys are to be locked()."""
+    _write(_lines(), _lines() - {name})
+
+
+def revived(name, key):
+    """As flashed(), with a key that is not void any more."""
+    _write(_lines(), _lines() - {name, line(name, key)})
+
+
+def _lines():
+    """Whole lines alone: of a damaged file the others are nothing."""
+    return {one for one in keys.read_names(keys.root() / _FILE)
+            if keys.is_name(one) or is_line(one)}  # fmt: skip
+
+
+def _write(there, found):
+    if there != found:
+        keys.write_names(keys.root() / _FILE, found)
