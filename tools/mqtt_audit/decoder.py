@@ -34,7 +34,7 @@ _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets":
 class Decoder:
     """sink(table, pyarrow.Table) takes what is ready. ports: of brokers; servers: further
     brokers as (16 bytes of address, port); span: [(ns at which it begins, ends)] of the captures;
-    steps: where its clock is not to be believed (rules/ending.py)."""
+    steps: where its clock is not to be believed (rules/clock.py)."""
 
     def __init__(self, sink, ports, servers, span, steps=()):
         self.ports, self.servers = set(ports), servers

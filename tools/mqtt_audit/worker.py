@@ -22,7 +22,7 @@ from .capture.files import Capture, content
 from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
-from .rules import ending
+from .rules import clock as clocks
 from .rules.findings import findings
 from .scratch import bunches, keys_file, segments_file
 from .tcp.headers import Endpoints
@@ -105,19 +105,14 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     returns what the driver needs to know, as a dict."""
     capture, ends = Capture(path, part), Endpoints()
     files = {}
-    first, last, segments, read, before, steps = None, 0, 0, 0, None, []
+    clock, segments, read, steps = clocks.Clock(), 0, 0, []
     try:
         for start, frames in capture:
             if not len(frames):
                 continue
             read += len(frames)
-            good = frames["time"][frames["cap"] >= 0]
-            if len(good):
-                first = int(good[0]) if first is None else first
-                last = max(last, int(good.max()))
-                steps.append(ending.steps_of(good, before))
-                before = int(good[-1])
             rows = ends.segments(capture.data, start, frames)
+            steps.append(clock.steps(capture.data, start, frames, rows))
             segments += len(rows)
             bucket = (ends.keys["hash"] % buckets).astype(np.uint16)[rows["key"]]
             order = np.argsort(bucket, kind="stable")
@@ -136,7 +131,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     if part is None:
         _note_damage(capture, number, name, out)
     return {"number": number, "place": place, "frames": read, "segments": segments,
-            "first": first, "last": last, "until": before, "steps": steps,
+            "first": clock.first, "last": clock.last, "until": clock.before, "steps": steps,
             "bytes": len(capture.data), "headers": ends.problems,
             "brokers": _brokers(ends.keys)}  # fmt: skip
 
@@ -147,7 +142,7 @@ def whole(parts):
     first = [p["first"] for p in parts if p["first"] is not None]
     steps = [s for p in parts for s in p["steps"]]
     some = [p for p in parts if p["first"] is not None]
-    steps += [ending.steps_of([b["first"]], a["until"]) for a, b in zip(some, some[1:])]
+    steps += [clocks.steps_of([b["first"]], a["until"]) for a, b in zip(some, some[1:])]
     headers = np.concatenate([p["headers"] for p in parts])
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
@@ -156,7 +151,7 @@ def whole(parts):
             "frames": sum(p["frames"] for p in parts),
             "segments": sum(p["segments"] for p in parts), "headers": rows,
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
-            "steps": np.concatenate([np.zeros((0, 2), np.int64), *steps]),
+            "steps": np.concatenate([clocks.NONE, *steps]),
             "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
 
 
@@ -186,7 +181,7 @@ def together(split, ports, scratch, buckets):
             s["ahead"] = ahead
             if ahead:
                 s["first"], s["last"] = s["first"] - ahead, s["last"] - ahead
-                s["steps"] = s["steps"] - ahead
+                s["steps"] = s["steps"] - np.array([ahead, ahead, 0])
     return found
 
 
@@ -233,12 +228,12 @@ def woven(members, bucket, scratch):
 
 
 def _between(split):
-    """Steps (rules/ending.py) between one file and the next."""
+    """Steps (rules/clock.py) between one file and the next."""
     some = sorted((s for s in split if s["first"] is not None), key=lambda s: s["first"])
     last = np.maximum.accumulate([s["last"] for s in some]).tolist() if some else []
     for until, after in zip(last, some[1:]):
         if after["first"] > until:
-            yield ending.steps_of([after["first"]], until)
+            yield clocks.steps_of([after["first"]], until)
 
 
 def _spans(split):
@@ -263,7 +258,7 @@ def plan(found, paths, names, ports):
     return {"files": files,
             "ports": list(ports), "span": _spans(split),
             "steps": np.concatenate([
-                np.zeros((0, 2), np.int64), *(s["steps"] for s in split), *_between(split)]),
+                clocks.NONE, *(s["steps"] for s in split), *_between(split)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 
