@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ SOCKET_FOLDER = 60
 BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
 MAX_BUCKETS = 1024
 HEADER = 24  #: bytes of a pcap file without frames
+ALIKE = 1 << 10  #: first bytes of captures by which copies are looked for
 TASKS = 4  #: of the first pass, per core
 PART_BYTES = 16 << 20  #: a part of a file is not smaller
 SUMMED = 4 << 20  #: rows that one task makes summaries of
@@ -84,14 +86,18 @@ def _twice(paths):
 
 def _same_bytes(paths):
     """Raise Refused if two captures are copies. Those of which one is packed are read as one."""
+    sizes = Counter(map(os.path.getsize, paths))
     known = {}
     for path in paths:
         size = os.path.getsize(path)
-        for other in known.setdefault(size, []):
-            frames = size > HEADER and magic(path)[0] == "pcap"
-            if frames and filecmp.cmp(path, other, shallow=False):
+        if sizes[size] == 1 or size <= HEADER or magic(path)[0] != "pcap":
+            continue
+        with open(path, "rb") as file:  # of many captures of one size few begin alike
+            head = file.read(ALIKE)
+        for other in known.setdefault((size, head), []):
+            if filecmp.cmp(path, other, shallow=False):
                 raise Refused(f"{path}: is a copy of {other}; name each capture once")
-        known[size].append(path)
+        known[size, head].append(path)
 
 
 def check(paths, out):

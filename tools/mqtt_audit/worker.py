@@ -9,7 +9,6 @@ captures where they lie. So what crosses between the workers is headers, never p
 """
 
 import gc
-import io
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from . import scratch as between
 from .capture import files as captures
 from .capture.files import Capture, content
+from .compiled.layout import KEY
 from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
@@ -90,6 +90,8 @@ def cut(number, path, name, size, out):
 
 
 def _note_damage(capture, number, name, out):
+    if not len(capture.problems):
+        return
     tables = Tables(out, f"file-{number:05d}")
     tables.add("problems", columns.problems(capture.problems, {0: name}))
     tables.close()
@@ -125,9 +127,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     finally:
         for file in files.values():
             file.close()
-    keys = io.BytesIO()
-    np.save(keys, ends.keys)
-    Path(keys_file(scratch, number, place)).write_bytes(keys.getbuffer())
+    Path(keys_file(scratch, number, place)).write_bytes(ends.keys.tobytes())
     if part is None:
         _note_damage(capture, number, name, out)
     return {"number": number, "place": place, "frames": read, "segments": segments,
@@ -212,7 +212,7 @@ def decode(bucket, buckets, plan, scratch, out):
             segments = segments_file(scratch, number, place, bucket)
             if segments.exists():
                 data = content(path) if data is None else data
-                keys = np.load(keys_file(scratch, number, place))
+                keys = np.fromfile(keys_file(scratch, number, place), KEY)
                 mine = keys["hash"] % buckets == bucket
                 decoder.add(order, name, data, keys, mine, bunches(segments))
     decoder.finish()
