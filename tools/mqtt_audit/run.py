@@ -294,7 +294,7 @@ def make(spark, paths, out, ports=(1883,), names=None):
     try:
         audit.packets()
         packets = audit.rows.get("packets", 0)
-        log.info("%d frames, %d MQTT packets in %.1f s", sum(s["frames"] for s in audit.split),
+        log.info("frames: %d, MQTT packets: %d, in %.1f s", sum(s["frames"] for s in audit.split),
                  packets, time.monotonic() - started)  # fmt: skip
         audit.complete()
     except BaseException:
