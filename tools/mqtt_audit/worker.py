@@ -107,7 +107,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     returns what the driver needs to know, as a dict."""
     capture, ends = Capture(path, part), Endpoints()
     files = {}
-    clock, segments, read, steps = clocks.Clock(), 0, 0, []
+    clock, segments, read, steps = clocks.Clock(), np.zeros(buckets, np.int64), 0, []
     try:
         for start, frames in capture:
             if not len(frames):
@@ -115,10 +115,10 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
             read += len(frames)
             rows = ends.segments(capture.data, start, frames)
             steps.append(clock.steps(capture.data, start, frames, rows))
-            segments += len(rows)
             bucket = (ends.keys["hash"] % buckets).astype(np.uint16)[rows["key"]]
             order = np.argsort(bucket, kind="stable")
             bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
+            segments += np.diff(bounds)
             for k in np.flatnonzero(np.diff(bounds)).tolist():
                 if k not in files:
                     files[k] = open(segments_file(scratch, number, place, k), "wb")
@@ -130,7 +130,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     Path(keys_file(scratch, number, place)).write_bytes(ends.keys.tobytes())
     if part is None:
         _note_damage(capture, number, name, out)
-    return {"number": number, "place": place, "frames": read, "segments": segments,
+    return {"number": number, "place": place, "frames": read, "of_buckets": segments,
             "first": clock.first, "last": clock.last, "until": clock.before, "steps": steps,
             "bytes": len(capture.data), "headers": ends.problems,
             "brokers": _brokers(ends.keys)}  # fmt: skip
@@ -147,9 +147,10 @@ def whole(parts):
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
     rows["count"] = np.bincount(place, headers["count"], len(kinds))
+    of_buckets = sum(p["of_buckets"] for p in parts)
     return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
             "frames": sum(p["frames"] for p in parts),
-            "segments": sum(p["segments"] for p in parts), "headers": rows,
+            "of_buckets": of_buckets, "segments": int(of_buckets.sum()), "headers": rows,
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),
             "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
