@@ -27,11 +27,12 @@ START = 1_767_268_800_000_000_000  #: 2026-01-01 12:00 UTC in ns
 CLIENT, BROKER = ("10.0.0.2", 40_000), ("10.0.0.1", 1883)
 
 
-def tcp_ip(source, target, seq, ack, flags, payload=b"", options=b"", extension=b""):
+def tcp_ip(source, target, seq, ack, flags, payload=b"", options=b"", extension=b"", stamp=None):
     """An IPv4 or IPv6 packet with a TCP segment. options: of IPv4; extension: IPv6 headers, the
-    first byte of which is the type of the first one."""
-    head = struct.pack(">HHIIBBHHH", source[1], target[1], seq & MASK, ack & MASK, 0x50, flags,
-                       65_535, 0, 0)  # fmt: skip
+    first byte of which is the type of the first one; stamp: TCP's time stamp."""
+    more = b"" if stamp is None else struct.pack(">BBBBII", 1, 1, 8, 10, stamp & MASK, 0)
+    head = struct.pack(">HHIIBBHHH", source[1], target[1], seq & MASK, ack & MASK,
+                       0x50 + (len(more) << 2), flags, 65_535, 0, 0) + more  # fmt: skip
     a, b = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])
     body = head + payload
     if a.version == 6:
@@ -115,7 +116,9 @@ def enhanced(order, number, units, frame):
 
 class Talk:
     """TCP segments of one connection, written by hand: sequence numbers are kept here.
-    `frames` are (ns, IP packet)."""
+    `frames` are (ns, IP packet). stamps: what makes a time stamp of the ns, or None."""
+
+    stamps = None
 
     def __init__(self, client=CLIENT, broker=BROKER, isn=(1000, 5000), start=START, step=10**6):
         self.ends = [client, broker]
@@ -127,6 +130,8 @@ class Talk:
         """Append a segment of the client (way 0) or the broker (way 1)."""
         at = self.seq[way] if seq is None else seq
         here, there = self.ends[way], self.ends[1 - way]
+        if self.stamps:
+            more.setdefault("stamp", self.stamps(self.now))
         packet = tcp_ip(here, there, at, self.seq[1 - way], flags, payload, **more)
         self.frames.append((self.now, packet))
         self.now += self.step

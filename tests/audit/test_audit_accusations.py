@@ -306,7 +306,7 @@ def test_a_connection_that_just_stops_is_not_accused(tmp_path):
 
 def test_a_rule_of_silence_names_no_packet(tmp_path):
     made = talk(keep_alive=1).client(PUB1).broker(kit.ack(4, 7)).wait(4)
-    made.segment(1, flags=kit.ACK).segment(0, flags=kit.RST)
+    made.segment(1, flags=kit.ACK).segment(0, flags=kit.FIN | kit.ACK)
     found = read(made.wrapped(), tmp_path)["violations"]
     assert [(v["statement"], v["type"]) for v in found] == [
         ("MQTT-3.1.2-23", None), ("MQTT-3.1.2-24", None)]  # fmt: skip

@@ -204,3 +204,11 @@ def test_no_damage_makes_a_silence(lost, gone, tmp_path):
     frames.sort(key=lambda f: f[0])
     tables = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
     assert [(v["client_id"], v["what"]) for v in tables["violations"]] == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_client_whose_bytes_are_not_here_was_not_silent(seen, tmp_path):
+    """Its RST, at last, lies behind bytes that never came to the broker."""
+    made = acked(talk(4), 0).wait(11)
+    made.segment(0, flags=kit.RST | kit.ACK, seq=made.seq[0] + (0 if seen else 30))
+    assert broken(made, tmp_path) == ([("MQTT-3.1.2-23", "client")] if seen else [])

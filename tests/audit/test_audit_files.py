@@ -65,8 +65,13 @@ def test_a_copy_under_another_name_is_refused(spark, tmp_path):
     run.build(spark, [first, tmp_path / "changed.pcap"], tmp_path / "out")
 
 
-def test_a_thousand_captures(spark, tmp_path):
+def test_a_thousand_captures(spark, tmp_path, monkeypatch):
+    """Many of them have the same size, but none is compared with another; and their rows are
+    written together, for a few rows cost as much as many."""
     from mqtt_audit import run
+
+    compared = []
+    monkeypatch.setattr(run.filecmp, "cmp", lambda *paths, **_: compared.append(paths))
 
     paths = []
     for k in range(1000):
@@ -76,4 +81,7 @@ def test_a_thousand_captures(spark, tmp_path):
     run.build(spark, paths, tmp_path / "out")
     packets = pq.read_table(tmp_path / "out" / "packets")
     assert packets.num_rows == 3000 and len(packets["file"].unique()) == 1000
+    assert not compared
+    groups = [pq.read_metadata(p).num_row_groups for p in (tmp_path / "out/packets").iterdir()]
+    assert sum(groups) == len(groups)
     assert pq.read_table(tmp_path / "out" / "devices").num_rows == 1000

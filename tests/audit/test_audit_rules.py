@@ -157,19 +157,23 @@ def test_silence_up_to_the_end_and_a_ping_that_nobody_answered(tmp_path):
 
 
 @pytest.mark.parametrize("after,silent,said", [
-    ([(0, kit.RST)], 4.3, "c"),
-    ([(1, kit.ACK), (0, kit.RST)], 4.3, "cb"),
+    ([(0, kit.RST | kit.ACK)], 4.3, "c"),
+    ([(0, kit.RST)], 4.3, ""),
+    ([(1, kit.ACK), (0, kit.RST | kit.ACK)], 4.3, "b"),
     ([(0, kit.FIN | kit.ACK), (1, kit.FIN | kit.ACK)], 4.3, "cb"),
     ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 4.3, "cb"),
     ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 3.3, "c"),
     ([(1, kit.RST)], 4.3, "b"),
-    ([(1, kit.FIN | kit.ACK), None, (0, kit.RST)], 1.7, "c"),
+    ([(1, kit.FIN | kit.ACK), None, (0, kit.FIN | kit.ACK)], 1.7, "c"),
+    ([(1, kit.FIN | kit.ACK), (0, kit.RST | kit.ACK)], 1.7, ""),
+    ([(1, kit.FIN | kit.ACK), (0, kit.RST)], 1.7, ""),
     ([(0, kit.FIN | kit.ACK), None, (1, kit.RST)], 0.9, ""),
-], ids="rst rst-of-both fin broker-fin fin-sent-again broker-rst broker-in-time "
-       "client-in-time".split())  # fmt: skip
+], ids="rst rst-answers rst-of-both fin broker-fin fin-sent-again broker-rst broker-in-time "
+       "answered-by-rst answered-by-bare-rst client-in-time".split())  # fmt: skip
 def test_silence_up_to_the_close_counts(after, silent, said, tmp_path):
     """Up to the first FIN or RST: the broker has to close, the other side may take its time. Who
-    shows no sign of life may be out of reach; a broker's FIN may have been lost at first."""
+    shows no sign of life may be out of reach; a broker's FIN may have been lost at first. A RST
+    that may answer a segment of the broker is of a client that was gone before."""
     made = talk(keep_alive=1).wait(silent)
     for step in after:
         made = made.segment(step[0], flags=step[1]) if step else made.wait(30)

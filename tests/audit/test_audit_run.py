@@ -364,3 +364,25 @@ def test_bad_input_is_said_with_status_2(tmp_path):
     done = command("audit", good, "--out", text / "sub")
     assert done.returncode == 2 and "Not a directory" in done.stderr
     assert (taken / "thesis.tex").read_text() == "mine"
+
+
+def test_the_largest_bucket_is_decoded_first(tmp_path, monkeypatch):
+    """Or a core has nothing to do while another one has the largest left."""
+    from mqtt_audit import run, scratch, worker
+
+    frames, sizes, decode = [], [], worker.decode
+    for k in range(6):
+        made = kit.Talk(("10.0.0.9", 5000 + k)).open().client(kit.connect())
+        for _ in range(4**k):
+            made.client(kit.PINGREQ)
+        frames += made.wrapped()
+
+    def seen(bucket, buckets, plan, place, *more):
+        sizes.append(len(scratch.segments(place, 0, 1, bucket)))
+        return decode(bucket, buckets, plan, place, *more)
+
+    monkeypatch.setattr(worker, "decode", seen)
+    monkeypatch.setattr(run, "BUCKET_BYTES", 10_000)
+    run.build(None, [kit.pcap(tmp_path / "t.pcap", sorted(frames))], tmp_path / "out")
+    assert len(set(sizes)) > 3 and sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) == len(frames)

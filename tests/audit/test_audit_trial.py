@@ -3,6 +3,7 @@
 Knows: the kit, the command. Must not know: the code under test except by its tables and lines.
 """
 
+import io
 import json
 import os
 import shutil
@@ -162,3 +163,45 @@ def test_one_message_is_not_called_messages(tmp_path):
         "the capture ends inside a packet; 0 bytes of it are there"]  # behind its header
     made.segment(0, b"\5abcd", seq=made.seq[0] + 1)
     assert "1 byte of the stream is not" in str(read(made, tmp_path)["problems"])
+
+
+def test_one_of_a_thing_is_told_in_the_singular(tmp_path):
+    """In the report, and in the line of a packet."""
+    from mqtt_audit import run
+
+    made = kit.Talk().client(kit.connect() + kit.publish("a", b"x", 1, 7))
+    path = kit.pcap(tmp_path / "t.pcap", made.wrapped())
+    run.build(None, [path], tmp_path / "out")
+    page = (tmp_path / "out/report.html").read_text()
+    assert "1 frame,\n2 MQTT packets, 1 connection,\n1 message of" in page
+    assert "QoS 1 id 7 1 byte\n" in words(path)
+
+
+def words(path):
+    """What the command says of a capture line by line."""
+    from mqtt_audit.report.lines import TOLD, TextLines
+    from mqtt_audit.sources import lines
+
+    out = io.StringIO()
+    lines([str(path)], TextLines(out, TOLD), (1883,))
+    return out.getvalue()
+
+
+def test_what_steers_a_terminal_is_written_as_python_writes_it(tmp_path):
+    topic = "a\x1b\u202e\U000e0001\u00e9"
+    made = talk(kit.connect(), kit.connack()).client(kit.publish(topic))
+    said = words(kit.pcap(tmp_path / "t.pcap", made.wrapped()))
+    assert r"a\x1b\u202e\U000e0001\u00e9 QoS 0".replace(r"\u00e9", "\u00e9") in said
+
+
+@pytest.mark.parametrize("first,told", [
+    (b"GARBAGE and more", "not MQTT"), (b"GETTING", "not MQTT"), (b"EHLO here\r\n", "not MQTT"),
+    (b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (b"PRI * HTTP/2.0\r\n\r\n", "HTTP"),
+    (b"DELETE /x HTTP/1.1\r\n\r\n", "HTTP")])  # fmt: skip
+def test_capital_letters_are_not_always_http(first, told, tmp_path):
+    """Nor is it "MQTT HTTP" in the line of the connection."""
+    made = kit.Talk().open().client(first).close()
+    found = read(made, tmp_path)
+    assert [p["problem"] for p in found["problems"]] == [told]
+    assert found["violations"] == []
+    assert f"to 10.0.0.1:1883 {told} 0.00" in words(tmp_path / "t.pcap")

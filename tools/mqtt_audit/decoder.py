@@ -13,7 +13,9 @@ from .compiled.layout import (
     N_CONNS,
     N_FILE,
     N_FLOWS,
+    N_PROBLEMS,
     N_TIGHT,
+    N_UNLISTED,
     N_WANT,
     WANT_CONNS,
     WANT_DRAIN,
@@ -27,6 +29,7 @@ from .rules import ending
 from .tcp import streams
 from .tcp.openings import TLS_PORT
 
+PROBLEMS_LEFT = 100  #: rows of earlier captures that take of the room for those of the next one
 _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets": [0, 16],
                       "itemsize": KEY.itemsize})  # fmt: skip
 
@@ -34,7 +37,7 @@ _ENDPOINT = np.dtype({"names": ["a", "b"], "formats": ["V16", "V16"], "offsets":
 class Decoder:
     """sink(table, pyarrow.Table) takes what is ready. ports: of brokers; servers: further
     brokers as (16 bytes of address, port); span: [(ns at which it begins, ends)] of the captures;
-    steps: where its clock is not to be believed (rules/ending.py)."""
+    steps: where its clock is not to be believed (rules/clock.py)."""
 
     def __init__(self, sink, ports, servers, span, steps=()):
         self.ports, self.servers = set(ports), servers
@@ -147,8 +150,11 @@ class Decoder:
         pair_of = self.pair_of(keys, mine)
         for segments in parts:
             self.take(segments, pair_of)
-        self.drain()
-        self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
+        self._settle()
+        n = self.arrays.n
+        if n[N_PROBLEMS] > PROBLEMS_LEFT or n[N_UNLISTED]:
+            self.rows.emit()
+            self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
 
     def weave(self, number, woven, mine, then=lambda: None):
         """Several files that are read as one (together/weave.py); number, mine: as add()'s; then:
@@ -189,11 +195,16 @@ class Decoder:
 
     # The output.
 
-    def drain(self):
-        """Read the packets that were cut out, and hand on all rows."""
+    def _settle(self):
+        """Read the packets that were cut out; their rows may wait, for a hundred small captures
+        are handed on as fast as one."""
         self._read()
         if self.arrays.n[N_FLOWS] > len(self.arrays.talk.flows) // 2:
             self._sweep(False)
+
+    def drain(self):
+        """Read the packets that were cut out, and hand on all rows."""
+        self._settle()
         self.rows.emit()
 
     def finish(self):

@@ -15,7 +15,7 @@ from .compiled.layout import SYN
 from .decoder import Decoder
 from .flows import joining
 from .report import columns
-from .rules import ending
+from .rules import clock as clocks
 from .rules.findings import findings
 from .tcp.headers import Endpoints
 from .together.groups import overlap
@@ -39,7 +39,7 @@ class Following:
         self._sink = sink
         self._judged = {"connections": [], "latencies": [], "_pieces": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
-        self._steps, self._before = [], None
+        self._steps, self._clock = [], clocks.Clock()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
 
@@ -48,7 +48,7 @@ class Following:
         incoming = Incoming(name)
         self._number += 1
         self._ends, self._pairs, self._openings = Endpoints(), np.zeros(0, np.int64), {}
-        self._first, self._last = None, 0
+        self._clock = clocks.Clock(self._clock.before)
         for raw in pieces:
             for data, first, frames in incoming.take(raw):
                 self._frames(name, data, first, frames)
@@ -67,17 +67,17 @@ class Following:
         for key in self._ends.keys[self._pairs >= 0]:
             ends = key.tobytes()[: key.dtype.fields["hash"][1]]
             other, until = self._seen.get(ends, (name, 0))
-            if other != name and not told and overlap(self._first, self._last, until):
+            if other != name and not told and overlap(self._clock.first, self._clock.last, until):
                 what = SHARED.format(other)
                 log.warning("%s: %s", name, what)
                 self._sink("problems", columns.files([(name, "shared", what)]))
                 told = True
-            if self._last >= until:
-                self._seen[ends] = name, self._last
+            if self._clock.last >= until:
+                self._seen[ends] = name, self._clock.last
 
     def weave(self, woven, steps):
         """Several captures that are read as one (together/weave.py). steps: of their clocks, as
-        rules/ending.py has them."""
+        rules/clock.py has them."""
         self._number += 1
         decoder, keys = self._decoder, woven.keys
         self._steps.append(steps)
@@ -110,16 +110,11 @@ class Following:
         self._decoder.rows.ended()
 
     def _frames(self, name, data, first, frames):
-        good = frames["time"][frames["cap"] >= 0]
-        if len(good):
-            self._first = int(good[0]) if self._first is None else self._first
-            self._last = max(self._last, int(good.max()))
-            steps = ending.steps_of(good, self._before)
-            self._before = int(good[-1])
-            if len(steps):
-                self._steps.append(steps)
-                self._decoder.rows.steps = np.concatenate(self._steps)
         segments = self._ends.segments(data, first, frames)
+        steps = self._clock.steps(data, first, frames, segments)
+        if len(steps):
+            self._steps.append(steps)
+            self._decoder.rows.steps = np.concatenate(self._steps)
         self._decoder.turn_to(self._number, name, data)
         self._decoder.take(self._with_openings(segments), self._pairs)
         self._decoder.drain()

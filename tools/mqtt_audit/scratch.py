@@ -19,7 +19,7 @@ def segments_file(scratch, number, place, bucket):
 
 def keys_file(scratch, number, place):
     """Where the pairs of endpoints of one part of a file are."""
-    return Path(scratch, f"{number:05d}-{place:05d}.keys.npy")
+    return Path(scratch, f"{number:05d}-{place:05d}.keys")
 
 
 def bunches(path):
@@ -34,7 +34,7 @@ def bunches(path):
 
 def keys(scratch, number, parts):
     """The pairs of endpoints of all parts of a file, one part behind the other."""
-    found = [np.load(keys_file(scratch, number, k)).view(KEY) for k in range(parts)]
+    found = [np.fromfile(keys_file(scratch, number, k), KEY) for k in range(parts)]
     return np.concatenate(found)
 
 
@@ -47,5 +47,5 @@ def segments(scratch, number, parts, bucket):
             rows = np.fromfile(path, SEGMENT)
             rows["key"] += base
             found.append(rows)
-        base += len(np.load(keys_file(scratch, number, place), mmap_mode="r"))
+        base += keys_file(scratch, number, place).stat().st_size // KEY.itemsize
     return np.concatenate(found)

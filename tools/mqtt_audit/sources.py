@@ -29,7 +29,7 @@ log = logging.getLogger("umqtt.audit")
 
 INPUT = "-"
 NAME = "standard input"
-DROPPED = "{:,} frames came faster than dumpcap could take them, and are missing"
+DROPPED = "frames that came faster than dumpcap could take them, and are missing: {:,}"
 PIECE = 1 << 20  #: bytes read at once
 NO_DUMPCAP = (
     "dumpcap is not installed, which does the capturing. It comes with Wireshark: Debian and "

@@ -9,7 +9,6 @@ captures where they lie. So what crosses between the workers is headers, never p
 """
 
 import gc
-import io
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,11 @@ import pyarrow.parquet as pq
 from . import scratch as between
 from .capture import files as captures
 from .capture.files import Capture, content
+from .compiled.layout import KEY
 from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
-from .rules import ending
+from .rules import clock as clocks
 from .rules.findings import findings
 from .scratch import bunches, keys_file, segments_file
 from .tcp.headers import Endpoints
@@ -90,6 +90,8 @@ def cut(number, path, name, size, out):
 
 
 def _note_damage(capture, number, name, out):
+    if not len(capture.problems):
+        return
     tables = Tables(out, f"file-{number:05d}")
     tables.add("problems", columns.problems(capture.problems, {0: name}))
     tables.close()
@@ -105,23 +107,18 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     returns what the driver needs to know, as a dict."""
     capture, ends = Capture(path, part), Endpoints()
     files = {}
-    first, last, segments, read, before, steps = None, 0, 0, 0, None, []
+    clock, segments, read, steps = clocks.Clock(), np.zeros(buckets, np.int64), 0, []
     try:
         for start, frames in capture:
             if not len(frames):
                 continue
             read += len(frames)
-            good = frames["time"][frames["cap"] >= 0]
-            if len(good):
-                first = int(good[0]) if first is None else first
-                last = max(last, int(good.max()))
-                steps.append(ending.steps_of(good, before))
-                before = int(good[-1])
             rows = ends.segments(capture.data, start, frames)
-            segments += len(rows)
+            steps.append(clock.steps(capture.data, start, frames, rows))
             bucket = (ends.keys["hash"] % buckets).astype(np.uint16)[rows["key"]]
             order = np.argsort(bucket, kind="stable")
             bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
+            segments += np.diff(bounds)
             for k in np.flatnonzero(np.diff(bounds)).tolist():
                 if k not in files:
                     files[k] = open(segments_file(scratch, number, place, k), "wb")
@@ -130,13 +127,11 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     finally:
         for file in files.values():
             file.close()
-    keys = io.BytesIO()
-    np.save(keys, ends.keys)
-    Path(keys_file(scratch, number, place)).write_bytes(keys.getbuffer())
+    Path(keys_file(scratch, number, place)).write_bytes(ends.keys.tobytes())
     if part is None:
         _note_damage(capture, number, name, out)
-    return {"number": number, "place": place, "frames": read, "segments": segments,
-            "first": first, "last": last, "until": before, "steps": steps,
+    return {"number": number, "place": place, "frames": read, "of_buckets": segments,
+            "first": clock.first, "last": clock.last, "until": clock.before, "steps": steps,
             "bytes": len(capture.data), "headers": ends.problems,
             "brokers": _brokers(ends.keys)}  # fmt: skip
 
@@ -147,16 +142,17 @@ def whole(parts):
     first = [p["first"] for p in parts if p["first"] is not None]
     steps = [s for p in parts for s in p["steps"]]
     some = [p for p in parts if p["first"] is not None]
-    steps += [ending.steps_of([b["first"]], a["until"]) for a, b in zip(some, some[1:])]
+    steps += [clocks.steps_of([b["first"]], a["until"]) for a, b in zip(some, some[1:])]
     headers = np.concatenate([p["headers"] for p in parts])
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
     rows["count"] = np.bincount(place, headers["count"], len(kinds))
+    of_buckets = sum(p["of_buckets"] for p in parts)
     return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
             "frames": sum(p["frames"] for p in parts),
-            "segments": sum(p["segments"] for p in parts), "headers": rows,
+            "of_buckets": of_buckets, "segments": int(of_buckets.sum()), "headers": rows,
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
-            "steps": np.concatenate([np.zeros((0, 2), np.int64), *steps]),
+            "steps": np.concatenate([clocks.NONE, *steps]),
             "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
 
 
@@ -186,7 +182,7 @@ def together(split, ports, scratch, buckets):
             s["ahead"] = ahead
             if ahead:
                 s["first"], s["last"] = s["first"] - ahead, s["last"] - ahead
-                s["steps"] = s["steps"] - ahead
+                s["steps"] = s["steps"] - np.array([ahead, ahead, 0])
     return found
 
 
@@ -217,7 +213,7 @@ def decode(bucket, buckets, plan, scratch, out):
             segments = segments_file(scratch, number, place, bucket)
             if segments.exists():
                 data = content(path) if data is None else data
-                keys = np.load(keys_file(scratch, number, place))
+                keys = np.fromfile(keys_file(scratch, number, place), KEY)
                 mine = keys["hash"] % buckets == bucket
                 decoder.add(order, name, data, keys, mine, bunches(segments))
     decoder.finish()
@@ -233,12 +229,12 @@ def woven(members, bucket, scratch):
 
 
 def _between(split):
-    """Steps (rules/ending.py) between one file and the next."""
+    """Steps (rules/clock.py) between one file and the next."""
     some = sorted((s for s in split if s["first"] is not None), key=lambda s: s["first"])
     last = np.maximum.accumulate([s["last"] for s in some]).tolist() if some else []
     for until, after in zip(last, some[1:]):
         if after["first"] > until:
-            yield ending.steps_of([after["first"]], until)
+            yield clocks.steps_of([after["first"]], until)
 
 
 def _spans(split):
@@ -263,7 +259,7 @@ def plan(found, paths, names, ports):
     return {"files": files,
             "ports": list(ports), "span": _spans(split),
             "steps": np.concatenate([
-                np.zeros((0, 2), np.int64), *(s["steps"] for s in split), *_between(split)]),
+                clocks.NONE, *(s["steps"] for s in split), *_between(split)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 

@@ -9,6 +9,7 @@ pieces the beginning is kept in the arena, as much as is needed to read it.
 """
 
 
+from ..capture.records import u32
 from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import (
@@ -42,6 +43,10 @@ from ..tcp.openings import proxy_header
 from ..tls import collecting
 from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at
 
+#: How HTTP begins, its version 2 too: the first four bytes.
+HTTP = tuple(int.from_bytes(word, "big") for word in (
+    b"GET ", b"PUT ", b"POST", b"HEAD", b"DELE", b"CONN", b"OPTI", b"TRAC", b"PATC", b"PRI ",
+    b"HTTP"))  # fmt: skip
 KEPT = 64  #: bytes of a search that are kept, in case a packet begins in them
 #: Segments in a row that are packets from beginning to end; those of a payload are not.
 TRUSTED = 8
@@ -276,14 +281,9 @@ def _tls(d, p, end):
 
 
 @kernel
-def _capitals(d, p, end):
-    """Whether it begins as HTTP does, from either side: with a word in capital letters."""
-    if end - p < 4:
-        return False
-    for k in range(p, p + 3):
-        if d[k] < 65 or d[k] > 90:
-            return False
-    return d[p + 3] == 32 or 65 <= d[p + 3] <= 90
+def _http(d, p, end):
+    """Whether it begins as HTTP does, from either side: with a method, or with the version."""
+    return end - p >= 4 and u32(d, p, True) in HTTP
 
 
 @kernel
@@ -292,7 +292,7 @@ def _foreign(d, p, end, sender):
     believed even if they are faulty."""
     if _tls(d, p, end):
         return P_TLS
-    if _capitals(d, p, end):
+    if _http(d, p, end):
         return P_HTTP
     if sender:
         return 0 if d[p] == 0x20 or packet_at(d, p, end, sender) != NEVER else P_NOT_MQTT

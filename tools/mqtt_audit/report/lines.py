@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import timezone
 from pathlib import Path
 
+from ..compiled.layout import KINDS, P_HTTP, P_NOT_MQTT, P_WEB
 from ..rules.why import REFUSED
 
 #: Table: what a row of it is called as an event.
@@ -16,6 +17,8 @@ EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
           "_pieces": "message", "violations": "violation", "problems": "problem",
           "findings": "finding"}  # fmt: skip
 TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without other wishes
+#: Protocols of connections that are not MQTT, as the table has them.
+FOREIGN = {KINDS[kind][0] for kind in (P_HTTP, P_NOT_MQTT, P_WEB)}
 SORTED = 100_000  #: connections that are sorted by time for this
 SHOWN = 40  #: lines of connections, and of rules, after an audit; the tables have all
 
@@ -51,8 +54,14 @@ class JsonLines:
 
 
 def _clean(value):
-    """A text from the wire without what would steer a terminal."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(value))
+    """A text from the wire without what would steer a terminal: that as \\xHH, \\uHHHH or
+    \\UHHHHHHHH."""
+    return "".join(c if c.isprintable() else _escaped(ord(c)) for c in str(value))
+
+
+def _escaped(code):
+    return f"\\x{code:02x}" if code < 1 << 8 else (
+        f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}")  # fmt: skip
 
 
 def _joined(*parts):
@@ -65,7 +74,7 @@ def _packet(row):
     if kind == "PUBLISH":
         more = (row["topic"], f"QoS {row['qos']}", row["qos"] and f"id {row['packet_id']}",
                 row["dup"] and "DUP", row["retain"] and "RETAIN",
-                f"{row['payload_length'] or 0} bytes")  # fmt: skip
+                _counted(row["payload_length"] or 0, "byte"))  # fmt: skip
     elif kind == "CONNECT":
         more = (row["client_id"] or "(no client id)", row["protocol"],
                 f"keep alive {row['keep_alive']} s",
@@ -81,6 +90,8 @@ def _packet(row):
 
 def _spoken(row):
     """The protocol, with what the hello of TLS tells."""
+    if row["protocol"] in FOREIGN:
+        return [row["protocol"]]
     if row["protocol"] != "TLS":
         return [row["protocol"] and f"MQTT {row['protocol']}"]
     return [f"TLS {row['tls_version'] or ''}".strip(),

@@ -35,7 +35,7 @@ from ..compiled.layout import (
     VIOLATION,
 )  # fmt: skip
 from ..mqtt import bodies
-from ..rules import ending
+from ..rules import clock
 from ..rules.agreed import Agreed
 from ..rules.order import ORDER
 from ..tls import hello
@@ -213,7 +213,7 @@ class Rows:
         found = np.array(self._found, VIOLATION)
         rows = np.concatenate([st.violations[: n[N_VIOLATIONS]], found, self._late[0]])
         self._found = []
-        return rows[ending.believed(rows, self.arrays.conns, self.steps)]
+        return rows[clock.believed(rows, self.arrays.conns, self.steps)]
 
     def _emit_flows(self):
         """Exchanges; apart from the rest those that may belong to one of another connection."""

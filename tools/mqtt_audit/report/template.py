@@ -80,9 +80,9 @@ PAGE = """<!doctype html>
  .finding p { margin: .2em 0 } .rule { opacity: .75; font-size: 14px }
 </style></head><body>
 <h1>Wire audit</h1>
-<p>Files: {{ files|length }}. {{ "{:,}".format(frames) }} frames,
-{{ "{:,}".format(packets) }} MQTT packets, {{ "{:,}".format(connections) }} connections,
-{{ "{:,}".format(flows) }} messages of QoS 1 and 2.</p>
+<p>Files: {{ files|length }}. {{ counted(frames, "frame") }},
+{{ counted(packets, "MQTT packet") }}, {{ counted(connections, "connection") }},
+{{ counted(flows, "message") }} of QoS 1 and 2.</p>
 {% if not packets %}<p class="bad">No MQTT was found. Brokers are those on port
 {{ ports|join(", ") }} and whoever is sent a CONNECT; others, of connections that began before the
 capture, are found by --port.{% if not frames %} The captures have no frames at all.{% endif %}</p>
@@ -93,7 +93,8 @@ capture, are found by --port.{% if not frames %} The captures have no frames at 
 <p>{{ f.first }} to {{ f.last }} UTC; frames {{ f.frames }}</p>
 <p class="rule">Rule: {{ f.rule }}.</p></div>
 {% else %}<p>None by the rules of the reference.</p>{% endfor %}
-{% if hidden %}<p>{{ "{:,}".format(hidden) }} more are in the table.</p>{% endif %}
+{% if hidden %}<p>{{ "{:,}".format(hidden) }} more {{ "is" if hidden == 1 else "are" }} in the
+table.</p>{% endif %}
 {% if violations %}<p class="bad">A rule of the protocol was broken
 {{ "once" if violations == 1 else "{:,} times".format(violations) }}: see Violations.</p>
 {% endif %}
@@ -105,7 +106,9 @@ capture, are found by --port.{% if not frames %} The captures have no frames at 
 {% for list in rest %}{{ table(list) }}{% endfor %}
 <script>{{ script }}</script></body></html>
 """
-TABLE = """{% macro cell(tag, text, kind) %}<{{ tag }}{% if kind %} class="{{ kind }}"{% endif %}>
+TABLE = """{% macro counted(n, what) %}{{ "{:,}".format(n) }} {{ what }}
+{{- "" if n == 1 else "s" }}{% endmacro %}
+{% macro cell(tag, text, kind) %}<{{ tag }}{% if kind %} class="{{ kind }}"{% endif %}>
 {{- text }}</{{ tag }}>{% endmacro %}
 {% macro table(list) %}{% set title, head, rows = list %}{% if rows %}
 <h2>{{ title }}</h2><div class="wide"><table><thead><tr>

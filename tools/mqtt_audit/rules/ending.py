@@ -26,11 +26,7 @@ from ..compiled.layout import (
     SECOND,
     VIOLATION,
 )  # fmt: skip
-from .order import ORDER
-from .statements import SILENCE
 
-#: For so long a capture with a silent client may have no frame at all, and is believed.
-STILL = 100 * SECOND
 CLOSED_FIRST = 2  #: STREAM.fin of the side that closes first
 #: For so long a broker may leave a PINGREQ without an answer, if the keep alive is not shorter.
 PING_ANSWER = 30 * SECOND
@@ -178,33 +174,3 @@ def last_words(arrays):
     """(violations, problems) of a capture."""
     conns, ways = arrays.conns, arrays.ways
     return _violations(conns, ways), _problems(conns, ways)
-
-
-def steps_of(times, before=None):
-    """Where the clock of a capture is not to be believed without more: [(from, to)] in ns, of
-    frames that follow one another: it goes back (from > to), or nothing at all was captured for
-    longer than STILL. before: time of the frame before."""
-    times = np.asarray(times, np.int64)
-    if before is not None:
-        times = np.concatenate([np.array([before], np.int64), times])
-    ahead = np.diff(times)
-    at = np.flatnonzero((ahead < -GRACE) | (ahead > STILL))
-    return np.stack([times[at], times[at + 1]], axis=1)
-
-
-def believed(rows, conns, steps):
-    """Which violations are told. Not those that rest on the order of both sides' packets where the
-    capture has bytes after their acknowledgement; nor those that rest on a time in which the clock
-    went back, nor those in which no connection at all has a frame for longer than STILL and four
-    times the keep alive: that is a step of the clock, or the capture stood still."""
-    told = ~(np.isin(rows["code"], ORDER) & (conns["late"][rows["conn"]] > 0))
-    if not len(steps):
-        return told
-    low, high, back = steps.min(axis=1), steps.max(axis=1), steps[:, 0] > steps[:, 1]
-    for k in np.flatnonzero(np.isin(rows["code"], SILENCE)).tolist():
-        end = int(rows["time"][k])
-        begin = end - (int(rows["value"][k]) + 1) * 1_000_000
-        allowed = int(conns["keep_alive"][rows["conn"][k]]) * SECOND
-        meets = (low < end) & (high > begin)
-        told[k] = not (meets & (back | (high - low > max(4 * allowed, STILL)))).any()
-    return told

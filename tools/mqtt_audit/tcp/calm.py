@@ -8,7 +8,7 @@ sent again, holes, and windows of 0 show that a side's bytes are on their way.
 """
 
 from ..compiled.jit import kernel, wide
-from ..compiled.layout import ACK, COPY, FIN, MASK, RST, SHUT, SYN
+from ..compiled.layout import ACK, COPY, FIN, GRACE, MASK, RST, SHUT, SYN
 from .sequence import diff
 
 
@@ -57,14 +57,16 @@ def again(s, seg, seq):
 
 @kernel
 def note_alive(c, s, other, seg, sender):
-    """What shows that a side was there, and had sent all up to here. The broker's RST and FIN may
-    be of an end that came earlier: FIN counts if it can only answer the client's."""
-    if sender == 0:
-        s["alive"] = max(s["alive"], seg["time"])
-        if not c["rtt"] and c["begun"] and not seg["flags"] & SYN:
-            c["rtt"] = max(1, seg["time"] - c["first"])
-        return
-    if seg["flags"] & RST or seg["flags"] & FIN and not other["fin"]:
+    """What shows that a side was there, and had sent no more than what is here. Not the broker's
+    RST and FIN, which may be of an end that came earlier: FIN counts if it can only answer the
+    client's. Nor the client's RST, if it may answer what came for a connection that is gone."""
+    if sender == 0 and not c["rtt"] and c["begun"] and not seg["flags"] & SYN:
+        c["rtt"] = max(1, seg["time"] - c["first"])
+    if seg["flags"] & RST:
+        answers = other["fin"] or seg["time"] - other["alive"] <= GRACE + c["rtt"]
+        if sender or not seg["flags"] & ACK or answers:
+            return
+    elif sender and seg["flags"] & FIN and not other["fin"]:
         return
     said = s["said_known"] and diff(s["said"], s["next"]) > 0
     if not said and diff(seg["seq"], s["next"]) <= 0:

@@ -1,0 +1,70 @@
+"""An hour without a frame: TCP's time stamps tell whether it was one, or a step of the clock.
+
+Knows: the kit. Must not know: the code under test except by its tables and lines.
+"""
+
+import audit_kit as kit
+import pytest
+
+HOUR = 3600
+PUB = kit.publish("a", b"x")
+
+
+def running(ns):
+    """The clock of an end, which counts milliseconds."""
+    return ns // 1_000_000 + 0xFFFF_F000
+
+
+def stepped(ns):
+    """The same if the capture's clock was put forward by an hour in every pause of that length."""
+    return running(ns - (ns - kit.START) // (HOUR * 10**9) * HOUR * 10**9)
+
+
+def coarse(ns):
+    """The clock of an end that counts in steps of 10 ms, so that nobody can tell."""
+    return ns // 10_000_000
+
+
+def begun(keep_alive, stamps):
+    made = kit.Talk()
+    made.stamps = stamps
+    return made.open().client(kit.connect(keep_alive=keep_alive)).broker(kit.connack())
+
+
+def ended(made):
+    return made.segment(0).client(kit.DISCONNECT).close()
+
+
+def ping(keep_alive, stamps):
+    """A PINGREQ that has no answer, and a PUBLISH of the broker an hour later."""
+    made = begun(keep_alive, stamps).client(kit.PINGREQ).segment(1).wait(HOUR)
+    return ended(made.broker(PUB))
+
+
+def silent(keep_alive, stamps):
+    """A client that says nothing for an hour, and stays connected."""
+    made = begun(keep_alive, stamps).segment(0).wait(HOUR).client(PUB).segment(1)
+    return ended(made)
+
+
+NONE, SILENT = [], ["MQTT-3.1.2-23", "MQTT-3.1.2-24"]
+UNANSWERED = ["MQTT-3.12.4-1"]
+
+
+@pytest.mark.parametrize("said,keep_alive,stamps,expected", [
+    (ping, 0, None, UNANSWERED), (ping, 0, running, UNANSWERED), (ping, 0, stepped, NONE),
+    (silent, 60, None, NONE), (silent, 60, running, SILENT), (silent, 60, stepped, NONE),
+    (silent, 60, coarse, NONE), (silent, 0, running, NONE),
+    (silent, 1000, stepped, NONE), (silent, 1000, None, SILENT)])  # fmt: skip
+def test_an_hour_without_a_frame(said, keep_alive, stamps, expected, tmp_path):
+    """The tables say the same as an audit that gets the capture in pieces."""
+    from mqtt_audit.following import Following
+
+    path = kit.pcap(tmp_path / "t.pcap", said(keep_alive, stamps).wrapped())
+    found = [v["statement"] for v in kit.read([path], tmp_path)["violations"]]
+    assert sorted(found) == expected
+    raw, told = path.read_bytes(), {"violations": []}
+    following = Following(lambda table, rows: told.setdefault(table, []).extend(rows.to_pylist()))
+    following.capture("t", [raw[k : k + 50] for k in range(0, len(raw), 50)])
+    following.finish()
+    assert sorted(v["statement"] for v in told["violations"]) == expected
