@@ -39,8 +39,27 @@ class Chip(NOR):
     def readblocks(self, n, buf, off=0):
         """As a block device's: the timer may fire behind it."""
         super().readblocks(n, buf, off)
-        self.board.world.enter("flash")
+        self.board.world.enter("flash is read")
         return 0
+
+    def writeblocks(self, n, buf, off=None):
+        """As a block device's: from here on the block may take nothing any more."""
+        self._wear(n)
+        return super().writeblocks(n, buf, off)
+
+    def erase(self, n):
+        """See NOR.erase()."""
+        self._wear(n)
+        return super().erase(n)
+
+    def _wear(self, n):
+        world = self.board.world
+        if world.fails and not self.dead and n not in self.stuck:
+            worn = world.choose("block %d" % n, ("works", "is worn, and says so", "is worn"))
+            if worn:
+                world.fails -= 1
+                self.stuck.add(n)
+                self.failing = worn == 1
 
 
 class Files(disk.Disk):
@@ -172,8 +191,24 @@ class Board:
         return live, ids, self._mounted(self.media[1], FIRST_IN)[0]
 
     def in_store(self):
-        """Numbers of the messages that the store has, as the running client sees them."""
-        return sorted(_look(self.store, FIRST_OUT)[0])
+        """Numbers of the messages that the store has, as the running client sees them; none where
+        it finds no messages at the places that it knows."""
+        try:
+            return sorted(_look(self.store, FIRST_OUT)[0])
+        except OSError:
+            return []
+
+    def waiting(self):
+        """Numbers of the messages that the store wants to send; nothing is read from flash."""
+        fields = vars(self.store).copy()
+        names = {seq: number for number, seq in self.world.seqs.items()}  # what a cut left gives
+        found = []  # its number to the next one
+        seq = self.store.next(0)
+        while seq:
+            found.append(names[seq])
+            seq = self.store.next(seq)
+        vars(self.store).update(fields)
+        return found
 
     def _mounted(self, medium, first):
         files = isinstance(medium, Files)

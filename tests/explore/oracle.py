@@ -142,6 +142,10 @@ class Oracle:
                              % (number, name, here, there))
         return self.received[number]
 
+    def on_its_way(self):
+        """The messages whose last acknowledgement may still come on this connection."""
+        return [m for m in self.sent if m.here and m.written and not m.ended]
+
     def threw(self, payload):
         """The callback has raised: the message comes again."""
         message = self.received[payload[0] - FIRST_IN]
@@ -369,7 +373,9 @@ class Oracle:
                 raise Broken("SUBSCRIBE asks for something else: %r" % data[4:])
         elif kind == CONNECT:
             self._connect(data)
-        elif data[0] not in (PINGREQ, DISCONNECT):
+        elif data[0] == PINGREQ:
+            self._ping()
+        elif data[0] != DISCONNECT:
             raise Broken("packet type %d from the client" % (kind >> 4))
 
     def _connect(self, data):
@@ -381,6 +387,13 @@ class Oracle:
             raise Broken("CONNECT is another one: %r" % data[2:])
         if data[9] and not (self.clean and self.vain >= HOPELESS):
             raise Broken("CONNECT with the flags %d gives up the session" % data[9])
+
+    def _ping(self):
+        # Without a keep-alive it asks one thing: whether the link carries, behind a connection
+        # that has ended at a PUBREL.
+        case = self.world.case
+        if "pubrel-close" in case.faults and not (case.keepalive or self.vain):
+            raise Broken("PINGREQ, and the connection before has not ended at a PUBREL")
 
     def _publish(self, data):
         op, topic, pid, payload = parse_publish(data)
@@ -488,7 +501,7 @@ class Oracle:
     def _drained(self, message):
         if message.qos and message.accepted == YES and not (message.count or message.gone):
             raise Broken("message %d was accepted and is lost" % message.number)
-        if message.again and not message.covered:
+        if message.again and not (message.covered or message.gone):
             raise Broken("message %d was asked for again and is not sent" % message.number)
 
 
