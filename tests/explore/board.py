@@ -107,11 +107,11 @@ class Board:
             self._brown_out(case.boots - 1, options)
             self.store = self._journal(self.media[0], **options)
             if case.inbox:
-                self.inbox = self._journal(self.media[1])
+                self.inbox = self._journal(self.media[1], messages=case.inbox_room)
         else:
             self.store = RAMStore(case.size, messages=case.room, **options)
             if case.inbox:
-                self.inbox = RAMStore(512)
+                self.inbox = RAMStore(512, messages=case.inbox_room)
         client = MQTTClient(
             b"c", "broker", keepalive=case.keepalive, store=self.store, timer=False,
             buffer_size=BUFFER, timeout=TIMEOUT, window=case.window,
@@ -129,13 +129,13 @@ class Board:
 
     def _journal(self, medium, **options):
         case = self.case
-        inbound = max(INBOUND, case.inbound.count(2))
+        inbound = case.ids or max(INBOUND, case.inbound.count(2))
+        options.setdefault("messages", case.room)
         if isinstance(medium, Files):
             return FileStore(medium.folder, case.blocks * case.block, case.block,
                              small=medium.whole, chunk=64 if medium.whole else 0,
-                             inbound=inbound, messages=case.room, **options)  # fmt: skip
-        return FlashStore(medium, page=case.page, once=case.once, inbound=inbound,
-                          messages=case.room, **options)  # fmt: skip
+                             inbound=inbound, **options)  # fmt: skip
+        return FlashStore(medium, page=case.page, once=case.once, inbound=inbound, **options)
 
     # The power
 

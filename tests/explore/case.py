@@ -29,7 +29,9 @@ class Case:
     republish() for all that is held; discards: of discard(); rounds: how often 65534 identifiers
     pass, given to subscriptions, while a message is on its way. inside: the timer may fire inside
     of the callback, too. fails: blocks of the flash that wear out, where one is programmed or
-    erased.
+    erased. ids: identifiers of incoming messages that flash remembers, 0: as many as there may be;
+    inbox_room: messages that the inbox takes, 0: as many as there are. alone: it is looked at
+    whether what two connections were in vain for goes alone on the next one.
     torn: the bytes of a program at which it is torn: "ends" (before it, after it), "middle" (also
     in the middle), "words" (at each word of four bytes).
     free: the broker answers in any order; burst: packets that arrive together, at most.
@@ -50,7 +52,8 @@ class Case:
                  confirms=0, asks=0, discards=0, rounds=0, fails=0, torn="ends", free=False,
                  burst=1, max_age=0, faults=(), blocks=4, block=256, page=1, once=False,
                  inbox=False, keepalive=0, policy=0, hold=False, waits=False, boots=1, size=512,
-                 tight=False, topics=(b"t/1", b"t/2"), sizes=(0,), inside=False):
+                 tight=False, topics=(b"t/1", b"t/2"), sizes=(0,), inside=False, ids=0,
+                 inbox_room=0, alone=False):
         self.name = name
         self.out = tuple(out)
         self.inbound = tuple(inbound)
@@ -73,6 +76,9 @@ class Case:
         self.rounds = rounds
         self.inside = inside
         self.fails = fails
+        self.ids = ids
+        self.alone = alone
+        self.inbox_room = inbox_room
         self.torn = torn
         self.free = free
         self.burst = burst

@@ -58,6 +58,7 @@ class Sent:
         self.covered = NO  # by confirm()
         self.state = None  # in the store, where it was seen there
         self.gone = False  # given up by the store, as it may
+        self.vainly = 0  # connections in a row that have ended without its acknowledgement
         self.since = None  # since when the store has it, where that counts
 
 
@@ -176,9 +177,21 @@ class Oracle:
             self.vain = self.vain + 1 if self.owed else 0
         self.began = self.owed = False
         self._renewed()
+        if self.world.case.alone:
+            self._in_vain()
         for message in self.sent:
             message.here = False
             message.before = message.tried
+
+    def _in_vain(self):
+        # The oldest message that the broker has not taken, if it was sent on this connection.
+        live = self.world.board.view()[0]
+        oldest = min([n for n in live if live[n] == QUEUED], default=-1)
+        for message in self.sent:
+            if message.number != oldest:
+                message.vainly = 0
+            elif message.here:
+                message.vainly += 1
 
     def _now(self):
         # None where no case asks for it: each instant makes states.
@@ -193,6 +206,11 @@ class Oracle:
             raise Broken("nothing was sent for half a keep-alive [MQTT-3.1.2-23]")
         if now - self.heard > 2 * half:
             raise Broken("a dead link is not given up")
+
+    def gives_up(self):
+        """The client has ended a connection that the network still carries."""
+        if self.world.clock.now - self.heard < self.world.case.keepalive * 500:
+            raise Broken("a link is given up that was heard of in the last half keep-alive")
 
     def crashed(self, live, connecting, sending):
         """The power is gone; live: numbers of messages in flash. connecting: in connect();
@@ -440,6 +458,8 @@ class Oracle:
         for other in self.sent:
             if other is not message and other.pid == pid and other.written and not other.ended:
                 raise Broken("identifier %d is in use [MQTT-2.3.1-2]" % pid)
+        if [m for m in self.sent if m.vainly > 1 and m is not message and not m.ended]:
+            raise Broken("message %d goes out beside one that must go alone" % message.number)
         if message.number < self.last[message.qos] and not again:
             raise Broken("message %d goes out behind a newer one [MQTT-4.6.0-1]" % message.number)
         if message.whole and not op & DUP:
@@ -474,7 +494,7 @@ class Oracle:
         if kind == PUBREC and not self.hole:
             if not message.count and number not in inbox:
                 raise Broken("PUBREC before the application has message %d" % number)
-            if pid not in ids and number not in inbox:
+            if pid not in ids and number not in inbox and len(ids) != self.world.case.ids:
                 raise Broken("PUBREC before the identifier of message %d is durable" % number)
         if kind == PUBCOMP and (pid in ids or inbox.get(number) == QUEUED):
             raise Broken("PUBCOMP before the release of message %d is durable" % number)

@@ -19,7 +19,7 @@ from network import Network, answered
 from nor import PowerCut
 from oracle import NO, PERHAPS, YES, Broken, Oracle
 from umqtt_min import MQTTException
-from umqtt_min.errors import BUSY, STORE_FULL
+from umqtt_min.errors import BUSY, PROTOCOL, STORE_FULL
 
 LONGEST = 3 * TIMEOUT * 1000 + 2000  # ms of one call: connect() and subscribe()
 PLACES = 3  # of an exception that nobody expects, that are shown
@@ -121,6 +121,8 @@ class World:
             raise
         except Exception as e:
             raise _first(e) or Broken("%s raises %r\n%s" % (action, e, _places(e)))
+        if self.board.client and self.board.client.counters.last_error == 1000 + PROTOCOL:
+            raise Broken("%s ends the connection for what the broker has sent" % action)
         if self.board.dark():
             self._lose_power()
         elif self.case.watched and self.board.client:
@@ -185,7 +187,12 @@ class World:
         self.jumps -= 1
         self.clock.move(self.case.jump)
         if self.board.client.sock:
-            self.board.client.check_msg()
+            alive = self.network.is_open()
+            try:
+                self.board.client.check_msg()
+            finally:
+                if self.case.keepalive and alive and not self.board.client.sock:
+                    self.oracle.gives_up()
             if self.case.keepalive:
                 self.oracle.rests()
 
