@@ -39,8 +39,27 @@ class Chip(NOR):
     def readblocks(self, n, buf, off=0):
         """As a block device's: the timer may fire behind it."""
         super().readblocks(n, buf, off)
-        self.board.world.enter("flash")
+        self.board.world.enter("flash is read")
         return 0
+
+    def writeblocks(self, n, buf, off=None):
+        """As a block device's: from here on the block may take nothing any more."""
+        self._wear(n)
+        return super().writeblocks(n, buf, off)
+
+    def erase(self, n):
+        """See NOR.erase()."""
+        self._wear(n)
+        return super().erase(n)
+
+    def _wear(self, n):
+        world = self.board.world
+        if world.fails and not self.dead and n not in self.stuck:
+            worn = world.choose("block %d" % n, ("works", "is worn, and says so", "is worn"))
+            if worn:
+                world.fails -= 1
+                self.stuck.add(n)
+                self.failing = worn == 1
 
 
 class Files(disk.Disk):
@@ -88,11 +107,11 @@ class Board:
             self._brown_out(case.boots - 1, options)
             self.store = self._journal(self.media[0], **options)
             if case.inbox:
-                self.inbox = self._journal(self.media[1])
+                self.inbox = self._journal(self.media[1], messages=case.inbox_room)
         else:
             self.store = RAMStore(case.size, messages=case.room, **options)
             if case.inbox:
-                self.inbox = RAMStore(512)
+                self.inbox = RAMStore(512, messages=case.inbox_room)
         client = MQTTClient(
             b"c", "broker", keepalive=case.keepalive, store=self.store, timer=False,
             buffer_size=BUFFER, timeout=TIMEOUT, window=case.window,
@@ -110,13 +129,13 @@ class Board:
 
     def _journal(self, medium, **options):
         case = self.case
-        inbound = max(INBOUND, case.inbound.count(2))
+        inbound = case.ids or max(INBOUND, case.inbound.count(2))
+        options.setdefault("messages", case.room)
         if isinstance(medium, Files):
             return FileStore(medium.folder, case.blocks * case.block, case.block,
                              small=medium.whole, chunk=64 if medium.whole else 0,
-                             inbound=inbound, messages=case.room, **options)  # fmt: skip
-        return FlashStore(medium, page=case.page, once=case.once, inbound=inbound,
-                          messages=case.room, **options)  # fmt: skip
+                             inbound=inbound, **options)  # fmt: skip
+        return FlashStore(medium, page=case.page, once=case.once, inbound=inbound, **options)
 
     # The power
 
@@ -172,8 +191,24 @@ class Board:
         return live, ids, self._mounted(self.media[1], FIRST_IN)[0]
 
     def in_store(self):
-        """Numbers of the messages that the store has, as the running client sees them."""
-        return sorted(_look(self.store, FIRST_OUT)[0])
+        """Numbers of the messages that the store has, as the running client sees them; none where
+        it finds no messages at the places that it knows."""
+        try:
+            return sorted(_look(self.store, FIRST_OUT)[0])
+        except OSError:
+            return []
+
+    def waiting(self):
+        """Numbers of the messages that the store wants to send; nothing is read from flash."""
+        fields = vars(self.store).copy()
+        names = {seq: number for number, seq in self.world.seqs.items()}  # what a cut left gives
+        found = []  # its number to the next one
+        seq = self.store.next(0)
+        while seq:
+            found.append(names[seq])
+            seq = self.store.next(seq)
+        vars(self.store).update(fields)
+        return found
 
     def _mounted(self, medium, first):
         files = isinstance(medium, Files)

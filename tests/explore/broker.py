@@ -13,6 +13,7 @@ Faults of real brokers, by name in `Case.faults`:
     present-lie   it says Session Present 1 and has forgotten the identifiers of incoming messages
     renumber      it sends again under new identifiers, without DUP
     again         it sends all that is not acknowledged once more when a new message comes
+    stutter       it acknowledges each packet twice
 """
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC = 0x10, 0x20, 0x30, 0x40, 0x50
@@ -168,11 +169,14 @@ class Broker:
             if not again:
                 self.taken.append(pid)
             self.told.broker_got(payload, qos, again, pid)
-            self.answers.append(ack(PUBREC, pid))
+            self._answer(PUBREC, pid)
         else:
             self.told.broker_got(payload, qos, False, pid)
             if qos:
-                self.answers.append(ack(PUBACK, pid))
+                self._answer(PUBACK, pid)
+
+    def _answer(self, kind, pid):
+        self.answers += [ack(kind, pid)] * (2 if "stutter" in self.case.faults else 1)
 
     def _acknowledged(self, op, pid):
         if op == PUBREL:
@@ -181,7 +185,7 @@ class Broker:
                 return
             if pid in self.taken:
                 self.taken.remove(pid)
-            self.answers.append(ack(PUBCOMP, pid))
+            self._answer(PUBCOMP, pid)
             return
         for message in self.out:
             if message.pid == pid and message.here:

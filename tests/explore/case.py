@@ -26,7 +26,12 @@ class Case:
     pieces; ticks: calls of the timer; jumps: times that the clock moves on, by half a keep-alive
     or by `jump` ms; throws: exceptions of the callback; grants: subscriptions for which the broker
     grants less than was asked for; confirms: calls of confirm() for what the broker has; asks: of
-    republish() for all that is held; discards: of discard().
+    republish() for all that is held; discards: of discard(); rounds: how often 65534 identifiers
+    pass, given to subscriptions, while a message is on its way. inside: the timer may fire inside
+    of the callback, too. fails: blocks of the flash that wear out, where one is programmed or
+    erased. ids: identifiers of incoming messages that flash remembers, 0: as many as there may be;
+    inbox_room: messages that the inbox takes, 0: as many as there are. alone: it is looked at
+    whether what two connections were in vain for goes alone on the next one.
     torn: the bytes of a program at which it is torn: "ends" (before it, after it), "middle" (also
     in the middle), "words" (at each word of four bytes).
     free: the broker answers in any order; burst: packets that arrive together, at most.
@@ -44,10 +49,11 @@ class Case:
 
     def __init__(self, name, out=(), inbound=(), store="flash", window=1, room=0, crashes=0,
                  cuts=0, amnesia=0, short=0, parts=0, ticks=0, jumps=0, jump=0, throws=0, grants=0,
-                 confirms=0, asks=0, discards=0, torn="ends", free=False, burst=1, max_age=0,
-                 faults=(), blocks=4, block=256, page=1, once=False, inbox=False, keepalive=0,
-                 policy=0, hold=False, waits=False, boots=1, size=512, tight=False,
-                 topics=(b"t/1", b"t/2"), sizes=(0,)):
+                 confirms=0, asks=0, discards=0, rounds=0, fails=0, torn="ends", free=False,
+                 burst=1, max_age=0, faults=(), blocks=4, block=256, page=1, once=False,
+                 inbox=False, keepalive=0, policy=0, hold=False, waits=False, boots=1, size=512,
+                 tight=False, topics=(b"t/1", b"t/2"), sizes=(0,), inside=False, ids=0,
+                 inbox_room=0, alone=False):
         self.name = name
         self.out = tuple(out)
         self.inbound = tuple(inbound)
@@ -67,6 +73,12 @@ class Case:
         self.confirms = confirms
         self.asks = asks
         self.discards = discards
+        self.rounds = rounds
+        self.inside = inside
+        self.fails = fails
+        self.ids = ids
+        self.alone = alone
+        self.inbox_room = inbox_room
         self.torn = torn
         self.free = free
         self.burst = burst

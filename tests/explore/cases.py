@@ -49,6 +49,23 @@ QUICK = [
     Case("boots-confirmed", out=[1], hold=True, confirms=1, cuts=1, crashes=1, boots=4),
     Case("boots-discarded", out=[1, 1], discards=1, crashes=1, boots=4),
     Case("close", out=[2], store="ram", cuts=2, faults=["pubrel-close"]),
+    Case("ram-round", out=[1, 1], store="ram", window=2, rounds=1),
+    Case("ram-inside", inbound=[2, 1], store="ram", keepalive=60, ticks=1, inside=True),
+    Case("inbox-timer", inbound=[2, 2], inbox=True, keepalive=60, ticks=1, inside=True),
+    # The second message and the third fill so much that the first is moved.
+    Case("flash-asked", out=[1, 1, 1], hold=True, confirms=1, asks=1, tight=True,
+         sizes=(20, 100, 54)),
+    Case("ram-given", out=[1, 2], store="ram", window=2, hold=True, confirms=1, asks=1,
+         discards=1),
+    Case("flash-given", out=[1], hold=True, confirms=1, asks=1, discards=1, crashes=1),
+    Case("flash-worn", out=[1, 1, 1], hold=True, tight=True, fails=1, sizes=(20, 100, 54)),
+    Case("worn-out", out=[1], blocks=5, crashes=1, fails=1),
+    Case("flash-ids", inbound=[2, 2, 2], ids=1, free=True),
+    Case("inbox-full", inbound=[2, 2], store="ram", inbox=True, inbox_room=1, cuts=1),
+    Case("inbox-three", inbound=[2, 2, 2], store="ram", inbox=True, cuts=1),
+    Case("ram-patience", store="ram", cuts=1, keepalive=60, jumps=4, jump=15001),
+    Case("alone", out=[1, 1], store="ram", window=2, cuts=2, alone=True),
+    Case("stutter", out=[2, 1, 2], store="ram", window=2, cuts=1, faults=["stutter"]),
 ]
 FULL = [
     Case("flash-free", out=[2, 2], window=2, cuts=1, crashes=1, free=True),

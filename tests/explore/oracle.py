@@ -58,6 +58,7 @@ class Sent:
         self.covered = NO  # by confirm()
         self.state = None  # in the store, where it was seen there
         self.gone = False  # given up by the store, as it may
+        self.vainly = 0  # connections in a row that have ended without its acknowledgement
         self.since = None  # since when the store has it, where that counts
 
 
@@ -142,6 +143,10 @@ class Oracle:
                              % (number, name, here, there))
         return self.received[number]
 
+    def on_its_way(self):
+        """The messages whose last acknowledgement may still come on this connection."""
+        return [m for m in self.sent if m.here and m.written and not m.ended]
+
     def threw(self, payload):
         """The callback has raised: the message comes again."""
         message = self.received[payload[0] - FIRST_IN]
@@ -172,9 +177,21 @@ class Oracle:
             self.vain = self.vain + 1 if self.owed else 0
         self.began = self.owed = False
         self._renewed()
+        if self.world.case.alone:
+            self._in_vain()
         for message in self.sent:
             message.here = False
             message.before = message.tried
+
+    def _in_vain(self):
+        # The oldest message that the broker has not taken, if it was sent on this connection.
+        live = self.world.board.view()[0]
+        oldest = min([n for n in live if live[n] == QUEUED], default=-1)
+        for message in self.sent:
+            if message.number != oldest:
+                message.vainly = 0
+            elif message.here:
+                message.vainly += 1
 
     def _now(self):
         # None where no case asks for it: each instant makes states.
@@ -189,6 +206,11 @@ class Oracle:
             raise Broken("nothing was sent for half a keep-alive [MQTT-3.1.2-23]")
         if now - self.heard > 2 * half:
             raise Broken("a dead link is not given up")
+
+    def gives_up(self):
+        """The client has ended a connection that the network still carries."""
+        if self.world.clock.now - self.heard < self.world.case.keepalive * 500:
+            raise Broken("a link is given up that was heard of in the last half keep-alive")
 
     def crashed(self, live, connecting, sending):
         """The power is gone; live: numbers of messages in flash. connecting: in connect();
@@ -369,7 +391,9 @@ class Oracle:
                 raise Broken("SUBSCRIBE asks for something else: %r" % data[4:])
         elif kind == CONNECT:
             self._connect(data)
-        elif data[0] not in (PINGREQ, DISCONNECT):
+        elif data[0] == PINGREQ:
+            self._ping()
+        elif data[0] != DISCONNECT:
             raise Broken("packet type %d from the client" % (kind >> 4))
 
     def _connect(self, data):
@@ -381,6 +405,13 @@ class Oracle:
             raise Broken("CONNECT is another one: %r" % data[2:])
         if data[9] and not (self.clean and self.vain >= HOPELESS):
             raise Broken("CONNECT with the flags %d gives up the session" % data[9])
+
+    def _ping(self):
+        # Without a keep-alive it asks one thing: whether the link carries, behind a connection
+        # that has ended at a PUBREL.
+        case = self.world.case
+        if "pubrel-close" in case.faults and not (case.keepalive or self.vain):
+            raise Broken("PINGREQ, and the connection before has not ended at a PUBREL")
 
     def _publish(self, data):
         op, topic, pid, payload = parse_publish(data)
@@ -427,6 +458,8 @@ class Oracle:
         for other in self.sent:
             if other is not message and other.pid == pid and other.written and not other.ended:
                 raise Broken("identifier %d is in use [MQTT-2.3.1-2]" % pid)
+        if [m for m in self.sent if m.vainly > 1 and m is not message and not m.ended]:
+            raise Broken("message %d goes out beside one that must go alone" % message.number)
         if message.number < self.last[message.qos] and not again:
             raise Broken("message %d goes out behind a newer one [MQTT-4.6.0-1]" % message.number)
         if message.whole and not op & DUP:
@@ -461,7 +494,7 @@ class Oracle:
         if kind == PUBREC and not self.hole:
             if not message.count and number not in inbox:
                 raise Broken("PUBREC before the application has message %d" % number)
-            if pid not in ids and number not in inbox:
+            if pid not in ids and number not in inbox and len(ids) != self.world.case.ids:
                 raise Broken("PUBREC before the identifier of message %d is durable" % number)
         if kind == PUBCOMP and (pid in ids or inbox.get(number) == QUEUED):
             raise Broken("PUBCOMP before the release of message %d is durable" % number)
@@ -488,7 +521,7 @@ class Oracle:
     def _drained(self, message):
         if message.qos and message.accepted == YES and not (message.count or message.gone):
             raise Broken("message %d was accepted and is lost" % message.number)
-        if message.again and not message.covered:
+        if message.again and not (message.covered or message.gone):
             raise Broken("message %d was asked for again and is not sent" % message.number)
 
 

@@ -61,6 +61,13 @@ class TapedChip(Chip):
         super().boot()
         self.board.world.tape.append(("boot", bytes(self.data)))
 
+    def readblocks(self, n, buf, off=0):
+        """See Chip.readblocks(). Where the timer may fire each read counts."""
+        super().readblocks(n, buf, off)
+        if self.board.client and self.board.case.ticks:
+            self.board.world.tape.append(("looked",))
+        return 0
+
 
 class TapedBoard(Board):
     """Notes where the power goes and comes, and what the application calls."""
@@ -79,6 +86,13 @@ class TapedBoard(Board):
         cut = super().cut(program, whole)
         self.world.tape.append(("flash", cut))
         return cut
+
+    def in_store(self):
+        """See Board.in_store(): it is the judge who looks."""
+        n = len(self.world.tape)
+        found = super().in_store()
+        del self.world.tape[n:]
+        return found
 
     def off(self):
         """See Board.off()."""
@@ -157,7 +171,8 @@ def main(words):
             for seed in range(int(words[1])):
                 head = {"name": name, "seed": seed, "store": case.store, "window": case.window,
                         "keepalive": case.keepalive, "hold": case.hold, "policy": case.policy,
-                        "room": case.room, "blocks": case.blocks, "block": case.block}  # fmt: skip
+                        "room": case.room, "blocks": case.blocks, "block": case.block,
+                        "ticks": case.ticks}  # fmt: skip
                 for event in [("case", head), *Taped(case, seed).run()]:
                     file.write("%r\n" % (event,))
 

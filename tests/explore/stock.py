@@ -31,10 +31,13 @@ class Stock:
             if message.number in live:
                 if message.covered == YES and message.ended and not message.ends:
                     raise Broken("message %d was confirmed and is still held" % message.number)
+                if message.again and not self.case.volatile:
+                    self._stays(message, live[message.number])
                 message.state = live[message.number]
             elif message.qos and not message.gone and (
                     message.state is not None or message.accepted == YES):
-                done = message.ended or message.again  # confirm() ends what was asked for, too
+                # confirm() ends what was asked for, too.
+                done = message.ended or message.again and self.world.doing != "discard"
                 if not done or self.case.hold and not message.covered:
                     self._leaves(message, live)
                     message.gone = True
@@ -47,6 +50,12 @@ class Stock:
             raise Broken("%d messages were given up, the store counts %d"
                          % (self.dropped, self.world.board.store.dropped))
 
+    def _stays(self, message, state):
+        # What was asked for again is so in RAM only: a reboot finds it held, as before.
+        if state not in (HELD, RELEASED):
+            raise Broken("message %d was asked for again, and flash does not hold it"
+                         % message.number)
+
     def _leaves(self, message, live):
         case = self.case
         if self.world.doing == "discard":
@@ -58,13 +67,18 @@ class Stock:
                          % message.number)
 
     def _discarded(self, message, live):
-        older = [n for n in live if n < message.number and live[n] not in (RELEASED, HELD)]
-        if older or message.state in (RELEASED, HELD):
+        older = [n for n in live if n < message.number and self._waits(n, live[n])]
+        if older or not self._waits(message.number, message.state):
             raise Broken("discard() gives up message %d, which is not the oldest that waits"
                          % message.number)
 
+    def _waits(self, number, state):
+        # What was asked for again waits, too: flash, which says that it is held, knows nothing
+        # of that.
+        return state != RELEASED and (state != HELD or self.sent[number].again)
+
     def given_up(self, pid, topic, before, after):
-        """discard() has returned these; before, after: what was in the store."""
+        """discard() has returned these; before, after: numbers of what waited in the store."""
         numbers = [n for n in before if n not in after]
         if len(numbers) != 1:
             raise Broken("discard() tells of one message, and %d have gone" % len(numbers))
@@ -73,6 +87,11 @@ class Stock:
                 pid != message.pid):
             raise Broken("discard() gives up message %d, and tells of identifier %d, topic %r"
                          % (message.number, pid, topic))
+        if message.ended:  # flash forgot it at confirm(), and it was on its way once more
+            self.dropped += 1
+        if message.number in self.world.board.view()[0]:
+            raise Broken("discard() gives up message %d, and it is still in flash"
+                         % message.number)
 
     def _replaced(self, message):
         # By a newer one of its topic, before it was sent.

@@ -24,8 +24,9 @@ DEADLINE = 900
 # Cases of which schedules are replayed on MicroPython: those whose store takes nothing from the
 # heap, on a flash without a file system.
 REPLAYED = ("ram-window", "ram-out", "ram-timer", "ram-hold", "ram-oldest", "ram-latest",
-            "flash-out", "flash-in", "flash-hold", "flash-window", "twice")  # fmt: skip
-SCHEDULES = 3  # of each case
+            "flash-out", "flash-in", "flash-hold", "flash-window", "twice", "flash-timer",
+            "timer-discard", "flash-asked")  # fmt: skip
+SCHEDULES = 6  # of each case
 # Quickly found; one of each room of the library. `make explore` plants all.
 SAMPLE = ("DUP is missing", "PUBREC is not answered", "PUBREL before PUBREC",
           "PUBACK and PUBREC before", "each session is taken for", "PUBREC is not programmed")
@@ -212,6 +213,9 @@ def test_micropython_does_the_same_and_takes_nothing_from_its_heap(tmp_path):
     words = said.split()
     assert words[1:2] == ["schedules,"] and words[3:] == ["calls"], said
     assert int(words[0]) == SCHEDULES * len(REPLAYED) and int(words[2]) > int(words[0]), said
+    tape = (tmp_path / "tape").read_text()
+    for where in ("write", "read", "flash", "flash is read"):
+        assert "('tick', %r)" % where in tape  # the timer has fired there
 
 
 def test_a_replay_tells_what_is_done_otherwise(tmp_path):

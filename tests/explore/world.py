@@ -19,7 +19,7 @@ from network import Network, answered
 from nor import PowerCut
 from oracle import NO, PERHAPS, YES, Broken, Oracle
 from umqtt_min import MQTTException
-from umqtt_min.errors import STORE_FULL
+from umqtt_min.errors import BUSY, PROTOCOL, STORE_FULL
 
 LONGEST = 3 * TIMEOUT * 1000 + 2000  # ms of one call: connect() and subscribe()
 PLACES = 3  # of an exception that nobody expects, that are shown
@@ -50,6 +50,8 @@ class World:
         self.confirms = case.confirms
         self.asks = case.asks
         self.discards = case.discards
+        self.rounds = case.rounds
+        self.fails = case.fails
         self.seqs = {}  # number of a message: what the store calls it
         self.plan = 0  # messages published so far
         self.subscribed = False  # the application knows that it is
@@ -100,6 +102,8 @@ class World:
             found.append("lose")
         if self.ticks and self.case.keepalive:
             found.append("tick")
+        if self.rounds and self.oracle.on_its_way():
+            found.append("round")
         return found
 
     def do(self, action):
@@ -117,6 +121,8 @@ class World:
             raise
         except Exception as e:
             raise _first(e) or Broken("%s raises %r\n%s" % (action, e, _places(e)))
+        if self.board.client and self.board.client.counters.last_error == 1000 + PROTOCOL:
+            raise Broken("%s ends the connection for what the broker has sent" % action)
         if self.board.dark():
             self._lose_power()
         elif self.case.watched and self.board.client:
@@ -181,7 +187,12 @@ class World:
         self.jumps -= 1
         self.clock.move(self.case.jump)
         if self.board.client.sock:
-            self.board.client.check_msg()
+            alive = self.network.is_open()
+            try:
+                self.board.client.check_msg()
+            finally:
+                if self.case.keepalive and alive and not self.board.client.sock:
+                    self.oracle.gives_up()
             if self.case.keepalive:
                 self.oracle.rests()
 
@@ -205,20 +216,41 @@ class World:
 
     def _discard(self):
         self.discards -= 1
-        live = self.board.view()[0]
+        before = self.board.waiting()
         given = self.board.client.discard()
         if given and not self.board.dark():
-            self.oracle.stock.given_up(*given, live, self.board.view()[0])
+            self.oracle.stock.given_up(*given, before, self.board.waiting())
+
+    def _round(self):
+        # As if 65534 subscriptions had come and gone: the next identifier is in use.
+        self.rounds -= 1
+        self.board.client.pid = (self.oracle.on_its_way()[0].pid - 2) % 65535 + 1
 
     def got(self, topic, payload):
         """The client's callback."""
         if self.ticking or self.doing == "tick":
             raise Broken("the callback is called in the timer")
         self.oracle.got(topic, payload)
+        if self.case.inside:
+            self._inside()
         if self.throws and self.choose("callback", ("returns", "raises")):
             self.throws -= 1
             self.oracle.threw(payload)
             raise OSError(1)
+
+    def _inside(self):
+        # Whoever fires meanwhile: while the callback runs the connection is not to be ended.
+        self.enter("callback")
+        client = self.board.client
+        if client.sock is None:
+            return
+        try:
+            client.disconnect()
+        except MQTTException as e:
+            if e.reason == BUSY:
+                return
+            raise
+        raise Broken("disconnect() ends the connection from inside of the callback")
 
     # What goes wrong
 
@@ -241,7 +273,7 @@ class World:
         """The client is about to touch link or flash: its timer may fire there."""
         if self.ticks and self.case.keepalive and not (self.ticking or self.kind):
             names = ["no", "fires at " + where]
-            if where == "flash" and self.network.offers():
+            if where.startswith("flash") and self.network.offers():
                 names.append("fires at flash, when a packet has come")
             fires = self.board.client and self.choose("timer", names)
             if fires:
@@ -277,7 +309,8 @@ class World:
         self.oracle.drained(self.board.store.live, self.board.in_store())
 
     def _waiting(self):
-        return self.board.store.live - self.board.store.held
+        inbox = self.board.inbox  # a timer may have read what releases a message
+        return self.board.store.live - self.board.store.held + (inbox.live if inbox else 0)
 
     def _settled(self):
         if self.board.client is None or self.board.client.sock is None:

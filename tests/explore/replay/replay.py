@@ -168,7 +168,11 @@ class Chip(Flash):
         """As a block device's."""
         if self._dead:
             raise PowerCut()
-        return Flash.readblocks(self, n, buf, off)
+        Flash.readblocks(self, n, buf, off)
+        if self._tape.client and self._tape.head["ticks"]:
+            self._tape.ticks("flash is read", "flash is read")
+            self._tape.take("looked")
+        return 0
 
     def writeblocks(self, n, buf, off):
         """As a block device's."""
@@ -180,6 +184,7 @@ def boot(tape, image):
     """A client, as board.py makes it."""
     head = tape.head
     options = {"policy": head["policy"], "hold": head["hold"], "messages": head["room"]}
+    tape.client = None
     if head["store"] == "ram":
         store = RAMStore(512, **options)
     else:
