@@ -59,6 +59,15 @@ def why(text):
     return found or text.partition("\n")[0][:500]
 
 
+def plain(error):
+    """What a library says of a failure, in one line. Of a chain of causes it is the first and the
+    last; what the library tells its own developers is left out."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    causes = [line.removeprefix("\u21b3").strip() for line in lines if line.startswith("\u21b3")]
+    return ": ".join([lines[0], *causes[-1:]])[:500] or type(error).__name__
+
+
 def no_traceback_of_py4j(record):
     """Filter of a log handler: what py4j logs with a traceback it also raises."""
     return not record.exc_info or "py4j" not in PurePath(record.pathname).parts

@@ -121,22 +121,22 @@ def clean(tables, keep, unused_days):
               help="a spool to look at, or s3://BUCKET/PREFIX for all logs of bridges there; "
                    "several times")  # fmt: skip
 def verify(tables, spools):
-    """Look at every byte of the tables, of ingest's state and of spools: exit status 1, and a line
-    for each file, if bits have flipped or files are gone. Ingest may run meanwhile."""
+    """Look at every byte of the tables, of their logs, of ingest's state and of spools: exit
+    status 1, and a line for each file, if bits have flipped or files are gone. Ingest may run
+    meanwhile."""
     from ..ingest.ledger import state_files
     from ..spool import logs
     from ..spool.files import SpoolError
     from ..spool.objects import Unreachable
-    from ..tables import maintenance
-    from ..tables.store import existing
+    from ..tables import verifying
 
     if tables is None and not spools:
         raise Problem("--tables or --spool: say what to look at")
-    found = maintenance.Verified()
+    found = verifying.Verified()
     try:
         if tables is not None:
             there(tables)
-            found = maintenance.verify(existing(tables), lambda: state_files(tables))
+            found = verifying.verify(tables, lambda: state_files(tables))
         for size, wrong in (each for spool in spools for each in logs.verify(spool)):
             found.bytes += size
             found.wrong += [wrong] if wrong else []

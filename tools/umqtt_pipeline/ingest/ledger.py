@@ -66,7 +66,8 @@ def newest(root):
     """The newest intent of the tables below `root`; nothing is changed, and ingest may run. Raises
     SpoolError."""
     tables = Tables(root, {})
-    return Ledger(tables, mend=False).last if tables.find(NAME) else NONE
+    known = tables.storage.listed(f"{NAME}/_delta_log")
+    return Ledger(tables, mend=False).last if known else NONE
 
 
 def state_files(root):

@@ -57,11 +57,15 @@ class File:
     def partition(self):
         return {} if self.day is None else {PARTITION: self.day}
 
+    @property
+    def statistics(self):
+        """What a commit says of its rows."""
+        return {"numRecords": self.rows, "minValues": self.least, "maxValues": self.greatest,
+                "nullCount": {}}  # fmt: skip
+
     def added(self, change):
-        stats = {"numRecords": self.rows, "minValues": self.least, "maxValues": self.greatest,
-                 "nullCount": {}}  # fmt: skip
         return AddAction(self.path, self.size, self.partition, _now_ms(), change,
-                         json.dumps(stats))  # fmt: skip
+                         json.dumps(self.statistics))  # fmt: skip
 
     def removed(self, change):
         return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
@@ -316,7 +320,7 @@ def existing(root):
     """The Tables that there are below `root`, whoever has made them."""
     storage = storage_of(root)
     names = sorted(name.rpartition("/")[2] for name in storage.children(""))
-    held = {name: {} for name in names if storage.exists(f"{name}/_delta_log")}
+    held = {name: {} for name in names if storage.listed(f"{name}/_delta_log")}
     found = Tables(root, {})
     found.columns = held
     return found
