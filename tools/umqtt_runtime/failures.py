@@ -96,12 +96,22 @@ def stop(spark):
         log.debug("Spark cannot be stopped any more: %s", error)
 
 
+def _is(error, *kinds):
+    """Whether an exception is of one of these (module, name); a module that is not loaded has
+    raised nothing."""
+    known = (getattr(sys.modules[name], kind) for name, kind in kinds if name in sys.modules)
+    return isinstance(error, tuple(known))
+
+
 def of_spark(error):
     """Whether an exception is Spark's own; to know that it need not be loaded."""
-    known = [(name, kind) for name, kind in (("pyspark.errors", "PySparkException"),
-                                             ("py4j.protocol", "Py4JError"))
-             if name in sys.modules]  # fmt: skip
-    return any(isinstance(error, getattr(sys.modules[name], kind)) for name, kind in known)
+    return _is(error, ("pyspark.errors", "PySparkException"), ("py4j.protocol", "Py4JError"))
+
+
+def of_tables(error):
+    """The same of what reads and writes tables: Delta Lake, Arrow, a client of an object store."""
+    return _is(error, ("deltalake.exceptions", "DeltaError"), ("pyarrow", "ArrowException"),
+               ("obstore.exceptions", "BaseError"))  # fmt: skip
 
 
 def sentence(error):

@@ -152,6 +152,15 @@ def test_what_was_removed(root, gone):
     assert str(root / gone.removesuffix("/_delta_log")) in done.stdout and "gone" in done.stdout
 
 
+def test_a_table_that_a_full_disk_left_without_a_log(root, tmp_path):
+    """What delta-rs has made before it finds no room: it is no table, and no damage."""
+    (root / "new" / "_delta_log").mkdir(parents=True)
+    assert run("verify", "--tables", root).returncode == 0
+    done = run("export", "--tables", root, "--out", tmp_path / "out")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert Tables(root, {"new": {"x": "bigint"}}).number("new") == -1
+
+
 def test_a_commit_that_was_removed(root):
     middle = commits(root, "bronze")[2]
     middle.unlink()

@@ -101,7 +101,6 @@ def _wait_for_spool(folders, once):
     """The bridge may be started after the ingest; a single run needs a spool now. Returns the
     places of all spools."""
     from ..spool import logs
-    from ..spool.objects import Unreachable
     from ..spool.reader import SpoolError
 
     said, places = False, [folder.strip() for folder in folders.split(",")]
@@ -111,8 +110,6 @@ def _wait_for_spool(folders, once):
             if not found:
                 raise SpoolError(f"{folders}: no bridge has shipped there: no spool.json")
             return list(found.values())
-        except Unreachable as error:
-            raise Problem(str(error))
         except SpoolError as error:
             if once or "no spool.json" not in str(error):
                 raise Problem(str(error))
@@ -193,6 +190,8 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
         stop.tell(runner.stop)
         try:
             runner.run()
+        except SpoolError as error:
+            raise Problem(str(error))
         except PySparkException as error:
             raise _failed(error, pyspark.__version__)
 

@@ -127,7 +127,6 @@ def verify(tables, spools):
     from ..ingest.ledger import state_files
     from ..spool import logs
     from ..spool.files import SpoolError
-    from ..spool.objects import Unreachable
     from ..tables import verifying
 
     if tables is None and not spools:
@@ -140,8 +139,6 @@ def verify(tables, spools):
         for size, wrong in (each for spool in spools for each in logs.verify(spool)):
             found.bytes += size
             found.wrong += [wrong] if wrong else []
-    except Unreachable as error:
-        raise Problem(f"{error.filename}: {error.strerror}")
     except SpoolError as error:
         raise click.ClickException(str(error))
     for line in found.wrong:

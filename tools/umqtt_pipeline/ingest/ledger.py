@@ -56,7 +56,8 @@ class Ledger(Intents):
                     f"{self.storage.path('_state')} does not know: its rows would come a second "
                     f"time. Put that folder back as it was, or begin in another folder (--tables)")
             if held != touched.get(name, -1) and not (
-                touched[name] == number and held == before.get(name, -1)):  # fmt: skip
+                touched[name] == number and held == before.get(name, -1)
+                    and self.written(name)):  # fmt: skip
                 raise SpoolError(
                     f"{self.storage.path(name)} has the batches up to {held} only, and lacks "
                     f"{touched[name]}: it is an older copy; {PUT_BACK}")

@@ -357,7 +357,8 @@ class Runner:
         return writer.trigger(processingTime=f"{int(self.interval * 1000)} milliseconds").start()
 
     def run(self):
-        """Raises StreamingQueryException when it keeps failing."""
+        """Raises StreamingQueryException when it keeps failing, SpoolError when the tables are
+        not those that it has written: at once, and nothing more is written."""
         listener = metrics.Progress(self.ingest.local, "ingest")
         self.spark.streams.addListener(listener)
         try:
@@ -387,6 +388,7 @@ class Runner:
                     if self._stopping:
                         self._end(query)
                         return
+                    self.ingest.ledger.check_place()
                 if self.once:
                     return
             except StreamingQueryException as error:

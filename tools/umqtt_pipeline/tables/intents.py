@@ -95,6 +95,10 @@ class Intents:
         self._log.update_incremental()
         self._unfinished, self.last = True, self._newest()
 
+    def check_place(self):
+        """Raises Gone if somebody has removed the intents or one of the tables."""
+        self.tables.check_place(self.name)
+
     def next(self):
         """The number of the next intent."""
         return self.last["number"] + 1
@@ -102,7 +106,8 @@ class Intents:
     def decide(self, kind, tables, **more):
         """Write the next intent; returns the one before. `tables` is {name: (Files added, Files
         removed)}, in the order of the commits; `more` replaces what the last intent says. Raises
-        InUse if somebody else has written one in its place."""
+        InUse if somebody else has written one in its place, Gone."""
+        self.check_place()
         number, touched = self.next(), self.last["touched"]
         made = {**self.last, **more, "number": number, "kind": kind,
                 "before": {name: touched.get(name, -1) for name in tables},
@@ -120,6 +125,12 @@ class Intents:
         self._unfinished, old, self.last = True, self.last, made
         self._sync()
         return old
+
+    def written(self, name):
+        """Whether the files are there that the newest intent adds to a table, which lacks its
+        commit: they are not if somebody has removed the table since then."""
+        added = self.last["tables"].get(name, [()])[0]
+        return all(self.storage.exists(f"{name}/{path}") for path, *_ in added)
 
     def finish(self):
         """Make the commits of the newest intent that are not made yet."""

@@ -50,7 +50,7 @@ def vacuum(tables, days):
     them; returns how many. Beyond those days a table cannot be read as it was."""
     count = 0
     for name in tables.columns:
-        held = tables.find(name)
+        held = tables.there(name)
         count += len(held.vacuum(24 * days, dry_run=False, enforce_retention_duration=False,
                                  full=True))  # fmt: skip
     return count

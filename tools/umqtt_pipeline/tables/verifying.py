@@ -231,10 +231,10 @@ class _Table:
 
     def look(self):
         try:
-            held = self.tables.find(self.name)
+            held = self.tables.there(self.name)
             files, number, version = files_of(held), last_of(held), held.version()
             names = [field.name for field in held.schema().fields]
-        except (DeltaError, OSError, ValueError, AttributeError, TypeError) as error:
+        except (DeltaError, SpoolError, OSError, ValueError, TypeError) as error:
             self.found.say(self.path, f"its log cannot be read: {failures.plain(error)}")
             files, number, version, names = [], None, None, None
         before = len(self.found.wrong)
