@@ -18,6 +18,9 @@ from .. import options as arguments
 from ..options import Folder, OutputFile, Seconds, TablesFolder
 from .group import main, with_decoders
 
+#: how long ingest waits for a replay or a compaction, before it ends with status 1
+REPLAY_S = 600
+
 
 @main.command()
 @click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
@@ -174,12 +177,14 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
             raise Problem(f"--spool: {error}")
         spools = _wait_for_spool(spool, once)
     try:
-        lock = Lock(tables)
+        lock = Lock(tables, wait=REPLAY_S)
         are_there(tables)
         ready(tables)
         for folder in spools:
             consumers.claim(folder, consumer, place(tables), are_there)
-    except (InUse, SpoolError) as error:
+    except InUse as error:
+        raise (click.ClickException if error.passing else Problem)(str(error))
+    except SpoolError as error:
         raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
