@@ -55,10 +55,12 @@ class Upkeep:
         except OSError as error:  # nothing is deleted that they are made of
             self._fails("the file of the marks", error)
 
-    def keep_session(self, session):
-        """Have `session`, a SessionFile, say that the broker has a session of the bridge."""
+    def keep_session(self, session, topics):
+        """Have `session`, a SessionFile, say that the broker has a session of the bridge with
+        these topic filters."""
         try:
-            session.keep()
+            session.keep(topics)
+            self._works("the file of the session")
         except OSError as error:  # a lost session may go untold after a restart
             self._fails("the file of the session", error)
 
