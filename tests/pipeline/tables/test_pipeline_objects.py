@@ -1,12 +1,16 @@
 """Tables in an object store: the same as in a folder, to the row, over kills and a lost disk."""
 
 import http.server
+import re
 import shutil
 import threading
 from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import umqtt_pipeline
 from object_store import BUCKET, KEYS, ports
 from pipeline_kit import QUICK, fill, flat, killed, publish, run, senml, spawn, wait_for
 from umqtt_pipeline.ingest.ledger import Ledger
@@ -88,6 +92,25 @@ def test_what_is_refused_in_an_object_store_is_a_sentence(place, tmp_path):
                         (("clean", "--unused-days", 0), "another machine may be writing")):
         done = run(*words, "--tables", place)
         assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
+
+
+def test_the_readers_on_the_page_read_a_store_without_tls(place):
+    """They refuse http:// unless they are told."""
+    held, rows = Tables(place, {"silver": BATCHES}), [{"batch": 1}, {"batch": 2}]
+    made = written(held.storage, "silver", 0, None, pa.Table.from_pylist(rows))
+    held.replace("silver", [made])
+    page = Path(umqtt_pipeline.__file__).with_name("TABLES.md").read_text()
+    blocks = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    lines = [line for line in blocks[0].splitlines() if line.startswith(("import", "from"))]
+    lines += blocks[1].replace("s3://readings/fleet", place).splitlines()
+    absent = [name for module, name in (("polars", r"\bpl\b"), ("duckdb", r"duckdb|^count"))
+              if find_spec(module) is None]  # fmt: skip
+    code = "\n".join(line for line in lines if not any(re.search(n, line) for n in absent))
+    with pytest.raises(Exception, match="URL scheme is not allowed"):
+        exec(code.replace('"true"', '"false"'), {})
+    names = {"count": [(2,)]}
+    exec(code, names)
+    assert len(names["rows"]) == 2 and names["count"] == [(2,)]
 
 
 @pytest.fixture
