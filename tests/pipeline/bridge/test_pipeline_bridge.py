@@ -218,10 +218,11 @@ def test_a_new_spool_for_a_session_that_is_known_is_told(broker, device, tmp_pat
     assert f"the spool in {tmp_path / 'other'} is new" in log.read_text()
 
 
-@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)  # iotcore sends no UNSUBACK
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
 def test_what_an_earlier_run_asked_for_is_unsubscribed(broker, tmp_path):
     """The broker's session keeps it, and would go on delivering what nobody wants any more; also
-    when the bridge was killed before the broker had forgotten it."""
+    when the bridge was killed before the broker had forgotten it. (iotcore answers no UNSUBSCRIBE
+    in a session that it has resumed.)"""
     folder, log = tmp_path / "spool", tmp_path / "bridge.log"
 
     def topics():

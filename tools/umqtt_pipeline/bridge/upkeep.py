@@ -76,8 +76,7 @@ class Upkeep:
 
     def lag(self):
         """{reader: bytes of the spool that it has not stored yet}."""
-        readers = consumers.positions(self.spool.folder)
-        return {name: self.spool.position - at for name, at in readers.items()}
+        return consumers.lag(self.spool.folder, self.spool.id, self.spool.position)
 
     def write_metrics(self, state):
         """Write what `state()` gives to the metrics file, if there is to be one."""

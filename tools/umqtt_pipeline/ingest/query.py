@@ -314,8 +314,18 @@ class Runner:
 
     def _batch(self, counts):
         self._left, self._late = self.patience, 0
+        self._tell_stored()
         if self._told:
             self._told(counts)
+
+    def _tell_stored(self):
+        """Let bridges know how far their spools are in the tables, for their metrics."""
+        end = self.ingest.ledger.last["query"]["end"] if self.folders else None
+        try:
+            for folder in (each for each in self.folders if end and not is_object_store(each)):
+                consumers.stored(folder, self.consumer, json.loads(end[0]))
+        except (OSError, ValueError, SpoolError) as error:
+            tell_once(f"the bridge does not know what is stored: {error}")
 
     def stop(self):
         """End after the batch that runs; may be called from a signal handler, and by on_batch."""
