@@ -141,15 +141,21 @@ class _Decided:
             if not isinstance(intent, dict) or checked and told.get("check") != check_of(intent):
                 found.say(path, "it is not the intent that was written")
                 continue
-            number, change = intent["number"], intent.get("kind") != "compact"
-            self.first = number if self.first is None else self.first
-            self.last, self.touched = number, intent["touched"]
-            for table, both in intent["tables"].items():
-                added, removed = ([File(*each) for each in files] for files in both)
-                self.tables.setdefault(table, {})[number] = _done(
-                    [_added(each, change) for each in added]
-                    + [_removed(each, change) for each in removed])  # fmt: skip
+            try:
+                self._take(intent)
+            except (KeyError, TypeError, ValueError) as error:  # it has no check value
+                found.say(path, f"it is not a whole intent ({error!r})")
         self.whole = len(found.wrong) == before
+
+    def _take(self, intent):
+        number, change = intent["number"], intent.get("kind") != "compact"
+        self.first = number if self.first is None else self.first
+        self.last, self.touched = number, intent["touched"]
+        for table, both in intent["tables"].items():
+            added, removed = ([File(*each) for each in files] for files in both)
+            self.tables.setdefault(table, {})[number] = _done(
+                [_added(each, change) for each in added]
+                + [_removed(each, change) for each in removed])  # fmt: skip
 
 
 def _added(file, change):
@@ -184,7 +190,7 @@ def _commits(found, storage, name):
                 _look_at_first(actions)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             found.say(path, error)
             continue
         yield path, version, actions
@@ -263,7 +269,8 @@ class _Table:
             if until is not None and version <= until:
                 named = self._named(named, version, actions)
         whole = len(self.found.wrong) == before
-        for each in (each for each in self.decided if each.whole and whole):
+        # Gold may have been killed, and have made all anew: not each of its intents is committed.
+        for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             lacking = {number for number in each.tables.get(self.name, ())
                        if number < each.last and numbers and number > min(numbers)} - numbers
             for number in sorted(lacking):
@@ -355,13 +362,13 @@ class _Table:
 
 def _not_the_ends(file, metadata):
     """What the log says of the least and greatest values of a file that its footer does not."""
-    ends = {}
+    told, ends = {*file.least, *file.greatest}, {}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
-            held = column.statistics
-            if column.path_in_schema in file.least and held is not None and held.has_min_max:
-                low, high = ends.get(column.path_in_schema, (held.min, held.max))
-                ends[column.path_in_schema] = min(low, held.min), max(high, held.max)
-    return [f"{name} from {least} to {file.greatest.get(name)}, and it has {ends[name][0]} to "
-            f"{ends[name][1]}" for name, least in file.least.items()
-            if name in ends and ends[name] != (least, file.greatest.get(name))]  # fmt: skip
+            name, held = column.path_in_schema, column.statistics
+            if name in told and held is not None and held.has_min_max:
+                low, high = ends.get(name, (held.min, held.max))
+                ends[name] = min(low, held.min), max(high, held.max)
+    said = {name: (file.least.get(name), file.greatest.get(name)) for name in ends}
+    return [f"{name} from {said[name][0]} to {said[name][1]}, and it has {low} to {high}"
+            for name, (low, high) in sorted(ends.items()) if said[name] != (low, high)]
