@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x20, 0x30, 0x40, 0x50, 0x60, 0x70
-SUBACK, PINGRESP = 0x90, 0xD0
+SUBACK, UNSUBACK, PINGRESP = 0x90, 0xB0, 0xD0
 PINGREQ_PACKET = b"\xc0\x00"
 DISCONNECT_PACKET = b"\xe0\x00"
 PUBACK_HEAD = b"\x40\x02"
@@ -77,6 +77,12 @@ def subscribe_packet(packet_id, filters, qos):
     for name in filters:
         body += text(name) + bytes((qos,))
     return b"\x82" + varint(len(body)) + body
+
+
+def unsubscribe_packet(packet_id, filters):
+    """UNSUBSCRIBE from every filter [section 3.10]."""
+    body = struct.pack(">H", packet_id) + b"".join(map(text, filters))
+    return b"\xa2" + varint(len(body)) + body
 
 
 def publish_packet(topic, payload, qos=0, retain=False, packet_id=0, dup=False):

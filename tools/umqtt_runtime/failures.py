@@ -59,6 +59,15 @@ def why(text):
     return found or text.partition("\n")[0][:500]
 
 
+def plain(error):
+    """What a library says of a failure, in one line. Of a chain of causes it is the first and the
+    last; what the library tells its own developers is left out."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    causes = [line.removeprefix("\u21b3").strip() for line in lines if line.startswith("\u21b3")]
+    return ": ".join([lines[0], *causes[-1:]])[:500] or type(error).__name__
+
+
 def no_traceback_of_py4j(record):
     """Filter of a log handler: what py4j logs with a traceback it also raises."""
     return not record.exc_info or "py4j" not in PurePath(record.pathname).parts
@@ -87,12 +96,22 @@ def stop(spark):
         log.debug("Spark cannot be stopped any more: %s", error)
 
 
+def _is(error, *kinds):
+    """Whether an exception is of one of these (module, name); a module that is not loaded has
+    raised nothing."""
+    known = (getattr(sys.modules[name], kind) for name, kind in kinds if name in sys.modules)
+    return isinstance(error, tuple(known))
+
+
 def of_spark(error):
     """Whether an exception is Spark's own; to know that it need not be loaded."""
-    known = [(name, kind) for name, kind in (("pyspark.errors", "PySparkException"),
-                                             ("py4j.protocol", "Py4JError"))
-             if name in sys.modules]  # fmt: skip
-    return any(isinstance(error, getattr(sys.modules[name], kind)) for name, kind in known)
+    return _is(error, ("pyspark.errors", "PySparkException"), ("py4j.protocol", "Py4JError"))
+
+
+def of_tables(error):
+    """The same of what reads and writes tables: Delta Lake, Arrow, a client of an object store."""
+    return _is(error, ("deltalake.exceptions", "DeltaError"), ("pyarrow", "ArrowException"),
+               ("obstore.exceptions", "BaseError"))  # fmt: skip
 
 
 def sentence(error):

@@ -3,6 +3,7 @@
 Knows click. Must not know what a command does.
 """
 
+import errno
 import re
 
 import click
@@ -11,6 +12,9 @@ from . import failures
 
 #: Spark itself refuses less than 450 MiB, of which the collector takes a part
 LEAST_MEMORY = 512 << 20
+#: errors of the system that are not of what was given, and may be over the next time
+PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN, errno.EMFILE, errno.ENFILE,
+           errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)  # fmt: skip
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -28,13 +32,23 @@ class Sentences:
         try:
             return super().invoke(context)
         except OSError as error:
-            if error.filename is None:
-                raise
-            raise Problem(f"{error.filename}: {error.strerror}")
+            raise _of_system(error)
         except Exception as error:
-            if not failures.of_spark(error):
-                raise
-            raise click.ClickException(f"Spark has failed: {failures.sentence(error)}")
+            if failures.of_spark(error):
+                raise click.ClickException(f"Spark has failed: {failures.sentence(error)}")
+            if failures.of_tables(error):
+                raise click.ClickException(failures.plain(error))
+            raise
+
+
+def _of_system(error):
+    """What an OSError is: a Problem if what was given cannot be used, else what may be tried
+    again, such as a full disk, or a server that does not answer."""
+    if error.filename is None:
+        # Of standard output: program.py knows what to say.
+        return error if error.errno else click.ClickException(failures.plain(error))
+    kind = click.ClickException if error.errno in PASSING else Problem
+    return kind(f"{error.filename}: {error.strerror}")
 
 
 def paired(value, prefix, shape):

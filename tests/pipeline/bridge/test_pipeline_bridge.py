@@ -218,6 +218,36 @@ def test_a_new_spool_for_a_session_that_is_known_is_told(broker, device, tmp_pat
     assert f"the spool in {tmp_path / 'other'} is new" in log.read_text()
 
 
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_what_an_earlier_run_asked_for_is_unsubscribed(broker, tmp_path):
+    """The broker's session keeps it, and would go on delivering what nobody wants any more; also
+    when the bridge was killed before the broker had forgotten it. (iotcore answers no UNSUBSCRIBE
+    in a session that it has resumed.)"""
+    folder, log = tmp_path / "spool", tmp_path / "bridge.log"
+
+    def topics():
+        return json.loads((folder / "session").read_bytes())["topics"]
+
+    assert end(start(broker, folder, "--topic", "home/#", "--topic", "both/+")) == 0
+    assert topics() == ["home/#", "both/+"]
+    told = {"broker": f"127.0.0.1:{broker.port}", "client_id": "umqtt-bridge"}
+    # As a run leaves it that was killed when it had asked for another one.
+    (folder / "session").write_text(json.dumps({**told, "topics": ["never/#", *topics()]}))
+    bridge = start(broker, folder, "--topic", "new/#", "--topic", "both/+")
+    wait_for(lambda: "unsubscribed from never/#, home/#, which an" in log.read_text(), what="it")
+    assert topics() == ["new/#", "both/+"]
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    client.connect("127.0.0.1", broker.port)
+    client.loop_start()
+    for name in ("home/x", "both/x", "new/x"):
+        client.publish(name, b"1", 1).wait_for_publish(PATIENCE * 30)
+    wait_for(lambda: len(spooled(folder)) >= 2, what="the messages")
+    client.disconnect()
+    client.loop_stop()
+    assert end(bridge) == 0
+    assert {name for name, _ in spooled(folder)} == {b"both/x", b"new/x"}
+
+
 def test_the_mark_survives_kills_and_deleted_segments(broker, device, tmp_path):
     folder = tmp_path / "spool"
     options = ("--segment-bytes", 4096)

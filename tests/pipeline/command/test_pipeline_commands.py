@@ -1,5 +1,6 @@
 """What a wrong input to a command ends in: a sentence that says what and where, and status 2."""
 
+import errno
 import os
 import re
 import socket
@@ -7,10 +8,14 @@ import subprocess
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from deltalake.exceptions import DeltaError
 from pipeline_kit import PROGRAM, fill, publish, run, senml, spawn, wait_for
 from umqtt_pipeline import commands, options
+from umqtt_pipeline.commands.group import Commands
+from umqtt_pipeline.spool.files import SpoolError
 from umqtt_runtime import failures
 
 
@@ -245,3 +250,31 @@ def test_every_line_of_the_log_says_whose_it_is(tmp_path, caplog):
     packages = ("umqtt_pipeline", "umqtt_runtime", "mqtt_audit")
     modules = [path for name in packages for path in (tools / name).rglob("*.py")]
     assert len(modules) > 80 and not [p for p in modules if nameless.search(p.read_text())]
+
+
+FULL = OSError("Unable to copy data to file: No space left on device (os error 28)\n   0: x")
+
+
+@pytest.mark.parametrize("raised,status,said", [
+    (FULL, 1, "Unable to copy data to file: No space left on device (os error 28)"),
+    (OSError(errno.ENOSPC, "No space left on device", "/t/a"), 1, "/t/a: No space left on device"),
+    (OSError(errno.EIO, "Input/output error", "/t/a"), 1, "/t/a: Input/output error"),
+    (FileNotFoundError(errno.ENOENT, "No such file", "/t/a"), 2, "/t/a: No such file"),
+    (DeltaError("Kernel error: Json error: x\n   0: <unknown>"), 1, "Kernel error: Json error: x"),
+    (pa.ArrowInvalid("not a Parquet file"), 1, "not a Parquet file"),
+    (OSError("Kernel error -> store\n \x1b[31m\u21b3\x1b[0m one\n  \u21b3 refused"), 1,
+     "Kernel error -> store: refused"),
+    (SpoolError("t/silver is gone"), 1, "t/silver is gone"),
+])  # fmt: skip
+def test_what_a_command_fails_with_is_a_sentence(raised, status, said):
+    """A full disk may have room the next time, and a service is then started again."""
+    @click.group(cls=Commands)
+    def group():
+        pass
+
+    @group.command()
+    def fails():
+        raise raised
+
+    done = CliRunner().invoke(group, ["fails"])
+    assert (done.exit_code, done.output) == (status, f"Error: {said}\n")

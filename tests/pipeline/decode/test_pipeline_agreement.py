@@ -49,8 +49,9 @@ def several_faults(seed, count):
 
 
 def fates_of(payloads):
-    """[(reason or None, epoch, sequence)] of payloads."""
-    return [(row.reason, row.epoch, row.sequence) for row in told(payloads)]
+    """[(reason or None, epoch, sequence)] of payloads; of what is no reading the reason only."""
+    return [(row.reason, None, None) if row.reason else (None, row.epoch, row.sequence)
+            for row in told(payloads)]  # fmt: skip
 
 
 def check_marks(payloads, fates):

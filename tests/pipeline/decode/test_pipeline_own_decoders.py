@@ -8,14 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import paho.mqtt.client as mqtt
+import pyarrow as pa
 import pytest
-from decode_kit import told
+from decode_kit import rows, told
 from pipeline_kit import (
     EPOCH,
     QUICK,
     clock,
     end,
     fill,
+    flat,
     publish,
     run,
     senml,
@@ -27,6 +29,8 @@ from pipeline_tables import arrow, numbers, table
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.decode import Malformed, Reading, reasons
 from umqtt_pipeline.decode.own import Decoders
+from umqtt_pipeline.decode.rows import decode
+from umqtt_pipeline.tables.quarantine import numbered
 
 WHOLE = {"device": "dev1", "epoch": EPOCH, "sequence": 7, "boot": 3, "uptime_ms": 12500,
          "low": None, "measurements": [("t", "Cel", 1.5)]}  # fmt: skip
@@ -187,6 +191,52 @@ def test_the_bridge_marks_what_it_says():
     other = marks.marks[topic("dev2").encode(), EPOCH]
     assert (other.upto, other.starts) == (0, [7]), "another device's low settles nothing"
     assert marks.unreadable == 2
+
+
+NAN = [("t", "Cel", float("nan"))]
+WRONG_VALUES = [{"measurements": NAN}, {"measurements": []}, {"measurements": None},
+                {"measurements": [("a", 5, 1.0)]}, {"measurements": [("clock", "s", 5)]},
+                {"uptime_ms": -5}, {"boot": None}, {"low": "x"}, {"device": None}]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", WRONG_VALUES)
+def test_a_wrong_value_is_in_quarantine_and_in_the_mark(changes):
+    """As with flat JSON: else the mark stands before it for ever, and the device sends the reading
+    again and again."""
+    wrong = gives(**{**changes, "low": changes.get("low", 7)})
+    r = row(wrong)
+    assert r.reason and (r.epoch, r.sequence) == (EPOCH.hex(), 7)
+    marks = Marks(Decoders((wrong,)))
+    marks.feed(publish(b"x"))
+    mark = marks.marks[topic().encode(), EPOCH]
+    assert (mark.upto, list(mark.starts)) == (0, [7]), "what is no reading settles no low"
+    assert marks.unreadable == 0 and (topic().encode(), EPOCH) in marks.due
+
+
+@pytest.mark.parametrize("changes", [{"sequence": 0}, {"sequence": 1.5}, {"epoch": "zz"},
+                                     {"epoch": None}])  # fmt: skip
+def test_a_reading_without_an_identity_moves_no_mark(changes):
+    wrong = gives(**changes)
+    r, marks = row(wrong), Marks(Decoders((wrong,)))
+    marks.feed(publish(b"x"))
+    assert r.reason and r.epoch is r.sequence is None
+    assert marks.marks == {} and marks.unreadable == 1
+
+
+def test_gold_knows_that_what_is_in_quarantine_has_come():
+    def lines(topic, payload):
+        return Reading(**{**WHOLE, "sequence": int(payload), "measurements": NAN})
+
+    given = decode(rows(b"7", b"9", b"x", flat(4)), Decoders((lines,)))
+    refused = given.select(["topic", "payload", "epoch", "sequence", "date"]).to_batches()
+    found = pa.Table.from_batches(list(numbered(refused))).to_pylist()
+    assert [(r["device"], r["epoch"], r["sequence"]) for r in found] == [
+        ("dev1", EPOCH.hex(), n) for n in (7, 9, 4)]  # fmt: skip
+    # Rows of an earlier version have no identity of their own.
+    old = rows(flat(5), b"x").append_column("epoch", pa.nulls(2, pa.string()))
+    old = old.append_column("sequence", pa.nulls(2, pa.int64()))
+    found = pa.Table.from_batches(list(numbered(old.to_batches()))).to_pylist()
+    assert [(r["device"], r["sequence"]) for r in found] == [("dev1", 5)]
 
 
 MODULE = '''

@@ -1,14 +1,18 @@
 """Names of the folders that a user has chosen: whatever they are, ingest, replay and gold work in
 them, and Spark takes none for a pattern. (The audit's: test_audit_run.py.)"""
 
+import shutil
+
 import pytest
 from click.testing import CliRunner
-from pipeline_kit import fill, publish, senml
+from pipeline_kit import QUICK, batch_done, fill, publish, run, senml, spawn, wait_for
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest import replay
-from umqtt_pipeline.tables.store import Tables
+from umqtt_pipeline.ingest.ledger import Ledger
+from umqtt_pipeline.tables.schema import ALL
+from umqtt_pipeline.tables.store import Gone, Tables
 
 NAMES = ["[x]", "{a,b}", "a[b", "a:b*", "50 %"]
 
@@ -43,3 +47,30 @@ def test_tables_in_a_folder_that_looks_like_a_pattern(spark, tmp_path):
     assert replay.run(spark, root)["quarantine"] == 1
     assert build.build(spark, root)["gold_device"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([root.name, spool.name])
+
+
+@pytest.mark.parametrize("gone", [".", "silver", "clock/_delta_log", "_state"])
+def test_tables_that_somebody_removes_are_not_written(tmp_path, gone):
+    root = tmp_path / "tables"
+    ledger = Ledger(Tables(root, ALL))
+    ledger.check_place()
+    shutil.rmtree(root / gone)
+    with pytest.raises(Gone, match="is gone: put it back as it was"):
+        ledger.decide("batch", {})
+    assert not (root / "_state" / "intents" / "_delta_log" / f"{1:020d}.json").exists()
+
+
+def test_an_ingest_whose_table_is_removed_says_so_and_ends(tmp_path):
+    """At once, also while no message comes; a service must not begin anew in what is left."""
+    spool, root, log = tmp_path / "spool", tmp_path / "tables", tmp_path / "log"
+    fill(spool, [publish(senml(1))])
+    given = ("ingest", "--spool", spool, "--tables", root, "--interval", 0.5, *QUICK)
+    process = spawn(*given, log=log)
+    wait_for(lambda: batch_done(log), 120, "the first batch")
+    shutil.rmtree(root / "silver")
+    wait_for(lambda: process.poll() is not None, 60, "its end")
+    said = log.read_text()
+    assert process.returncode == 2 and "Traceback" not in said, said
+    assert said.splitlines()[-1].startswith(f"Error: {root / 'silver'} is gone: put it back")
+    again = run(*given, "--once")
+    assert again.returncode == 2 and "silver has the batches up to -1 only" in again.stderr

@@ -11,6 +11,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE
 from pipeline_kit import (
     DAY_US,
     EPOCH,
@@ -402,6 +403,23 @@ def test_one_writer_at_a_time(tmp_path):
     done = run("ingest", "--once", "--spool", tmp_path / "spool", "--tables", tmp_path)
     assert done.returncode == 2 and "another ingest, compact or replay" in done.stderr
     del held
+
+
+def test_ingest_waits_for_what_ends_by_itself(tmp_path):
+    """A replay: a service that ended with status 2 for it would not be started again."""
+    root, log = tmp_path / "tables", tmp_path / "log"
+    fill(tmp_path / "spool", [publish(senml(1))])
+    held = Lock(root, "replay")
+    with pytest.raises(InUse, match="being written by a replay") as error:
+        Lock(root)
+    assert error.value.passing
+    process = spawn("ingest", "--once", "--spool", tmp_path / "spool", "--tables", root, *QUICK,
+                    log=log)  # fmt: skip
+    wait_for(lambda: "ingest: waiting until replay is done" in log.read_text(), 60, "its word")
+    assert process.poll() is None
+    del held
+    assert process.wait(PATIENCE * 120) == 0, log.read_text()
+    assert numbers(root) == [1]
 
 
 @pytest.mark.parametrize("arguments,words", [

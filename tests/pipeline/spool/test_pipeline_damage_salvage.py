@@ -16,8 +16,8 @@ from damage_kit import (
     refused,
     salvaged,
 )
-from pipeline_kit import NOON, fill, publish, senml
-from umqtt_pipeline.spool import reader
+from pipeline_kit import NOON, fill, publish, run, senml
+from umqtt_pipeline.spool import logs, reader
 from umqtt_pipeline.spool.files import HEADER, SpoolError
 from umqtt_pipeline.spool.segment import BLOCK
 
@@ -122,3 +122,46 @@ def test_a_search_has_an_end(folder, monkeypatch, caplog):
     assert salvaged(folder) == PAYLOADS[:16] and "are damaged: left out" in caplog.text
     durable_at(folder, reader.segments(folder)[-1].base)
     assert "than can be looked at" in refused(folder)
+
+
+def test_verify_names_all_that_is_damaged(folder):
+    """And not only what comes first: salvage leaves all of it behind."""
+    assert [wrong for _, wrong in logs.verify(folder) if wrong] == []
+    first, second, third = (segment.path for segment in reader.segments(folder))
+    begin, end = blocks(first)[1]
+    flip(first, begin + 40)
+    flip(third, blocks(third)[0][0] + 40)
+    base = reader.segments(folder)[1]
+    lost = f"{folder}: positions {base.base} to {base.base + base.size()} are missing"
+    second.unlink()
+    (folder / "consumers").mkdir()
+    (folder / "consumers" / "r.json").write_text("{}")
+    (folder / "spool.json").write_text("x")
+    done = run("verify", "--spool", folder)
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0].startswith(f"{folder}/spool.json is damaged")
+    assert said[1] == f"{folder}/consumers/r.json is damaged"
+    assert said[2] == f"{first}: bytes {begin} to {end} are no whole block"
+    assert said[3] == lost and said[4].startswith(f"{third}: bytes ")
+    assert said[5].endswith(": 5 damaged") and len(said) == 6
+
+
+@pytest.mark.parametrize("name,said", [
+    ("durable", "durable is missing or damaged"), ("deleted", "deleted is damaged")])
+def test_verify_looks_at_the_small_files(folder, name, said):
+    (folder / name).write_bytes(b"x")
+    flip(last(folder), blocks(last(folder))[-1][0] + 40)
+    wrong = [wrong for _, wrong in logs.verify(folder) if wrong]
+    assert said in wrong[0] and str(last(folder)) in wrong[-1]
+
+
+def test_verify_names_an_end_and_a_header_that_are_gone(folder):
+    one = reader.segments(folder)[0].path
+    end = reader.durable(folder)
+    at = reader.segments(folder)[2]
+    at.path.unlink()
+    flip(one, 8)
+    wrong = [wrong for _, wrong in logs.verify(folder) if wrong]
+    assert "its header is damaged" in wrong[0] and str(one) in wrong[0]
+    assert wrong[1:] == [f"{folder}: positions {at.base} to {end} are missing"]

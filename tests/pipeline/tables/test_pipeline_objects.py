@@ -1,11 +1,17 @@
 """Tables in an object store: the same as in a folder, to the row, over kills and a lost disk."""
 
+import http.server
+import re
 import shutil
+import threading
 from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from object_store import BUCKET
+import umqtt_pipeline
+from object_store import BUCKET, KEYS, ports
 from pipeline_kit import QUICK, fill, flat, killed, publish, run, senml, spawn, wait_for
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables.lock import InUse
@@ -86,6 +92,62 @@ def test_what_is_refused_in_an_object_store_is_a_sentence(place, tmp_path):
                         (("clean", "--unused-days", 0), "another machine may be writing")):
         done = run(*words, "--tables", place)
         assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
+
+
+def test_the_readers_on_the_page_read_a_store_without_tls(place):
+    """They refuse http:// unless they are told."""
+    held, rows = Tables(place, {"silver": BATCHES}), [{"batch": 1}, {"batch": 2}]
+    made = written(held.storage, "silver", 0, None, pa.Table.from_pylist(rows))
+    held.replace("silver", [made])
+    page = Path(umqtt_pipeline.__file__).with_name("TABLES.md").read_text()
+    blocks = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    lines = [line for line in blocks[0].splitlines() if line.startswith(("import", "from"))]
+    lines += blocks[1].replace("s3://readings/fleet", place).splitlines()
+    absent = [name for module, name in (("polars", r"\bpl\b"), ("duckdb", r"duckdb|^count"))
+              if find_spec(module) is None]  # fmt: skip
+    code = "\n".join(line for line in lines if not any(re.search(n, line) for n in absent))
+    with pytest.raises(Exception, match="URL scheme is not allowed"):
+        exec(code.replace('"true"', '"false"'), {})
+    names = {"count": [(2,)]}
+    exec(code, names)
+    assert len(names["rows"]) == 2 and names["count"] == [(2,)]
+
+
+@pytest.fixture
+def silent():
+    """A server that answers each request with status 500; its address."""
+    class Failing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802 (the API's name)
+            self.send_response(500)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_PUT = do_HEAD = do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("words", [
+    ("gold",), ("report", "--out", "r.html"), ("verify",), ("quarantine",), ("clean",),
+    ("ingest", "--once", "--spool", "spool"), ("ingest", "--once", "--spool", "s3://umqtt/log")])
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_store_that_is_away_can_be_asked_again(silent, answers, words, tmp_path, monkeypatch):
+    """A service that ends with status 2 is not started again."""
+    monkeypatch.chdir(tmp_path)
+    fill("spool", [publish(senml(1))])
+    url = silent if answers else f"http://127.0.0.1:{ports(1)[0]}"
+    done = run(*words, "--tables", "s3://umqtt/fleet", AWS_ENDPOINT_URL=url, **KEYS)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert last.startswith("Error: s3://umqtt/") and "the object store cannot be used" in last
+    assert "Debug" not in last and "RetryError" not in last
 
 
 def arrow(root, name):

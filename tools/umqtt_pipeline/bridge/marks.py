@@ -201,8 +201,12 @@ class Marks:
             return False
         try:
             found = self.decoders.reading(name.decode(errors="replace"), body[payload:end])
-        except Malformed:
-            self.unreadable += 1
+        except Malformed as error:
+            if error.identity is None:
+                self.unreadable += 1
+            else:  # ingest has it in quarantine; its `low` is not believed
+                key = name, error.identity[0]
+                self._add(key, self._mark(key), error.identity[1], None)
             return True
         if found is not None:
             low = found.low if found.device.encode() == owner[1] else None

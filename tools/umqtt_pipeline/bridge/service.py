@@ -79,6 +79,7 @@ class Bridge:
         self._early = False  # the clock was set to before 1970
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
+        self._old_topics = []  # that the session has, and nobody asks for any more
         where = f"{settings.host}:{settings.port}"
         self._session_file = SessionFile(self.spool.folder, where, settings.client_id)
         self._faults = Faults(where, settings.client_id, settings.secured, settings.wait)
@@ -287,6 +288,8 @@ class Bridge:
             self._connack(body)
         elif kind == wire.SUBACK:
             self._suback(body)
+        elif kind == wire.UNSUBACK:
+            self._unsuback()
         elif kind == wire.PUBREL:
             self._link.send(wire.PUBCOMP_HEAD + body)
         elif kind == wire.PUBACK:
@@ -323,6 +326,11 @@ class Bridge:
                         "give --spool with that folder, or --client-id with a name of its own",
                         s.client_id, self.spool.folder.resolve())  # fmt: skip
         self.counts["connects"] += 1
+        # Written down first, and until the broker has forgotten those of earlier runs: it goes on
+        # delivering what they match.
+        held = self._session_file.topics if body[0] & 1 else []
+        self._old_topics = [topic for topic in held if topic not in s.topics]
+        self.upkeep.keep_session(self._session_file, [*s.topics, *self._old_topics])
         self._link.send(wire.subscribe_packet(telling.SUBSCRIBE_ID, s.topics, s.qos))
         log.info("connected to %s:%d, session %s", s.host, s.port,
                  "present" if body[0] & 1 else "new")  # fmt: skip
@@ -332,11 +340,18 @@ class Bridge:
         if refused:
             raise Refused(f"the broker refuses the subscription to {', '.join(refused)}")
         self._ready = True
-        self.upkeep.keep_session(self._session_file)
+        if self._old_topics:  # only now: what both match is not missed
+            self._link.send(wire.unsubscribe_packet(telling.SUBSCRIBE_ID, self._old_topics))
         self._faults.ready()
         self._last_error = None
         log.info("subscribed to %s at QoS %s", ", ".join(self.settings.topics),
                  "/".join(str(c) for c in body[2:]))  # fmt: skip
+
+    def _unsuback(self):
+        self.upkeep.keep_session(self._session_file, self.settings.topics)
+        log.info("unsubscribed from %s, which an earlier run asked for",
+                 ", ".join(self._old_topics))  # fmt: skip
+        self._old_topics = []
 
     # -- timers -----------------------------------------------------------------------------
 

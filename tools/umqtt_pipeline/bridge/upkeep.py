@@ -55,10 +55,12 @@ class Upkeep:
         except OSError as error:  # nothing is deleted that they are made of
             self._fails("the file of the marks", error)
 
-    def keep_session(self, session):
-        """Have `session`, a SessionFile, say that the broker has a session of the bridge."""
+    def keep_session(self, session, topics):
+        """Have `session`, a SessionFile, say that the broker has a session of the bridge with
+        these topic filters."""
         try:
-            session.keep()
+            session.keep(topics)
+            self._works("the file of the session")
         except OSError as error:  # a lost session may go untold after a restart
             self._fails("the file of the session", error)
 
@@ -74,8 +76,7 @@ class Upkeep:
 
     def lag(self):
         """{reader: bytes of the spool that it has not stored yet}."""
-        readers = consumers.positions(self.spool.folder)
-        return {name: self.spool.position - at for name, at in readers.items()}
+        return consumers.lag(self.spool.folder, self.spool.id, self.spool.position)
 
     def write_metrics(self, state):
         """Write what `state()` gives to the metrics file, if there is to be one."""

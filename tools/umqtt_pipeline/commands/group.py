@@ -11,10 +11,17 @@ from umqtt_runtime.options import Problem, Sentences
 from umqtt_runtime.stop import Stop
 
 from .. import options as arguments
+from ..spool.files import SpoolError
 
 
 class Commands(Sentences, click.Group):
     """The commands."""
+
+    def invoke(self, context):
+        try:
+            return super().invoke(context)
+        except SpoolError as error:
+            raise click.ClickException(str(error))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
@@ -52,6 +59,13 @@ def sentence_if_in_use():
         yield
     except InUse as error:
         raise click.ClickException(f"{error}; nothing was changed")
+
+
+def reachable(tables):
+    """Raises Unreachable, which says where, if the store of these tables does not answer."""
+    from ..tables.storage import storage_of
+
+    storage_of(tables).check()
 
 
 def there(tables):

@@ -12,7 +12,7 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import OutputFile, TablesHere
-from .group import main, sentence_if_in_use, there
+from .group import main, reachable, sentence_if_in_use, there
 
 REASONS = 20  #: that are listed: a decoder of one's own may give each message another
 
@@ -30,6 +30,7 @@ def gold(stop, tables, anew, memory, conf):
     from ..gold import build as making
     from ..tables.store import dataset
 
+    reachable(tables)
     silver = dataset(tables, "silver")
     if silver is None or not silver.count_rows():
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
@@ -46,6 +47,7 @@ def report(tables, out):
     logging.getLogger("umqtt.report").info("from the tables in %s", tables)
     from ..report import page as making
 
+    reachable(tables)
     try:
         making.build(tables, out)
     except making.NoTables as error:

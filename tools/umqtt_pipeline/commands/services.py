@@ -18,6 +18,9 @@ from .. import options as arguments
 from ..options import Folder, OutputFile, Seconds, TablesFolder
 from .group import main, with_decoders
 
+#: how long ingest waits for a replay or a compaction, before it ends with status 1
+REPLAY_S = 600
+
 
 @main.command()
 @click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
@@ -101,7 +104,6 @@ def _wait_for_spool(folders, once):
     """The bridge may be started after the ingest; a single run needs a spool now. Returns the
     places of all spools."""
     from ..spool import logs
-    from ..spool.objects import Unreachable
     from ..spool.reader import SpoolError
 
     said, places = False, [folder.strip() for folder in folders.split(",")]
@@ -111,8 +113,6 @@ def _wait_for_spool(folders, once):
             if not found:
                 raise SpoolError(f"{folders}: no bridge has shipped there: no spool.json")
             return list(found.values())
-        except Unreachable as error:
-            raise Problem(str(error))
         except SpoolError as error:
             if once or "no spool.json" not in str(error):
                 raise Problem(str(error))
@@ -177,12 +177,14 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
             raise Problem(f"--spool: {error}")
         spools = _wait_for_spool(spool, once)
     try:
-        lock = Lock(tables)
+        lock = Lock(tables, wait=REPLAY_S)
         are_there(tables)
         ready(tables)
         for folder in spools:
             consumers.claim(folder, consumer, place(tables), are_there)
-    except (InUse, SpoolError) as error:
+    except InUse as error:
+        raise (click.ClickException if error.passing else Problem)(str(error))
+    except SpoolError as error:
         raise Problem(str(error))
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
@@ -193,6 +195,8 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
         stop.tell(runner.stop)
         try:
             runner.run()
+        except SpoolError as error:
+            raise Problem(str(error))
         except PySparkException as error:
             raise _failed(error, pyspark.__version__)
 

@@ -15,15 +15,16 @@ from ..options import Folder, SpoolHere, TablesHere
 from .group import main, sentence_if_in_use, there, with_decoders
 
 
-def _locked(tables):
-    """The lock of tables that no ingest may write meanwhile, and that are whole."""
+def _locked(tables, who):
+    """The lock of tables that no ingest may write meanwhile, and that are whole. who: the
+    command."""
     from ..ingest.ledger import ready
     from ..spool.reader import SpoolError
     from ..tables.lock import InUse, Lock
 
     there(tables)
     try:
-        lock = Lock(tables)
+        lock = Lock(tables, who)
         ready(tables)
     except InUse as error:
         raise Problem(f"{error}; stop it first")
@@ -33,9 +34,9 @@ def _locked(tables):
 
 
 @contextmanager
-def _alone(stop, tables, memory, conf):
-    """A SparkSession for work on tables that no ingest may write meanwhile."""
-    lock = _locked(tables)
+def _alone(who, stop, tables, memory, conf):
+    """A SparkSession for work on tables that no ingest may write meanwhile. who: the command."""
+    lock = _locked(tables, who)
     with running.spark(stop, memory, conf) as spark:
         lock.holds(spark)
         with sentence_if_in_use():
@@ -56,7 +57,7 @@ def compact(stop, tables, files, memory, conf):
     from ..tables.schema import ALL
     from ..tables.store import Tables
 
-    with _alone(stop, tables, memory, conf) as spark:
+    with _alone("compact", stop, tables, memory, conf) as spark:
         held = Tables(tables, ALL)
         held.clean()
         done = joining.run(spark, held, Ledger(held), files)
@@ -73,7 +74,7 @@ def replay(stop, tables, decoders, keys, memory, conf):
     logging.getLogger("umqtt.replay").info("in the tables in %s", tables)
     from ..ingest import replay as replaying
 
-    with _alone(stop, tables, memory, conf) as spark:
+    with _alone("replay", stop, tables, memory, conf) as spark:
         counts = replaying.run(spark, tables, decoders, keys)
     log = logging.getLogger("umqtt.replay")
     if counts is None:
@@ -103,7 +104,7 @@ def clean(tables, keep, unused_days):
     if is_object_store(tables) and not unused_days:
         raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
                       "may be writing files that no table has yet")  # fmt: skip
-    lock = _locked(tables)
+    lock = _locked(tables, "clean")
     held = Tables(tables, ALL)
     with sentence_if_in_use():
         maintenance.expire(held, Ledger(held), keep)
@@ -121,27 +122,24 @@ def clean(tables, keep, unused_days):
               help="a spool to look at, or s3://BUCKET/PREFIX for all logs of bridges there; "
                    "several times")  # fmt: skip
 def verify(tables, spools):
-    """Look at every byte of the tables, of ingest's state and of spools: exit status 1, and a line
-    for each file, if bits have flipped or files are gone. Ingest may run meanwhile."""
+    """Look at every byte of the tables, of their logs, of ingest's state and of spools: exit
+    status 1, and a line for each file, if bits have flipped or files are gone. Ingest may run
+    meanwhile."""
     from ..ingest.ledger import state_files
     from ..spool import logs
     from ..spool.files import SpoolError
-    from ..spool.objects import Unreachable
-    from ..tables import maintenance
-    from ..tables.store import existing
+    from ..tables import verifying
 
     if tables is None and not spools:
         raise Problem("--tables or --spool: say what to look at")
-    found = maintenance.Verified()
+    found = verifying.Verified()
     try:
         if tables is not None:
             there(tables)
-            found = maintenance.verify(existing(tables), lambda: state_files(tables))
+            found = verifying.verify(tables, lambda: state_files(tables))
         for size, wrong in (each for spool in spools for each in logs.verify(spool)):
             found.bytes += size
             found.wrong += [wrong] if wrong else []
-    except Unreachable as error:
-        raise Problem(f"{error.filename}: {error.strerror}")
     except SpoolError as error:
         raise click.ClickException(str(error))
     for line in found.wrong:

@@ -48,19 +48,21 @@ class Decoders:
 
     def reading(self, topic, payload):
         """The Reading of the first decoder that takes the packet, or None. Raises Malformed for
-        any fault of a decoder: none ends the program."""
+        any fault of a decoder: none ends the program. It has the identity of what the decoder
+        gave, if only other fields of that are wrong."""
         for function in self.functions:
-            name = getattr(function, "__name__", type(function).__name__)
+            name, given = getattr(function, "__name__", type(function).__name__), None
             try:
                 given = function(topic, payload)
                 if given is not None:
                     return _checked(name, given)
             except Malformed as error:
-                raise Malformed(_plain(str(error)))
+                raise Malformed(_plain(str(error)), identity=_identity(given))
             except BaseException as error:  # the user's own code may raise SystemExit, too
                 if _of_a_signal(error):
                     raise
-                raise Malformed(_plain(f"the decoder {name}: {_said(error)}"))
+                raise Malformed(_plain(f"the decoder {name}: {_said(error)}"),
+                                identity=_identity(given))
         return None
 
 
@@ -89,6 +91,22 @@ def _plain(text):
     return text.encode(errors="backslashreplace").decode()
 
 
+def _identity(given):
+    """(epoch, sequence) of what a decoder gave, or None."""
+    try:
+        return _epoch(given), _sequence(given)
+    except Exception:  # it may be anything, or None
+        return None
+
+
+def _epoch(given):
+    return epoch({"ep": given.epoch}, reasons.OWN)
+
+
+def _sequence(given):
+    return _within(given.sequence, 1, LIMIT - 1, "sq")
+
+
 def _checked(name, given):
     """A valid Reading from the result of a decoder. Raises Malformed, TypeError, ValueError."""
     if not isinstance(given, Reading):
@@ -98,11 +116,11 @@ def _checked(name, given):
     measurements = [_measurement(*each) for each in given.measurements]
     if not measurements:
         raise Malformed(reasons.NO_MEASUREMENT)
-    sequence = _within(given.sequence, 1, LIMIT - 1, "sq")
+    sequence = _sequence(given)
     check_clock(measurements)
     lowest = None if given.low is None else index(given.low)
     return Reading(
-        _text(given.device), epoch({"ep": given.epoch}, reasons.OWN), sequence,
+        _text(given.device), _epoch(given), sequence,
         _within(given.boot, 0, reasons.BITS_31, "bo"),
         _within(given.uptime_ms, 0, reasons.UPTIME_MS, "up"),
         lowest if lowest is not None and 1 <= lowest <= sequence else None, measurements,

@@ -15,7 +15,17 @@ LONGEST = 1 << 20  #: bytes of a payload that is decoded: a thousandth of that i
 
 
 class Malformed(ValueError):
-    """The payload is no reading; the text is the reason shown in the quarantine table."""
+    """The payload is no reading; the text is the reason shown in the quarantine table.
+
+    identity    (epoch, sequence) if these can be read all the same, else None: such a packet has
+                come, and would be no better if the device sent it again
+    """
+
+    identity = None
+
+    def __init__(self, *reason, identity=None):
+        super().__init__(*reason)
+        self.identity = identity
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ..tables.schema import READINGS, arrow_schema
 from . import payloads, reasons, topics
 from .own import NO_DECODERS
+from .payloads import identity
 from .reading import Malformed
 from .signed import NO_KEYS
 
@@ -39,7 +40,10 @@ def reading(topic, payload, decoders, keys=NO_KEYS):
 
 def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS):
     """Bronze rows -> the same rows with MADE, other (a topic that carries no reading) and reason
-    (why it is no reading). decoders: the user's, asked first. keys: of the devices that sign."""
+    (why it is no reading; epoch and sequence are there all the same if they can be read).
+
+    decoders: the user's, asked first. keys: of the devices that sign.
+    """
     parts, held = [], _Columns()
     for topic, payload in zip(rows["topic"].to_pylist(), rows["payload"].to_pylist()):
         if topics.is_other(topic, payload):
@@ -48,7 +52,8 @@ def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS):
             try:
                 held.add(False, topics.owner(topic), reading(topic, payload, decoders, keys))
             except Malformed as error:
-                held.add(False, reason=str(error))
+                known = error.identity or identity(payload or b"")
+                held.add(False, reason=str(error), known=known)
         if held.full():
             parts.append(held.batch())
             held = _Columns()
@@ -65,10 +70,12 @@ class _Columns:
         self.rows, self.sizes = [], [0]
         self.names, self.units, self.values = [], [], []
 
-    def add(self, other, owner=None, r=None, reason=None):
-        """Take in a row: of another topic, of a Reading, or of none for a reason."""
+    def add(self, other, owner=None, r=None, reason=None, known=None):
+        """Take in a row: of another topic, of a Reading, or of none for a reason, whose epoch and
+        sequence may be known."""
         if r is None:
-            self.rows.append((None, None, None, None, None, None, other, reason))
+            epoch, sequence = (known[0].hex(), known[1]) if known else (None, None)
+            self.rows.append((None, None, epoch, sequence, None, None, other, reason))
         else:
             self.rows.append((*owner, r.epoch.hex(), r.sequence, r.boot, r.uptime_ms, other, None))
             for name, unit, value in r.measurements:

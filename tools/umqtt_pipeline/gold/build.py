@@ -130,9 +130,7 @@ class _Intents(intents.Intents):
             return True
         if touched != self.last["number"] or held != self.last["before"].get(name, -1):
             return False
-        # To be committed; but not if somebody has removed the table since then.
-        added = self.last["tables"][name][0]
-        return all(self.storage.exists(f"{name}/{path}") for path, *_ in added)
+        return self.written(name)  # to be committed
 
 
 class _Run:

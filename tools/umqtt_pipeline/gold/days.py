@@ -144,7 +144,7 @@ def _numbered(rows, count, runs):
 def _refused(quarantine):
     """Per device and day: the runs of the numbers of packets that are in quarantine though their
     identity can be read."""
-    rows = quarantine.select("topic", "payload", "date")
+    rows = quarantine.select("topic", "payload", "epoch", "sequence", "date")
     return _numbered(rows.mapInArrow(numbered, NUMBERS), "_count", "refused").drop("_count")
 
 

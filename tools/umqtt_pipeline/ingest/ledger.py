@@ -56,7 +56,8 @@ class Ledger(Intents):
                     f"{self.storage.path('_state')} does not know: its rows would come a second "
                     f"time. Put that folder back as it was, or begin in another folder (--tables)")
             if held != touched.get(name, -1) and not (
-                touched[name] == number and held == before.get(name, -1)):  # fmt: skip
+                touched[name] == number and held == before.get(name, -1)
+                    and self.written(name)):  # fmt: skip
                 raise SpoolError(
                     f"{self.storage.path(name)} has the batches up to {held} only, and lacks "
                     f"{touched[name]}: it is an older copy; {PUT_BACK}")
@@ -66,7 +67,8 @@ def newest(root):
     """The newest intent of the tables below `root`; nothing is changed, and ingest may run. Raises
     SpoolError."""
     tables = Tables(root, {})
-    return Ledger(tables, mend=False).last if tables.find(NAME) else NONE
+    known = tables.storage.listed(f"{NAME}/_delta_log")
+    return Ledger(tables, mend=False).last if known else NONE
 
 
 def state_files(root):

@@ -314,8 +314,18 @@ class Runner:
 
     def _batch(self, counts):
         self._left, self._late = self.patience, 0
+        self._tell_stored()
         if self._told:
             self._told(counts)
+
+    def _tell_stored(self):
+        """Let bridges know how far their spools are in the tables, for their metrics."""
+        end = self.ingest.ledger.last["query"]["end"] if self.folders else None
+        try:
+            for folder in (each for each in self.folders if end and not is_object_store(each)):
+                consumers.stored(folder, self.consumer, json.loads(end[0]))
+        except (OSError, ValueError, SpoolError) as error:
+            tell_once(f"the bridge does not know what is stored: {error}")
 
     def stop(self):
         """End after the batch that runs; may be called from a signal handler, and by on_batch."""
@@ -357,7 +367,8 @@ class Runner:
         return writer.trigger(processingTime=f"{int(self.interval * 1000)} milliseconds").start()
 
     def run(self):
-        """Raises StreamingQueryException when it keeps failing."""
+        """Raises StreamingQueryException when it keeps failing, SpoolError when the tables are
+        not those that it has written: at once, and nothing more is written."""
         listener = metrics.Progress(self.ingest.local, "ingest")
         self.spark.streams.addListener(listener)
         try:
@@ -387,6 +398,7 @@ class Runner:
                     if self._stopping:
                         self._end(query)
                         return
+                    self.ingest.ledger.check_place()
                 if self.once:
                     return
             except StreamingQueryException as error:

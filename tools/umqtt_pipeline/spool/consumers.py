@@ -5,6 +5,7 @@ can no longer be asked for. Must not know blocks, brokers or tables.
 
     {"position": n,      the reader will never ask for anything below it
      "committed": {...}, offset (the source's) of the last batch that Spark has said to be done
+     "stored": {...},    {id of a spool: position} up to which the tables have it; for the metrics
      "tables": "/...",   whose reader it is
      "check": n}         crc32 of NAME and the rest: a wrong position would delete too early
 
@@ -90,14 +91,34 @@ def reached(folder, key):
     return found
 
 
+def lag(folder, key, position):
+    """{name: bytes up to `position` that a reader has not stored yet} of the spool in `folder`,
+    whose id is `key`. It may have stored more than it has released."""
+    found = positions(folder)
+    for path in _files(folder):
+        stored = _held(path).get("stored")
+        if isinstance(stored, dict) and isinstance(stored.get(key), int):
+            found[path.stem] = max(found.get(path.stem, 0), stored[key])
+    return {name: max(0, position - at) for name, at in found.items()}
+
+
+def stored(folder, name, end):
+    """Say that the tables of reader `name` have all up to the offset `end`: Spark says so only
+    when the next batch begins, which may be never."""
+    key, held = spool_id(folder), _held(_path(folder, name))
+    if key in end:
+        known = {"committed": held["committed"]} if "committed" in held else {}
+        register(folder, name, held.get("position", 0), **known, stored={key: end[key][0]})
+
+
 def register(folder, name, position, **more):
     """Say that reader `name` will never ask for anything below `position` again.
 
-    more: what else its file says from now on; of what it said, "tables" stays.
+    more: what else its file says from now on; of what it said, "tables" and "stored" stay.
     Raises ValueError for a name that cannot be a file's.
     """
     path = _path(folder, name)
-    kept = {key: value for key, value in _held(path).items() if key == "tables"}
+    kept = {key: value for key, value in _held(path).items() if key in ("tables", "stored")}
     told = {**kept, "position": position, **more}
     data = json.dumps({**told, "check": _check(name, told)}).encode()
     if objects.is_place(folder):

@@ -37,14 +37,7 @@ def verify(place):
     """Look at every byte of a spool, or of all logs below a place; yields (bytes that are right,
     None or what is wrong). Raises Unreachable."""
     for each in spools([place]):
-        if objects.is_place(each):
-            yield from shipped.verify(each)
-            continue
-        try:
-            for _, body in reader.walk(each, reader.begin(each), reader.durable(each)):
-                yield len(body), None
-        except SpoolError as error:
-            yield 0, str(error)
+        yield from _of(each).verify(each)
 
 
 def begin(place):

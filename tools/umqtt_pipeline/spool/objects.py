@@ -7,13 +7,18 @@ AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 A put is whole or not there, and durable when it is answered.
 """
 
+import errno
 import os
 import re
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 
+from umqtt_runtime import failures
+
 PLACE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*/?", re.ASCII)
+#: how a store has answered that will not answer otherwise the next time
+REFUSED = re.compile(r"PermissionDenied|Unauthenticated|status code: 4(?!08|29)\d\d")
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -45,9 +50,13 @@ def allow_http():
 
 
 def unreachable(error, root):
-    """The Unreachable that tells what a client has raised, in one line."""
-    told = str(error).replace("\n", " ")
-    return Unreachable(0, f"the object store cannot be used: {told[:500]}", str(root))
+    """The Unreachable that tells what a client has raised, in one line. Its errno is EACCES if
+    trying again will not help."""
+    said = f"{type(error).__name__}: {error}"
+    final = isinstance(error, (ImportError, PermissionError)) or REFUSED.search(said)
+    why = failures.plain(error).partition(": <?xml")[0]
+    told = f"the object store cannot be used: {why}"
+    return Unreachable(errno.EACCES if final else errno.EAGAIN, told, str(root))
 
 
 class Object:

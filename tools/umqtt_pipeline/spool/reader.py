@@ -36,6 +36,7 @@ one segment, `recovery.py` finds out where a writer may go on.
 
 import bisect
 import zlib
+from pathlib import Path
 
 from . import consumers, lock
 from .files import (
@@ -261,3 +262,58 @@ def walk(folder, start, stop):
     is left of the spool) up to `stop`, over all segments. Raises SpoolError."""
     for reader, block in blocks(folder, max(start, begin(folder)), stop):
         yield block, reader.body(block)
+
+
+def verify(folder):
+    """Look at every byte of a spool; yields (bytes that are right, None or what is wrong), and
+    goes on behind what is wrong. Its bridge and its readers may go on meanwhile."""
+    yield from ((0, wrong) for wrong in _small_files(folder))
+    listed = segments(folder)
+    at = begin(folder, listed)
+    try:
+        end = durable(folder)
+    except SpoolError as error:
+        yield 0, str(error)
+        end = max(segment.base + segment.size() for segment in listed)
+    for segment in listed:
+        if segment.base >= end:
+            break
+        try:
+            found = list(_pieces(segment, at, end))
+            at = segment.base + segment.size()
+        except SpoolError as error:
+            found, at = [(0, str(error))], at
+        if segment.base >= begin(folder):  # else the bridge has deleted it meanwhile
+            yield from found
+    if at < end:
+        yield 0, f"{folder}: positions {at} to {end} are missing"
+
+
+def _small_files(folder):
+    """What is wrong with the files beside the segments; the marks are the bridge's."""
+    try:
+        spool_id(folder)
+    except SpoolError as error:
+        yield str(error)
+    if Path(folder, "deleted").exists() and deleted(folder) is None:
+        yield f"{folder}/deleted is damaged"
+    for path in consumers.unreadable(folder):
+        yield f"{path} is damaged"
+
+
+def _pieces(segment, at, end):
+    """Yield (bytes that are right, None or what is wrong) of a segment that should begin at
+    position `at`."""
+    if segment.base > at:
+        yield 0, f"{segment.path.parent}: positions {at} to {segment.base} are missing"
+    elif segment.base < at:
+        yield 0, f"{segment.path}: the segment before it has positions up to {at}, too"
+    damaged = []
+    with SegmentReader(segment) as reader:
+        if not reader.valid_header():
+            yield 0, f"{segment.path}: its header is damaged, or it is another segment's file"
+        for block in reader.whole_blocks(segment.first, end, lambda *ends: damaged.append(ends)):
+            yield block.length, None
+    for first, stop in damaged:
+        yield 0, (f"{segment.path}: bytes {first - segment.base} to {stop - segment.base} are no "
+                  "whole block")  # fmt: skip

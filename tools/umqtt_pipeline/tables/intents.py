@@ -13,6 +13,7 @@ run has written are files that no log names.
 """
 
 import json
+import zlib
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -27,6 +28,11 @@ PUT_BACK = "put it back as it was, or begin in another folder (--tables)"
 #: As if before the first one. touched: the last number that changed a table; before: the one
 #: before that, of the tables that the newest intent changes.
 NONE = {"number": -1, "tables": {}, "touched": {}, "before": {}}
+
+
+def check_of(intent):
+    """The check value that is written beside an intent: the log has none of its own."""
+    return zlib.crc32(json.dumps(intent, sort_keys=True).encode())
 
 
 class Intents:
@@ -71,10 +77,12 @@ class Intents:
             told = [json.loads(line) for line in text.splitlines()]
         except (OSError, ValueError) as error:
             raise self._damaged(error)
-        found = next((each["commitInfo"].get("intent") for each in told if "commitInfo" in each),
-                     None)  # fmt: skip
+        info = next((each["commitInfo"] for each in told if "commitInfo" in each), {})
+        found = info.get("intent")
         if found is None and self._log.version():
             raise self._damaged("its last commit is no intent")
+        if "check" in info and info["check"] != check_of(found):  # earlier versions wrote none
+            raise self._damaged("its last intent is not what was written")
         return found or self._nothing
 
     def _sync(self):
@@ -87,6 +95,10 @@ class Intents:
         self._log.update_incremental()
         self._unfinished, self.last = True, self._newest()
 
+    def check_place(self):
+        """Raises Gone if somebody has removed the intents or one of the tables."""
+        self.tables.check_place(self.name)
+
     def next(self):
         """The number of the next intent."""
         return self.last["number"] + 1
@@ -94,7 +106,8 @@ class Intents:
     def decide(self, kind, tables, **more):
         """Write the next intent; returns the one before. `tables` is {name: (Files added, Files
         removed)}, in the order of the commits; `more` replaces what the last intent says. Raises
-        InUse if somebody else has written one in its place."""
+        InUse if somebody else has written one in its place, Gone."""
+        self.check_place()
         number, touched = self.next(), self.last["touched"]
         made = {**self.last, **more, "number": number, "kind": kind,
                 "before": {name: touched.get(name, -1) for name in tables},
@@ -104,13 +117,20 @@ class Intents:
         try:
             self._log.create_write_transaction(
                 [], mode="append", schema=Schema.from_arrow(COLUMN),
-                commit_properties=CommitProperties({"intent": made}, max_commit_retries=0))
+                commit_properties=CommitProperties({"intent": made, "check": check_of(made)},
+                                                   max_commit_retries=0))
         except CommitFailedError:
             raise InUse(f"{self.storage.root} is being written by another {self._writers}")
         self._log.update_incremental()
         self._unfinished, old, self.last = True, self.last, made
         self._sync()
         return old
+
+    def written(self, name):
+        """Whether the files are there that the newest intent adds to a table, which lacks its
+        commit: they are not if somebody has removed the table since then."""
+        added = self.last["tables"].get(name, [()])[0]
+        return all(self.storage.exists(f"{name}/{path}") for path, *_ in added)
 
     def finish(self):
         """Make the commits of the newest intent that are not made yet."""

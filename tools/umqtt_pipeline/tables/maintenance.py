@@ -1,26 +1,22 @@
-"""What keeps tables in order over years: days that are let go, files that nobody needs, bits that
-have flipped, and a copy for programs that know only Parquet.
+"""What keeps tables in order over years: days that are let go, files that nobody needs, and a copy
+for programs that know only Parquet.
 
 Knows Files and days. Must not know what a row means.
 """
 
 import datetime
 import logging
-import re
-import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 
 from .schema import PARTITION
-from .store import dataset, files_of
+from .store import dataset
 
 log = logging.getLogger("umqtt.tables")
 
-NAMED = re.compile(r".*-([0-9a-f]{8})\.parquet")
 EXPORT_ROWS = 1 << 20  #: of a file, at most
 
 
@@ -54,52 +50,10 @@ def vacuum(tables, days):
     them; returns how many. Beyond those days a table cannot be read as it was."""
     count = 0
     for name in tables.columns:
-        held = tables.find(name)
+        held = tables.there(name)
         count += len(held.vacuum(24 * days, dry_run=False, enforce_retention_duration=False,
                                  full=True))  # fmt: skip
     return count
-
-
-class Verified:
-    """What a look at every byte of the tables has found: how many files and bytes, and `wrong`, a
-    list of sentences."""
-
-    def __init__(self):
-        self.files = self.bytes = 0
-        self.wrong = []
-
-    def look(self, storage, name, size=None):
-        """Compare a file with the check value in its name, and with its size in the log."""
-        try:
-            data = storage.read(name)
-        except OSError as error:
-            self.wrong.append(f"{storage.path(name)}: {error.strerror}")
-            return
-        self.files, self.bytes = self.files + 1, self.bytes + len(data)
-        told = NAMED.fullmatch(name)
-        if size is not None and len(data) != size:
-            self.wrong.append(f"{storage.path(name)}: {len(data)} bytes, the log says {size}")
-        elif told and f"{zlib.crc32(data):08x}" != told[1]:
-            self.wrong.append(f"{storage.path(name)}: its bytes are not those that were written")
-
-
-def verify(tables, state):
-    """Look at every byte of the files that count; returns Verified. state(): the names of the
-    files of ingest's state, which may go on meanwhile."""
-    found = Verified()
-    for name in tables.columns:
-        try:
-            held = tables.find(name)
-            for file in files_of(held):
-                found.look(tables.storage, f"{name}/{file.path}", file.size)
-        except DeltaError as error:
-            found.wrong.append(f"{tables.storage.path(name)}: {error}")
-    for name in state():
-        before = len(found.wrong)
-        found.look(tables.storage, name)
-        if len(found.wrong) > before and name not in state():
-            found.wrong.pop()  # a batch has taken another in its place
-    return found
 
 
 def export(root, name, out, version=None):

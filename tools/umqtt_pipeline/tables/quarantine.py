@@ -111,15 +111,17 @@ NUMBERS = "group string, device string, epoch string, sequence bigint, date date
 
 
 def numbered(batches):
-    """Arrow record batches with topic, payload and date -> record batches of NUMBERS of what was
-    refused though its identity can be read: these numbers came."""
+    """Arrow record batches with topic, payload, epoch, sequence and date -> record batches of
+    NUMBERS of what was refused though its identity can be read: these numbers came."""
     for batch in batches:
         found = []
-        for topic, payload, day in zip(*(batch.column(n).to_pylist() for n in range(3))):
-            owner = topics.owner(topic or "")
-            known = owner and payload and identity(payload)
-            if known:
-                found.append((*owner, known[0].hex(), known[1], day))
+        for row in batch.to_pylist():
+            owner, known = topics.owner(row["topic"] or ""), (row["epoch"], row["sequence"])
+            if owner and known[0] is None and row["payload"]:  # a row of an earlier version
+                read = identity(row["payload"])
+                known = (read[0].hex(), read[1]) if read else known
+            if owner and known[0] is not None:
+                found.append((*owner, *known, row["date"]))
         kinds = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.date32())
         columns = zip(*found) if found else [()] * len(kinds)
         yield pa.RecordBatch.from_arrays(

@@ -49,7 +49,7 @@ SILVER = {
     "measurements": MEASUREMENTS, "spool": "string", "offset": "bigint", "batch": "bigint",
     "date": "date",
 }  # fmt: skip
-QUARANTINE = {"reason": "string", **BRONZE}
+QUARANTINE = {"reason": "string", "epoch": "string", "sequence": "bigint", **BRONZE}
 DUPLICATES = {
     **IDENTITY, "boot": "int", "uptime_ms": "bigint", "measurements": MEASUREMENTS,
     "dup": "boolean", **RECEIPT,

@@ -25,6 +25,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from umqtt_runtime.files import reader
 
+from ..spool.files import SpoolError
 from .schema import PARTITION, arrow_schema, ddl
 from .storage import parquet, storage_of
 
@@ -35,6 +36,10 @@ CONFIGURATION = {"delta.checkpointInterval": "20"}
 VARIED = {"payload", "received_at", "offset", "sequence", "uptime_ms", "time", "first", "last"}
 MEASURED = [f"measurements.list.element.{name}" for name in ("name", "unit")]
 LONGEST = 200  #: letters of a text that statistics tell of
+
+
+class Gone(SpoolError):
+    """A table is not there any more, though it was."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,15 @@ class File:
     def partition(self):
         return {} if self.day is None else {PARTITION: self.day}
 
+    @property
+    def statistics(self):
+        """What a commit says of its rows."""
+        return {"numRecords": self.rows, "minValues": self.least, "maxValues": self.greatest,
+                "nullCount": {}}  # fmt: skip
+
     def added(self, change):
-        stats = {"numRecords": self.rows, "minValues": self.least, "maxValues": self.greatest,
-                 "nullCount": {}}  # fmt: skip
         return AddAction(self.path, self.size, self.partition, _now_ms(), change,
-                         json.dumps(stats))  # fmt: skip
+                         json.dumps(self.statistics))  # fmt: skip
 
     def removed(self, change):
         return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
@@ -144,13 +153,32 @@ class Tables:
         except TableNotFoundError:
             return None
 
+    def there(self, name, version=None):
+        """The same of a table that has been made. Raises Gone."""
+        held = self.find(name, version)
+        if held is None:
+            raise self._gone(name)
+        return held
+
+    def _gone(self, name):
+        return Gone(f"{self.storage.path(name)} is gone: put it back as it was, or begin in "
+                    "another folder (--tables)")  # fmt: skip
+
+    def check_place(self, *more):
+        """Raises Gone if somebody has removed a table from its folder, or one of `more`. An object
+        store is not asked."""
+        for name in () if self.storage.shared else (*self.columns, *more):
+            if not self.storage.exists(f"{name}/_delta_log"):
+                raise self._gone(name)
+
     def number(self, name):
-        """The highest number of a batch that a table has a commit of; -1 for none."""
-        return last_of(self.find(name))
+        """The highest number of a batch that a table has a commit of; -1 for none. Raises
+        Gone."""
+        return last_of(self.there(name))
 
     def files(self, name, version=None):
-        """The Files that a table consists of, oldest first."""
-        return files_of(self.find(name, version))
+        """The Files that a table consists of, oldest first. Raises Gone."""
+        return files_of(self.there(name, version))
 
     def commit(self, name, number, added=(), removed=(), change=True):
         """Add Files to a table and remove others, at one instant and once: if the table has batch
@@ -172,7 +200,7 @@ class Tables:
     def _commit(self, name, actions, properties, done):
         """Commit what `actions` gives for the table as it is, unless that is `done`."""
         for left in range(TRIES, 0, -1):
-            held = self.find(name)
+            held = self.there(name)
             if done(held):
                 return
             try:
@@ -316,7 +344,7 @@ def existing(root):
     """The Tables that there are below `root`, whoever has made them."""
     storage = storage_of(root)
     names = sorted(name.rpartition("/")[2] for name in storage.children(""))
-    held = {name: {} for name in names if storage.exists(f"{name}/_delta_log")}
+    held = {name: {} for name in names if storage.listed(f"{name}/_delta_log")}
     found = Tables(root, {})
     found.columns = held
     return found

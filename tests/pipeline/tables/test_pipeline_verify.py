@@ -1,0 +1,208 @@
+"""Every flipped bit of the tables, of their logs and of the intents is found, and every file and
+table that is gone."""
+
+import json
+import random
+import shutil
+
+import pytest
+from deltalake import DeltaTable
+from pipeline_kit import DAY_US, NOON, clock, fill, publish, run, senml
+from pipeline_tables import files, ingest
+from umqtt_pipeline.gold import build
+from umqtt_pipeline.ingest.ledger import Ledger, state_files
+from umqtt_pipeline.tables import compaction, verifying
+from umqtt_pipeline.tables.schema import ALL
+from umqtt_pipeline.tables.store import Tables
+
+LOGS = ["bronze", "silver", "quarantine", "batches", "gold_boot", "_state/intents",
+        "_gold/intents"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    """Tables of three days, a batch for each, a late clock, a compaction, and gold."""
+    root = tmp_path_factory.mktemp("made")
+    for day in range(3):
+        sent = [senml(n, boot=1) for n in range(1 + 10 * day, 11 + 10 * day)]
+        sent += [clock(40, NOON // 1_000_000, boot=1, uptime_ms=40_000)] if day == 2 else [b"junk"]
+        for _ in range(2 if day == 2 else 1):
+            fill(root / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
+            ingest(spark, root / "spool", root / "tables")
+    held = Tables(root / "tables", ALL)
+    assert compaction.run(spark, held, Ledger(held), small=2)
+    build.build(spark, root / "tables")
+    return root
+
+
+@pytest.fixture
+def root(made, tmp_path):
+    shutil.copytree(made, tmp_path / "all")
+    return tmp_path / "all" / "tables"
+
+
+def wrong(root):
+    return verifying.verify(root, lambda: state_files(root)).wrong
+
+
+def commits(root, name):
+    return sorted((root / name / "_delta_log").glob("*.json"))
+
+
+def flips(path, count, choose):
+    """Flip that many single bits of a file, one after the other, and have it whole at the end."""
+    raw = path.read_bytes()
+    for _ in range(count):
+        at, bit = choose.randrange(len(raw)), choose.randrange(8)
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :])
+        yield f"byte {at}, bit {bit}"
+    path.write_bytes(raw)
+
+
+def replaced(path, old, new):
+    text = path.read_text()
+    assert text.count(old), text
+    path.write_text(text.replace(old, new, 1))
+
+
+def meaning(path):
+    """What a commit says that a reader heeds; None if it is no JSON. No reader heeds times, nor
+    who wrote it; and the check value says nothing but whether the intent is whole."""
+    try:
+        lines = [json.loads(line) for line in path.read_bytes().decode().splitlines()]
+        for line in lines:
+            for kind, told in line.items():
+                if kind == "commitInfo":
+                    line[kind] = told.get("intent")
+                for name in ("modificationTime", "deletionTimestamp", "extendedFileMetadata",
+                             "tags", "baseRowId", "defaultRowCommitVersion",
+                             "clusteringProvider"):  # fmt: skip
+                    told.pop(name, None)
+    except (ValueError, AttributeError):
+        return None
+    return lines
+
+
+def test_every_flipped_bit_of_data_is_found(root):
+    """40 single bits in the files of tables and state: all are found, before and after a reader
+    has looked at the same files."""
+    choose = random.Random(4)
+    whole = verifying.verify(root, lambda: state_files(root))
+    paths = [path for name in ALL for path in files(root, name)]
+    paths += [root / name for name in state_files(root)]
+    assert whole.wrong == [] and whole.files > len(paths)
+    for _ in range(40):
+        path = choose.choice(paths)
+        for where in flips(path, 1, choose):
+            (told,) = wrong(root)
+            assert told.startswith(str(path)), where
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_flipped_bit_of_a_log_is_found(root, name):
+    choose, count = random.Random(name), 0
+    for path in commits(root, name):
+        before = meaning(path)
+        for where in flips(path, 6, choose):
+            if meaning(path) != before:
+                count += 1
+                said = wrong(root)
+                assert any(name in line for line in said), f"{path}: {where}: {said}"
+                assert not any("\n" in line for line in said)
+    assert count > 2 and wrong(root) == []
+
+
+@pytest.mark.parametrize("old,new", [
+    ('sequence\\": 1,', 'sequence\\": 9,'), ('"date":"2026-01-01"', '"date":"2026-01-02"'),
+    ('{"add"', '{"cdd"'), ('"umqtt-ingest"', '"umqtt-ingesu"'), ('"version":0', '"version":8'),
+    ('numRecords\\": 1', 'numRecords\\": 3')])  # fmt: skip
+def test_a_flip_that_readers_would_believe(root, old, new):
+    path = root / "silver" / "_delta_log" / f"{1:020d}.json"
+    replaced(path, old, new)
+    done = run("verify", "--tables", root)
+    assert done.returncode == 1 and str(path) in done.stdout and not done.stderr, done.stderr
+
+
+def test_an_intent_that_was_changed(root):
+    newest = commits(root, "_state/intents")[-1]
+    replaced(newest, '"places":{"', '"places":{"1')
+    done = run("verify", "--tables", root)
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    assert f"{newest}: it is not the intent that was written" in done.stdout
+    ended = run("clean", "--tables", root)
+    assert ended.returncode == 2 and "is damaged (its last intent is not" in ended.stderr
+
+
+def test_a_log_that_cannot_be_read_is_one_sentence(root):
+    path = commits(root, "silver")[-1]
+    path.write_bytes(path.read_bytes()[:-40])
+    done = run("verify", "--tables", root)
+    assert done.returncode == 1 and not done.stderr
+    *lines, last = done.stdout.splitlines()
+    assert len(lines) == 2 and all(line.startswith(str(root / "silver")) for line in lines)
+    assert last.endswith("2 damaged")
+
+
+@pytest.mark.parametrize("gone", ["silver", "silver/_delta_log", "gold_boot", "_state/intents"])
+def test_what_was_removed(root, gone):
+    shutil.rmtree(root / gone)
+    (root / "clock").joinpath("_delta_log").mkdir(exist_ok=True)
+    done = run("verify", "--tables", root)
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    assert str(root / gone.removesuffix("/_delta_log")) in done.stdout and "gone" in done.stdout
+
+
+def test_a_table_that_a_full_disk_left_without_a_log(root, tmp_path):
+    """What delta-rs has made before it finds no room: it is no table, and no damage."""
+    (root / "new" / "_delta_log").mkdir(parents=True)
+    assert run("verify", "--tables", root).returncode == 0
+    done = run("export", "--tables", root, "--out", tmp_path / "out")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert Tables(root, {"new": {"x": "bigint"}}).number("new") == -1
+
+
+def test_a_commit_that_was_removed(root):
+    middle = commits(root, "bronze")[2]
+    middle.unlink()
+    assert any("bronze" in line and "missing" in line for line in wrong(root))
+
+
+def test_an_older_copy_of_a_table(root):
+    commits(root, "silver")[-1].unlink()
+    assert any(str(root / "silver") in line and "no commit after batch" in line
+               for line in wrong(root))  # fmt: skip
+
+
+def test_a_checkpoint_that_lacks_a_file(root, tmp_path):
+    """Readers take the checkpoint, and not the commits before it."""
+    other = tmp_path / "other"
+    shutil.copytree(root / "bronze", other)
+    replaced(commits(root / "..", "tables/bronze")[1], '{"add"', '{"cdc"')
+    DeltaTable(str(root / "bronze")).create_checkpoint()
+    for path in commits(root, "bronze"):
+        shutil.copy(other / "_delta_log" / path.name, path)
+    assert any("checkpoint" in line and "bronze" in line for line in wrong(root))
+
+
+def test_tables_that_others_have_changed_are_whole(root):
+    DeltaTable(str(root / "silver")).delete("sequence = 25")
+    DeltaTable(str(root / "bronze")).optimize.compact()
+    DeltaTable(str(root / "bronze")).create_checkpoint()
+    assert wrong(root) == []
+
+
+def test_verify_says_what_is_wrong(root):
+    one, two, *_ = files(root, "bronze")
+    one.unlink()
+    raw = two.read_bytes()
+    two.write_bytes(raw[:-1])
+    (segment,) = (root.parent / "spool").glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[-5] ^= 1
+    segment.write_bytes(data)
+    done = run("verify", "--tables", root, "--spool", root.parent / "spool")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    said = done.stdout.splitlines()
+    assert said[0] == f"{one}: No such file or directory"
+    assert said[1] == f"{two}: {len(raw) - 1} bytes, the log says {len(raw)}"
+    assert str(segment) in said[2] and said[3].endswith("3 damaged")

@@ -1,0 +1,374 @@
+"""A look at all that counts below a place: whether it is what was written.
+
+Knows how each kind of file can be told from a damaged one. Must not know what a row means.
+
+    data files        the CRC-32 in their names; size, rows and statistics in the log of the table
+    intents           a check value of their own
+    logs of tables    a commit says what the intent of its number says; other programs commit, too:
+                      of those the known actions, and the number of rows of their files
+    Parquet in a log  a checkpoint has the files that the commits name
+"""
+
+import json
+import re
+import zlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+from umqtt_runtime import failures
+
+from ..spool.files import SpoolError
+from .intents import check_of
+from .schema import ALL, PARTITION
+from .storage import storage_of
+from .store import APPLICATION, File, existing, files_of, last_of
+
+NAMED = re.compile(r"(?:.*/)?\d{12}-.*-([0-9a-f]{8})\.parquet")
+COMMIT = re.compile(r".*/_delta_log/(\d{20})\.json")
+_FILE = {"path", "partitionValues", "size", "dataChange", "stats", "tags", "deletionVector",
+         "baseRowId", "defaultRowCommitVersion"}  # fmt: skip
+#: what a line of a log may be, and what may stand in it (None: anything)
+ACTIONS = {
+    **dict.fromkeys(("commitInfo", "protocol", "metaData", "cdc", "domainMetadata")),
+    "add": _FILE | {"modificationTime", "clusteringProvider"},
+    "remove": _FILE | {"deletionTimestamp", "extendedFileMetadata"},
+    "txn": {"appId", "version", "lastUpdated"},
+}
+INGEST = "_state/intents"  #: whose intents must be there when tables are
+
+
+class Verified:
+    """What was found: how many files and bytes, and `wrong`, a list of sentences."""
+
+    def __init__(self):
+        self.files = self.bytes = 0
+        self.wrong = []
+
+    def say(self, path, why):
+        """Name what is wrong, in one line."""
+        self.wrong.append(f"{path}: {failures.plain(why)}")
+
+    def look(self, storage, name, size=None):
+        """Compare a file with the check value in its name, and with its size in the log. Returns
+        its bytes, None if they are wrong."""
+        path = storage.path(name)
+        try:
+            data = storage.read(name)
+        except OSError as error:
+            self.say(path, error.strerror or error)
+            return None
+        self.files, self.bytes = self.files + 1, self.bytes + len(data)
+        told = NAMED.fullmatch(name)
+        if size is not None and len(data) != size:
+            self.say(path, f"{len(data)} bytes, the log says {size}")
+        elif told and f"{zlib.crc32(data):08x}" != told[1]:
+            self.say(path, "its bytes are not those that were written")
+        else:
+            return data
+        return None
+
+
+def verify(root, state):
+    """Look at every byte that counts of the tables below `root`; returns Verified. Ingest and gold
+    may go on meanwhile.
+
+    state   function that gives the names of the files of ingest's state; it may raise SpoolError
+    """
+    found = Verified()
+    decided = _decided(found, storage_of(root))  # first: all but the last are committed then
+    tables = existing(root)
+    for name in tables.columns:
+        _Table(found, tables, name, decided).look()
+    for each in decided:
+        for name in sorted(set(each.touched) - set(tables.columns)):
+            found.say(tables.storage.path(name), f"this table is gone, which {each.what} "
+                      f"{each.touched[name]} has changed")  # fmt: skip
+    for each in decided:
+        _look_beyond(found, tables.storage, each)
+    _look_at_state(found, tables.storage, state)
+    return found
+
+
+def _look_beyond(found, storage, decided):
+    """Look at commits that are newer than the newest intent was: it may be an older copy, or
+    somebody has gone on meanwhile."""
+    last = _Decided(Verified(), storage, decided.name).last if decided.beyond else 0
+    for path, number in decided.beyond:
+        if number > last and decided.whole:
+            found.say(path, f"it is of {decided.what} {number}, which "
+                      f"{storage.path(decided.name)} does not know")  # fmt: skip
+
+
+def _look_at_state(found, storage, state):
+    try:
+        for name in state():
+            before = len(found.wrong)
+            found.look(storage, name)
+            if len(found.wrong) > before and name not in state():
+                found.wrong.pop()  # a batch has taken another in its place
+    except SpoolError as error:
+        if not any(line.startswith(storage.path(INGEST)) for line in found.wrong):
+            found.wrong.append(str(error))
+
+
+def _decided(found, storage):
+    names = [f"{name}/intents" for name in storage.children("") if name.startswith("_")]
+    return [_Decided(found, storage, name) for name in sorted(names)
+            if storage.listed(f"{name}/_delta_log")]  # fmt: skip
+
+
+class _Decided:
+    """The intents of ingest, or of gold, as far as they are still there.
+
+    tables    {table: {number: what that intent does to it, as `_done` says}}
+    touched   {table: number of the last intent that changed it};   first, last: numbers
+    whole     whether none of them is damaged
+    beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
+    """
+
+    def __init__(self, found, storage, name):
+        self.name, self.what = name, "intent" if name != INGEST else "batch"
+        self.tables, self.touched, self.first, self.last = {}, {}, None, -1
+        self.beyond = []
+        checked, before = False, len(found.wrong)
+        for path, version, actions in _commits(found, storage, name):
+            told = _one(actions, "commitInfo")
+            intent = told.get("intent")
+            if not version and intent is None:
+                continue  # the log was made
+            checked = checked or "check" in told
+            if not isinstance(intent, dict) or checked and told.get("check") != check_of(intent):
+                found.say(path, "it is not the intent that was written")
+                continue
+            try:
+                self._take(intent)
+            except (KeyError, TypeError, ValueError) as error:  # it has no check value
+                found.say(path, f"it is not a whole intent ({error!r})")
+        self.whole = len(found.wrong) == before
+
+    def _take(self, intent):
+        number, change = intent["number"], intent.get("kind") != "compact"
+        self.first = number if self.first is None else self.first
+        self.last, self.touched = number, intent["touched"]
+        for table, both in intent["tables"].items():
+            added, removed = ([File(*each) for each in files] for files in both)
+            self.tables.setdefault(table, {})[number] = _done(
+                [_added(each, change) for each in added]
+                + [_removed(each, change) for each in removed])  # fmt: skip
+
+
+def _added(file, change):
+    return ["add", file.path, file.size, file.partition, change, file.statistics]
+
+
+def _removed(file, change):
+    return ["remove", file.path, file.size, file.partition, change]
+
+
+def _done(actions):
+    """A digest of what actions do to a table, in whatever order."""
+    return zlib.crc32(json.dumps(sorted(json.dumps(each, sort_keys=True) for each in actions))
+                      .encode())  # fmt: skip
+
+
+def _commits(found, storage, name):
+    """Yield (path, version, [actions]) of the commits in a log that are there and whole. The
+    oldest may be removed meanwhile, as Delta Lake does after a month."""
+    listed = [COMMIT.fullmatch(each) for each in storage.listed(f"{name}/_delta_log")]
+    before = None
+    for version, file in sorted((int(each[1]), each[0]) for each in listed if each):
+        path = storage.path(file)
+        if before is not None and version != before + 1:
+            found.say(path, f"the commits {before + 1} to {version - 1} before it are missing")
+        before = version
+        try:
+            data = storage.read(file)
+            found.bytes += len(data)
+            actions = [_action(line) for line in data.decode().splitlines()]
+            if not version:
+                _look_at_first(actions)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            found.say(path, error)
+            continue
+        yield path, version, actions
+
+
+def _action(line):
+    """(kind, content) of a line of a commit. Raises ValueError."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or len(told) != 1:
+        raise ValueError(f"{line[:60]!r} is no action of Delta Lake")
+    ((kind, content),) = told.items()
+    if kind not in ACTIONS or not isinstance(content, dict):
+        raise ValueError(f"{kind[:60]!r} is no action of Delta Lake")
+    for name in set(content) - (ACTIONS[kind] or set(content)):
+        raise ValueError(f"{name[:60]!r} is nothing that Delta Lake says of an action {kind!r}")
+    return kind, content
+
+
+def _look_at_first(actions):
+    """What a table is like stands in its first commit twice. Raises ValueError if the two are not
+    the same."""
+    parameters = _one(actions, "commitInfo").get("operationParameters", {})
+    for name, kind in (("metadata", "metaData"), ("protocol", "protocol")):
+        if name in parameters and json.loads(parameters[name]) != _one(actions, kind):
+            raise ValueError(f"its {kind} is not what was written")
+
+
+def _one(actions, kind):
+    """The content of the only action of a kind, {} if there is none."""
+    return next((content for name, content in actions if name == kind), {})
+
+
+class _Table:
+    """One table: its log, and the files that it consists of."""
+
+    def __init__(self, found, tables, name, decided):
+        self.found, self.tables, self.name = found, tables, name
+        self.storage, self.path = tables.storage, tables.storage.path(name)
+        self.decided = [each for each in decided if name in each.touched]
+        self.there = INGEST in [each.name for each in decided]
+
+    def look(self):
+        try:
+            held = self.tables.there(self.name)
+            files, number, version = files_of(held), last_of(held), held.version()
+            names = [field.name for field in held.schema().fields]
+        except (DeltaError, SpoolError, OSError, ValueError, TypeError) as error:
+            self.found.say(self.path, f"its log cannot be read: {failures.plain(error)}")
+            files, number, version, names = [], None, None, None
+        before = len(self.found.wrong)
+        named = self._commits(version)
+        if number is None:
+            return
+        self._look_at_number(number)
+        for file in files:
+            self._look_at(file, names)
+        if named is not None and len(self.found.wrong) == before:
+            if {file.path for file in files} != named:
+                self.found.say(self.path, "the checkpoint in its log has other files than its "
+                               "commits name")  # fmt: skip
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def _commits(self, until):
+        """Look at all commits. Returns the names of the files that the table has by them, up to a
+        version; None if that cannot be known."""
+        named, numbers, before = None, set(), len(self.found.wrong)
+        for path, version, actions in _commits(self.found, self.storage, self.name):
+            try:
+                numbers |= self._look_at_commit(path, actions)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self.found.say(path, f"an action of it is not whole ({error!r})")
+            if until is not None and version <= until:
+                named = self._named(named, version, actions)
+        whole = len(self.found.wrong) == before
+        # Gold may have been killed, and have made all anew: not each of its intents is committed.
+        for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
+            lacking = {number for number in each.tables.get(self.name, ())
+                       if number < each.last and numbers and number > min(numbers)} - numbers
+            for number in sorted(lacking):
+                self.found.say(self.path, f"its log has no commit of {each.what} {number}")
+        return named
+
+    def _named(self, before, version, actions):
+        """The names of the files after a commit; None while no commit and no checkpoint has told
+        what was before."""
+        if before is None and version:
+            checkpoint = f"{self.name}/_delta_log/{version:020d}.checkpoint.parquet"
+            if not self.storage.exists(checkpoint):
+                return None
+            return {file.path for file in self.tables.files(self.name, version)}
+        gone = {told.get("path") for kind, told in actions if kind == "remove"}
+        return (before or set()) - gone | {told.get("path") for kind, told in actions
+                                           if kind == "add"}  # fmt: skip
+
+    def _look_at_commit(self, path, actions):
+        """Returns the numbers of batches that it is of."""
+        done, ours = [], []
+        for kind, told in actions:
+            if kind == "add":
+                stats = json.loads(told["stats"]) if told.get("stats") else None
+                int(told["modificationTime"])
+                done.append(["add", told["path"], told["size"], told["partitionValues"],
+                             told["dataChange"], stats])  # fmt: skip
+                ours.append(NAMED.fullmatch(told["path"]))
+            elif kind == "remove":
+                done.append(["remove", told["path"], told.get("size"),
+                             told.get("partitionValues"), told["dataChange"]])  # fmt: skip
+        numbers = {told["version"] for kind, told in actions
+                   if kind == "txn" and told["appId"] == APPLICATION}  # fmt: skip
+        for each in self.decided if numbers else ():
+            self._compare(path, each, max(numbers), done)
+        if not numbers and any(ours) and self.decided and (
+                _one(actions, "commitInfo").get("operation") == "WRITE"):  # fmt: skip
+            self.found.say(path, "it adds files of a batch, and does not say of which")
+        return numbers
+
+    def _compare(self, path, decided, number, done):
+        known = decided.tables.get(self.name, {})
+        if number in known:
+            if known[number] != _done(done):
+                self.found.say(path, f"it does not say what {decided.what} {number} has decided")
+        elif decided.whole and decided.first is not None and (
+                decided.first <= number <= decided.last):  # fmt: skip
+            self.found.say(path, f"no {decided.what} {number} has changed this table")
+        elif number > decided.last:
+            decided.beyond.append((path, number))
+
+    def _look_at_number(self, number):
+        """Whether the table is as new as the intents say. Ingest and gold may go on meanwhile:
+        what they decide is not older than the table."""
+        for each in self.decided:
+            touched = each.touched[self.name]
+            if number < touched != each.last:
+                self.found.say(self.path, f"it has no commit after {each.what} {number}, and "
+                               f"{each.what} {touched} has changed it")  # fmt: skip
+        if number >= 0 and self.name in ALL and not self.there:
+            self.found.say(self.storage.path(INGEST), f"it is gone, and {self.name} has batch "
+                           f"{number}")  # fmt: skip
+
+    # -- the files --------------------------------------------------------------------------------
+
+    def _look_at(self, file, names):
+        """Compare a file with what the log says of it."""
+        name = f"{self.name}/{file.path}"
+        path, data = self.storage.path(name), self.found.look(self.storage, name, file.size)
+        if data is None:
+            return
+        try:
+            footer = pq.ParquetFile(pa.BufferReader(data))
+        except (pa.ArrowException, OSError) as error:
+            self.found.say(path, error)
+            return
+        wrong = []
+        if file.rows != footer.metadata.num_rows:
+            wrong.append(f"{file.rows} rows, and it has {footer.metadata.num_rows}")
+        folder = file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
+        if NAMED.fullmatch(name):
+            if (file.day or "") != folder:
+                wrong.append(f"the day {file.day}, and it lies in {folder}")
+            wrong += _not_the_ends(file, footer.metadata)
+        wrong += [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
+        if wrong:
+            self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
+
+
+def _not_the_ends(file, metadata):
+    """What the log says of the least and greatest values of a file that its footer does not."""
+    told, ends = {*file.least, *file.greatest}, {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, held = column.path_in_schema, column.statistics
+            if name in told and held is not None and held.has_min_max:
+                low, high = ends.get(name, (held.min, held.max))
+                ends[name] = min(low, held.min), max(high, held.max)
+    said = {name: (file.least.get(name), file.greatest.get(name)) for name in ends}
+    return [f"{name} from {said[name][0]} to {said[name][1]}, and it has {low} to {high}"
+            for name, (low, high) in sorted(ends.items()) if said[name] != (low, high)]
