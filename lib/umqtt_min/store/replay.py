@@ -109,7 +109,9 @@ class Replay:
     def _step(self, seg, start, off):
         """Read one record, or skip bytes that are none. Returns the offset behind them."""
         j = self.j
-        if start + off >= self._from:
+        # The SETTLE record jumped to is read first: what it carries counts, wherever the next
+        # jump begins.
+        if start + off >= self._from and start + off not in (self._landing, self._resume):
             return self._leap(seg, start)
         n = self.scan.valid(seg, off)
         if n > 0:

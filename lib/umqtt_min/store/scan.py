@@ -35,7 +35,7 @@ class Scan:
 
     def __init__(self, journal):
         self.j = journal
-        self.husk = 0  # serial of a header above the log with nothing valid behind it
+        self.husks = []  # segments with a header above the log's, and nothing valid behind it
 
     # Which segments are in the log.
 
@@ -43,12 +43,13 @@ class Scan:
         """Fill the table of serial numbers: segments with a header and a valid record."""
         j = self.j
         newest = 0
+        husks = []
         for seg in range(j.medium.count):
             j._serials[seg] = 0
             serial = self._probe(seg)
             j._serial = max(j._serial, abs(serial))
             if serial < 0:
-                self.husk = max(self.husk, -serial)
+                husks.append((-serial, seg))
             elif serial > newest:
                 newest = serial
                 j.epoch = bytes(j._back[8:16]) if self.load(seg) else b""
@@ -56,8 +57,9 @@ class Scan:
         for seg in range(j.medium.count):
             if j._serials[seg] < tail:
                 j._serials[seg] = 0
-        if self.husk < newest:
-            self.husk = 0
+        for serial, seg in husks:
+            if serial > newest:
+                self.husks.append(seg)
 
     def _probe(self, seg):
         """Serial of a segment; 0 without a header, negative without a valid record."""

@@ -11,6 +11,8 @@ record whole. JOURNAL.md says why that is enough.
 import os
 
 from ..port import const
+from .scan import get4
+from .segment_log import copy
 
 _EIO = const(5)
 _PUT = const(0x40)  # as in replay.py
@@ -20,6 +22,7 @@ _TAIL = const(8)
 _SHORT = const(9)
 _SETTLED = const(13)
 _BLANK = const(255)
+_BAD = const(0x3FFFFFFF)  # as in segment_log.py
 
 
 class Settle:
@@ -78,7 +81,7 @@ class Settle:
             j.boot += int.from_bytes(os.urandom(2), "big")
         # Which chunks are untouched cannot be told for sure: where none may be programmed twice
         # there is no going on in this segment.
-        at = 0 if j.medium.once or self.scan.husk or self._anew else self._fresh_chunk()
+        at = 0 if j.medium.once or self.scan.husks or self._anew else self._fresh_chunk()
         size = j._up(1) + _SETTLED + self._size + 4
         full = False
         # The reclaim that was cut has to find room for its rest; a journal that had more segments,
@@ -160,11 +163,8 @@ class Settle:
         if not j._finish(_SETTLED + n + 4):
             return False
         if kind >= _PUT:  # the index follows a message that was carried over
-            n = j._up(n + 4)
-            j._filled += n
-            for i in range(j._span):
-                if j._states[i] and j._places[i] == self._place:
-                    j._moved(i, to, n)
+            j._filled += j._up(n + 4)
+            self._follow(to)
         for seg in self.replay.void:
             if seg != j._head:
                 j._serials[seg] = 0
@@ -176,6 +176,7 @@ class Settle:
         """Settle in a new segment. If the one before held nothing but copies it is given up:
         however often a recovery is cut, it does not run out of segments."""
         j = self.j
+        husks = self.scan.husks
         if self.replay.redundant and j._oldest(0) != j._head:
             self._give_up()
         elif not j._free() and j.medium.elsewhere:
@@ -184,10 +185,39 @@ class Settle:
             refuse_full(j.medium)
         elif self.replay.seg == j._head and not j.medium.once:
             self._fasten()
-        while j._open_next():
+        # A record may show in a husk on a later boot. If its erase were cut, and read as if it had
+        # not begun, that boot would go on there, on bits that are half erased.
+        if not j.medium.once:
+            for seg in husks:
+                self._kill(seg)
+            husks = ()
+        elif j._free() <= len(husks):
+            husks = ()
+        for seg in husks:
+            j._serials[seg] = _BAD
+        done = self._open()
+        for seg in husks:
+            j._serials[seg] = 0
+        if not (done or husks and self._open()):
+            raise OSError(_EIO, "no segment takes what is programmed")
+
+    def _open(self):
+        while self.j._open_next():
             if self._write():
-                return
-        raise OSError(_EIO, "no segment takes what is programmed")
+                return True
+        return False
+
+    def _kill(self, seg):
+        """No record of a husk shows any more: its first one, and those behind a TOUCH."""
+        j = self.j
+        head = j._head
+        j._head = seg
+        j._off = self.scan.load(seg)
+        if j._off:  # else the header does not show: nothing counts, and it would be erased
+            self._zero(j._off)
+            self._silence(j._off)
+        j._head = head
+        self.scan.load(head)
 
     def _give_up(self):
         """The newest segment holds nothing but copies: go back to the originals. If no other
@@ -205,36 +235,72 @@ class Settle:
             j._serials[j._head] = 0
 
     def _fasten(self):
-        """Decide in place. Program the last record once more, with the same bytes, so that its
-        bits are whole. Set the byte behind it to 0, so that no record begins there. SETTLE then
-        carries no record, and the new segment takes all live messages of the oldest one."""
+        """Decide in place. Program the last record once more where it was first, with the same
+        bytes, so that its bits are whole. SETTLE then carries no record, and the new segment takes
+        all live messages of the oldest one.
+
+        Nothing is done to what lies behind that record: the new SETTLE record passes over it, and
+        bits that are half way to 0 could not be made whole if a later boot takes it in."""
         j = self.j
-        start = self.replay.start
-        end = self.replay.end
-        j._off = start  # not 0: no header, no erase
-        j._begin(start)
-        j._carry((j._head << j._shift) + start, end - start)
-        if end < j._end:
-            j._tmp[0] = 0
-            j._emit(j._tmp, 0, 1)
+        seg = j._head
+        off = self._off
+        size = self._size
+        place = self._place
+        to = (seg << j._shift) + off
+        if not size or self._serial != j._serials[seg]:  # it came with this segment's first record
+            off = self.scan.load(seg)
+            if not self._alike(off):
+                off = self.replay.start
+            place = (seg << j._shift) + off
+            to = place + _SETTLED
+            size = self.scan.valid(seg, off) - 4
+        j._off = off  # not 0: no header, no erase
+        j._begin(off)
+        j._carry(place, size)
+        copy(j._tmp, 0, j._crc, 0, 4)
+        j._emit(j._tmp, 0, 4)
         j._flush()
-        if not j._failed and self._silence():
-            self._serial = j._serials[j._head]
-            self._off = end
+        off = j._up(off + size + 4)
+        if not j._failed and self._silence(off):
+            self._follow(to)
+            self._serial = j._serials[seg]
+            self._off = off
             self._size = 0
 
-    def _silence(self):
-        """Set the first byte behind each TOUCH to 0. A mount that was cut may have left a SETTLE
-        record there that is unseen on this boot. It ends the log before the last record, and
-        carries that record. Beside the new SETTLE record, which carries none, it would lose the
-        last record. False if the flash did not take it."""
+    def _follow(self, to):
+        """The index follows the last record, if it is a message, to the copy of it that counts."""
         j = self.j
-        at = (self.replay.end + j._chunk - 1) // j._chunk * j._chunk
+        for i in range(j._span):
+            if j._states[i] and j._places[i] == self._place:
+                j._moved(i, to, j._up(self._size + 4))
+
+    def _silence(self, end):
+        """Set the first byte behind each TOUCH behind `end` to 0, but where the SETTLE record
+        shows that this mount has read. A mount that was cut may have left one that is unseen on
+        this boot, and ends the log before the last record: with the new SETTLE record behind it,
+        which carries none, it would lose that one. False if the flash did not take it."""
+        j = self.j
+        at = (end + j._chunk - 1) // j._chunk * j._chunk
         while at < j._end and not j._failed:
-            if self.scan.byte(j._head, at) == _TOUCH:
-                j._begin(at + j._up(1))
-                j._tmp[0] = 0
-                j._emit(j._tmp, 0, 1)
-                j._flush()
+            if self.scan.byte(j._head, at) == _TOUCH and not self._alike(at + j._up(1)):
+                self._zero(at + j._up(1))
             at += j._chunk
         return not j._failed
+
+    def _zero(self, off):
+        """No record begins at that place of the head."""
+        j = self.j
+        j._begin(off)
+        j._tmp[0] = 0
+        j._emit(j._tmp, 0, 1)
+        j._flush()
+
+    def _alike(self, off):
+        """Whether a valid SETTLE record in the head ends the old log where the last one does."""
+        j = self.j
+        if not self.scan.settles(j._head, off):
+            return False
+        i = self.scan.at(j._head, off)
+        if get4(j._back, i + 3) != self._serial:
+            return False
+        return j._back[i + 7] << 8 | j._back[i + 8] == self._off

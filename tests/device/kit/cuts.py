@@ -152,7 +152,8 @@ class Run:
             for at, mode in self.points(flash.log[k]):
                 self.where = "step %d %s, operation %d, byte %d, mode %d" % (
                     self.steps, op[:2], k, at, mode)
-                trial(op, k, at, mode, outcomes)
+                for _ in range(3 if last else 1):
+                    trial(op, k, at, mode, outcomes)
         self.last_slot += last * (self.cuts - before)
         self._really(op)
         self.steps += 1
@@ -243,8 +244,10 @@ class Run:
     def _recover(self, flash, outcomes, boot):
         """Boot, perhaps with cuts in the recovery; what was found once must stay found."""
         model = None
+        # Where a mount must take a new segment it has most to decide.
+        most = 5 if self.in_last_slot() else 3
         for again in range(self.random.below(3), -1, -1):
-            for _ in range(self.random.below(3)):
+            for _ in range(self.random.below(most)):
                 self._cut_mount(flash)
             store = self._mount(flash)
             assert store.boot > boot, "%s: boot number %d again" % (self.where, store.boot)
@@ -254,7 +257,8 @@ class Run:
             if again:
                 model = self._go_on(store, flash, model)
                 outcomes = [(model.snapshot(), model)]
-        self._agree(self._mount(flash), outcomes)
+        for _ in range(most - 2):
+            self._agree(self._mount(flash), outcomes)
 
     def _mount(self, flash):
         flash.boot()

@@ -230,6 +230,7 @@ class Journal:
     def _replay(self):
         self.jumps = self._jumps()
         self.here = (0, 0)  # what lies before this place does not count
+        self.landed = None  # where the SETTLE record is that was jumped to last
         for segment in self.segments:
             off = segment.start
             if self.here > (segment.serial, off):
@@ -246,14 +247,17 @@ class Journal:
     def _landing(self, segment):
         """Offset of the SETTLE record at the place jumped to."""
         off = self.here[1]
-        return off + segment.up(1) if segment.data[off] == MARK else off
+        off = off + segment.up(1) if segment.data[off] == MARK else off
+        self.landed = (segment.serial, off)
+        return off
 
     def _step(self, segment, off):
         """Go over one record, or over what does not count or is damaged."""
         ahead = [jump for jump in self.jumps if jump[1] > (segment.serial, off)]
         jump = min(ahead, key=lambda j: (j[0], [-x for x in j[1]]), default=None)
         limit = segment.end
-        if jump and jump[0] <= (segment.serial, off):
+        landed = (segment.serial, off) in (self.landed, self.here)
+        if jump and jump[0] <= (segment.serial, off) and not landed:
             self.here = jump[1]
             return self._landing(segment) if self.here[0] == segment.serial else limit
         record = record_at(segment, off)

@@ -1,0 +1,152 @@
+"""What a cut left invisible shows on a later boot: what a mount has found stays found.
+
+Knows: the Store interface, NOR.  Must not know: the bytes of a record.
+Each test makes the images that a board may read one boot after the other: a bit that a torn
+operation left half way reads as before at first, and as done later. `make powercut` draws such
+bits at random; what needs three cuts in a row is here.
+"""
+
+# heap: 4M
+# deadline: 120
+
+from nor import NOR, PREFIX, PowerCut
+from umqtt_min.store.flash import FlashStore
+
+BLOCK = 1024
+
+
+def flash(data=None):
+    return NOR(6, BLOCK, 1, data=None if data is None else bytearray(data))
+
+
+def mounted(device):
+    store = FlashStore(device)
+    store.open()
+    return store
+
+
+def put(store, i):
+    return store.put(i + 1, 2, b"t", b"payload of message %d" % i)
+
+
+def numbers(store):
+    """The messages that it has."""
+    found = []
+    seq = store.next(0)
+    while seq:
+        found.append(seq)
+        seq = store.next(seq)
+    return found
+
+
+def changed(before, after):
+    """Where they differ."""
+    return [i for i in range(len(before)) if before[i] != after[i]]
+
+
+def show(data, places, image):
+    """What was programmed at these places shows now."""
+    for i in places:
+        data[i] &= image[i]
+
+
+def filled(count):
+    """(the flash before the last of so many puts, the flash behind it); five messages wait."""
+    device = flash()
+    store = mounted(device)
+    for i in range(count - 1):
+        for seq in numbers(store)[:-4]:
+            store.done(seq)
+        put(store, i)
+    before = bytes(device.data)
+    put(store, count - 1)
+    return before, bytes(device.data)
+
+
+def test_a_settle_record_that_shows_later():
+    """A mount that did not see the last message was cut; the next one saw it."""
+    without, whole = filled(5)
+    one = flash(without)
+    assert len(numbers(mounted(one))) == 4
+    places = changed(without, one.data)
+    device = flash(whole)  # that the chunk was touched shows at once, its record later
+    device.data[places[0]] = one.data[places[0]]
+    found = numbers(mounted(device))
+    assert len(found) == 5
+    show(device.data, places, one.data)
+    assert numbers(mounted(device)) == found
+
+
+def test_a_record_that_a_cut_mount_did_not_see():
+    """The segment is full: a mount decides in place, then goes on in another one."""
+    tried = 0
+    for count in range(10, 60):
+        without, whole = filled(count)
+        block = changed(without, whole)[0] // BLOCK
+        if changed(without, whole)[-1] // BLOCK > block:
+            continue  # it is in a new segment
+        one = flash(without)
+        mounted(one)
+        two = flash(whole)
+        found = numbers(mounted(two))
+        if not sum(one.worn) or one.worn[block] or two.worn[block]:
+            continue
+        tried += 1
+        places = range(block * BLOCK, (block + 1) * BLOCK)
+        show(two.data, places, one.data)
+        assert numbers(mounted(two)) == found, count
+    assert tried > 3
+
+
+def cut(data, work, operation):
+    """The flash when the power went just before that operation; None: it makes fewer."""
+    device = flash(data)
+    device.cut_after(operation, 0, PREFIX)
+    try:
+        work(device)
+    except PowerCut:
+        device.boot()
+        return device
+    return None
+
+
+def test_an_erase_that_reads_as_if_it_had_not_begun():
+    """A record in a new segment shows when the mount that did not see it has begun to erase that
+    segment, and was cut: the next one must not go on there, where bits are half erased."""
+    _, full = filled(60)
+    tried = 0
+    for operation in range(2, 40):
+        before = cut(full, many, operation)
+        after = cut(full, many, operation + 1)
+        if after is None:
+            break
+        places = changed(before.data, after.data)
+        plain = flash(before.data)
+        plain.log = []
+        mounted(plain)
+        if b"" not in plain.log or not places:
+            continue
+        device = cut(before.data, mounted, plain.log.index(b"") + 1)
+        block = device.worn.index(1)
+        if places[0] // BLOCK != block:
+            continue
+        tried += 1
+        show(device.data, places, after.data)
+        half = bytes(device.data)
+        device.worn = [0] * device.blocks
+        store = mounted(device)
+        put(store, 99)
+        found = numbers(store)
+        if not device.worn[block]:  # what it had before the erase goes
+            for i in range(block * BLOCK, (block + 1) * BLOCK):
+                device.data[i] |= ~half[i] & 255
+        assert numbers(mounted(device)) == found, operation
+    assert tried > 1
+
+
+def many(device):
+    store = mounted(device)
+    for i in range(20):
+        for seq in numbers(store)[:1]:
+            store.done(seq)
+        put(store, i)
