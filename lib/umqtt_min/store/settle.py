@@ -82,11 +82,13 @@ class Settle:
         # Which chunks are untouched cannot be told for sure: where none may be programmed twice
         # there is no going on in this segment.
         at = 0 if j.medium.once or self.scan.husks or self._anew else self._fresh_chunk()
+        # Nor in one that holds nothing but copies, if no other is free: a mount may have begun to
+        # erase it, and what reads as before may be half erased.
+        at = at if j._free() or not r.redundant else 0
         size = j._up(1) + _SETTLED + self._size + 4
         full = False
-        # The reclaim that was cut has to find room for its rest; a journal that had more segments,
-        # for the oldest of those that it has.
-        if not j._free() and (r.redundant or j.medium.elsewhere and not r.void):
+        # A journal that had more segments has to find room for the oldest of those that it has.
+        if not j._free() and j.medium.elsewhere and not r.void:
             rest = j._loads[j._oldest(0)]
             size += rest + j._up(_SHORT)
             full = j._filled + rest + (j._up(self._size + 4) if self._size > _SHORT else 0)
