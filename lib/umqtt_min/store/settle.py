@@ -166,7 +166,7 @@ class Settle:
             return False
         if kind >= _PUT:  # the index follows a message that was carried over
             j._filled += j._up(n + 4)
-            self._follow(to)
+            self._moved(to)
         for seg in self.replay.void:
             if seg != j._head:
                 j._serials[seg] = 0
@@ -191,32 +191,32 @@ class Settle:
         # not begun, that boot would go on there, on bits that are half erased.
         if not j.medium.once:
             for seg in husks:
-                self._kill(seg)
+                self._bury(seg)
             husks = ()
         elif j._free() <= len(husks):
             husks = ()
         for seg in husks:
             j._serials[seg] = _BAD
-        done = self._open()
+        done = self.open()
         for seg in husks:
             j._serials[seg] = 0
-        if not (done or husks and self._open()):
+        if not (done or husks and self.open()):
             raise OSError(_EIO, "no segment takes what is programmed")
 
-    def _open(self):
+    def open(self):
         while self.j._open_next():
             if self._write():
                 return True
         return False
 
-    def _kill(self, seg):
+    def _bury(self, seg):
         """No record of a husk shows any more: its first one, and those behind a TOUCH."""
         j = self.j
         head = j._head
         j._head = seg
         j._off = self.scan.load(seg)
         if j._off:  # else the header does not show: nothing counts, and it would be erased
-            self._zero(j._off)
+            self._forget(j._off)
             self._silence(j._off)
         j._head = head
         self.scan.load(head)
@@ -251,7 +251,7 @@ class Settle:
         to = (seg << j._shift) + off
         if not size or self._serial != j._serials[seg]:  # it came with this segment's first record
             off = self.scan.load(seg)
-            if not self._alike(off):
+            if not self.matches(off):
                 off = self.replay.start
             place = (seg << j._shift) + off
             to = place + _SETTLED
@@ -264,12 +264,12 @@ class Settle:
         j._flush()
         off = j._up(off + size + 4)
         if not j._failed and self._silence(off):
-            self._follow(to)
+            self._moved(to)
             self._serial = j._serials[seg]
             self._off = off
             self._size = 0
 
-    def _follow(self, to):
+    def _moved(self, to):
         """The index follows the last record, if it is a message, to the copy of it that counts."""
         j = self.j
         for i in range(j._span):
@@ -284,12 +284,14 @@ class Settle:
         j = self.j
         at = (end + j._chunk - 1) // j._chunk * j._chunk
         while at < j._end and not j._failed:
-            if self.scan.byte(j._head, at) == _TOUCH and not self._alike(at + j._up(1)):
-                self._zero(at + j._up(1))
+            if self.scan.byte(j._head, at) == _TOUCH and not self.matches(at + j._up(1)):
+                if not self._touch(at):  # whole first: who did not see it would go on here
+                    return False
+                self._forget(at + j._up(1))
             at += j._chunk
         return not j._failed
 
-    def _zero(self, off):
+    def _forget(self, off):
         """No record begins at that place of the head."""
         j = self.j
         j._begin(off)
@@ -297,7 +299,7 @@ class Settle:
         j._emit(j._tmp, 0, 1)
         j._flush()
 
-    def _alike(self, off):
+    def matches(self, off):
         """Whether a valid SETTLE record in the head ends the old log where the last one does."""
         j = self.j
         if not self.scan.settles(j._head, off):
