@@ -78,7 +78,7 @@ def test_a_signal_to_all_its_processes_is_a_clean_end(tmp_path, how):
     process = spawn("ingest", "--spool", folder, "--tables", root, "--interval", 0.2, *QUICK,
                     log=log, preexec_fn=os.setsid)  # fmt: skip
     wait_for(lambda: batch_done(log), 120, "a batch")
-    java = int((root / "_state" / "lock").read_text())
+    java = int((root / "_state" / "lock").read_text().split()[-1])
     assert os.getpgid(java) == process.pid
     os.killpg(process.pid, how)
     assert process.wait(90) == 0

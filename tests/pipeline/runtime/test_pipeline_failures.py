@@ -44,7 +44,7 @@ def test_a_failed_query_and_a_killed_java_are_a_sentence_each(tmp_path):
     (folder / "durable").unlink()
     wait_for(lambda: "started again" in log.read_text(), 120, "a failure")
     (folder / "durable").write_bytes(raw)
-    os.kill(int((root / "_state" / "lock").read_text()), signal.SIGKILL)
+    os.kill(int((root / "_state" / "lock").read_text().split()[-1]), signal.SIGKILL)
     assert process.wait(60) == 1
     said = log.read_text()
     assert f"started again: {folder}/durable is missing" in said
