@@ -11,7 +11,7 @@ from harness import Bench, raises, reason
 from strict_broker import ANSWER_CLOSE, CLOSE, DROP, publish
 from strict_wire import CONNECT, PINGREQ, PUBACK, PUBLISH, PUBREL, SUBSCRIBE
 from umqtt_min import MQTTClient, MQTTException, RAMStore
-from umqtt_min.errors import BUSY, TIMEOUT
+from umqtt_min.errors import BUSY, SUBSCRIBE_REFUSED, TIMEOUT
 
 
 def sizes(buffer_size=256):
@@ -166,6 +166,10 @@ def test_no_acknowledgement_ends_after_the_timeout():
         assert e.reason == TIMEOUT and "(no %s)" % missed in str(e)
         assert e.pid == b.client.pid
         assert not e.stored
+
+
+def test_a_detail_of_any_type_is_said():
+    assert "a/#" in str(MQTTException(SUBSCRIBE_REFUSED, bytearray(b"a/#")))
 
 
 def test_messages_that_come_while_waiting_are_delivered():
