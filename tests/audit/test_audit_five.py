@@ -279,7 +279,7 @@ def test_a_statement_of_mqtt_5_is_named(name, tmp_path):
 
 #: Packets instead of those of talk(): statement, sender.
 ALONE = {
-    "before CONNACK": ([("c", connect(text(0x15))), ("c", publish("a")), ("b", connack())],
+    "before CONNACK": ([("c", connect(text(0x15))), ("c", publish("a")), ("b", connack(text(0x15)))],
                        "3.1.2-30", "client"),
     "a client without an id": ([("c", connect(client_id="")), ("b", connack())], "3.2.2-16",
                                "broker"),
