@@ -4,13 +4,14 @@ first byte on: each is told as what it is.
 Knows: audit_kit, CONNECT, how HTTP, TLS and others begin. Must not know: how they are told apart.
 """
 
-import http.server
-import threading
+import io
+import subprocess
 
 import audit_kit as kit
 import paho.mqtt.client as mqtt
 import pytest
 import test_audit_five as mqtt5
+from brokers import find_mosquitto, free_port, wait_port
 from mqtt_audit.report import lines
 from pipeline_kit import wait_for
 from test_audit_findings import found_in
@@ -91,34 +92,35 @@ def test_a_broker_that_begins_with_another_packet_is_told_of_it(answer, wanted, 
     assert told == wanted if wanted else "3.2.0-1" in told
 
 
-def test_a_real_server_of_http_is_no_broker(tmp_path):
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            """Nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        tap = kit.Tap(server.server_port)
-        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "lost", protocol=mqtt.MQTTv311)
-        client.connect("127.0.0.1", tap.port)
-        # The server waits for the end of a line.
-        client._sock_send(b"\r\n")
-        wait_for(lambda: any(HTTP[:5] in f for t in tap.talks for _, f in t.frames),
-                 what="the answer")
-        client._sock_close()
-        wait_for(tap.idle, what="the end of the connection")
-        tap.stop()
-        server.shutdown()
-    frames = tap.frames()
-    path = kit.pcap(tmp_path / "t.pcap", frames)
-    found = kit.read([path], tmp_path, ports=(server.server_port,))
-    assert [v["statement"] for v in found["violations"] if v["sender"] == "broker"] == []
-    assert found["connections"][0]["why"] == "the server answers HTTP"
+def test_a_listener_of_websockets_answers_http(tmp_path):
+    """A real mosquitto's; 2.0.11 does not start without a listener of TCP."""
+    if not find_mosquitto():
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    port, settings = free_port(), tmp_path / "mosquitto.conf"
+    settings.write_text(f"listener {free_port()} 127.0.0.1\nlistener {port} 127.0.0.1\n"
+                        "protocol websockets\nallow_anonymous true\n")  # fmt: skip
+    argv = [find_mosquitto(), "-c", str(settings)]
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_port(port, server)
+            tap = kit.Tap(port)
+            for version in (mqtt.MQTTv311, mqtt.MQTTv5):
+                client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "lost", protocol=version)
+                client.connect("127.0.0.1", tap.port)
+                wait_for(lambda: client.loop(0.1) != mqtt.MQTT_ERR_SUCCESS,  # noqa: B023
+                         what="the end")
+            wait_for(tap.idle, what="the end of the connections")
+            tap.stop()
+        finally:
+            server.kill()
+    path = kit.pcap(tmp_path / "t.pcap", tap.frames())
+    found = kit.read([path], tmp_path, ports=(port,))
+    assert found["violations"] == []
+    assert {c["why"] for c in found["connections"]} == {"the server answers HTTP"}
+    assert [p["type"] for p in found["packets"]] == ["CONNECT"] * 2
 
 
 def test_the_lines_say_it_first(tmp_path):
-    import io
-
     from mqtt_audit import run
 
     path = kit.pcap(tmp_path / "t.pcap", asked(kit.connect(), [HTTP]).wrapped())
@@ -129,6 +131,7 @@ def test_the_lines_say_it_first(tmp_path):
 
 
 # CONNECT that is faulty.
+
 
 def named(name, level=4, head=0x10):
     raw = kit.connect(name=name, level=level)
