@@ -54,7 +54,8 @@ PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4
 PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
-#: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
+#: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement: LATE,
+#: or LATE_FAR if by half of GRACE or more.
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
 #: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
 #: broker's first packet has confirmed its CONNECT.
@@ -76,6 +77,7 @@ CONN = _rows(
     "longest:i8 "
     "spoilt:i8"
 )
+LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
@@ -84,9 +86,9 @@ END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_RE
 #: on; before anything is known of it, what the other side had acknowledged at first. said: so far
 #: it goes by its own segments without data. whole: from SYN up to here no packet can be missing.
 #: What TCP shows of who could send when (tcp/calm.py): acked_at: when the other side acknowledged
-#: the latest of its bytes; stuck: bytes up to again_to were sent again and are not acknowledged;
-#: shut: the other side's window is 0; free: the latest time of such trouble; alive: of a segment
-#: that shows that its side was there.
+#: the latest of its bytes; early_at: when it last began to do so before they came; stuck: bytes up
+#: to again_to were sent again and are not acknowledged; shut: the other side's window is 0; free:
+#: the latest time of such trouble; alive: of a segment that shows that its side was there.
 STREAM = _rows(
     "reached:i8 reached_at:i8 late:u1 said:i8 said_known:u1 whole:u1 "
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
@@ -102,7 +104,7 @@ STREAM = _rows(
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
-    "acked_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1"
+    "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
