@@ -30,6 +30,10 @@ ANSWERS = {
             "the server answers text that is no MQTT"),
     "SMTP": ([b"220 mail.example ESMTP\r\n", b"500 what?\r\n"], "not MQTT",
              "the server answers text that is no MQTT"),
+    "SSH, byte by byte": ([bytes([b]) for b in b"SSH-2.0-OpenSSH_9.2\r\n\0\0\1\2@\2\0\1"],
+                          "not MQTT", "the server answers text that is no MQTT"),
+    "SMTP, cut anywhere": ([b"2", b"20 mail.example ESMTP\r\n" + b"500 what?\r\n" * 9],
+                           "not MQTT", "the server answers text that is no MQTT"),
     "Redis": ([b"-ERR unknown command\r\n"], "not MQTT",
               "the server answers text that is no MQTT"),
 }  # fmt: skip

@@ -202,6 +202,8 @@ def _piece(st, s, d, p, end, conn, sender, time, frame):
         return p + 1
     if s["stage"] == IN_LENGTH:
         return _length_byte(st, s, d, p, end, conn, sender, time, frame)
+    if sender and not s["first"] and _textual(st, d, p, end, s, conn, sender, time, frame):
+        return end
     n = min(end - p, s["rem"] - s["got"])
     _keep(st, s, d, p, n)
     if s["nlen"] >> 4 and s["seen"] & 6:
@@ -341,6 +343,26 @@ def _opaque(st, d, p, end, s, conn, sender, time, frame):
     if kind == P_TLS:
         collecting.want(s, other)
     return True
+
+
+@kernel
+def _textual(st, d, p, end, s, conn, sender, time, frame):
+    """The same of a server whose first bytes came in several segments: they were taken for the
+    header of a packet, the rest of which goes on at p."""
+    if not s["whole"] or s["nlen"] & 15 != 1:
+        return False
+    n, more = 2 + s["buf_len"], min(end - p, KEPT)
+    at = take(st, n + more)
+    if at < 0:
+        return False
+    st.arena[at], st.arena[at + 1] = s["seen"], s["rem"]
+    copy(st.arena, s["buf"], n - 2, st.arena, at + 2)
+    copy(d, p, more, st.arena, at + n)
+    kind = _answers(st.arena, at, at + n + more)
+    if kind:
+        problem(st, kind, conn, sender, time, frame, -1, n + end - p)
+        st.conns[conn]["opaque"] = kind
+    return kind > 0
 
 
 @kernel
