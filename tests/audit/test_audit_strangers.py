@@ -59,7 +59,8 @@ def read(made, tmp_path):
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_server_that_is_no_broker_is_told_as_what_it_is(answer, hello, port, tmp_path):
     raw, kind, why = ANSWERS[answer]
-    for begun in (True, False):
+    # Without SYN, a byte of text may be anything.
+    for begun in (True, False) if kind != "not MQTT" or len(raw[0]) > 3 else (True,):
         made = asked(HELLOS[hello], raw, begun, port)
         found = read(made, tmp_path)
         assert found["violations"] == []
