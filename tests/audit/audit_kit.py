@@ -75,13 +75,13 @@ LINKS = {1: ethernet, 101: lambda p: p, 113: cooked, 276: cooked2, 0: null}
 
 
 def pcap(path, frames, order="<", nano=False, link=1, snap=65_535):
-    """Write (ns, bytes) as a pcap file."""
+    """Write (ns, bytes) as a pcap file; (ns, bytes, n) for a frame of which n bytes are kept."""
     magic = 0xA1B23C4D if nano else 0xA1B2C3D4
     with open(path, "wb") as out:
         out.write(struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, snap, link))
-        for ns, frame in frames:
+        for ns, frame, *most in frames:
             part = ns % 1_000_000_000 // (1 if nano else 1000)
-            kept = frame[:snap]
+            kept = frame[: min(snap, *most)] if most else frame[:snap]
             out.write(struct.pack(order + "IIII", ns // 1_000_000_000, part, len(kept),
                                   len(frame)) + kept)  # fmt: skip
     return path

@@ -305,7 +305,7 @@ def test_a_connection_that_just_stops_is_not_accused(tmp_path):
 
 
 def test_a_rule_of_silence_names_no_packet(tmp_path):
-    made = talk(keep_alive=1).client(PUB1).broker(kit.ack(4, 7)).wait(4)
+    made = talk(keep_alive=1).client(PUB1).broker(kit.ack(4, 7)).wait(12)
     made.segment(1, flags=kit.ACK).segment(0, flags=kit.FIN | kit.ACK)
     found = read(made.wrapped(), tmp_path)["violations"]
     assert [(v["statement"], v["type"]) for v in found] == [

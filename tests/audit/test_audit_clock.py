@@ -68,3 +68,21 @@ def test_an_hour_without_a_frame(said, keep_alive, stamps, expected, tmp_path):
     following.capture("t", [raw[k : k + 50] for k in range(0, len(raw), 50)])
     following.finish()
     assert sorted(v["statement"] for v in told["violations"]) == expected
+
+
+@pytest.mark.parametrize("ahead,pause,told", [
+    (0, 3.9, 0), (1.5, 3.9, 0), (0.01, 3.9, 0), (0, 5, 5), (0.01, 5, 4), (1.5, 5, 0)])  # fmt: skip
+def test_two_clocks_in_one_capture_make_nobody_silent(ahead, pause, told, tmp_path):
+    """Every second PINGREQ went another way, past a computer whose clock is ahead (mergecap): it
+    is there long after its acknowledgement. What comes behind FIN is never judged."""
+    made = kit.Talk().open().client(kit.connect(keep_alive=4)).broker(kit.connack())
+    for _ in range(5):
+        made.segment(0, flags=kit.ACK).wait(pause).client(kit.PINGREQ).broker(kit.PINGRESP)
+    frames, count = [], 0
+    for t, frame in made.close().wrapped():
+        ping = frame[54:56] == kit.PINGREQ
+        count += ping
+        frames.append((t + int(ahead * 10**9) * (ping and count % 2), frame))
+    path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
+    found = kit.read([path], tmp_path)["violations"]
+    assert [v["sender"] for v in found] == ["client"] * told

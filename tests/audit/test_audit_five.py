@@ -279,8 +279,10 @@ def test_a_statement_of_mqtt_5_is_named(name, tmp_path):
 
 #: Packets instead of those of talk(): statement, sender.
 ALONE = {
-    "before CONNACK": ([("c", connect(text(0x15))), ("c", publish("a")), ("b", connack())],
-                       "3.1.2-30", "client"),
+    "before CONNACK": ([("c", connect(text(0x15))), ("c", publish("a")),
+                        ("b", connack(text(0x15)))], "3.1.2-30", "client"),
+    "CONNACK without the method": ([("c", connect(text(0x15))), ("b", connack())], "4.12.0-5",
+                                   "broker"),
     "a client without an id": ([("c", connect(client_id="")), ("b", connack())], "3.2.2-16",
                                "broker"),
     "DISCONNECT after a refusal": ([("c", connect()), ("b", connack(code=0x87)),

@@ -135,6 +135,14 @@ def test_one_process_compiles_and_another_one_waits_for_it(tmp_path, monkeypatch
     assert "compiling the inner loops, once for this installation" in said[1]
 
 
+def test_loops_that_an_earlier_run_has_compiled_count_as_compiled():
+    """A run that goes on after one that was killed does not count from 0 again."""
+    from mqtt_audit.compiled import jit, kept
+
+    kit._warm()
+    assert jit.LOOPS and 0.9 * len(jit.LOOPS) < kept.loops() <= len(jit.LOOPS)
+
+
 def test_loops_that_are_kept_are_not_compiled_again():
     """The first call may compile them: it is the installation's own folder. The second one waits
     for nobody, though another process has the lock."""

@@ -138,13 +138,13 @@ def test_keep_alive(tmp_path):
     made = talk(keep_alive=10)
     made.wait(9).client(kit.PINGREQ).broker(kit.PINGRESP)
     made.wait(12).client(kit.PINGREQ).broker(kit.PINGRESP)
-    made.wait(18).client(kit.PINGREQ).broker(b"")
+    made.wait(26).client(kit.PINGREQ).broker(b"")
     tables = found(made.wait(11).broker(b"").client(kit.DISCONNECT).close(), tmp_path)
     client, broker = ("MQTT-3.1.2-23", "client"), ("MQTT-3.1.2-24", "broker")
     assert broken(tables) == [client, client, broker, client, ("MQTT-3.12.4-1", "broker")]
     assert [v["keep_alive"] for v in tables["violations"]] == [True] * 4 + [False]
     assert tables["connections"][0]["pings"] == 3
-    assert tables["connections"][0]["longest_silence_s"] == pytest.approx(18, abs=0.01)
+    assert tables["connections"][0]["longest_silence_s"] == pytest.approx(26, abs=0.01)
 
 
 def test_silence_up_to_the_end_and_a_ping_that_nobody_answered(tmp_path):
@@ -159,11 +159,11 @@ def test_silence_up_to_the_end_and_a_ping_that_nobody_answered(tmp_path):
 @pytest.mark.parametrize("after,silent,said", [
     ([(0, kit.RST | kit.ACK)], 4.3, "c"),
     ([(0, kit.RST)], 4.3, ""),
-    ([(1, kit.ACK), (0, kit.RST | kit.ACK)], 4.3, "b"),
-    ([(0, kit.FIN | kit.ACK), (1, kit.FIN | kit.ACK)], 4.3, "cb"),
-    ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 4.3, "cb"),
-    ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 3.3, "c"),
-    ([(1, kit.RST)], 4.3, "b"),
+    ([(1, kit.ACK), (0, kit.RST | kit.ACK)], 12.3, "b"),
+    ([(0, kit.FIN | kit.ACK), (1, kit.FIN | kit.ACK)], 12.3, "cb"),
+    ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 12.3, "cb"),
+    ([(1, kit.FIN | kit.ACK), (0, kit.FIN | kit.ACK)], 11.3, "c"),
+    ([(1, kit.RST)], 12.3, "b"),
     ([(1, kit.FIN | kit.ACK), None, (0, kit.FIN | kit.ACK)], 1.7, "c"),
     ([(1, kit.FIN | kit.ACK), (0, kit.RST | kit.ACK)], 1.7, ""),
     ([(1, kit.FIN | kit.ACK), (0, kit.RST)], 1.7, ""),
@@ -190,7 +190,7 @@ def test_a_client_in_the_middle_of_a_packet_is_not_silent(tmp_path):
     assert broken(found(made.segment(0, flags=kit.RST), tmp_path)) == []
 
 
-@pytest.mark.parametrize("longer,said", [(7, 0), (9, 1), (10, 2)])
+@pytest.mark.parametrize("longer,said", [(7, 0), (9, 1), (18, 2)])
 def test_what_is_still_open_is_followed_to_its_last_segment(longer, said, tmp_path):
     """Not to the end of the file; and one and a half times the keep alive must be over."""
     idle = talk(keep_alive=5).wait(longer).segment(0, flags=kit.ACK).segment(1, flags=kit.ACK)

@@ -359,6 +359,9 @@ def test_bad_input_is_said_with_status_2(tmp_path):
     ):
         done = command("audit", *arguments, "--out", tmp_path / "out")
         assert done.returncode == 2 and said in done.stderr, done.stderr
+        lines = command("audit", *arguments, "--json")
+        assert lines.returncode == 2 and lines.stdout == ""
+        assert lines.stderr == done.stderr and str(arguments[0]) in lines.stderr
     done = command("audit", good, "--out", taken)
     assert done.returncode == 2 and "thesis.tex" in done.stderr
     done = command("audit", good, "--out", text / "sub")

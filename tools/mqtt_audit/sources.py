@@ -70,16 +70,20 @@ def _span(path):
 
 
 def _in_order(paths):
-    """[(span, path)] of captures that can be read, by the time of their first frame; - is last."""
-    good = []
+    """[(span, path)] of captures that can be read, by the time of their first frame; - is last.
+    Raises Refused if there is none."""
+    good, bad = [], []
     for path in dict.fromkeys(p for p in paths if p != INPUT):
         try:
             magic(path)
             good.append(path)
         except NotACapture as error:
-            log.warning("left out: %s", error)
-    if good or INPUT in paths:
-        warm()
+            bad.append(str(error))
+    if not good and INPUT not in paths:
+        raise Refused("\n".join(bad))
+    for why in bad:
+        log.warning("left out: %s", why)
+    warm()
     found = sorted((_span(path), path) for path in good)
     return found + [((0, 0), INPUT)] * (INPUT in paths)
 
@@ -135,7 +139,7 @@ def lines(captures, sink, ports):
                 read += _read(following, members[0][0])
     following.finish()
     if not read:
-        raise Refused("no capture could be read" if found else "none of these is a capture")
+        raise Refused("no capture could be read")
 
 
 def _read(following, path):

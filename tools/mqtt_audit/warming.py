@@ -39,7 +39,7 @@ class _Said:
             if made and not self._told:
                 log.info("compiling the inner loops, once for this installation: a minute or two")
             elif made and now - self._told > EVERY_S:
-                log.info("compiling: %d of %d loops", made, len(jit.LOOPS))
+                log.info("compiling: %d of %d loops", max(made, kept.loops()), len(jit.LOOPS))
             else:
                 continue
             self._told = now

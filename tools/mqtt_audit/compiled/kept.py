@@ -132,9 +132,19 @@ def compiled():
     """Whether an earlier run has compiled all loops, and numba takes them: it does not if a module
     is newer, be its content the same."""
     mark = _mark()
-    if not mark or not mark.exists():
-        return False
-    return mark.stat().st_mtime >= max(path.stat().st_mtime for path in _sources())
+    return bool(mark) and mark.exists() and mark.stat().st_mtime >= _newest()
+
+
+def loops():
+    """How many loops are compiled and kept, by this run or by one before it that was ended."""
+    place = folder()
+    kept = place.rglob("*.nbi") if place else ()
+    since = _newest()
+    return sum(path.stat().st_mtime >= since for path in kept)
+
+
+def _newest():
+    return max(path.stat().st_mtime for path in _sources())
 
 
 def choose(size):

@@ -15,9 +15,12 @@ def _rows(text):
 
 SECOND = 1_000_000_000  #: in the ns of all times
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
-#: The same of the end of a connection: a FIN that was lost before the capture is not seen until
-#: TCP has sent it again, three times in this time.
-FIN_GRACE = 2 * SECOND
+#: How much later than after one and a half times the keep alive a broker may close, in ns, or in
+#: parts of the keep alive, whichever is longer: brokers look for silent clients now and then only,
+#: mosquitto every 6 s, RabbitMQ and VerneMQ every 3/4 of the keep alive. In the ns are two seconds
+#: for a FIN that was lost before the capture, which TCP sends again three times in this time.
+CLOSE_GRACE = 10 * SECOND
+CLOSE_PARTS = 0.75
 FLOOD, FLOOD_S = 200, 10  #: messages a second, seconds: more is a flood
 
 #: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
@@ -51,12 +54,14 @@ PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4
 PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
-#: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement.
+#: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement: LATE,
+#: or LATE_FAR if by half of GRACE or more.
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
 #: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
 #: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
-#: an Authentication Method. spoilt: from this frame on its bytes may be others than were sent; 0:
+#: an Authentication Method. agreed: keep_alive is for sure what holds: that of CONNECT or, in MQTT
+#: 5, what CONNACK has of it. spoilt: from this frame on its bytes may be others than were sent; 0:
 #: from none. rtt: from SYN to the client's next segment, about a round trip.
 #: ping_heard, asked_heard: when the broker had acknowledged PINGREQ, CONNECT; 0: not known.
 #: ping_waited: how long it could have answered since, up to what it sent instead.
@@ -68,9 +73,11 @@ CONN = _rows(
     "owed_kind:u1 asked_at:i8 asked_frame:i8 acked_at:i8 "
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
-    "late:u1 dubious:u1 method:u1 keep_alive:i4 connects:i4 pings:i4 silences:i4 longest:i8 "
+    "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 connects:i4 pings:i4 silences:i4 "
+    "longest:i8 "
     "spoilt:i8"
 )
+LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
@@ -79,9 +86,9 @@ END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_RE
 #: on; before anything is known of it, what the other side had acknowledged at first. said: so far
 #: it goes by its own segments without data. whole: from SYN up to here no packet can be missing.
 #: What TCP shows of who could send when (tcp/calm.py): acked_at: when the other side acknowledged
-#: the latest of its bytes; stuck: bytes up to again_to were sent again and are not acknowledged;
-#: shut: the other side's window is 0; free: the latest time of such trouble; alive: of a segment
-#: that shows that its side was there.
+#: the latest of its bytes; early_at: when it last began to do so before they came; stuck: bytes up
+#: to again_to were sent again and are not acknowledged; shut: the other side's window is 0; free:
+#: the latest time of such trouble; alive: of a segment that shows that its side was there.
 STREAM = _rows(
     "reached:i8 reached_at:i8 late:u1 said:i8 said_known:u1 whole:u1 "
     "next:i8 isn:i8 acked:i8 head:i8 tail:i8 held:i8 held_bytes:i8 gap_since:i8 "
@@ -95,9 +102,9 @@ STREAM = _rows(
     "run_from:i8 run_frame:i8 run_last:i8 run_n:i8 run_credit:i8 flood:i8 flood_n:i8 "
     "flood_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
-    "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 "
+    "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
-    "acked_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1"
+    "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -113,6 +120,7 @@ STREAM = _rows(
 #: web...: where a WebSocket is (mqtt/websocket.py): what comes next, whether any byte came, the
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
+#: asked: its first packet here is CONNECT.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
 #: its packets from here on were found by their look, which a payload may have as well; aligned: so
@@ -220,7 +228,7 @@ KINDS = {
     16: ("unfinished", "the capture ends inside a packet; {} bytes of it are there"),
     17: ("too large", "a packet of {} bytes is kept only in part; its fields are not decoded"),
     18: ("memory", "too much unfinished data: segments out of order are given up"),
-    19: ("not MQTT", "the first bytes are no CONNECT; {} bytes skipped"),
+    19: ("not MQTT", "the first bytes are no packet; {} bytes skipped"),
     20: ("length", "a Remaining Length of more than four bytes, or a packet of type 0"),
     21: ("more", "{} problems more of this file are not listed"),
     22: ("closed inside", "the connection was closed inside a packet; {} bytes of it came"),

@@ -267,9 +267,13 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
 
 @kernel
 def _received(st, f, conn, from_server, ident, time, frame, missing):
-    """A PUBREC. A second one of the same message says that nobody knows the order."""
+    """A PUBREC. A second one of the same message says that nobody knows the order; MQTT 5 allows
+    it only after a second PUBLISH."""
     s = st.streams[2 * conn + 1 - from_server]
     if f["rec"]:
+        once = f["sent"] == 1 and not (missing or s["again"])
+        if once and st.conns[conn]["level"] == 5:
+            violation(st, 136, conn, from_server, PUBREC, time, frame, ident)
         s["turns"] = UNORDERED
         return
     f["rec"] = time

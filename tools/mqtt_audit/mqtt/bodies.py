@@ -208,7 +208,7 @@ def _reason(code, kind, out):
 
 def of_other_side(kind, by_server, values):
     """Which rules a packet of MQTT 5 breaks because of who sent it: [(code, value)]."""
-    code = values.get("reason_code")
+    code = values.get("reason_code", 0)
     if code in (OF_CLIENT if by_server else OF_SERVER).get(kind, _NONE):
         yield 130 + kind, code
 
@@ -254,15 +254,16 @@ def _will(reader, out, level, flags):
 def connect(reader, out):
     """CONNECT (3.1.1 section 3.1; the draft's has the same order of fields)."""
     name = reader.string(False)
-    level = reader.byte() & 127
-    flags = reader.byte()
+    shown = reader.byte()
+    level = shown & 127  # bit 7: a bridge of mosquitto
+    values = out.values
+    values["protocol_level"] = shown
     protocol = NAMES.get((bytes(name), level))
     if protocol is None:
         known = any(name == its for its, _ in NAMES)
-        out.broken.append((52, level) if known else (4, 0))
-    values = out.values
+        out.broken.append((52, shown) if known else (4, 0))
     values["protocol"] = protocol or f"{text(name)[:20]} {level}"
-    values["protocol_level"] = level
+    flags = reader.byte()
     values["clean_session"] = bool(flags & 2)
     values["will"] = bool(flags & 4)
     values["user_name"], values["password"] = bool(flags & 128), bool(flags & 64)

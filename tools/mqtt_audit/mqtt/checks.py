@@ -107,7 +107,7 @@ def check_order(st, c, row, conn, sender):
             violation(st, 2, conn, 0, kind, time, frame, 0)
         if c["disconnected"]:
             violation(st, 44, conn, 0, kind, time, frame, 0)
-    elif first and kind != CONNACK and not (kind == AUTH and c["level"] == 5):
+    elif first and kind != CONNACK and not (kind == AUTH and c["level"] in (0, 5)):
         violation(st, 15, conn, 1, kind, time, frame, 0)
     if c["level"] == 5:
         _order_of_five(st, c, row, conn, sender)

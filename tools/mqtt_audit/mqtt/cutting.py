@@ -14,6 +14,8 @@ from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import (
     BODY_MAX,
+    CONNACK,
+    CONNECT,
     DISCONNECT,
     FOUND,
     FRESH,
@@ -41,12 +43,13 @@ from ..compiled.layout import (
 from ..tcp.calm import calm
 from ..tcp.openings import proxy_header
 from ..tls import collecting
-from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at
+from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at, shaped_as_connect
 
 #: How HTTP begins, its version 2 too: the first four bytes.
 HTTP = tuple(int.from_bytes(word, "big") for word in (
     b"GET ", b"PUT ", b"POST", b"HEAD", b"DELE", b"CONN", b"OPTI", b"TRAC", b"PATC", b"PRI ",
     b"HTTP"))  # fmt: skip
+ANSWER = tuple(b"HTTP")
 KEPT = 64  #: bytes of a search that are kept, in case a packet begins in them
 #: Segments in a row that are packets from beginning to end; those of a payload are not.
 TRUSTED = 8
@@ -85,7 +88,8 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     row["opening"] = s["whole"] and not s["first"]
     row["text"], row["wide"] = s["web_text"], s["wide"]
     row["found"] = (FOUND if s["searched"] else 0) | (OTHER_FOUND if other["searched"] else 0)
-    s["first"] = 1
+    if not s["first"]:
+        s["first"], s["asked"] = 1, head >> 4 == CONNECT
 
 
 @kernel
@@ -198,6 +202,8 @@ def _piece(st, s, d, p, end, conn, sender, time, frame):
         return p + 1
     if s["stage"] == IN_LENGTH:
         return _length_byte(st, s, d, p, end, conn, sender, time, frame)
+    if sender and not s["first"] and _textual(st, d, p, end, s, conn, sender, time, frame):
+        return end
     n = min(end - p, s["rem"] - s["got"])
     _keep(st, s, d, p, n)
     if s["nlen"] >> 4 and s["seen"] & 6:
@@ -296,21 +302,40 @@ def _foreign(d, p, end, sender):
         return P_HTTP
     if sender:
         return 0 if d[p] == 0x20 or packet_at(d, p, end, sender) != NEVER else P_NOT_MQTT
-    if d[p] == 0x10:
+    if d[p] >> 4 == CONNECT:
         _, q = length_at(d, p, end)
-        return P_NOT_MQTT if q < 0 or q and q + 4 <= end and d[q + 2] != 77 else 0
+        other = d[p] != 0x10 or q < 0 or q and q + 4 <= end and d[q + 2] != 77
+        return P_NOT_MQTT if other and not shaped_as_connect(d, p, end) else 0
     return P_NOT_MQTT if packet_at(d, p, end, sender) == NEVER else 0
+
+
+@kernel
+def _answers(d, p, end):
+    """Which other protocol a server shows that answers a client of MQTT, or 0: TLS, HTTP, of which
+    fewer bytes may be there, or text that begins no packet, as SSH and mail servers send. What
+    else is wrong is the server's fault."""
+    if _tls(d, p, end):
+        return P_TLS
+    n, http, text = min(end - p, len(ANSWER)), True, end - p >= len(ANSWER)
+    for k in range(n):
+        b = d[p + k]
+        http = http and b == ANSWER[k]
+        text = text and (32 <= b < 127 or b == 10 or b == 13)
+    if http:
+        return P_HTTP
+    return P_NOT_MQTT if text and packet_at(d, p, end, 1) == NEVER else 0
 
 
 @kernel
 def _opaque(st, d, p, end, s, conn, sender, time, frame):
     """Whether the first bytes of either side show another protocol; then the connection is left.
-    The broker's are not asked if the client's are MQTT."""
+    """
     c = st.conns[conn]
     other = st.streams[2 * conn + 1 - sender]
-    if s["first"] or s["stage"] or not s["whole"] or sender and other["first"]:
+    if s["first"] or s["stage"] or not s["whole"]:
         return False
-    kind = _foreign(d, p, end, sender)
+    answers = sender and other["first"]
+    kind = _answers(d, p, end) if answers else _foreign(d, p, end, sender)
     if not kind:
         return False
     problem(st, kind, conn, sender, time, frame, -1, end - p)
@@ -321,13 +346,41 @@ def _opaque(st, d, p, end, s, conn, sender, time, frame):
 
 
 @kernel
-def _encrypted(st, d, p, end, s, conn, sender, time, frame):
-    """The same of a stream whose beginning is not there."""
-    if s["ever"] or s["skipped"] or end - p < 5 or not _tls(d, p, end):
+def _textual(st, d, p, end, s, conn, sender, time, frame):
+    """The same of a server whose first bytes came in several segments: they were taken for the
+    header of a packet, the rest of which goes on at p."""
+    if not s["whole"] or s["nlen"] & 15 != 1:
         return False
-    problem(st, P_TLS, conn, sender, time, frame, -1, end - p)
-    st.conns[conn]["opaque"] = P_TLS
-    collecting.want(s, st.streams[2 * conn + 1 - sender])
+    n, more = 2 + s["buf_len"], min(end - p, KEPT)
+    at = take(st, n + more)
+    if at < 0:
+        return False
+    st.arena[at], st.arena[at + 1] = s["seen"], s["rem"]
+    copy(st.arena, s["buf"], n - 2, st.arena, at + 2)
+    copy(d, p, more, st.arena, at + n)
+    kind = _answers(st.arena, at, at + n + more)
+    if kind:
+        problem(st, kind, conn, sender, time, frame, -1, n + end - p)
+        st.conns[conn]["opaque"] = kind
+    return kind > 0
+
+
+@kernel
+def _encrypted(st, d, p, end, s, conn, sender, time, frame):
+    """The same of a stream whose beginning is not there, if it is TLS, or what the broker answers
+    to a CONNECT before which nothing was captured."""
+    if s["ever"] or s["skipped"]:
+        return False
+    other = st.streams[2 * conn + 1 - sender]
+    kind = P_TLS if end - p >= 5 and _tls(d, p, end) else 0
+    if not kind and sender and other["asked"] and s["acked_known"] and not s["gaps"]:
+        kind = _answers(d, p, end)
+    if not kind:
+        return False
+    problem(st, kind, conn, sender, time, frame, -1, end - p)
+    st.conns[conn]["opaque"] = kind
+    if kind == P_TLS:
+        collecting.want(s, other)
     return True
 
 
@@ -418,7 +471,9 @@ def lose(st, s, n, conn, sender, time, frame, kind):
         if s["stage"] == IN_BODY and n <= s["rem"] - s["got"]:
             s["damaged"] = 1
             s["got"] += n
-            enough = s["buf_len"] == s["need"] or s["nlen"] >> 4  # of PUBLISH its beginning is
+            # Of these their beginning is.
+            begun = s["seen"] >> 4 in (PUBLISH, CONNECT, CONNACK)
+            enough = s["buf_len"] == s["need"] or begun
             s["need"] = s["buf_len"] = s["buf_len"] if enough else 0
             if s["got"] == s["rem"]:
                 _close_packet(st, s, conn, sender, s["reached_at"], s["reached"])

@@ -24,6 +24,7 @@ from ..compiled.layout import (
     UNSUBSCRIBE,
 )  # fmt: skip
 from ..tcp.openings import is_connect
+from .properties import variable
 
 #: Bits: types that a client may send, that a server may send.
 CLIENT_TYPES = 0b0101_0101_1111_1010
@@ -170,6 +171,37 @@ def packet_at(d, p, end, from_server):
     if acks and not _reasoned_fits(d, q, end, rem, kind):
         return NEVER
     return q - p + rem
+
+
+@kernel
+def _passed(d, q, end, times):
+    """The place behind so many strings from q on; behind `end` if they are not all there."""
+    for _ in range(times):
+        q = q + 2 + (wide(d[q]) << 8 | wide(d[q + 1])) if q + 2 <= end else end + 1
+    return q
+
+
+@kernel
+def shaped_as_connect(d, p, end):
+    """Whether a CONNECT lies whole at p, whatever its protocol name and the flags of its fixed
+    header are: its fields, as the connect flags announce them, fill it to its last byte."""
+    rem, q = length_at(d, p, end)
+    if d[p] >> 4 != CONNECT or q <= 0 or q + rem > end or rem < 12:
+        return False
+    end = q + rem
+    at = _passed(d, q, end, 1)  # of the level
+    if at + 6 > end:
+        return False
+    five, flags = d[at] & 127 == 5, wide(d[at + 1])
+    q = at + 4
+    if five:
+        size, q = variable(d, q, end)
+        q = q + size if q >= 0 else end + 1
+    q = _passed(d, q, end, 1)
+    if flags & 4 and five and q < end:
+        size, q = variable(d, q, end)
+        q = q + size if q >= 0 else end + 1
+    return _passed(d, q, end, (flags >> 1 & 2) + (flags >> 7) + (flags >> 6 & 1)) == end
 
 
 @kernel

@@ -9,11 +9,13 @@ answers are only copied here: bodies.py takes them apart. Must not know: TCP.
 from ..compiled.arena import copy, problem, talk_room, violation
 from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
+    AUTH,
     BODY_MAX,
+    CLOSE_GRACE,
+    CLOSE_PARTS,
     CONNACK,
     CONNECT,
     DISCONNECT,
-    FIN_GRACE,
     FLOOD,
     FLOOD_S,
     FOUND,
@@ -198,25 +200,27 @@ def _count_publish(s, row):
 
 @kernel
 def _connect(st, d, p, have, c, row):
-    """What later packets need to know of CONNECT; the rest is in bodies.py."""
+    """What later packets need to know of CONNECT, as far as it is there; the rest is in
+    bodies.py."""
     c["connects"] += 1
-    if have < 4:
+    at = 2 + (wide(d[p]) << 8 | wide(d[p + 1])) if have >= 2 else have
+    if have <= at:
         return
-    n = wide(d[p]) << 8 | wide(d[p + 1])
-    if n > 6 or have < n + 6:
-        return
-    level, flags = d[p + 2 + n] & 127, d[p + 3 + n]
+    level = d[p + at] & 127  # bit 7: a bridge of mosquitto
     level = level if 2 <= level <= 5 else 0  # nobody knows what packets of another one look like
     c["level"] = row["level"] = level
-    c["clean"] = flags >> 1 & 1
-    c["login"] = flags >> 7
-    c["keep_alive"] = wide(d[p + 4 + n]) << 8 | wide(d[p + 5 + n])
+    if have >= at + 2:
+        c["clean"], c["login"] = d[p + at + 1] >> 1 & 1, d[p + at + 1] >> 7
+    if have >= at + 4:
+        c["keep_alive"] = wide(d[p + at + 2]) << 8 | wide(d[p + at + 3])
+        c["agreed"] = level != 5
     if level == 5:
-        limits(d, p + 6 + n, p + have, st.streams[2 * row["conn"] + 1], c, False)
-        c["method"] = METHOD_UNKNOWN
-        if have == row["length"] and not row["damaged"]:
-            named_ = has_property(d, p + 6 + n, p + have, METHOD)
-            c["method"] = METHOD_NAMED if named_ else METHOD_NONE
+        begin, end = p + at + 4, p + have
+        limits(d, begin, end, st.streams[2 * row["conn"] + 1], c, False)
+        size, q = variable(d, begin, end)
+        whole = have == row["length"] or 0 <= q <= end - size
+        named_ = has_property(d, begin, end, METHOD)
+        c["method"] = METHOD_NAMED if named_ else METHOD_NONE if whole else METHOD_UNKNOWN
 
 
 @kernel
@@ -227,6 +231,8 @@ def _silence(st, c, conn, start, row):
     c["last_client"] = row["time"]
     if not c["keep_alive"] or not c["connected"] or row["lapse"]:
         return
+    if not c["agreed"] and (c["acked"] or row["missing"]):
+        return  # the server may have said another one
     c["longest"] = max(c["longest"], gap)
     if not row["calm"] or 0 < c["closed"] < start:
         return  # what was sent is still on its way, or comes too late to be heard
@@ -234,7 +240,8 @@ def _silence(st, c, conn, start, row):
     if quiet > allowed + grace:
         c["silences"] += 1
         violation(st, 10, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
-    if quiet > allowed * 3 // 2 + FIN_GRACE + c["rtt"] and not row["found"] & FOUND:
+    closes = allowed * 3 // 2 + max(CLOSE_GRACE, int(allowed * CLOSE_PARTS)) + c["rtt"]
+    if quiet > closes and not row["found"] & FOUND:
         c["owed"], c["owed_at"], c["owed_frame"] = quiet, row["time"], row["frame"]
         c["owed_kind"] = row["kind"]
 
@@ -321,7 +328,8 @@ def _follow(st, c, d, p, have, row, sender, missing):
 def _keep_body(st, d, p, have, row, conn, sender):
     """Copy the body of a packet that bodies.py takes apart."""
     kind = row["kind"]
-    if kind == PUBLISH or kind == PINGREQ or kind == PINGRESP or not kind or not have:
+    empty = not have and not (kind == AUTH and not row["length"])
+    if kind == PUBLISH or kind == PINGREQ or kind == PINGRESP or not kind or empty:
         return
     if row["level"] != 5 and (kind > UNSUBSCRIBE or PUBACK <= kind <= PUBCOMP):
         return

@@ -112,18 +112,23 @@ def has_property(d, p, end, wanted):
 @kernel
 def limits(d, p, end, s, c, by_server):
     """What the properties of a CONNECT or CONNACK, whose length is at p, let the other side send:
-    its stream `s`. The server's keep alive is the connection's, `c`."""
+    its stream `s`. The server's keep alive is the connection's, `c`. Of properties that are there
+    in part, those count that are there; nothing is known of the others."""
     size, q = variable(d, p, end)
-    if q < 0 or q + size > end:
+    if q < 0:
         return
-    end = q + size
-    s["alias_max"] = max(0, number_of(d, q, end, ALIASES))
-    received = number_of(d, q, end, RECEIVE)
-    s["receive_max"] = received if received > 0 else 65_535
+    whole = q + size <= end
+    end = min(end, q + size)
+    aliases, received = number_of(d, q, end, ALIASES), number_of(d, q, end, RECEIVE)
+    if whole or aliases >= 0:
+        s["alias_max"] = max(0, aliases)
+    if whole or received > 0:
+        s["receive_max"] = received if received > 0 else 65_535
     s["packet_max"] = max(0, number_of(d, q, end, SIZE))
     if by_server:
         s["max_qos"] = 1 + number_of(d, q, end, QOS)
         s["no_retain"] = number_of(d, q, end, RETAIN) == 0
         keep_alive = number_of(d, q, end, KEEP_ALIVE)
+        c["agreed"] = whole or keep_alive >= 0
         if keep_alive >= 0:
             c["keep_alive"] = keep_alive

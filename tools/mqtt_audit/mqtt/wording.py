@@ -27,8 +27,8 @@ def together_rules(seen, out):
 
 def shared_rules(raw, no_local, out):
     """A topic filter, and whether No Local is set in its options."""
-    head, _, rest = raw.partition(b"/")
-    if head != b"$share":
+    head, slash, rest = raw.partition(b"/")
+    if head != b"$share" or not slash:
         return
     name, slash, behind = rest.partition(b"/")
     if not name:

@@ -13,7 +13,7 @@ from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
 from ..rules.statements import KEEP_ALIVE, RULES, statement
-from ..rules.why import never_answered, refused, why
+from ..rules.why import ANSWERS, never_answered, refused, why
 from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -354,7 +354,7 @@ def endpoint(address, port):
 
 
 def _protocol(conn, level, opaque, known):
-    if opaque:
+    if opaque and not (conn in known and opaque in ANSWERS):
         return KINDS[opaque][0]
     return known.get(conn) or PROTOCOLS.get(level)
 

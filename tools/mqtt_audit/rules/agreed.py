@@ -76,9 +76,9 @@ def _expiry(kind, has, asked):
 
 
 def _method(kind, has, asked):
-    """AUTH, and a CONNACK that accepts, have the method of CONNECT."""
+    """AUTH, and a CONNACK that accepts, have the method of CONNECT [MQTT-4.12.0-5]."""
     wanted, named = asked.get("Authentication Method"), has.get("Authentication Method")
     if kind == CONNACK and wanted is None and named is not None:
         yield 112, 0
-    elif wanted is not None and named != wanted and (kind == AUTH or named is not None):
+    elif wanted is not None and named != wanted:
         yield 114, 0

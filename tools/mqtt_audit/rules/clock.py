@@ -5,7 +5,7 @@ Knows: times of frames, what TCP's time stamps tell of them. Must not know: tabl
 
 import numpy as np
 
-from ..compiled.layout import GRACE, SECOND
+from ..compiled.layout import GRACE, LATE_FAR, SECOND
 from ..tcp import stamps
 from .order import ORDER
 from .statements import SILENCE
@@ -84,11 +84,14 @@ class Clock:
 
 def believed(rows, conns, steps):
     """Which violations are told. Not those that rest on the order of both sides' packets where the
-    capture has bytes after their acknowledgement; nor those that rest on a time in which the clock
-    was wrong for sure, or in which no connection at all has a frame for longer than STILL and four
-    times the keep alive: neither side would be silent for so long, so that is a step of the clock,
-    or the capture stood still. Without a keep alive both sides may be silent."""
-    told = ~(np.isin(rows["code"], ORDER) & (conns["late"][rows["conn"]] > 0))
+    capture has bytes after their acknowledgement, nor those of silence where it has them so late
+    that its times do not fit together; nor those that rest on a time in which the clock was wrong
+    for sure, or in which no connection at all has a frame for longer than STILL and four times the
+    keep alive: neither side would be silent for so long, so that is a step of the clock, or the
+    capture stood still. Without a keep alive both sides may be silent."""
+    late = conns["late"][rows["conn"]]
+    told = ~(np.isin(rows["code"], ORDER) & (late > 0))
+    told &= ~(np.isin(rows["code"], SILENCE) & (late == LATE_FAR))
     if not len(steps):
         return told
     low, high, wrong = steps[:, :2].min(axis=1), steps[:, :2].max(axis=1), steps[:, 2] > 0

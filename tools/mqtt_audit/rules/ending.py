@@ -7,10 +7,11 @@ Knows: connections and streams as they are at the end. Must not know: tables, fi
 import numpy as np
 
 from ..compiled.layout import (
+    CLOSE_GRACE,
+    CLOSE_PARTS,
     END_FIN_CLIENT,
     END_OPEN,
     END_RST_SERVER,
-    FIN_GRACE,
     FRESH,
     GRACE,
     MASK,
@@ -97,12 +98,14 @@ def _violations(conns, ways):
     silence."""
     last = _until(conns)
     open_ = (conns["end"] == END_OPEN) & (conns["closed"] == 0)
-    watched, keeps = _watched(conns, ways), conns["keep_alive"] > 0
+    watched, timed = _watched(conns, ways), conns["keep_alive"] > 0
+    whole = full(ways)[:, 1]
+    keeps = timed & ((conns["agreed"] > 0) | (conns["acked"] == 0) & whole)
     stayed = conns["disconnected"] == 0
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
-    grace, fin_grace = GRACE + conns["rtt"], FIN_GRACE + conns["rtt"]
+    grace = GRACE + conns["rtt"]
     calm, since = _calm(ways)
-    alive, whole = ways["alive"], full(ways)[:, 1]
+    alive = ways["alive"]
     silent = last - conns["last_client"]
     # What counts begins when the broker had it, and ends when nobody knows who is still there.
     begin = np.maximum(conns["last_client"], since[:, 0])
@@ -118,6 +121,7 @@ def _violations(conns, ways):
     reset = (conns["end"] == END_RST_SERVER) & (ways["fin"][:, 0] == 0)
     by_broker = reset | (ways["fin"][:, 1] == CLOSED_FIRST)
     limit = allowed * 3 // 2
+    closes = limit + np.maximum(CLOSE_GRACE, allowed * CLOSE_PARTS) + conns["rtt"]
     judged = keeps & stayed & calm[:, 0]
     owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])
     patience = np.where(keeps, np.minimum(allowed, PING_ANSWER), PING_ANSWER)
@@ -127,13 +131,13 @@ def _violations(conns, ways):
     heard, pinged = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
         (10, 0, silent, heard, judged & (quiet > np.where(open_, limit, allowed) + grace)),
-        (11, 1, unclosed, heard, judged & whole & (unclosed > limit + fin_grace) & ~by_broker),
+        (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker),
         (11, 1, conns["owed"], conns["owed_frame"], owed),
-        (127, 1, closed_after, heard, judged & (closed_after > limit + fin_grace) & by_broker),
+        (127, 1, closed_after, heard, judged & (closed_after > closes) & by_broker),
         (47, 1, waited, pinged,
          whole & (conns["ping_at"] > 0) & (waited > patience + grace)),
         (53, 1, unanswered, conns["asked_frame"],
-         keeps & unheard & calm[:, 1] & (unanswered > allowed + grace)),
+         timed & unheard & calm[:, 1] & (unanswered > allowed + grace)),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import FLOOD, FLOOD_S
 from ..mqtt.reasons import CREDENTIALS
+from .why import ANSWERS
 
 TIME = pa.timestamp("us", tz="UTC")
 SECOND = 1_000_000  #: in the us of the tables
@@ -36,6 +37,7 @@ RULES = {
                                    "ends a connection when another one of its client id begins",
     "login guessing": f"{GUESSED[0]} or more refusals of user name, password or rights within "
                       f"{GUESSED[1]} s, of one client address",
+    "no broker": "a server answers a client's MQTT with HTTP, TLS or other text",
     "slow handshake": f"{SLOW} or more connections of one client address at once that have sent "
                       f"no whole CONNECT after {SLOW_S} s",
     "flood": f"{FLOOD} messages a second or more for {FLOOD_S} s or longer, on one connection",
@@ -156,6 +158,20 @@ def _guessed(found):
                   f"{len(at)} refusals, with {ids} client id{'s' * (ids > 1)}")  # fmt: skip
 
 
+def _strangers(found):
+    why, broker = found.table["why"], _codes(found.table["broker"])
+    for answer in ANSWERS.values():
+        some = np.flatnonzero(found.yes(pc.equal(why, answer)))
+        for one in np.unique(broker[some]).tolist():
+            at = some[broker[some] == one]
+            who = sorted({i or c for i, c in zip(
+                *(found.table[n].take(pa.array(at)).to_pylist() for n in ("client_id", "client"))
+            )})  # fmt: skip
+            clients = who[0] if len(who) == 1 else f"{len(who)} clients"
+            times = f"{len(at)} connection{'s' * (len(at) > 1)}"
+            found.add("no broker", clients, at, f"{answer}, on {times}")
+
+
 def _held(found):
     table = found.table
     whole = (_numbers(table["client_lost"]) == 0) & found.yes(table["begun"])
@@ -246,7 +262,7 @@ def findings(connections, latencies):
     """The table of findings, those of one kind together. connections, latencies: those tables."""
     found = _Found(connections)
     if connections.num_rows:
-        for look in (_storms, _pushed, _guessed, _held, _rates, _links):
+        for look in (_storms, _pushed, _guessed, _strangers, _held, _rates, _links):
             look(found)
         _late(found, latencies)
     rows = sorted(found.rows, key=lambda r: (list(RULES).index(r["finding"]), r["first"]))

@@ -10,6 +10,9 @@ from ..compiled.layout import (
     END_REUSED,
     END_RST_CLIENT,
     END_RST_SERVER,
+    P_HTTP,
+    P_NOT_MQTT,
+    P_TLS,
     SECOND,
 )  # fmt: skip
 from ..mqtt.reasons import reason, returned
@@ -24,6 +27,9 @@ _CLOSED = {
 #: Of a connection to a port at which nobody listens.
 REFUSED = "TCP connection refused by the broker"
 UNANSWERED = "TCP connection never answered by the broker"
+#: Of a client's MQTT that a server answers in another protocol.
+ANSWERS = {P_HTTP: "the server answers HTTP", P_TLS: "the server answers TLS",
+           P_NOT_MQTT: "the server answers text that is no MQTT"}  # fmt: skip
 
 
 def refused(conns, ways):
@@ -49,6 +55,8 @@ def why(conn, code, refused_, unanswered_=False):
         return REFUSED
     if unanswered_:
         return UNANSWERED
+    if conn["connects"] and conn["opaque"] in ANSWERS:
+        return ANSWERS[int(conn["opaque"])]
     if conn["code"]:
         return f"refused, {returned(int(conn['code']), int(conn['level']))}"
     if conn["dismissed"]:

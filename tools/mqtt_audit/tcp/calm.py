@@ -28,6 +28,9 @@ def acknowledge(s, seg):
     """A later acknowledgement of the stream's bytes; to be called before it is noted."""
     if not s["acked_known"] or diff(s["acked"], s["next"]) < 0:
         s["acked_at"] = seg["time"]
+    early = s["acked_known"] and diff(s["acked"], s["next"]) > 0
+    if not early and diff(seg["ack"], s["next"]) > 0:
+        s["early_at"] = seg["time"]
     if s["stuck"] and diff(seg["ack"], s["again_to"]) >= 0:
         s["stuck"], s["free"] = 0, max(s["free"], seg["time"])
 

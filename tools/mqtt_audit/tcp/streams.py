@@ -15,7 +15,10 @@ from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
     ACK,
     COPY,
+    GRACE,
     HELLO_WANTED,
+    LATE,
+    LATE_FAR,
     MASK,
     N_CONNS,
     N_FILE,
@@ -288,7 +291,8 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
     frame = st.n[N_FILE] << 32 | wide(seg["frame"])
     late = s["acked_known"] > 0 and diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
     if late and ahead + seg["wire"] > 0:
-        st.conns[conn]["late"] = 1
+        far = seg["time"] - s["early_at"] > GRACE // 2
+        st.conns[conn]["late"] = max(st.conns[conn]["late"], LATE_FAR if far else LATE)
     if ahead > 0:
         if s["held"] and not resumed:
             _compare(st, d, seg, k, conn, sender, seq, frame)
