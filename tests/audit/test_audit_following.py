@@ -250,4 +250,4 @@ def test_an_interface_is_followed(as_json, server):
         return
     found = [json.loads(line) for line in lines]
     begun = [e["begun"] for e in found if e["event"] == "connection"]
-    assert begun and all(begun[1:])
+    assert begun and all(begun[1:]), found
