@@ -347,6 +347,11 @@ def _sum(certificate):
     return hashlib.sha256(certificate).hexdigest()
 
 
+def is_revoked(certificate):
+    """Whether the authority of that certificate, PEM, was revoked here."""
+    return _sum(certificate) in _revoked()
+
+
 def _revoked():
     """SHA-256 of the certificates of authorities that were revoked here, hexadecimal."""
     return keys.read_names(_revoked_path())
