@@ -157,7 +157,7 @@ def test_a_forgotten_board_stays_out_of_the_lists_that_another_computer_writes(
     assert board_cli("identity", "--out", out) == 0
     authorities = keys.authorities_folder()
     two("C")
-    shutil.copytree(authorities, keys.authorities_folder())
+    shutil.copytree(authorities, keys.authorities_folder(), dirs_exist_ok=True)
     capsys.readouterr()
     assert board_cli("identity", "--out", out) == 0
     assert "g/oven is not in the lists, for another computer" in capsys.readouterr().out
