@@ -48,8 +48,8 @@ def hint(client):
 def text(e):
     """The sentence for an MQTTException: reason, number, detail, fate of the message."""
     s = "[%s] %s" % (e.reason, TEXT.get(e.reason, "refused by the broker"))
-    if e.detail is not None:
-        s += " (%s)" % (_MISSED.get(e.detail, e.detail),)
+    if e.detail is not None:  # what another reason is about cannot always be a key: a bytearray
+        s += " (%s)" % (_MISSED.get(e.detail, e.detail) if e.reason == 17 else e.detail,)
     if e.stored:
         s += "; message %d stays in the store until the broker acknowledges it" % e.pid
     return s

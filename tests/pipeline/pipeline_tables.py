@@ -7,7 +7,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pipeline_kit import NOON, clock, flat, publish, senml, senml_text
+from pipeline_kit import DAY_US, NOON, clock, fill, flat, publish, senml, senml_text
 from umqtt_pipeline.ingest.query import COLUMNS, Runner
 from umqtt_pipeline.tables import store
 from umqtt_pipeline.tables.schema import arrow_schema
@@ -71,6 +71,17 @@ def numbers(root, name="silver", device="dev1"):
 def ingest(spark, folder, root, rows=100_000, patience=1, **more):
     """Ingest the spool; patience: failures in a row, 1 lets the first one out."""
     Runner(spark, str(folder), str(root), once=True, rows=rows, patience=patience, **more).run()
+
+
+def three_days(spark, folder, last=1):
+    """A spool and tables of three days in `folder`, a batch for each day. The third day brings the
+    clock of the first one's boot, so that a file of it is replaced, and comes `last` times."""
+    for day in range(3):
+        sent = [senml(n, boot=1) for n in range(1 + 10 * day, 11 + 10 * day)]
+        sent += [clock(40, NOON // 1_000_000, boot=1, uptime_ms=40_000)] if day == 2 else [b"junk"]
+        for _ in range(last if day == 2 else 1):
+            fill(folder / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
+            ingest(spark, folder / "spool", folder / "tables")
 
 
 def story():

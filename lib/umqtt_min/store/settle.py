@@ -178,7 +178,6 @@ class Settle:
         """Settle in a new segment. If the one before held nothing but copies it is given up:
         however often a recovery is cut, it does not run out of segments."""
         j = self.j
-        husks = self.scan.husks
         if self.replay.redundant and j._oldest(0) != j._head:
             self._give_up()
         elif not j._free() and j.medium.elsewhere:
@@ -189,21 +188,23 @@ class Settle:
             self._fasten()
         # A record may show in a husk on a later boot. If its erase were cut, and read as if it had
         # not begun, that boot would go on there, on bits that are half erased.
+        husks = self.scan.husks
+        spared = ()
         if not j.medium.once:
             for seg in husks:
                 self._bury(seg)
-            husks = ()
-        elif j._free() <= len(husks):
-            husks = ()
-        for seg in husks:
+        elif j._free() > len(husks):
+            spared = husks
+        for seg in spared:
             j._serials[seg] = _BAD
-        done = self.open()
-        for seg in husks:
+        done = self._open()
+        for seg in spared:
             j._serials[seg] = 0
-        if not (done or husks and self.open()):
+        if not (done or spared and self._open()):
             raise OSError(_EIO, "no segment takes what is programmed")
 
-    def open(self):
+    def _open(self):
+        """Settle in the next segment that takes it; False if none does."""
         while self.j._open_next():
             if self._write():
                 return True

@@ -9,6 +9,7 @@ bits at random; what needs three cuts in a row is here.
 # heap: 4M
 # deadline: 120
 
+from journal_model import walk
 from nor import NOR, PREFIX, PowerCut
 from umqtt_min.store.flash import FlashStore
 
@@ -29,16 +30,6 @@ def put(store, i):
     return store.put(i + 1, 2, b"t", b"payload of message %d" % i)
 
 
-def numbers(store):
-    """The messages that it has."""
-    found = []
-    seq = store.next(0)
-    while seq:
-        found.append(seq)
-        seq = store.next(seq)
-    return found
-
-
 def changed(before, after):
     """Where they differ."""
     return [i for i in range(len(before)) if before[i] != after[i]]
@@ -55,7 +46,7 @@ def filled(count):
     device = flash()
     store = mounted(device)
     for i in range(count - 1):
-        for seq in numbers(store)[:-4]:
+        for seq in walk(store)[:-4]:
             store.done(seq)
         put(store, i)
     before = bytes(device.data)
@@ -67,14 +58,14 @@ def test_a_settle_record_that_shows_later():
     """A mount that did not see the last message was cut; the next one saw it."""
     without, whole = filled(5)
     one = flash(without)
-    assert len(numbers(mounted(one))) == 4
+    assert len(walk(mounted(one))) == 4
     places = changed(without, one.data)
     device = flash(whole)  # that the chunk was touched shows at once, its record later
     device.data[places[0]] = one.data[places[0]]
-    found = numbers(mounted(device))
+    found = walk(mounted(device))
     assert len(found) == 5
     show(device.data, places, one.data)
-    assert numbers(mounted(device)) == found
+    assert walk(mounted(device)) == found
 
 
 def test_a_record_that_a_cut_mount_did_not_see():
@@ -88,13 +79,13 @@ def test_a_record_that_a_cut_mount_did_not_see():
         one = flash(without)
         mounted(one)
         two = flash(whole)
-        found = numbers(mounted(two))
+        found = walk(mounted(two))
         if not sum(one.worn) or one.worn[block] or two.worn[block]:
             continue
         tried += 1
         places = range(block * BLOCK, (block + 1) * BLOCK)
         show(two.data, places, one.data)
-        assert numbers(mounted(two)) == found, count
+        assert walk(mounted(two)) == found, count
     assert tried > 3
 
 
@@ -136,17 +127,17 @@ def test_an_erase_that_reads_as_if_it_had_not_begun():
         device.worn = [0] * device.blocks
         store = mounted(device)
         put(store, 99)
-        found = numbers(store)
+        found = walk(store)
         if not device.worn[block]:  # what it had before the erase goes
             for i in range(block * BLOCK, (block + 1) * BLOCK):
                 device.data[i] |= ~half[i] & 255
-        assert numbers(mounted(device)) == found, operation
+        assert walk(mounted(device)) == found, operation
     assert tried > 1
 
 
 def many(device):
     store = mounted(device)
     for i in range(20):
-        for seq in numbers(store)[:1]:
+        for seq in walk(store)[:1]:
             store.done(seq)
         put(store, i)

@@ -30,9 +30,3 @@ def test_it_says_which_filters_are_in_the_session(tmp_path):
     assert SessionFile(tmp_path, "broker:1883", "other").topics == []
     held.keep(["c"])
     assert SessionFile(tmp_path, *HERE).topics == ["c"]
-
-
-def test_a_file_of_an_earlier_version_is_known_without_filters(tmp_path):
-    (tmp_path / "session").write_text('{"broker": "broker:1883", "client_id": "umqtt-bridge"}')
-    held = SessionFile(tmp_path, *HERE)
-    assert held.known and held.topics == []

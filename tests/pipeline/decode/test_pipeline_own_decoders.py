@@ -232,11 +232,6 @@ def test_gold_knows_that_what_is_in_quarantine_has_come():
     found = pa.Table.from_batches(list(numbered(refused))).to_pylist()
     assert [(r["device"], r["epoch"], r["sequence"]) for r in found] == [
         ("dev1", EPOCH.hex(), n) for n in (7, 9, 4)]  # fmt: skip
-    # Rows of an earlier version have no identity of their own.
-    old = rows(flat(5), b"x").append_column("epoch", pa.nulls(2, pa.string()))
-    old = old.append_column("sequence", pa.nulls(2, pa.int64()))
-    found = pa.Table.from_batches(list(numbered(old.to_batches()))).to_pylist()
-    assert [(r["device"], r["sequence"]) for r in found] == [("dev1", 5)]
 
 
 MODULE = '''

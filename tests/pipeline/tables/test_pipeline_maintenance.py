@@ -8,8 +8,8 @@ import shutil
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from pipeline_kit import DAY_US, NOON, clock, fill, publish, put_back, run, senml
-from pipeline_tables import arrow, files, ingest, numbers, tables
+from pipeline_kit import DAY_US, NOON, fill, publish, put_back, run, senml
+from pipeline_tables import arrow, files, ingest, numbers, tables, three_days
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables import maintenance, store
@@ -21,14 +21,8 @@ THIRD = datetime.date(2026, 1, 3)
 
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
-    """Tables of three days, a batch for each; the third day brings the clock of the first one's
-    boot, so that a file of it has been replaced."""
     root = tmp_path_factory.mktemp("made")
-    for day in range(3):
-        sent = [senml(n, boot=1) for n in range(1 + 10 * day, 11 + 10 * day)]
-        sent += [clock(40, NOON // 1_000_000, boot=1, uptime_ms=40_000)] if day == 2 else [b"junk"]
-        fill(root / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
-        ingest(spark, root / "spool", root / "tables")
+    three_days(spark, root)
     return root
 
 

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 from deltalake import DeltaTable
-from pipeline_kit import DAY_US, NOON, clock, fill, publish, run, senml
-from pipeline_tables import files, ingest
+from pipeline_kit import run
+from pipeline_tables import files, three_days
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
 from umqtt_pipeline.tables import compaction, verifying
@@ -21,14 +21,9 @@ LOGS = ["bronze", "silver", "quarantine", "batches", "gold_boot", "_state/intent
 
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
-    """Tables of three days, a batch for each, a late clock, a compaction, and gold."""
+    """Tables of three days, the last one twice, a compaction, and gold."""
     root = tmp_path_factory.mktemp("made")
-    for day in range(3):
-        sent = [senml(n, boot=1) for n in range(1 + 10 * day, 11 + 10 * day)]
-        sent += [clock(40, NOON // 1_000_000, boot=1, uptime_ms=40_000)] if day == 2 else [b"junk"]
-        for _ in range(2 if day == 2 else 1):
-            fill(root / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
-            ingest(spark, root / "spool", root / "tables")
+    three_days(spark, root, last=2)
     held = Tables(root / "tables", ALL)
     assert compaction.run(spark, held, Ledger(held), small=2)
     build.build(spark, root / "tables")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from umqtt_board import private
 from umqtt_board.backup import held, journal, known
-from umqtt_board.backup.held import PIECE
+from umqtt_board.backup.held import PIECE, SECTOR
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
@@ -30,7 +30,6 @@ from umqtt_board.settings import settings_file
 
 MANIFEST = "manifest.json"
 IMAGE = "journal.img"
-SECTOR = 4096
 DAY_S = 86400
 # Settings that say whom a board trusts.
 _TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "marks", "telemetry",

@@ -19,7 +19,7 @@ class SessionFile:
     """Of the spool in `folder`.   broker: HOST:PORT   client_id: the name of the session
 
     known: whether this broker has had a session of this name; False if the file cannot be read
-    topics: the filters that may be in it; an earlier version did not write them down
+    topics: the filters that may be in it
     """
 
     def __init__(self, folder, broker, client_id):
@@ -28,8 +28,8 @@ class SessionFile:
         self.known, self.topics = False, []
         try:
             told = json.loads(self._path.read_bytes())
-            self.known = {name: told[name] for name in self._of} == self._of
-            self.topics = list(map(str, told.get("topics", []))) if self.known else []
+            if {name: told[name] for name in self._of} == self._of:
+                self.topics, self.known = list(map(str, told["topics"])), True
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass  # it is written again
 

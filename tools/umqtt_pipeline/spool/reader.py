@@ -282,7 +282,7 @@ def verify(folder):
             found = list(_pieces(segment, at, end))
             at = segment.base + segment.size()
         except SpoolError as error:
-            found, at = [(0, str(error))], at
+            found = [(0, str(error))]
         if segment.base >= begin(folder):  # else the bridge has deleted it meanwhile
             yield from found
     if at < end:

@@ -81,7 +81,7 @@ class Intents:
         found = info.get("intent")
         if found is None and self._log.version():
             raise self._damaged("its last commit is no intent")
-        if "check" in info and info["check"] != check_of(found):  # earlier versions wrote none
+        if found is not None and info.get("check") != check_of(found):
             raise self._damaged("its last intent is not what was written")
         return found or self._nothing
 

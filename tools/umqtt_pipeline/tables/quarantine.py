@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from paho.mqtt.client import topic_matches_sub
 
 from ..decode import topics
-from ..decode.payloads import identity
 from .store import dataset
 
 COLUMNS = ["topic", "payload", "reason", "received_at", "offset"]
@@ -117,9 +116,6 @@ def numbered(batches):
         found = []
         for row in batch.to_pylist():
             owner, known = topics.owner(row["topic"] or ""), (row["epoch"], row["sequence"])
-            if owner and known[0] is None and row["payload"]:  # a row of an earlier version
-                read = identity(row["payload"])
-                known = (read[0].hex(), read[1]) if read else known
             if owner and known[0] is not None:
                 found.append((*owner, *known, row["date"]))
         kinds = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.date32())

@@ -131,20 +131,16 @@ class _Decided:
         self.name, self.what = name, "intent" if name != INGEST else "batch"
         self.tables, self.touched, self.first, self.last = {}, {}, None, -1
         self.beyond = []
-        checked, before = False, len(found.wrong)
+        before = len(found.wrong)
         for path, version, actions in _commits(found, storage, name):
             told = _one(actions, "commitInfo")
             intent = told.get("intent")
             if not version and intent is None:
                 continue  # the log was made
-            checked = checked or "check" in told
-            if not isinstance(intent, dict) or checked and told.get("check") != check_of(intent):
+            if not isinstance(intent, dict) or told.get("check") != check_of(intent):
                 found.say(path, "it is not the intent that was written")
                 continue
-            try:
-                self._take(intent)
-            except (KeyError, TypeError, ValueError) as error:  # it has no check value
-                found.say(path, f"it is not a whole intent ({error!r})")
+            self._take(intent)
         self.whole = len(found.wrong) == before
 
     def _take(self, intent):
