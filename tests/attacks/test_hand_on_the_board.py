@@ -2,13 +2,17 @@
 says is text on a terminal, and nobody else's words. Its names open no file of this computer, and
 its key is no other board's."""
 
+import contextlib
 import dataclasses
 import io
+import re
 import sys
 
 import pytest
 from attack_kit import strange
+from bench import taken
 from certificates import Authority
+from patience import wait_until
 from rich.console import Console
 from umqtt_board import boards as board_files
 from umqtt_board import cli, plain
@@ -20,6 +24,7 @@ from umqtt_board.port import device
 from umqtt_board.settings import settings_file
 from update_kit import flashed
 
+UNIX = board_files.load("unix")
 HOSTILE = {
     "C0": "a\x07\x08\x00\x0b\x0cb", "ESC": "\x1bc\x1b7", "CSI": "\x1b[2J\x1b[1;1Hfake",
     "OSC": "\x1b]0;title\x07\x1b]8;;http://x\x1b\\\\link", "C1": "\x9b2J\x9d0;t\x9c\x85x",
@@ -195,3 +200,46 @@ def test_a_key_that_a_board_says_is_not_taken_for_another_ones(home, boards, mpr
                 progress=lambda *what: said.append(what))  # fmt: skip
     assert keys.load("test", "b1").key == now
     assert len([text for step, text in said if step == "commands"]) == 1
+
+
+def quiet(*_):
+    """No progress."""
+
+
+def test_a_copy_from_which_a_board_has_run_on_is_told_of(boards, tmp_path):
+    """It would give the numbers of readings to others: these would be lost as copies."""
+    board = boards.make(1, "oven", interval_ms=20)  # no broker: it keeps what it takes
+    board.power_on()
+
+    def count():
+        return len(taken(board).taken)
+
+    wait_until(lambda: count() >= 3, 20, "readings")
+    asked = []
+
+    def ask(text):
+        asked.append(text)
+        return False
+
+    def restore():
+        with device.Device(board.port) as one:
+            with contextlib.suppress(BoardError):
+                copies.restore(one, UNIX, tmp_path / "copy", ask, quiet, quiet)
+            one.hard_reset(keep_open=True)
+
+    with device.Device(board.port) as one:
+        copies.backup(one, UNIX, tmp_path / "copy", quiet, quiet)
+        one.hard_reset(keep_open=True)
+    before = count()
+    wait_until(lambda: count() > before, 20, "readings")
+    restore()
+    found = re.search("has given the numbers ([0-9]+) to ([0-9]+) since", asked.pop())
+    assert before < int(found[1]) <= int(found[2]), found
+    # Another journal: the numbers are of another epoch.
+    with device.Device(board.port) as one:
+        held.give_up(one, UNIX)
+        one.hard_reset(keep_open=True)
+    before = count()
+    wait_until(lambda: count() > before, 20, "readings")
+    restore()
+    assert "will be replaced" in asked[0] and "since" not in asked[0]

@@ -66,6 +66,23 @@ def test_what_is_no_certificate_is_refused_before_anything_is_done(tmp_path, aut
             _with_ca(tmp_path, ca)
 
 
+def test_a_key_of_another_certificate_is_refused(tmp_path, authority):
+    """The board would be off the network, and say no more than that an alert came."""
+    pairs = [authority.issue(name) for name in ("a", "b")]
+    for n, pair in enumerate(pairs):
+        for what, pem in zip(("cert", "key"), pair):
+            (tmp_path / f"{what}{n}").write_bytes(pem)
+    for n, right in ((0, True), (1, False)):
+        data = {"broker": {"host": "h", "ca": "ca.pem", "cert": "cert0", "key": f"key{n}"}}
+        path = tmp_path / "settings.json"
+        path.write_text(settings_file.json.dumps(data))
+        if right:
+            assert settings_file.gather(path, {})["broker.key"] == pairs[0][1].decode()
+        else:
+            with pytest.raises(BoardError, match="broker.key: expected the key of broker.cert, "):
+                settings_file.gather(path, {})
+
+
 def test_a_board_with_a_radio_needs_a_network():
     with pytest.raises(BoardError, match="wifi.ssid: expected the network to join"):
         settings_file.gather(GOOD, {}, wifi=True)

@@ -72,7 +72,34 @@ def test_a_copy_that_comes_late_brings_the_keys_of_readings_that_are_held(
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "import", tmp_path / "copy") == 0
     record = keys.load("g", "oven")
-    assert (record.key, record.former) == (now, [locked["oven"]])
+    assert (record.key, record.former, record.others) == (now, [], [locked["oven"]])
+
+
+def test_a_key_of_a_copy_is_not_taken_for_an_older_one(locked, monkeypatch, tmp_path):
+    """The computer with the copy has flashed the board since: its bridge signs with that key, and
+    this one, which keeps its own, writes no other into the files."""
+    marks, readings = tmp_path / "marks", tmp_path / "readings"
+    assert board_cli("keys", "export", tmp_path / "old") == 0
+    keys.revoke([keys.load("g", "oven")])
+    flashed(FLAT | {"telemetry": "signed"}, "oven", locked["oven"])
+    assert board_cli("mark-keys", "--out", marks) == 0
+    assert board_cli("telemetry-keys", "--no-former", "--out", readings) == 0
+    assert board_cli("keys", "export", tmp_path / "new") == 0
+    right = marks.read_bytes(), readings.read_bytes()
+    assert b"fleet/g/oven" in right[1]
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "old") == 0
+    assert board_cli("keys", "import", tmp_path / "new") == 0
+    assert keys.load("g", "oven").key == locked["oven"]
+    for more in ([], ["--no-former"]):
+        assert board_cli("mark-keys", "--out", marks) == 0
+        assert board_cli("telemetry-keys", *more, "--out", readings) == 0
+        assert (marks.read_bytes(), readings.read_bytes()) == right
+    assert board_cli("keys", "import", "--replace", tmp_path / "new") == 0
+    assert board_cli("mark-keys", "--out", marks) == 0
+    assert marks.read_bytes() == right[0]
 
 
 def test_a_copy_pushes_out_no_key_that_this_computer_has_given(monkeypatch, tmp_path):
@@ -83,7 +110,8 @@ def test_a_copy_pushes_out_no_key_that_this_computer_has_given(monkeypatch, tmp_
     copy = open_copy(tmp_path, record)
     assert board_cli("keys", "import", copy) == 0
     record = keys.load("g", "oven")
-    assert record.key == given[-1] and record.former == [*held, "ee" * 32]
+    assert (record.key, record.former) == (given[-1], held)
+    assert record.others == ["ee" * 32, *(f"{n:064x}" for n in range(4))]
 
 
 def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_path, capsys):

@@ -81,10 +81,9 @@ def test_a_renewal_without_options_keeps_the_brokers_folder_and_names(fleet, cap
     assert "0 certificates made, 6 kept" in said
     assert "mosquitto.conf names /etc/mosquitto/fleet, as before" in said
     assert before == (conf.read_bytes(), pem.read_bytes())
-    for path in keys.authorities_folder().glob("broker-ca*"):
-        path.unlink()
+    assert board_cli("keys", "revoke", "--authorities") == 0
     assert board_cli("identity", "--out", fleet) == 0
-    assert "1 certificates made, 5 kept" in capsys.readouterr().out
+    assert "6 certificates made, 0 kept" in capsys.readouterr().out
     _sound(fleet)
     pem.write_bytes(b"x")
     assert board_cli("identity", "--out", fleet) == 0
@@ -194,8 +193,10 @@ def test_the_last_board_that_is_forgotten_leaves_the_lists(home, tmp_path, capsy
 
 
 def test_a_host_is_a_name_or_an_address(fleet, capsys):
+    before = _content(fleet)
     for wrong in ("", "a b", "-x", "http://h", "x" * 300, "a..b"):
-        assert board_cli("identity", "--out", fleet, "--host", wrong) == 2
+        assert board_cli("identity", "--out", fleet, "--new-authority", "--host", wrong) == 2
+        assert _content(fleet) == before
         assert f"--host {wrong!r}: expected a host name" in capsys.readouterr().err
     assert board_cli("identity", "--out", fleet, "--host", "b\u00fcro.example") == 0
     text = subprocess.run(["openssl", "x509", "-in", fleet / "broker" / "broker.pem", "-noout",
@@ -211,13 +212,55 @@ def test_a_damaged_file_of_authorities_is_told_and_made_anew(fleet, capsys):
     _sound(fleet)
 
 
-def test_an_authority_that_is_made_anew_takes_the_place_of_the_one_before(fleet, capsys):
-    for path in keys.authorities_folder().glob("*.pem"):
-        path.unlink()
+def test_an_authority_that_was_revoked_gives_its_place_to_another_one(fleet, capsys):
+    assert board_cli("keys", "revoke", "--authorities") == 0
     assert _again(fleet) == 0
     out = capsys.readouterr().out
-    assert "6 certificates made, 0 kept" in out and "no longer an earlier fleet-1" in out
+    assert "6 certificates made, 0 kept" in out and "no longer the fleet-1 that was revoked" in out
     _sound(fleet)
+
+
+def _content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("change", ["revoked", "newer", "its key is lost"])
+def test_a_computer_that_lacks_the_folders_authority_changes_nothing(
+    change, fleet, tmp_path, monkeypatch, capsys
+):
+    """It would have the broker trust what was stolen, and no board of today."""
+    old, new = keys.home(), tmp_path / "new"
+    shutil.copytree(old, tmp_path / "elsewhere" / old.name)
+    if change == "revoked":
+        assert board_cli("keys", "revoke", "--authorities") == 0
+        assert board_cli("identity", "--out", new, "--host", "localhost") == 0
+    elif change == "newer":
+        new = fleet
+        assert _again(fleet, "--new-authority") == 0
+    else:
+        new = fleet
+        shutil.rmtree(tmp_path / "elsewhere" / old.name / "identity")
+    before = _content(new)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    kept = _content(keys.home())
+    for more in ((), ("--new-authority",)):
+        capsys.readouterr()
+        assert _again(new, *more) == 2
+        assert "that this computer does not have: another one has made it" in (
+            capsys.readouterr().err)
+        assert (_content(new), _content(keys.home())) == (before, kept)
+    assert _again(tmp_path / "own", "--host", "localhost") == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(old.parent))
+    assert _again(new) == 0
+    assert _content(new) == before
+
+
+def test_a_folder_of_before_takes_the_new_authority(fleet, tmp_path):
+    """One computer writes two folders, and has had the authority of both."""
+    assert board_cli("identity", "--out", tmp_path / "b", "--host", "localhost") == 0
+    assert _again(fleet, "--new-authority") == 0
+    assert _again(tmp_path / "b") == 0
+    _sound(tmp_path / "b")
 
 
 def test_two_at_once_make_one_authority(home, tmp_path):

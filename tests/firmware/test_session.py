@@ -5,6 +5,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset, keys, ota_cli, reports, send
 
 
@@ -147,3 +148,25 @@ def test_a_board_that_answers_with_another_computers_key_is_not_to_be_forgotten(
     said = capsys.readouterr().err
     assert says in said and ("keys forget" in said) is says.startswith("Nothing")
     assert ("import --replace" in said) is says.startswith("was")
+
+
+def test_a_board_that_was_flashed_here_meanwhile_is_told_of(home, session, capsys):
+    session, oven = session
+    with keys.locked():
+        keys.save(keys.Record("g", "oven", "11" * 16))
+    session._on_message(None, None, report("11" * 16))
+    assert ota_cli._run(session, lambda show: None, "", 1) == 1
+    said = capsys.readouterr().err
+    assert "oven was given another key here while this command ran: run it again" in said
+    assert "another one has flashed it" not in said and "keys forget" not in said
+
+
+@pytest.mark.parametrize("data, says", [
+    (b"\xc3\xb6del", "is not right"), (b"\xff", "is not right"), (b"", "is empty"),
+    (b"\n", "is empty"),
+])  # fmt: skip
+def test_a_file_that_is_no_authority_of_a_broker_is_one_sentence(tmp_path, data, says):
+    """An empty one would stand for whomever the system trusts."""
+    (tmp_path / "ca").write_bytes(data)
+    with pytest.raises(BoardError, match=f"The CA certificate .*{says}"):
+        send._context({"ca": str(tmp_path / "ca")})

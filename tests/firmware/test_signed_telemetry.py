@@ -197,10 +197,43 @@ def test_keys_in_the_file_that_another_computer_has_given_stay(tmp_path, monkeyp
     assert TelemetryKeys(file).fault(*held) is None is TelemetryKeys(file).fault(*sign(old))
     assert "in it, too: keys that another computer has given to fleet/g/oven." in (
         capsys.readouterr().out)
+    before = file.read_bytes()
     assert board_cli("telemetry-keys", "--out", file, "--no-former") == 0
+    assert "another computer has given them a key: fleet/g/oven." in capsys.readouterr().out
+    assert file.read_bytes() == before
+    assert board_cli("telemetry-keys", "--out", file, "--no-former", "--replace") == 0
     assert "left out: keys that another computer has given to fleet/g/oven." in (
         capsys.readouterr().out)
     assert TelemetryKeys(file).fault(*held) == WRONG
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_a_key_that_was_taken_out_comes_not_back_from_a_computer_that_still_has_it(
+    signs, tmp_path, monkeypatch, capsys
+):
+    """It was stolen; the board has another one, and the file that one alone."""
+    file, flat = tmp_path / "keys", {"device": "oven", "group": "g", "broker.host": "h"}
+    flashed(flat | ({"telemetry": "signed"} if signs else {}), "oven")
+    old = keys.load("g", "oven")
+    flashed(flat | {"telemetry": "signed"}, "oven")
+    held = sign(keys.load("g", "oven"))
+    assert board_cli("telemetry-keys", "--no-former", "--out", file) == 0
+    before = file.read_bytes()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    with keys.locked():
+        keys.save(old)
+    for more in ([], ["--no-former"], ["--group", "g"]):
+        capsys.readouterr()
+        assert board_cli("telemetry-keys", "--out", file, *more) == 0
+        said = capsys.readouterr().out
+        assert "another computer has given them a key: fleet/g/oven." in said
+        assert "keys for the readings of 1 boards" in said and "Anybody" not in said
+        assert file.read_bytes() == before
+    assert TelemetryKeys(file).fault(*sign(old)) == WRONG
+    assert board_cli("telemetry-keys", "--out", file, "--replace") == 0
+    assert TelemetryKeys(file).fault(*sign(old)) is None
+    if signs:  # what the board still holds stays good
+        assert TelemetryKeys(file).fault(*held) is None
 
 
 def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):

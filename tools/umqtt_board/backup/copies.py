@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from umqtt_board import private
-from umqtt_board.backup import held, known
+from umqtt_board.backup import held, journal, known
 from umqtt_board.backup.held import PIECE, SECTOR
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
@@ -212,7 +212,8 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
     opening = _same_size(device, board, manifest)
     now = _region_hash(device, opening) if opening else None
     if opening and now != manifest["region"]["sha256"] and not _is_blank(device, opening):
-        text = f"the messages that the board on {device.port} has now will be replaced"
+        text = (f"the messages that the board on {device.port} has now will be replaced"
+                f"{_given_since(device, opening, folder)}")  # fmt: skip
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
@@ -229,6 +230,20 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
         giving.arrived(device, settings_file.from_board(files.get(settings_file.PATH)))
     what = "the journal" if opening else "no journal region"
     progress("restore", f"{_files(manifest)} and {what} from {folder}")
+
+
+def _given_since(device, opening, folder):
+    """What is to be said of a board whose journal is that of the copy, and has gone on since."""
+    try:
+        then = journal.Journal(known.content(folder, IMAGE))
+        now = journal.Journal(held.region(device, opening))
+    except journal.NoJournal:
+        return ""
+    first, last = then.state["seq"], now.state["seq"] - 1
+    if now.epoch != then.epoch or last < first:
+        return ""
+    return (f". It ran on after this copy, and has given the numbers {first} to {last} since: the "
+            "next readings would get them again, and the pipeline would take these for copies")
 
 
 def _main_back(device):

@@ -68,8 +68,8 @@ class Authority:
             why = error
         raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
                          f"certificate and key ({why}). Bring them back from a copy (`umqtt-board "
-                         "keys import`), or remove both: then all certificates are made "
-                         "anew.")  # fmt: skip
+                         "keys import`), or remove both and give a new folder: then all "
+                         "certificates are made anew.")  # fmt: skip
 
     @staticmethod
     def _builder(subject, issuer, public, days):
@@ -91,7 +91,7 @@ class Authority:
         usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
         made = made.add_extension(x509.ExtendedKeyUsage([usage]), False)
         if hosts:
-            names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+            names = x509.SubjectAlternativeName([host_name(host) for host in hosts])
             made = made.add_extension(names, False)
         made = made.sign(self._key, hashes.SHA256())
         return made.public_bytes(serialization.Encoding.PEM), pem.written(key, "")
@@ -106,7 +106,8 @@ class Authority:
                 return False
         except Exception:  # cryptography has a class of its own for a signature that is not right
             return False
-        return (found.subject == _name(name) and _hosts(found) == {_host(host) for host in hosts}
+        return (found.subject == _name(name)
+                and _hosts(found) == {host_name(host) for host in hosts}
                 and found.not_valid_after_utc > _now() + datetime.timedelta(days=days))
 
 
@@ -127,6 +128,18 @@ def sound(certificate, key, word):
         return bool(_pair(certificate, key, word))
     except (ValueError, TypeError):
         return False
+
+
+def stranger(before, known):
+    """The name of the authority that the PEM file `before`, bytes, has last; "" if it is known,
+    and for an empty or a damaged file. known: function(certificate in PEM)."""
+    try:
+        last = x509.load_pem_x509_certificates(before)[-1]
+    except (ValueError, IndexError):
+        return ""
+    if known(last.public_bytes(serialization.Encoding.PEM)):
+        return ""
+    return last.subject.rfc4514_string().removeprefix("CN=")
 
 
 def with_trust(before, authority):
@@ -157,7 +170,7 @@ def relocked(data, before, after):
 
 
 def _hosts(certificate):
-    """The names and addresses in a certificate, as a set of what _host() returns."""
+    """The names and addresses in a certificate, as a set of what host_name() returns."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
@@ -175,7 +188,9 @@ def hosts(certificate):
     return sorted(str(one.value) for one in found)
 
 
-def _host(text):
+def host_name(text):
+    """A host name or an address as it stands in a server's certificate; BoardError for another
+    text."""
     import ipaddress
 
     try:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from umqtt_board import private
+from umqtt_board import plain, private
 from umqtt_board.errors import BoardError
 from umqtt_board.identity import access
+from umqtt_board.lock import whole
 from umqtt_board.ota import forgotten, keys
 
 RENEW_DAYS = 90
@@ -106,13 +107,19 @@ def command(out, hosts, more, broker_folder, days, new_authority):
 
 
 def _write(out, boards, hosts, broker_folder, days, new_authority):
-    from umqtt_board.identity.authority import Authority
+    from umqtt_board.identity.authority import Authority, host_name
 
+    for host in hosts:
+        host_name(host)  # before anything is written
     word = keys.authorities_word()
     held = keys.authorities_folder()
+    number = len({path.name.replace("-key", "") for path in held.glob("fleet-*.pem")})
+    for name in (f"fleet-{number}", "broker-ca"):
+        if any(held.glob(f"{name}*.pem")):
+            Authority(name, held, word)  # BoardError for one that is damaged
+    _check_trust(out, held)
     for folder in (held, out, out / BROKER):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    number = len({path.name.replace("-key", "") for path in held.glob("fleet-*.pem")})
     fleet = Authority(f"fleet-{number + 1 if new_authority else max(1, number)}", held, word)
     files = Files(out, days)
     _trust(fleet, out / BROKER / "fleet-ca.pem")
@@ -159,6 +166,24 @@ def _folder_there(folder):
     return found or own
 
 
+def _check_trust(out, held):
+    """BoardError for a folder whose newest authorities this computer never had: it would bring its
+    own back, which may be stolen, and shut out every board that has a certificate of the others.
+    """
+    from umqtt_board.identity.authority import stranger
+
+    own = {path.read_bytes() for path in held.glob("*.pem")}
+    for path in (out / BROKER / "fleet-ca.pem", out / "broker-ca.pem"):
+        name = path.exists() and stranger(
+            path.read_bytes(), lambda pem: pem in own or whole.is_revoked(pem))
+        if name:
+            raise BoardError(f"{path} names an authority {plain.line(name)} that this computer "
+                             "does not have: another one has made it, or its key is lost. Nothing "
+                             "was changed. Bring its key from a copy (`umqtt-board keys import`), "
+                             "or give a new folder: all certificates in it are "
+                             "new.")  # fmt: skip
+
+
 def _trust(fleet, path):
     """Have the file of authorities that the broker trusts name this one."""
     from umqtt_board.identity.authority import with_trust
@@ -170,4 +195,4 @@ def _trust(fleet, path):
     if gone is None:
         click.echo(f"  {path} was damaged: {fleet.name} is the only authority in it now")
     elif gone:
-        click.echo(f"  {path} trusts no longer an earlier {fleet.name}, whose key is gone")
+        click.echo(f"  {path} trusts no longer the {fleet.name} that was revoked")

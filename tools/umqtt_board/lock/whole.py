@@ -254,15 +254,17 @@ def _bring_forgotten(said, here, came):
             continue
         if record.name in names:
             came.kept.append(record.name)
-        left = _not_void(record)
-        if left != record.former:
-            record.former = left
+        if _without_void(record):
             keys.put(record, here)
     forgotten.add(names - set(came.kept))
 
 
-def _not_void(record):
-    return [key for key in record.former if not forgotten.is_void(record.name, key)]
+def _without_void(record):
+    """Take void keys out of what a Record remembers; returns whether there were any."""
+    before = record.former, record.others
+    record.former, record.others = (
+        [key for key in held if not forgotten.is_void(record.name, key)] for held in before)
+    return (record.former, record.others) != before
 
 
 def _bring_revoked(said):
@@ -285,27 +287,28 @@ def _bring_board(record, here, came, replace):
     name = record.name
     found = keys.find(record.group, record.device)
     gone = forgotten.is_void(name, record.key)
-    record.former = _not_void(record)
+    _without_void(record)
     if not replace and (gone or found is None and name in forgotten.names()):
         came.forgotten.append(name)
     elif found is None or replace and found.key != record.key:
         if found:
             record.remember(found.key, *found.former)
+            record.heard(*found.others)
             record.count = max(found.count, record.count)
         forgotten.revived(name, record.key)
         came.new.append(name)
         keys.put(record, here)
     elif found.key != record.key:
         came.other.append(name)
-        # The board may hold readings that it has signed with them. They come last: a copy pushes
-        # out no key that this computer has given.
-        found.remember(record.key, *record.former)
+        # The board may hold readings that it has signed with them, or have them now.
+        found.heard(*record.every_key)
         keys.put(found, here)
     else:
         came.same.append(name)
         found.count = max(found.count, record.count)
         found.revoked = found.revoked or record.revoked
         found.former = found.former or record.former
+        found.heard(*record.others)
         keys.put(found, here)
 
 
@@ -342,6 +345,11 @@ def _bytes(path):
 
 def _sum(certificate):
     return hashlib.sha256(certificate).hexdigest()
+
+
+def is_revoked(certificate):
+    """Whether the authority of that certificate, PEM, was revoked here."""
+    return _sum(certificate) in _revoked()
 
 
 def _revoked():

@@ -53,7 +53,7 @@ def forget(group, device):
     record = keys.find(group, device)
     name = f"{group}/{device}"
     with keys.locked():
-        add({name}, {line(name, key) for key in (record.key, *record.former)} if record else ())
+        add({name}, {line(name, key) for key in record.every_key} if record else ())
         if record:
             keys.remove(record)
 

@@ -89,7 +89,7 @@ def knows(device, flat, there, print_=""):
     """
     name = f"{flat.get('group', 'default')}/{flat['device']}"
     record = keys.find(*name.split("/"))
-    known = [record.key, *record.former] if record else []
+    known = record.every_key if record else []
     shown = _shown(device, there, flat, flat["device"])
     if not print_:
         return bool(known)

@@ -51,6 +51,7 @@ class Record:
     signs    whether its settings have it sign its readings
     revoked  whether the key that it obeys is void: it gets another one when it is flashed
     former   the keys that it had before, newest first: it may hold readings signed with them
+    others   keys that another computer has given it, before this one or since: nobody here knows
     fresh    whether the key was made for a flash that has not ended yet: the board may have it,
              or still the one before. The next flash gives it this one, and not a third
     """
@@ -64,6 +65,7 @@ class Record:
     revoked: bool = False
     former: list = field(default_factory=list)
     fresh: bool = False
+    others: list = field(default_factory=list)
 
     @property
     def name(self):
@@ -82,12 +84,23 @@ class Record:
         if key and key != self.key:
             rest = (one for one in self.former if one not in (key, self.key))
             self.former = [key, *rest][:FORMER]
+        self.others = [one for one in self.others if one not in (key, self.key)]
 
     def remember(self, *others):
         """It may hold readings that it has signed with those keys, too, as far as there is
         room."""
         known = [self.key, *self.former]
         self.former = [*self.former, *(one for one in others if one not in known)][:FORMER]
+
+    def heard(self, *others):
+        """Another computer has given it those keys, as far as there is room."""
+        rest = (one for one in others if one not in self.every_key)
+        self.others = [*self.others, *rest][:FORMER]
+
+    @property
+    def every_key(self):
+        """All keys that it has or may have had, its own first."""
+        return [self.key, *self.former, *self.others]
 
     def arrived(self):
         """The board has the key, and no other one."""
@@ -226,7 +239,8 @@ def packed(record, lock):
     data = asdict(record)
     if lock:
         data["sealed"] = lock.seal(data.pop("key"), record.name)
-        data["former"] = [lock.seal(key, record.name) for key in record.former]
+        for kind in ("former", "others"):
+            data[kind] = [lock.seal(key, record.name) for key in data[kind]]
     return data
 
 
@@ -239,10 +253,11 @@ def unpacked(data, lock):
         data = dict(data)
         name = "{group}/{device}".format(**data)
         data["key"] = lock().opened(data.pop("sealed"), name)
-        data["former"] = [lock().opened(key, name) for key in data.get("former", ())]
+        for kind in ("former", "others"):
+            data[kind] = [lock().opened(key, name) for key in data.get(kind, ())]
     record = Record(**data)
     _check_kinds(record)
-    if any(len(bytes.fromhex(key)) < LEAST_BYTES for key in (record.key, *record.former)):
+    if any(len(bytes.fromhex(key)) < LEAST_BYTES for key in record.every_key):
         raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
     if type(record.count) is not int or not 0 <= record.count < MOST_COUNT:
         raise ValueError("its counter is no number that a command can have")

@@ -25,6 +25,11 @@ _group = click.option("--group",
                       "(default: all boards known here).")  # fmt: skip
 
 
+_replace = click.option("--replace", is_flag=True,
+                        help="Write this computer's keys also of boards of which the file has a "
+                        "key that it never gave them: it has flashed them last.")  # fmt: skip
+
+
 def made(records, purpose):
     """{"fleet/GROUP/DEVICE": key, hexadecimal} of keys.Records. Who has these can do what they are
     made for, and can neither command a board nor find its key."""
@@ -34,14 +39,14 @@ def made(records, purpose):
 def of_readings(records, former, there):
     """{"fleet/GROUP/DEVICE": list of keys, its own first} with which readings may be signed.
 
-    former  whether also with those that a board had before, and those that the file `there` has
-            of it: another computer has flashed it since, or before
+    former  whether also with those that a board had before, those that another computer has given
+            it, and those that the file `there` has of it
     """
     found = {}
     for record in records:
         # A board whose flash has not ended may still have the key before.
-        before = record.former if former else record.former[: record.fresh]
-        full = [hmac_sha256(key, TELEMETRY) for key in (record.key, *before)]
+        some = record.every_key if former else [record.key, *record.former[: record.fresh]]
+        full = _made_of(some, TELEMETRY)
         full += _listed(there.get(_topic(record), [])) if former else []
         found[_topic(record)] = list(dict.fromkeys(full))[: keys.FORMER + 1]
     return found
@@ -49,23 +54,35 @@ def of_readings(records, former, there):
 
 def of_marks(records, there):
     """({"fleet/GROUP/DEVICE": key} with which marks are signed, as in the file `there` where that
-    has a key which this computer never had: another one has flashed the board; names of these)."""
+    has a key which this computer never gave or saw on the board: another one has flashed it;
+    names of these)."""
+    strange = _strange(records, there, MARKS)
     found = made(records, MARKS)
-    strange = set()
-    for record in records:
-        known = [hmac_sha256(key, MARKS) for key in (record.key, *record.former)]
-        name = _topic(record)
-        if there.get(name) not in (None, *known):
-            strange.add(name)
-            found[name] = there[name]
-    return found, sorted(strange)
+    return found | {name: there[name] for name in strange}, strange
 
 
-def _strange(records, there):
-    """Names of those of which the file `there` has keys of readings that this computer never had,
-    sorted."""
-    known = of_readings(records, True, {})
-    return sorted(name for name in known if set(_listed(there.get(name, []))) - {*known[name]})
+def _strange(records, there, purpose):
+    """Names of the boards of which the file `there` has keys that this computer neither gave them
+    nor saw on them, sorted."""
+    return sorted(
+        _topic(record) for record in records
+        if {*_listed(there.get(_topic(record), []))}
+        - {*_made_of([record.key, *record.former], purpose)})  # fmt: skip
+
+
+def _newer(records, there, former):
+    """Of boards with such keys, as _strange() has them, the names of those whose readings may be
+    signed with no other key than another computer's, sorted: the file does not have this one's,
+    or it would have this one's alone, or none."""
+    strange = _strange(records, there, TELEMETRY)
+    return sorted(
+        _topic(record) for record in records if _topic(record) in strange
+        and not (former and record.signs
+                 and hmac_sha256(record.key, TELEMETRY) in there[_topic(record)]))  # fmt: skip
+
+
+def _made_of(some, purpose):
+    return [hmac_sha256(key, purpose) for key in some]
 
 
 def _topic(record):
@@ -135,6 +152,14 @@ def _tell_kept(kept):
                               f"{', '.join(some[:3])}{more}"))  # fmt: skip
 
 
+def _tell_newer(names):
+    if names:
+        click.echo(plain.line(f"  as they were, for another computer has given them a key: "
+                              f"{', '.join(names)}. `umqtt-board keys import --replace` of its "
+                              "copy brings it; --replace here, if this computer has flashed them "
+                              "last"))  # fmt: skip
+
+
 def _write(out, found):
     with keys.locked():  # two at once have one name for what lies aside
         private.replace(out, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
@@ -145,9 +170,7 @@ def _write(out, found):
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="File to write, for `umqtt-pipeline bridge --mark-keys`; a bridge that runs "
               "reads it again.")  # fmt: skip
-@click.option("--replace", is_flag=True,
-              help="Write this computer's keys also of boards of which the file has a key that it "
-              "never had: it has flashed them last.")  # fmt: skip
+@_replace
 def mark_keys(group, out, replace):
     """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
     records = _records(group)
@@ -159,11 +182,7 @@ def mark_keys(group, out, replace):
     if gone:
         click.echo(plain.line(f"  no longer in it, for they are forgotten: {', '.join(gone)}"))
     _tell_kept(kept)
-    if strange:
-        click.echo(plain.line(f"  as they were, for another computer has given them a key: "
-                              f"{', '.join(strange)}. `umqtt-board keys import --replace` of its "
-                              "copy brings it; --replace here, if this computer has flashed them "
-                              "last"))  # fmt: skip
+    _tell_newer(strange)
     click.echo(f"{out}: keys for the marks of {len(found)} boards; write it anew after flashing "
                "a board that is new or was erased")  # fmt: skip
 
@@ -180,21 +199,25 @@ def mark_keys(group, out, replace):
               help="Without the keys that boards had before, when the boards have delivered and "
               "ingest has taken it in: a reading signed with one of these goes to quarantine, and "
               "a board that holds it keeps it.")
-def telemetry_keys(group, out, no_former, drop):
+@_replace
+def telemetry_keys(group, out, no_former, drop, replace):
     """Write the keys with which the pipeline checks readings, of the boards that were flashed with
     telemetry = "signed".
 
     A board that got another key may hold readings signed with the one before: the file has its
     former keys, too, and whoever has one of these can still sign in its name. A board that was
     forgotten here is in it without a key: no reading is taken in its name, be it signed or not.
-    Boards of an earlier file that this computer never had a key of stay as they are."""
+    Boards of an earlier file that this computer never had a key of stay as they are, and those
+    that another computer has given a key since."""
     records = _records(group)
     there = _there(out, records, TELEMETRY)
     mine = _mine({*there} | _forgotten(), group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
+    newer = [] if replace else _newer(records, there, not no_former)
     found = of_readings(signers, not no_former, there)
-    strange = _strange(signers, there)
+    found |= {name: _listed(there[name]) for name in newer}
+    strange = sorted({*_strange(signers, there, TELEMETRY)} - {*newer})
     elsewhere = sorted(name for name in found if there.get(name) == []
                        and not forgotten.is_known(name.partition("/")[2]))  # fmt: skip
     found |= {name: [] for name in elsewhere}
@@ -204,7 +227,7 @@ def telemetry_keys(group, out, no_former, drop):
         found |= {name: [] for name in gone}
         stay |= {name: there[name] for name in kept}
     _write(out, stay | {name: one if len(one) != 1 else one[0] for name, one in found.items()})
-    count = len(signers) - len(elsewhere)
+    count = sum(map(bool, found.values()))
     click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
     more = sum(len(keys_of) > 1 for keys_of in found.values())
@@ -221,6 +244,7 @@ def telemetry_keys(group, out, no_former, drop):
         click.echo(plain.line(f"  {what}: keys that another computer has given to "
                               f"{', '.join(strange)}. `umqtt-board keys import --replace` of its "
                               "copy brings them, if it has flashed them last"))  # fmt: skip
+    _tell_newer(newer)
     if elsewhere:
         click.echo(plain.line(f"  without a key, for another computer has forgotten them: "
                               f"{', '.join(elsewhere)}. Import a copy of its keys (`umqtt-board "

@@ -112,6 +112,12 @@ def _trials(session, told, again):
     return lines
 
 
+def _has_another_key(record):
+    """Whether this computer has given a board another key since it read this Record."""
+    now = keys.find(record.group, record.device)
+    return bool(now) and now.key != record.key
+
+
 def _run(session, work, again, size=None):
     """Do the work under a table that shows how far it is; returns the exit status.
 
@@ -137,8 +143,13 @@ def _run(session, work, again, size=None):
         click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
-    foreign = [member.device for member in silent if member.foreign]
-    silent = [member.device for member in silent if not member.foreign]
+    since = [member.device for member in silent if _has_another_key(member.record)]
+    foreign = [member.device for member in silent if member.foreign and member.device not in since]
+    silent = [member.device for member in silent
+              if not member.foreign and member.device not in since]
+    if since:
+        click.echo(f"   {', '.join(since)} was given another key here while this command ran: run "
+                   "it again", err=True)  # fmt: skip
     if foreign:
         click.echo(f"   {', '.join(foreign)} was heard with a key that this computer does not "
                    "have: another one has flashed it since. `umqtt-board keys import --replace` "

@@ -11,6 +11,7 @@ import os
 import ssl
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Condition
 
 import paho.mqtt.client as mqtt
@@ -372,11 +373,14 @@ class Session:
 def _context(broker):
     ca = broker.get("ca")
     if ca and not ca.startswith("-----BEGIN"):
+        path = ca
         try:
-            ca = open(ca).read()
+            ca = Path(path).read_text("ascii", "replace").replace("\ufffd", "?")
         except OSError as error:
-            raise BoardError(f"The CA certificate {ca} cannot be read: {error.strerror}. "
+            raise BoardError(f"The CA certificate {path} cannot be read: {error.strerror}. "
                              "Give its file on this computer as --ca.")  # fmt: skip
+        if not ca.strip():  # nothing stands for the authorities of this computer's system
+            raise BoardError(f"The CA certificate {path} is empty.")
     try:
         context = ssl.create_default_context(cadata=ca or None)
     except ssl.SSLError as error:

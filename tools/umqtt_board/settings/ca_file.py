@@ -5,6 +5,7 @@ Knows: PEM and DER. Must not know: where else settings come from, what a board d
 
 import base64
 import ssl
+import tempfile
 from pathlib import Path
 
 KEY = "broker.ca"
@@ -30,7 +31,7 @@ def resolve(flat, folder):
             found, wrong = _resolve(key, _named(key, given, flat), folder)
             flat = flat | {key: found}
             faults += wrong
-    return flat, faults
+    return flat, faults or _unlike(*(flat.get(key) for key in OWN))
 
 
 def is_pem(text):
@@ -61,6 +62,22 @@ def _resolve(key, given, folder):
                        f'the board, which begins with "/"; {path} cannot be read: {why}']
     text = data.decode(errors="replace") if _PEM.encode() in data else _text(key, data)
     return text, _faults(key, text, f" in {path}")
+
+
+def _unlike(certificate, key):
+    """The fault of a certificate and a key, PEM, that are of two pairs: no broker lets the board
+    in with them. None of what lies on the board, or what this computer's TLS cannot judge."""
+    if not (is_pem(certificate) and is_pem(key)):
+        return []
+    with tempfile.NamedTemporaryFile(suffix=".pem") as both:  # its owner's alone
+        both.write(f"{certificate}\n{key}".encode())
+        both.flush()
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(both.name, password="")
+        except ssl.SSLError as error:
+            if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+                return [f"{OWN[1]}: expected the key of {OWN[0]}, got that of another certificate"]
+    return []
 
 
 def _text(key, der):
