@@ -73,4 +73,5 @@ def test_an_ingest_whose_table_is_removed_says_so_and_ends(tmp_path):
     assert process.returncode == 2 and "Traceback" not in said, said
     assert said.splitlines()[-1].startswith(f"Error: {root / 'silver'} is gone: put it back")
     again = run(*given, "--once")
-    assert again.returncode == 2 and "silver has the batches up to -1 only" in again.stderr
+    assert again.returncode == 2 and f"{root / 'silver'} is gone: put it back" in again.stderr
+    assert not (root / "silver").exists()  # an empty one would look like all that there was

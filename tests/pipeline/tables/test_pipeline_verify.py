@@ -13,7 +13,7 @@ from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
 from umqtt_pipeline.tables import compaction, verifying
 from umqtt_pipeline.tables.schema import ALL
-from umqtt_pipeline.tables.store import Tables
+from umqtt_pipeline.tables.store import File, Tables
 
 LOGS = ["bronze", "silver", "quarantine", "batches", "gold_boot", "_state/intents",
         "_gold/intents"]  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_log_that_cannot_be_read_is_one_sentence(root):
     assert last.endswith("2 damaged")
 
 
-@pytest.mark.parametrize("gone", ["silver", "silver/_delta_log", "gold_boot", "_state/intents"])
+@pytest.mark.parametrize("gone", ["silver", "silver/_delta_log", "_state/intents"])
 def test_what_was_removed(root, gone):
     shutil.rmtree(root / gone)
     (root / "clock").joinpath("_delta_log").mkdir(exist_ok=True)
@@ -171,6 +171,52 @@ def test_an_older_copy_of_a_table(root):
     commits(root, "silver")[-1].unlink()
     assert any(str(root / "silver") in line and "no commit after batch" in line
                for line in wrong(root))  # fmt: skip
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_table_that_lacks_what_the_newest_batch_did(root, tmp_path, older):
+    """An empty table, or an older copy, in place of one that the newest batch has changed."""
+    ledger = Ledger(Tables(root, ALL))
+    shutil.copytree(root / "bronze", tmp_path / "bronze")
+    for number in range(2):
+        file = File(f"date=2026-01-0{number + 1}/x", 1, 1, f"2026-01-0{number + 1}")
+        ledger.storage.keep(f"bronze/{file.path}", b"x")
+        ledger.decide("batch", {"bronze": ([file], [])})
+        ledger.finish()
+    assert not any("no commit" in line for line in wrong(root))
+    shutil.rmtree(root / "bronze")
+    if older:
+        shutil.copytree(tmp_path / "bronze", root / "bronze")
+    else:
+        Tables(root, ALL)
+    number = ledger.last["number"]
+    said = f"after batch {number - 2}" if older else "of a batch"
+    assert any(line.startswith(f"{root / 'bronze'}: it has no commit {said}, and batch {number} ")
+               for line in wrong(root)), wrong(root)
+
+
+def test_a_commit_that_a_kill_has_left_undone_is_no_damage(root):
+    """The next ingest makes it."""
+    ledger = Ledger(Tables(root, ALL))
+    file = File("date=2026-01-01/x", 1, 1, "2026-01-01")
+    ledger.storage.keep(f"bronze/{file.path}", b"x")
+    ledger.decide("batch", {"bronze": ([file], [])})
+    assert wrong(root) == []
+    (root / "bronze" / file.path).unlink()
+    assert any("bronze" in line and "no commit after batch" in line for line in wrong(root))
+
+
+def test_gold_that_its_owner_has_removed_is_a_sentence(root):
+    for name in ("gold_boot", "gold_device", "gold_minute"):
+        shutil.rmtree(root / name)
+    done = run("verify", "--tables", root)
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    (line, last) = done.stdout.splitlines()
+    assert line == (f"{root}: tables of gold are gone: gold_boot, gold_device, gold_minute. "
+                    "`umqtt-pipeline gold` makes them again; if you do not want gold any more, "
+                    f"remove {root / '_gold'} and its other tables, too")
+    shutil.rmtree(root / "_gold")
+    assert run("verify", "--tables", root).returncode == 0
 
 
 def test_a_checkpoint_that_lacks_a_file(root, tmp_path):

@@ -81,9 +81,7 @@ def verify(root, state):
     for name in tables.columns:
         _Table(found, tables, name, decided).look()
     for each in decided:
-        for name in sorted(set(each.touched) - set(tables.columns)):
-            found.say(tables.storage.path(name), f"this table is gone, which {each.what} "
-                      f"{each.touched[name]} has changed")  # fmt: skip
+        _look_at_gone(found, tables.storage, each, sorted(set(each.touched) - set(tables.columns)))
     for each in decided:
         _look_beyond(found, tables.storage, each)
     _look_at_state(found, tables.storage, state)
@@ -98,6 +96,18 @@ def _look_beyond(found, storage, decided):
         if number > last and decided.whole:
             found.say(path, f"it is of {decided.what} {number}, which "
                       f"{storage.path(decided.name)} does not know")  # fmt: skip
+
+
+def _look_at_gone(found, storage, decided, names):
+    """Tell of tables that are gone; those of gold may be removed by whoever does not want them."""
+    if decided.name == INGEST:
+        for name in names:
+            found.say(storage.path(name), f"this table is gone, which batch "
+                      f"{decided.touched[name]} has changed")  # fmt: skip
+    elif names:
+        found.say(storage.root, f"tables of gold are gone: {', '.join(names)}. `umqtt-pipeline "
+                  "gold` makes them again; if you do not want gold any more, remove "
+                  f"{storage.path(decided.name.partition('/')[0])} and its other tables, too")
 
 
 def _look_at_state(found, storage, state):
@@ -123,6 +133,7 @@ class _Decided:
 
     tables    {table: {number: what that intent does to it, as `_done` says}}
     touched   {table: number of the last intent that changed it};   first, last: numbers
+    newest    the newest intent, whose commits may not be made yet
     whole     whether none of them is damaged
     beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
     """
@@ -130,7 +141,7 @@ class _Decided:
     def __init__(self, found, storage, name):
         self.name, self.what = name, "intent" if name != INGEST else "batch"
         self.tables, self.touched, self.first, self.last = {}, {}, None, -1
-        self.beyond = []
+        self.beyond, self.newest, self._storage = [], None, storage
         checked, before = False, len(found.wrong)
         for path, version, actions in _commits(found, storage, name):
             told = _one(actions, "commitInfo")
@@ -150,12 +161,21 @@ class _Decided:
     def _take(self, intent):
         number, change = intent["number"], intent.get("kind") != "compact"
         self.first = number if self.first is None else self.first
-        self.last, self.touched = number, intent["touched"]
+        self.last, self.touched, self.newest = number, intent["touched"], intent
         for table, both in intent["tables"].items():
             added, removed = ([File(*each) for each in files] for files in both)
             self.tables.setdefault(table, {})[number] = _done(
                 [_added(each, change) for each in added]
                 + [_removed(each, change) for each in removed])  # fmt: skip
+
+
+    def may_come(self, table, number):
+        """Whether a table whose last commit is of `number` is as it was before the newest intent,
+        and still has the files of that: then ingest, or gold, is about to make the commit."""
+        if self.touched[table] != self.last or number != self.newest["before"].get(table, -1):
+            return False
+        return all(self._storage.exists(f"{table}/{path}")
+                   for path, *_ in self.newest["tables"][table][0])  # fmt: skip
 
 
 def _added(file, change):
@@ -327,9 +347,10 @@ class _Table:
         what they decide is not older than the table."""
         for each in self.decided:
             touched = each.touched[self.name]
-            if number < touched != each.last:
-                self.found.say(self.path, f"it has no commit after {each.what} {number}, and "
-                               f"{each.what} {touched} has changed it")  # fmt: skip
+            if number < touched and not each.may_come(self.name, number):
+                which = f"after {each.what} {number}" if number >= 0 else f"of a {each.what}"
+                self.found.say(self.path, f"it has no commit {which}, and {each.what} {touched} "
+                               "has changed it")  # fmt: skip
         if number >= 0 and self.name in ALL and not self.there:
             self.found.say(self.storage.path(INGEST), f"it is gone, and {self.name} has batch "
                            f"{number}")  # fmt: skip
