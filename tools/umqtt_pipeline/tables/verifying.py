@@ -12,11 +12,13 @@ Knows how each kind of file can be told from a damaged one. Must not know what a
 import json
 import re
 import zlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
-from umqtt_runtime import failures
+from umqtt_runtime import failures, progress
 
 from ..spool.files import SpoolError
 from .intents import check_of
@@ -35,15 +37,29 @@ ACTIONS = {
     "remove": _FILE | {"deletionTimestamp", "extendedFileMetadata"},
     "txn": {"appId", "version", "lastUpdated"},
 }
+AT_ONCE = 8  #: commits that are read: an object store takes its time for each
 INGEST = "_state/intents"  #: whose intents must be there when tables are
 
 
 class Verified:
-    """What was found: how many files and bytes, and `wrong`, a list of sentences."""
+    """What was found: how many files and bytes, and `wrong`, a list of sentences.
 
-    def __init__(self):
+    watch: a progress.Watch that is told how far it is, or None
+    """
+
+    def __init__(self, watch=None):
         self.files = self.bytes = 0
-        self.wrong = []
+        self.wrong, self.watch = [], watch
+
+    def doing(self, what):
+        """A step begins."""
+        if self.watch:
+            self.watch.doing(what)
+
+    def at(self, far):
+        """How far the step is."""
+        if self.watch:
+            self.watch.at(far)
 
     def say(self, path, why):
         """Name what is wrong, in one line."""
@@ -75,7 +91,14 @@ def verify(root, state):
 
     state   function that gives the names of the files of ingest's state; it may raise SpoolError
     """
-    found = Verified()
+    with progress.Watch(None, "verify", doing="listing") as watch:
+        found = Verified(watch)
+        _verify(found, root, state)
+    found.watch = None
+    return found
+
+
+def _verify(found, root, state):
     decided = _decided(found, storage_of(root))  # first: all but the last are committed then
     tables = existing(root)
     for name in tables.columns:
@@ -84,14 +107,14 @@ def verify(root, state):
         _look_at_gone(found, tables.storage, each, sorted(set(each.touched) - set(tables.columns)))
     for each in decided:
         _look_beyond(found, tables.storage, each)
+    found.doing("the state of ingest")
     _look_at_state(found, tables.storage, state)
-    return found
 
 
 def _look_beyond(found, storage, decided):
     """Look at commits that are newer than the newest intent was: it may be an older copy, or
     somebody has gone on meanwhile."""
-    last = _Decided(Verified(), storage, decided.name).last if decided.beyond else 0
+    last = _Decided(Verified(found.watch), storage, decided.name).last if decided.beyond else 0
     for path, number in decided.beyond:
         if number > last and decided.whole:
             found.say(path, f"it is of {decided.what} {number}, which "
@@ -196,14 +219,17 @@ def _commits(found, storage, name):
     """Yield (path, version, [actions]) of the commits in a log that are there and whole. The
     oldest may be removed meanwhile, as Delta Lake does after a month."""
     listed = [COMMIT.fullmatch(each) for each in storage.listed(f"{name}/_delta_log")]
-    before = None
-    for version, file in sorted((int(each[1]), each[0]) for each in listed if each):
+    commits = sorted((int(each[1]), each[0]) for each in listed if each)
+    before, reads = None, _read_ahead(storage, [file for _, file in commits])
+    found.doing(f"the log of {name}")
+    for count, ((version, file), read) in enumerate(zip(commits, reads), 1):
+        found.at(f"{count:,} of {len(commits):,} commits")
         path = storage.path(file)
         if before is not None and version != before + 1:
             found.say(path, f"the commits {before + 1} to {version - 1} before it are missing")
         before = version
         try:
-            data = storage.read(file)
+            data = read.result()
             found.bytes += len(data)
             actions = [_action(line) for line in data.decode().splitlines()]
             if not version:
@@ -214,6 +240,18 @@ def _commits(found, storage, name):
             found.say(path, error)
             continue
         yield path, version, actions
+
+
+def _read_ahead(storage, names):
+    """Yield the Futures of the bytes of files in the order of their names, while up to AT_ONCE
+    are read."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        under_way = deque()
+        for name in names:
+            under_way.append(pool.submit(storage.read, name))
+            if len(under_way) == AT_ONCE:
+                yield under_way.popleft()
+        yield from under_way
 
 
 def _action(line):
@@ -268,7 +306,9 @@ class _Table:
         if number is None:
             return
         self._look_at_number(number)
-        for file in files:
+        self.found.doing(self.name)
+        for count, file in enumerate(files, 1):
+            self.found.at(f"{count:,} of {len(files):,} files")
             self._look_at(file, names)
         if named is not None and len(self.found.wrong) == before:
             if {file.path for file in files} != named:
