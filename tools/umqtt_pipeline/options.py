@@ -148,6 +148,19 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
+class SpoolFolder(Folder):
+    """The folder of a spool, to be made if need be. Ingest takes a list of them with commas."""
+
+    def __init__(self):
+        super().__init__("_state", "tables")
+
+    def convert(self, value, param, ctx):
+        if "," in value:
+            self.fail(f"{value}: the name of a spool has no comma, because commas separate spools",
+                      param, ctx)  # fmt: skip
+        return super().convert(value, param, ctx)
+
+
 class TablesFolder(Folder):
     """The folder of tables, to be made if need be, or s3://BUCKET/PREFIX."""
 

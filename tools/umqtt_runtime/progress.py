@@ -27,7 +27,7 @@ class Watch:
     def __init__(self, spark, name, every=EVERY_S, doing="planning"):
         self._tracker = spark and spark.sparkContext.statusTracker()
         self.name, self.every = name, every
-        self._doing, self._over = doing, threading.Event()
+        self._doing, self._far, self._over = doing, "", threading.Event()
         self._next = time.monotonic() + min(FIRST_S, every)
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
@@ -42,7 +42,12 @@ class Watch:
 
     def doing(self, what):
         """Say from now on that this is done."""
-        self._doing, self._next = what, time.monotonic() + min(FIRST_S, self.every)
+        self._doing, self._far = what, ""
+        self._next = time.monotonic() + min(FIRST_S, self.every)
+
+    def at(self, far):
+        """Have the next line say how far that is, such as "2 of 3 files"."""
+        self._far = f", {far}"
 
     def _run(self):
         from py4j.protocol import Py4JError
@@ -57,7 +62,7 @@ class Watch:
                 log.debug("Spark does not say how far it is: %s", error)
                 return
             counts = f", {done} of {tasks} tasks done" if tasks else ""
-            log.info("%s: %s%s, %d s", self.name, self._doing, counts,
+            log.info("%s: %s%s%s, %d s", self.name, self._doing, self._far, counts,
                      time.monotonic() - self._begun)  # fmt: skip
 
     def _tasks(self):

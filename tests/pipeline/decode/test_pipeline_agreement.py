@@ -54,6 +54,14 @@ def fates_of(payloads):
             for row in told(payloads)]  # fmt: skip
 
 
+def test_text_in_sq_of_senml_json_is_a_fault_and_keeps_its_number():
+    """Quarantine has the number, so the mark covers it, and `gaps` says where it is."""
+    payload, _ = pack({**whole(), "sq": "10"})
+    (row,) = told([payload])
+    assert "sq" in row.reason and (row.epoch, row.sequence) == (EPOCH.hex(), 10)
+    assert decoders.identity(payload) == (EPOCH, 10, 2)
+
+
 def check_marks(payloads, fates):
     for payload, (reason, epoch, sequence) in zip(payloads, fates):
         if reason is None:

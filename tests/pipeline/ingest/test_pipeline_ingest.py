@@ -374,8 +374,8 @@ def test_an_older_copy_of_one_table_is_refused(cut, tmp_path):
     before = tables(tmp_path / "tables")
     fill(tmp_path / "s", [publish(senml(1))])
     done = run("ingest", "--once", "--spool", tmp_path / "s", "--tables", tmp_path / "tables")
-    assert done.returncode == 2 and "silver has the batches up to 0 only, and lacks 2: it is an " \
-        "older copy" in done.stderr, done.stderr
+    assert done.returncode == 2 and "silver has the batches up to 0 only, and lacks batch 2: it " \
+        "is an older copy" in done.stderr, done.stderr
     assert tables(tmp_path / "tables") == before
 
 

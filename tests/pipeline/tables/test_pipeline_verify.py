@@ -4,16 +4,20 @@ table that is gone."""
 import json
 import random
 import shutil
+import threading
+from threading import Lock
 
 import pytest
 from deltalake import DeltaTable
+from patience import PATIENCE
 from pipeline_kit import run
 from pipeline_tables import files, three_days
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
 from umqtt_pipeline.tables import compaction, verifying
 from umqtt_pipeline.tables.schema import ALL
-from umqtt_pipeline.tables.store import Tables
+from umqtt_pipeline.tables.storage import Storage
+from umqtt_pipeline.tables.store import File, Tables
 
 LOGS = ["bronze", "silver", "quarantine", "batches", "gold_boot", "_state/intents",
         "_gold/intents"]  # fmt: skip
@@ -38,6 +42,11 @@ def root(made, tmp_path):
 
 def wrong(root):
     return verifying.verify(root, lambda: state_files(root)).wrong
+
+
+def faults(done):
+    """The lines on standard error that are not about progress."""
+    return [line for line in done.stderr.splitlines() if " umqtt.progress: verify: " not in line]
 
 
 def commits(root, name):
@@ -115,14 +124,14 @@ def test_a_flip_that_readers_would_believe(root, old, new):
     path = root / "silver" / "_delta_log" / f"{1:020d}.json"
     replaced(path, old, new)
     done = run("verify", "--tables", root)
-    assert done.returncode == 1 and str(path) in done.stdout and not done.stderr, done.stderr
+    assert done.returncode == 1 and str(path) in done.stdout and not faults(done), done.stderr
 
 
 def test_an_intent_that_was_changed(root):
     newest = commits(root, "_state/intents")[-1]
     replaced(newest, '"places":{"', '"places":{"1')
     done = run("verify", "--tables", root)
-    assert done.returncode == 1 and not done.stderr, done.stderr
+    assert done.returncode == 1 and not faults(done), done.stderr
     assert f"{newest}: it is not the intent that was written" in done.stdout
     ended = run("clean", "--tables", root)
     assert ended.returncode == 2 and "is damaged (its last intent is not" in ended.stderr
@@ -132,18 +141,18 @@ def test_a_log_that_cannot_be_read_is_one_sentence(root):
     path = commits(root, "silver")[-1]
     path.write_bytes(path.read_bytes()[:-40])
     done = run("verify", "--tables", root)
-    assert done.returncode == 1 and not done.stderr
+    assert done.returncode == 1 and not faults(done)
     *lines, last = done.stdout.splitlines()
     assert len(lines) == 2 and all(line.startswith(str(root / "silver")) for line in lines)
     assert last.endswith("2 damaged")
 
 
-@pytest.mark.parametrize("gone", ["silver", "silver/_delta_log", "gold_boot", "_state/intents"])
+@pytest.mark.parametrize("gone", ["silver", "silver/_delta_log", "_state/intents"])
 def test_what_was_removed(root, gone):
     shutil.rmtree(root / gone)
     (root / "clock").joinpath("_delta_log").mkdir(exist_ok=True)
     done = run("verify", "--tables", root)
-    assert done.returncode == 1 and not done.stderr, done.stderr
+    assert done.returncode == 1 and not faults(done), done.stderr
     assert str(root / gone.removesuffix("/_delta_log")) in done.stdout and "gone" in done.stdout
 
 
@@ -166,6 +175,52 @@ def test_an_older_copy_of_a_table(root):
     commits(root, "silver")[-1].unlink()
     assert any(str(root / "silver") in line and "no commit after batch" in line
                for line in wrong(root))  # fmt: skip
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_table_that_lacks_what_the_newest_batch_did(root, tmp_path, older):
+    """An empty table, or an older copy, in place of one that the newest batch has changed."""
+    ledger = Ledger(Tables(root, ALL))
+    shutil.copytree(root / "bronze", tmp_path / "bronze")
+    for number in range(2):
+        file = File(f"date=2026-01-0{number + 1}/x", 1, 1, f"2026-01-0{number + 1}")
+        ledger.storage.keep(f"bronze/{file.path}", b"x")
+        ledger.decide("batch", {"bronze": ([file], [])})
+        ledger.finish()
+    assert not any("no commit" in line for line in wrong(root))
+    shutil.rmtree(root / "bronze")
+    if older:
+        shutil.copytree(tmp_path / "bronze", root / "bronze")
+    else:
+        Tables(root, ALL)
+    number = ledger.last["number"]
+    said = f"after batch {number - 2}" if older else "of a batch"
+    assert any(line.startswith(f"{root / 'bronze'}: it has no commit {said}, and batch {number} ")
+               for line in wrong(root)), wrong(root)
+
+
+def test_a_commit_that_a_kill_has_left_undone_is_no_damage(root):
+    """The next ingest makes it."""
+    ledger = Ledger(Tables(root, ALL))
+    file = File("date=2026-01-01/x", 1, 1, "2026-01-01")
+    ledger.storage.keep(f"bronze/{file.path}", b"x")
+    ledger.decide("batch", {"bronze": ([file], [])})
+    assert wrong(root) == []
+    (root / "bronze" / file.path).unlink()
+    assert any("bronze" in line and "no commit after batch" in line for line in wrong(root))
+
+
+def test_gold_that_its_owner_has_removed_is_a_sentence(root):
+    for name in ("gold_boot", "gold_device", "gold_minute"):
+        shutil.rmtree(root / name)
+    done = run("verify", "--tables", root)
+    assert done.returncode == 1 and not faults(done), done.stderr
+    (line, last) = done.stdout.splitlines()
+    assert line == (f"{root}: tables of gold are gone: gold_boot, gold_device, gold_minute. "
+                    "`umqtt-pipeline gold` makes them again; if you do not want gold any more, "
+                    f"remove {root / '_gold'} and its other tables, too")
+    shutil.rmtree(root / "_gold")
+    assert run("verify", "--tables", root).returncode == 0
 
 
 def test_a_checkpoint_that_lacks_a_file(root, tmp_path):
@@ -201,3 +256,37 @@ def test_verify_says_what_is_wrong(root):
     assert said[0] == f"{one}: No such file or directory"
     assert said[1] == f"{two}: {len(raw) - 1} bytes, the log says {len(raw)}"
     assert str(segment) in said[2] and said[3].endswith("3 damaged")
+
+
+class Gate(Storage):
+    """A store in which reads end when `together` of them are under way. most: how many were."""
+
+    def __init__(self, root, together):
+        super().__init__(root)
+        self.barrier, self.lock = threading.Barrier(together, timeout=PATIENCE * 10), Lock()
+        self.now = self.most = 0
+
+    def read(self, name):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.barrier.wait()
+        with self.lock:
+            self.now -= 1
+        return super().read(name)
+
+
+def test_commits_are_read_together_and_looked_at_in_their_order(tmp_path):
+    """An object store takes its time for each, and a month of batches has many."""
+    log = tmp_path / "silver" / "_delta_log"
+    log.mkdir(parents=True)
+    count = 3 * verifying.AT_ONCE
+    for version in range(count):
+        told = json.dumps({"txn": {"appId": "a", "version": version}})
+        (log / f"{version:020d}.json").write_text("no JSON" if version == 5 else told)
+    gate, found = Gate(tmp_path, verifying.AT_ONCE), verifying.Verified()
+    read = [(version, actions[0][1]["version"])
+            for _, version, actions in verifying._commits(found, gate, "silver")]  # fmt: skip
+    assert gate.most == verifying.AT_ONCE > 1
+    assert read == [(version, version) for version in range(count) if version != 5]
+    assert [line.partition(":")[0] for line in found.wrong] == [str(log / f"{5:020d}.json")]

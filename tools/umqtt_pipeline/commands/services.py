@@ -15,7 +15,7 @@ from umqtt_runtime import failures
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
-from ..options import Folder, OutputFile, Seconds, TablesFolder
+from ..options import OutputFile, Seconds, SpoolFolder, TablesFolder
 from .group import main, with_decoders
 
 #: how long ingest waits for a replay or a compaction, before it ends with status 1
@@ -25,7 +25,7 @@ REPLAY_S = 600
 @main.command()
 @click.option("--broker", required=True, callback=arguments.address, metavar="HOST:PORT",
               help="or mqtt://HOST, mqtts://HOST (which is --tls) with or without a port")
-@click.option("--spool", required=True, type=Folder("_state", "tables"), help="its folder")
+@click.option("--spool", required=True, type=SpoolFolder(), help="its folder")
 @click.option("--topic", "topics", multiple=True, default=("fleet/+/+/telemetry",),
               callback=arguments.topic_filters,
               help="topic filter; may be given several times")  # fmt: skip

@@ -11,7 +11,7 @@ from umqtt_runtime import command as running
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
-from ..options import Folder, SpoolHere, TablesHere
+from ..options import SpoolFolder, SpoolHere, TablesHere
 from .group import main, sentence_if_in_use, there, with_decoders
 
 
@@ -152,7 +152,7 @@ def verify(tables, spools):
 
 @main.command()
 @click.argument("old", type=click.Path(exists=True, file_okay=False))
-@click.argument("new", type=Folder("_state", "tables"))
+@click.argument("new", type=SpoolFolder())
 def salvage(old, new):
     """Copy all that is whole in the damaged spool OLD into a new spool, the folder NEW, and say
     what was left behind. OLD stays as it is; no bridge may run on it."""

@@ -58,9 +58,9 @@ class Ledger(Intents):
             if held != touched.get(name, -1) and not (
                 touched[name] == number and held == before.get(name, -1)
                     and self.written(name)):  # fmt: skip
-                raise SpoolError(
-                    f"{self.storage.path(name)} has the batches up to {held} only, and lacks "
-                    f"{touched[name]}: it is an older copy; {PUT_BACK}")
+                has = f"the batches up to {held} only" if held >= 0 else "no batch"
+                raise SpoolError(f"{self.storage.path(name)} has {has}, and lacks batch "
+                                 f"{touched[name]}: it is an older copy; {PUT_BACK}")
 
 
 def newest(root):
@@ -78,5 +78,7 @@ def state_files(root):
 
 def ready(root):
     """Have the tables below `root` as the last batch left them, whatever was killed. Raises
-    SpoolError if they do not belong together."""
+    SpoolError if they do not belong together, Gone if one is not there."""
+    ledger = Ledger(Tables(root, {}))
+    ledger.tables.check_made(*ledger.last["touched"])  # before an empty one is made in its place
     Ledger(Tables(root, ALL)).recover()

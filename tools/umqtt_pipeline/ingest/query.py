@@ -17,6 +17,7 @@ that are missing.
 import datetime
 import json
 import logging
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -366,9 +367,34 @@ class Runner:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(self.interval * 1000)} milliseconds").start()
 
+    def _compare(self):
+        """Look whether these tables have what their reader has had of the spools: they may be
+        begun anew, or an older copy. Raises SpoolError if it is in the spools no more; else they
+        are read again."""
+        places, again = self.ingest.ledger.last["places"], False
+        for key, folder in logs.by_id(self.folders).items():
+            place = places.get(key, -1)
+            if not consumers.ahead(folder, self.consumer, key, place):
+                continue
+            root, begin = self.ingest.tables.storage.root, logs.begin(folder)
+            less = f"have it up to {place} only" if place >= 0 else "have nothing of it"
+            said = (f"{folder}: the reader {self.consumer!r} has had more of it than is in the "
+                    f"tables in {root}: they {less}")  # fmt: skip
+            if begin > max(place, 0):
+                raise SpoolError(
+                    f"{said}, and its messages before position {begin} are deleted. Put those "
+                    "tables back in which they are. If they are lost, and you want to go on "
+                    f"without them: remove {folder}/consumers/{self.consumer}.json, and start "
+                    "ingest again")
+            log.warning("%s. All that they lack is still in the spool: it is read again", said)
+            again = True
+        if again:  # a checkpoint may be newer than the tables
+            shutil.rmtree(self.ingest.checkpoint, ignore_errors=True)
+
     def run(self):
         """Raises StreamingQueryException when it keeps failing, SpoolError when the tables are
         not those that it has written: at once, and nothing more is written."""
+        self._compare()
         listener = metrics.Progress(self.ingest.local, "ingest")
         self.spark.streams.addListener(listener)
         try:

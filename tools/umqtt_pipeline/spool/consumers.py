@@ -128,6 +128,14 @@ def register(folder, name, position, **more):
         replace_file(path, data)
 
 
+def ahead(folder, name, key, place):
+    """Whether reader `name` has once had more of the spool in `folder`, whose id is `key`, than up
+    to the packet at `place` (-1: none)."""
+    committed = _held(_path(folder, name)).get("committed")
+    at = committed.get(key, ()) if isinstance(committed, dict) else ()
+    return len(at) >= 5 and place < at[2]
+
+
 def advance(folder, name, key, end):
     """Spark has said `commit` for the batch that ends at offset `end` ({spool id: [position,
     packets to skip, ...]}); `key` is the id of this spool. Releases the batch before, if the spool

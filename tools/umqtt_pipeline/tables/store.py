@@ -167,7 +167,12 @@ class Tables:
     def check_place(self, *more):
         """Raises Gone if somebody has removed a table from its folder, or one of `more`. An object
         store is not asked."""
-        for name in () if self.storage.shared else (*self.columns, *more):
+        if not self.storage.shared:
+            self.check_made(*self.columns, *more)
+
+    def check_made(self, *names):
+        """Raises Gone if one of these tables is not there."""
+        for name in names:
             if not self.storage.exists(f"{name}/_delta_log"):
                 raise self._gone(name)
 

@@ -12,11 +12,13 @@ Knows how each kind of file can be told from a damaged one. Must not know what a
 import json
 import re
 import zlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
-from umqtt_runtime import failures
+from umqtt_runtime import failures, progress
 
 from ..spool.files import SpoolError
 from .intents import check_of
@@ -35,15 +37,29 @@ ACTIONS = {
     "remove": _FILE | {"deletionTimestamp", "extendedFileMetadata"},
     "txn": {"appId", "version", "lastUpdated"},
 }
+AT_ONCE = 8  #: commits that are read: an object store takes its time for each
 INGEST = "_state/intents"  #: whose intents must be there when tables are
 
 
 class Verified:
-    """What was found: how many files and bytes, and `wrong`, a list of sentences."""
+    """What was found: how many files and bytes, and `wrong`, a list of sentences.
 
-    def __init__(self):
+    watch: a progress.Watch that is told how far it is, or None
+    """
+
+    def __init__(self, watch=None):
         self.files = self.bytes = 0
-        self.wrong = []
+        self.wrong, self.watch = [], watch
+
+    def doing(self, what):
+        """A step begins."""
+        if self.watch:
+            self.watch.doing(what)
+
+    def at(self, far):
+        """How far the step is."""
+        if self.watch:
+            self.watch.at(far)
 
     def say(self, path, why):
         """Name what is wrong, in one line."""
@@ -75,29 +91,46 @@ def verify(root, state):
 
     state   function that gives the names of the files of ingest's state; it may raise SpoolError
     """
-    found = Verified()
+    with progress.Watch(None, "verify", doing="listing") as watch:
+        found = Verified(watch)
+        _verify(found, root, state)
+    found.watch = None
+    return found
+
+
+def _verify(found, root, state):
     decided = _decided(found, storage_of(root))  # first: all but the last are committed then
     tables = existing(root)
     for name in tables.columns:
         _Table(found, tables, name, decided).look()
     for each in decided:
-        for name in sorted(set(each.touched) - set(tables.columns)):
-            found.say(tables.storage.path(name), f"this table is gone, which {each.what} "
-                      f"{each.touched[name]} has changed")  # fmt: skip
+        _look_at_gone(found, tables.storage, each, sorted(set(each.touched) - set(tables.columns)))
     for each in decided:
         _look_beyond(found, tables.storage, each)
+    found.doing("the state of ingest")
     _look_at_state(found, tables.storage, state)
-    return found
 
 
 def _look_beyond(found, storage, decided):
     """Look at commits that are newer than the newest intent was: it may be an older copy, or
     somebody has gone on meanwhile."""
-    last = _Decided(Verified(), storage, decided.name).last if decided.beyond else 0
+    last = _Decided(Verified(found.watch), storage, decided.name).last if decided.beyond else 0
     for path, number in decided.beyond:
         if number > last and decided.whole:
             found.say(path, f"it is of {decided.what} {number}, which "
                       f"{storage.path(decided.name)} does not know")  # fmt: skip
+
+
+def _look_at_gone(found, storage, decided, names):
+    """Tell of tables that are gone; those of gold may be removed by whoever does not want them."""
+    if decided.name == INGEST:
+        for name in names:
+            found.say(storage.path(name), f"this table is gone, which batch "
+                      f"{decided.touched[name]} has changed")  # fmt: skip
+    elif names:
+        found.say(storage.root, f"tables of gold are gone: {', '.join(names)}. `umqtt-pipeline "
+                  "gold` makes them again; if you do not want gold any more, remove "
+                  f"{storage.path(decided.name.partition('/')[0])} and its other tables, too")
 
 
 def _look_at_state(found, storage, state):
@@ -123,6 +156,7 @@ class _Decided:
 
     tables    {table: {number: what that intent does to it, as `_done` says}}
     touched   {table: number of the last intent that changed it};   first, last: numbers
+    newest    the newest intent, whose commits may not be made yet
     whole     whether none of them is damaged
     beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
     """
@@ -130,7 +164,7 @@ class _Decided:
     def __init__(self, found, storage, name):
         self.name, self.what = name, "intent" if name != INGEST else "batch"
         self.tables, self.touched, self.first, self.last = {}, {}, None, -1
-        self.beyond = []
+        self.beyond, self.newest, self._storage = [], None, storage
         before = len(found.wrong)
         for path, version, actions in _commits(found, storage, name):
             told = _one(actions, "commitInfo")
@@ -146,12 +180,20 @@ class _Decided:
     def _take(self, intent):
         number, change = intent["number"], intent.get("kind") != "compact"
         self.first = number if self.first is None else self.first
-        self.last, self.touched = number, intent["touched"]
+        self.last, self.touched, self.newest = number, intent["touched"], intent
         for table, both in intent["tables"].items():
             added, removed = ([File(*each) for each in files] for files in both)
             self.tables.setdefault(table, {})[number] = _done(
                 [_added(each, change) for each in added]
                 + [_removed(each, change) for each in removed])  # fmt: skip
+
+    def may_come(self, table, number):
+        """Whether a table whose last commit is of `number` is as it was before the newest intent,
+        and still has the files of that: then ingest, or gold, is about to make the commit."""
+        if self.touched[table] != self.last or number != self.newest["before"].get(table, -1):
+            return False
+        return all(self._storage.exists(f"{table}/{path}")
+                   for path, *_ in self.newest["tables"][table][0])  # fmt: skip
 
 
 def _added(file, change):
@@ -172,14 +214,17 @@ def _commits(found, storage, name):
     """Yield (path, version, [actions]) of the commits in a log that are there and whole. The
     oldest may be removed meanwhile, as Delta Lake does after a month."""
     listed = [COMMIT.fullmatch(each) for each in storage.listed(f"{name}/_delta_log")]
-    before = None
-    for version, file in sorted((int(each[1]), each[0]) for each in listed if each):
+    commits = sorted((int(each[1]), each[0]) for each in listed if each)
+    before, reads = None, _read_ahead(storage, [file for _, file in commits])
+    found.doing(f"the log of {name}")
+    for count, ((version, file), read) in enumerate(zip(commits, reads), 1):
+        found.at(f"{count:,} of {len(commits):,} commits")
         path = storage.path(file)
         if before is not None and version != before + 1:
             found.say(path, f"the commits {before + 1} to {version - 1} before it are missing")
         before = version
         try:
-            data = storage.read(file)
+            data = read.result()
             found.bytes += len(data)
             actions = [_action(line) for line in data.decode().splitlines()]
             if not version:
@@ -190,6 +235,18 @@ def _commits(found, storage, name):
             found.say(path, error)
             continue
         yield path, version, actions
+
+
+def _read_ahead(storage, names):
+    """Yield the Futures of the bytes of files in the order of their names, while up to AT_ONCE
+    are read."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        under_way = deque()
+        for name in names:
+            under_way.append(pool.submit(storage.read, name))
+            if len(under_way) == AT_ONCE:
+                yield under_way.popleft()
+        yield from under_way
 
 
 def _action(line):
@@ -244,7 +301,9 @@ class _Table:
         if number is None:
             return
         self._look_at_number(number)
-        for file in files:
+        self.found.doing(self.name)
+        for count, file in enumerate(files, 1):
+            self.found.at(f"{count:,} of {len(files):,} files")
             self._look_at(file, names)
         if named is not None and len(self.found.wrong) == before:
             if {file.path for file in files} != named:
@@ -323,9 +382,10 @@ class _Table:
         what they decide is not older than the table."""
         for each in self.decided:
             touched = each.touched[self.name]
-            if number < touched != each.last:
-                self.found.say(self.path, f"it has no commit after {each.what} {number}, and "
-                               f"{each.what} {touched} has changed it")  # fmt: skip
+            if number < touched and not each.may_come(self.name, number):
+                which = f"after {each.what} {number}" if number >= 0 else f"of a {each.what}"
+                self.found.say(self.path, f"it has no commit {which}, and {each.what} {touched} "
+                               "has changed it")  # fmt: skip
         if number >= 0 and self.name in ALL and not self.there:
             self.found.say(self.storage.path(INGEST), f"it is gone, and {self.name} has batch "
                            f"{number}")  # fmt: skip
