@@ -74,6 +74,7 @@ class Received:
         self.repeats = False  # once more is allowed: the power went before its id was durable
         self.forgotten = False  # the broker lost it
         self.fresh = False  # given in the action at hand
+        self.spare = False  # its identifier is in RAM only: in flash there was no room
 
 
 class Oracle:
@@ -148,6 +149,7 @@ class Oracle:
         message = self._given(topic, payload)
         message.count = min(message.count + 1, 3)
         message.fresh = True
+        message.spare = len(self.world.board.view()[1]) == self.world.case.ids
         if not message.qos and message.count > 1:
             raise Broken("QoS 0 message %d is given to the application twice" % message.number)
         if message.qos == 2 and message.count > 1 and not (message.repeats or self.tolerant()):
@@ -278,8 +280,8 @@ class Oracle:
             elif message.accepted == YES and not (message.ended or message.gone):
                 raise Broken("message %d was accepted and is not in flash" % message.number)
         for message in self.received:
-            if message.fresh:
-                message.repeats = True
+            message.repeats |= message.fresh
+            message.spare = False
 
     def _marks(self, live, sending):
         # Which messages flash says "may have been sent" of.
@@ -447,7 +449,9 @@ class Oracle:
             self._connect(data)
         elif data[0] == PINGREQ:
             self._ping()
-        elif data[0] != DISCONNECT:
+        elif data[0] == DISCONNECT:
+            self.left = True
+        else:
             raise Broken("packet type %d from the client" % (kind >> 4))
 
     def _connect(self, data):
@@ -557,7 +561,7 @@ class Oracle:
         if kind == PUBREC and not self.hole:
             if not message.count and number not in inbox:
                 raise Broken("PUBREC before the application has message %d" % number)
-            if pid not in ids and number not in inbox and len(ids) != self.world.case.ids:
+            if pid not in ids and number not in inbox and not message.spare:
                 raise Broken("PUBREC before the identifier of message %d is durable" % number)
         if kind == PUBCOMP and (pid in ids or inbox.get(number) == QUEUED):
             raise Broken("PUBCOMP before the release of message %d is durable" % number)

@@ -198,7 +198,6 @@ class World:
 
     def _leave(self):
         self.leaves -= 1
-        self.oracle.left = True
         self.board.client.disconnect()
         if self.board.client.sock:
             raise Broken("disconnect() leaves the connection as it is")
