@@ -25,7 +25,7 @@ QUICK = [
     Case("ram-full", out=[1, 2, 1], store="ram", window=2, room=2, cuts=1),
     Case("ram-oldest", out=[1, 2, 1], store="ram", window=2, room=2, policy=1, cuts=1),
     Case("ram-latest", out=[1, 2, 1], store="ram", policy=2, cuts=2),
-    Case("ram-age", out=[1, 2], store="ram", max_age=9000, jumps=2, jump=6000, cuts=1),
+    Case("ram-age", out=[1, 2], store="ram", max_age=6000, jumps=2, jump=6000, cuts=1),
     Case("ram-hold", out=[1, 2], store="ram", hold=True, confirms=2, asks=1, cuts=1),
     Case("ram-discard", out=[2, 1], store="ram", window=2, discards=1, cuts=1),
     Case("flash-hold", out=[1], hold=True, confirms=1, asks=1, crashes=1),
