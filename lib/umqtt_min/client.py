@@ -219,6 +219,8 @@ class MQTTClient:
             self._busy = _MAIN
             try:
                 self._tx.put(_DISCONNECT)
+                if self._session:
+                    self._session.clear()  # it was not in vain for what was in flight
             except OSError:
                 pass  # it is closed all the same
             self._close()

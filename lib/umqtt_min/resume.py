@@ -47,9 +47,7 @@ def session_key(client):
 def resume(session, client, fresh):
     """CONNACK is in. fresh: the broker has no session, or must not have one."""
     store = session._store
-    vain = 0
-    if session._count and session._ends != client.counters.closed:  # what was sent came to nothing
-        vain = session.ended()
+    vain = session.ended(session._ends != client.counters.closed)
     session._ends = client.counters.closed
     key = session_key(client)
     if fresh or session._vain < 0 or store.key != key:
@@ -61,9 +59,8 @@ def resume(session, client, fresh):
         session._sent = 0
     else:
         session._sent = session.begun()
-    for i in range(session._size):
-        session._next[i] = 0
-    session._count = session._cursor = session._back = 0
+    session.clear()
+    session._cursor = session._back = 0
     session._vain = max(session._vain, 0)
     session._owed = False
     client._tx.push()  # none of them may wait for another's TCP ACK

@@ -245,7 +245,7 @@ class Session:
                 return
 
     def uses(self, pid):
-        """True if a message with this identifier is in flight or waits to be sent."""
+        """True if a message with this identifier is in flight, waits to be sent, or is held."""
         # Identifiers are given one after the other: who looked once knows how many are free.
         if self._due == pid < self._far:
             self._due = pid + 1
@@ -253,13 +253,13 @@ class Session:
         return self._look(pid)
 
     def _look(self, pid):
-        n = 60000  # so far behind are none that wait: they are given in order
+        n = 60000
         for i in range(self._size):
             if self._next[i]:
                 i = self._client._rx.wire(self._pids[i])
                 n = min(n, (i - pid) % 65535)
-        if self._store.seq - self._store.low >= 30000:
-            n = self._search(pid, n)
+        # One that is held may be asked for again when all identifiers have passed.
+        n = self._search(pid, n)
         self._due = pid + 1
         self._far = min(65536, pid + min(n, 30000))
         return not n
@@ -279,7 +279,6 @@ class Session:
         self._take(first, last)
         # Without `finally`: again() raises nothing, and such a frame would be on the heap.
         n = self._store.again(first, last)
-        self._due = 0  # their identifiers are used once more
         if n and not (0 < self._back <= first):
             self._sent = self.begun()
             self._back = max(first, 1)
@@ -298,11 +297,11 @@ class Session:
 
     def _search(self, pid, n):
         # How many identifiers from `pid` on no message in the store has, `n` at most.
-        seq = self._store.next(0)
-        while seq:
+        seq = self._store.low
+        while seq < self._store.seq:
             if self._store.find(seq):
                 n = min(n, (self._client._rx.wire(self._store.pid) - pid) % 65535)
-            seq = self._store.next(seq)
+            seq += 1
         return n
 
     def _send(self, seq):
@@ -498,11 +497,18 @@ class Session:
             n += 1
         return n
 
-    def ended(self):
-        """A connection has ended, and another one has come: count it. Returns the count."""
-        self._vainly = self._vain_count(True)
+    def ended(self, lost):
+        """A connection has ended, and another one has come: count it if it was lost. Returns the
+        count."""
+        self._vainly = self._vain_count(lost)
         self._tried = self._oldest()
         return self._vainly
+
+    def clear(self):
+        """Nothing is in flight any more."""
+        for i in range(self._size):
+            self._next[i] = 0
+        self._count = 0
 
     def send_alone(self):
         """Send the oldest message, after the PUBRELs that are due; the others wait for its end."""

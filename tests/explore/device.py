@@ -56,8 +56,11 @@ class Poll:
         self.event = event
 
     def ipoll(self, timeout):
-        """Wait, `timeout` ms at most."""
-        self.stream.idle(self.event, timeout)
+        """Wait, `timeout` ms at most. 0: does not, and tells whether something can be read."""
+        if timeout:
+            self.stream.idle(self.event, timeout)
+        elif self.event == 1 and self.stream.down:
+            return ((self.stream, 1),)
         return ()
 
     poll = ipoll

@@ -24,25 +24,28 @@ _OPEN = builtins.open
 
 class Disk:
     """The files of one folder. whole: a file changes at once, when it is closed (littlefs);
-    else with fsync, which may be torn. cut: f(bytes that change) -> at which of them the power
-    goes, -1: it does not."""
+    else with fsync, which may be torn, and a new one is found again when its folder was synced,
+    too. cut: f(bytes that change) -> at which of them the power goes, -1: it does not."""
 
     def __init__(self, cut, whole, durable=None):
         self.cut = cut
         self.whole = whole
         self.dead = False
         self.durable = durable or {}  # name: bytes that survive
+        self.nameless = {}  # name: bytes that were synced, but not the folder since
         self.data = dict(self.durable)  # name: bytes that are read
 
     def boot(self):
         """The power is back."""
         self.dead = False
+        self.nameless.clear()
         self.data = dict(self.durable)
 
     def commit(self, name):
         """Make a file durable."""
         new = self.data[name]
-        old = self.durable.get(name)
+        files = self.durable if self.whole or name in self.durable else self.nameless
+        old = files.get(name)
         if old == new:
             return
         changed = (old or b"").ljust(len(new), b"\xff")
@@ -54,13 +57,13 @@ class Disk:
             end -= 1
         cut = self.cut(new[first:end], self.whole)
         if cut < 0:
-            self.durable[name] = new
+            files[name] = new
             return
         if cut >= end - first:
-            self.durable[name] = new
+            files[name] = new
         elif cut and not self.whole:
             cut += first
-            self.durable[name] = changed[:first] + new[first:cut] + changed[cut:]
+            files[name] = changed[:first] + new[first:cut] + changed[cut:]
         self.dead = True
         raise PowerCut()
 
@@ -134,10 +137,16 @@ class File:
 
 
 class Folder:
-    """An open folder: a name is durable with its file."""
+    """An open folder."""
+
+    def __init__(self, disk):
+        self.disk = disk
 
     def sync(self):
-        """What os.fsync() does."""
+        """What os.fsync() does: the names in it are durable."""
+        self.disk.alive()
+        self.disk.durable.update(self.disk.nameless)
+        self.disk.nameless.clear()
 
     def close(self):
         """What os.close() does."""
@@ -185,6 +194,7 @@ def _remove(path, *args, **options):
         raise OSError(ENOENT, path)
     else:
         disk.durable.pop(name, None)
+        disk.nameless.pop(name, None)
 
 
 def _listdir(path="."):
@@ -194,7 +204,7 @@ def _listdir(path="."):
 
 def _open_folder(path, flags, *args, **options):
     disk, _ = _find(path)
-    return _REAL["open"](path, flags, *args, **options) if disk is None else Folder()
+    return _REAL["open"](path, flags, *args, **options) if disk is None else Folder(disk)
 
 
 def _fsync(handle):

@@ -112,7 +112,7 @@ class Network:
                 if world.amnesia and world.broker.session:
                     forget = world.choose("session", ("kept", "forgotten")) == 1
                     world.amnesia -= forget
-                if world.broker.session and not forget:
+                if world.broker.session and not (forget or world.oracle.clean):
                     world.oracle.resumed()
             most = 2
             if data[0] == SUBSCRIBE and world.grants:
@@ -173,6 +173,8 @@ class Network:
     def waits(self, event, timeout):
         """For the network to give (event 1) or take (4), `timeout` ms at most."""
         world = self.world
+        if world.in_timer():
+            raise Broken("the timer waits for the network")
         if world.clock.waits > WAITS:
             raise Broken("%s waits for ever" % world.doing)
         if event == 1 and self.link and not world.board.dark() and not self.silent:

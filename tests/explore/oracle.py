@@ -19,6 +19,7 @@ from broker import (
     PUBREC,
     PUBREL,
     RETAIN,
+    SUBACK,
     SUBSCRIBE,
     body,
     fixed_header,
@@ -52,6 +53,7 @@ class Sent:
         self.ended = False  # the client has read the last acknowledgement
         self.ends = False  # in the action at hand
         self.here = False  # under way on this connection
+        self.begun = False  # a write of it was begun on this connection
         self.forgotten = False  # the broker lost its session since
         self.count = 0  # how often the broker has taken it as a new message
         self.again = False  # the application wants it sent once more
@@ -72,6 +74,7 @@ class Received:
         self.repeats = False  # once more is allowed: the power went before its id was durable
         self.forgotten = False  # the broker lost it
         self.fresh = False  # given in the action at hand
+        self.spare = False  # its identifier is in RAM only: in flash there was no room
 
 
 class Oracle:
@@ -96,6 +99,11 @@ class Oracle:
         self.renewing = False  # and has said that the session is new; flash may not say it yet
         self.vain = 0  # connections in a row that have ended at a PUBREL, where a broker does that
         self.owed = False  # this one will, if nothing comes
+        self.left = False  # the application has ended this connection
+        self.boot = 0  # number of the latest one
+        self.epoch = None
+        self.due = {PUBACK: [], PUBREC: [], PUBREL: []}  # identifiers, in the order of the answers
+        self.asked = 0  # identifier of the last SUBSCRIBE, until its SUBACK
         self.out = bytearray()  # written, not yet a whole packet
         self.into = bytearray()
 
@@ -114,6 +122,23 @@ class Oracle:
             if other.qos and other.accepted == YES and seqs[other.number] >= seqs[number]:
                 raise Broken("message %d gets the number of message %d" % (number, other.number))
 
+    def booted(self, store):
+        """A mount has ended: epoch, boot and sequence number name a reading for ever."""
+        if self.world.case.volatile:
+            return
+        if store.boot <= self.boot:
+            raise Broken("a boot has the number %d, and there was a number %d"
+                         % (store.boot, self.boot))
+        if self.epoch not in (None, store.epoch):
+            raise Broken("a boot begins a new epoch")
+        self.boot = store.boot
+        self.epoch = store.epoch
+
+    def subscribed(self):
+        """subscribe() has returned."""
+        if self.asked:
+            raise Broken("subscribe() has not waited for its SUBACK")
+
     def waited(self, number):
         """publish(wait=True) has returned."""
         if self.sent[number].qos and not self.sent[number].ended:
@@ -124,6 +149,7 @@ class Oracle:
         message = self._given(topic, payload)
         message.count = min(message.count + 1, 3)
         message.fresh = True
+        message.spare = len(self.world.board.view()[1]) == self.world.case.ids
         if not message.qos and message.count > 1:
             raise Broken("QoS 0 message %d is given to the application twice" % message.number)
         if message.qos == 2 and message.count > 1 and not (message.repeats or self.tolerant()):
@@ -177,38 +203,60 @@ class Oracle:
             self.vain = self.vain + 1 if self.owed else 0
         self.began = self.owed = False
         self._renewed()
-        if self.world.case.alone:
+        if self.world.case.alone and not self.left:
             self._in_vain()
+        self.left = False
+        self.asked = 0
+        for pids in self.due.values():
+            pids.clear()
         for message in self.sent:
-            message.here = False
+            message.here = message.begun = False
             message.before = message.tried
 
     def _in_vain(self):
-        # The oldest message that the broker has not taken, if it was sent on this connection.
-        live = self.world.board.view()[0]
-        oldest = min([n for n in live if live[n] == QUEUED], default=-1)
+        # How many connections were in vain for the oldest message.
+        oldest = self._oldest()
         for message in self.sent:
-            if message.number != oldest:
+            if message is not oldest:
                 message.vainly = 0
-            elif message.here:
+            elif message.begun:
                 message.vainly += 1
+
+    def _oldest(self):
+        # The oldest message that the broker has not taken, None if there is none.
+        live = self.world.board.view()[0]
+        waits = [m for m in self.sent if live.get(m.number) == QUEUED]
+        return waits[0] if waits else None
+
+    def stuck(self, told):
+        """What stuck() has returned."""
+        oldest = self._oldest()
+        vain = 0
+        if oldest:
+            ended = self.world.board.client.sock is None and not self.left
+            vain = oldest.vainly + (oldest.begun and ended)
+        if told != vain:
+            raise Broken("stuck() tells of %d connections, it were %d" % (told, vain))
 
     def _now(self):
         # None where no case asks for it: each instant makes states.
         return self.world.clock.now if self.world.case.jumps else None
 
-    def rests(self):
+    def rests(self, waits):
         """The client has looked at a connection, and keeps it: it must not be silent for half a
-        keep-alive, nor take a broker that is silent for a whole one for alive."""
+        keep-alive, nor take a broker that is silent for a whole one for alive. waits: something
+        is there that only the application may read."""
         now = self.world.clock.now
         half = self.world.case.keepalive * 500
         if now - self.spoke > half:
             raise Broken("nothing was sent for half a keep-alive [MQTT-3.1.2-23]")
-        if now - self.heard > 2 * half:
+        if now - self.heard > 2 * half and not waits:
             raise Broken("a dead link is not given up")
 
-    def gives_up(self):
-        """The client has ended a connection that the network still carries."""
+    def gives_up(self, waits):
+        """The client has ended a connection that the network still carries. waits: see rests()."""
+        if waits:
+            raise Broken("a link is given up, and something is there to be read")
         if self.world.clock.now - self.heard < self.world.case.keepalive * 500:
             raise Broken("a link is given up that was heard of in the last half keep-alive")
 
@@ -232,8 +280,8 @@ class Oracle:
             elif message.accepted == YES and not (message.ended or message.gone):
                 raise Broken("message %d was accepted and is not in flash" % message.number)
         for message in self.received:
-            if message.fresh:
-                message.repeats = True
+            message.repeats |= message.fresh
+            message.spare = False
 
     def _marks(self, live, sending):
         # Which messages flash says "may have been sent" of.
@@ -306,7 +354,7 @@ class Oracle:
         kind = data[0] & 0xF0
         self.owed &= kind not in (PUBACK, PUBREC, PUBCOMP)
         if kind == CONNACK:
-            self.began = not self.clean
+            self.began = not self.clean or self.world.doing == "renew"
             if self.clean:
                 self.vain = 0
             if not data[2] & 1:
@@ -320,6 +368,11 @@ class Oracle:
             op, _, pid, payload = parse_publish(data)
             if op & 6:
                 self.pids[pid] = payload[0] - FIRST_IN
+                self.due[PUBACK if op & 6 == 2 else PUBREC].append(pid)
+        elif kind == PUBREC:
+            self.due[PUBREL].append(data[2] << 8 | data[3])
+        elif kind == SUBACK:
+            self.asked *= self.asked != data[2] << 8 | data[3]
         elif kind == PUBACK or kind == PUBCOMP:
             pid = data[2] << 8 | data[3]
             for message in self.sent:
@@ -339,7 +392,7 @@ class Oracle:
             return  # the rest of a packet, or no message
         self._renewed()
         for message in self._meant(data):
-            message.tried = True
+            message.tried = message.begun = True
 
     def _meant(self, data):
         # The message that is in a packet, of which these are the first bytes. Of a long one they
@@ -380,20 +433,25 @@ class Oracle:
         if kind == PUBLISH:
             self._publish(data)
         elif kind == PUBREL & 0xF0:
+            self._ordered(PUBREL, data[2] << 8 | data[3])
             self._pubrel(data[0], data[2] << 8 | data[3])
         elif kind in (PUBACK, PUBREC, PUBCOMP):
+            self._ordered(kind, data[2] << 8 | data[3])
             self._answer(kind, data[2] << 8 | data[3])
         elif kind == SUBSCRIBE & 0xF0:
             pid = data[2] << 8 | data[3]
             if pid in [m.pid for m in self.sent if m.written and not m.ended]:
                 raise Broken("SUBSCRIBE with an identifier in flight [MQTT-2.3.1-2]")
+            self.asked = pid
             if data[4:] != len(FILTER).to_bytes(2, "big") + FILTER + b"\x02":
                 raise Broken("SUBSCRIBE asks for something else: %r" % data[4:])
         elif kind == CONNECT:
             self._connect(data)
         elif data[0] == PINGREQ:
             self._ping()
-        elif data[0] != DISCONNECT:
+        elif data[0] == DISCONNECT:
+            self.left = True
+        else:
             raise Broken("packet type %d from the client" % (kind >> 4))
 
     def _connect(self, data):
@@ -403,8 +461,17 @@ class Oracle:
         self.clean = data[9:10] == b"\x02"
         if data[2:] != b"\x00\x04MQTT\x04" + data[9:10] + alive + b"\x00\x01c":
             raise Broken("CONNECT is another one: %r" % data[2:])
+        if self.world.doing == "renew" and self.clean:
+            return
         if data[9] and not (self.clean and self.vain >= HOPELESS):
             raise Broken("CONNECT with the flags %d gives up the session" % data[9])
+
+    def _ordered(self, kind, pid):
+        # Answers have the order of what they answer to.
+        pids = self.due.get(kind, ())
+        if pid in pids and pids.pop(0) != pid:
+            raise Broken("packet type %d for identifier %d comes before that for an earlier one"
+                         " [MQTT-4.6.0]" % (kind >> 4, pid))
 
     def _ping(self):
         # Without a keep-alive it asks one thing: whether the link carries, behind a connection
@@ -494,7 +561,7 @@ class Oracle:
         if kind == PUBREC and not self.hole:
             if not message.count and number not in inbox:
                 raise Broken("PUBREC before the application has message %d" % number)
-            if pid not in ids and number not in inbox and len(ids) != self.world.case.ids:
+            if pid not in ids and number not in inbox and not message.spare:
                 raise Broken("PUBREC before the identifier of message %d is durable" % number)
         if kind == PUBCOMP and (pid in ids or inbox.get(number) == QUEUED):
             raise Broken("PUBCOMP before the release of message %d is durable" % number)

@@ -12,8 +12,9 @@ NO, PERHAPS, YES = 0, 1, 2
 LATEST = 2
 
 
-class Broken(Exception):
-    """A promise is broken, or a rule."""
+class Broken(BaseException):
+    """A promise is broken, or a rule. No Exception: a timer's callback of the library lets none
+    of those out."""
 
 
 class Stock:

@@ -52,6 +52,10 @@ class World:
         self.discards = case.discards
         self.rounds = case.rounds
         self.fails = case.fails
+        self.replies = case.replies
+        self.leaves = case.leaves
+        self.renews = case.renews
+        self.subscribes = case.subscribes
         self.seqs = {}  # number of a message: what the store calls it
         self.plan = 0  # messages published so far
         self.subscribed = False  # the application knows that it is
@@ -63,6 +67,7 @@ class World:
         self.board = self.BOARD(self, case)
         self.kind = True  # nothing bad happens
         self.board.boot()
+        self.oracle.booted(self.board.store)
         self.kind = False
 
     def choose(self, name, options):
@@ -78,7 +83,10 @@ class World:
         if self.board.client is None:
             return ["boot"]
         found = ["publish"] if self.plan < len(self.case.out) else []
-        found += ["connect"] if self.board.client.sock is None else self._connected()
+        if self.board.client.sock is None:
+            found += ["connect", "renew"] if self.renews else ["connect"]
+        else:
+            found += self._connected()
         if self.jumps:
             found.append("jump")
         if self.confirms and self.oracle.stock.confirmable():
@@ -102,8 +110,12 @@ class World:
             found.append("lose")
         if self.ticks and self.case.keepalive:
             found.append("tick")
-        if self.rounds and self.oracle.on_its_way():
+        if self.rounds and self._used():
             found.append("round")
+        if self.leaves:
+            found.append("leave")
+        if self.subscribes and not self.subscribed:
+            found.append("subscribe")
         return found
 
     def do(self, action):
@@ -127,6 +139,8 @@ class World:
             self._lose_power()
         elif self.case.watched and self.board.client:
             self.oracle.stock.look(self.board.view()[0])
+        if self.case.alone and self.board.client:
+            self.oracle.stuck(self.board.client.stuck())
         if self.clock.now - began > LONGEST and action != "jump":
             raise Broken("%s takes %d ms" % (action, self.clock.now - began))
 
@@ -135,8 +149,10 @@ class World:
     def _boot(self):
         self.board.boot()
         self.oracle.stock.booted()
+        self.oracle.booted(self.board.store)
 
-    def _publish(self):
+    def _publish(self, inside=False):
+        # inside: of the callback, where it must not wait.
         number = self.plan
         self.plan += 1
         topic, payload, retain = self.case.messages[number]
@@ -148,7 +164,7 @@ class World:
             self.board.client.publish(topic, payload, retain, self.case.out[number],
                                       self.case.waits)  # fmt: skip
             accepted = YES
-            if self.case.waits:
+            if self.case.waits and not inside:
                 self.oracle.waited(number)
         except PowerCut:
             raise
@@ -160,22 +176,45 @@ class World:
             accepted = NO
         self.oracle.accepted(number, accepted)
 
-    def _connect(self):
+    def _connect(self, clean=None):
         # As reconnect.py does it: if CONNACK gets lost nobody hears that the session is new.
         client = self.board.client
         subscribed = self.subscribed
         self.subscribed = False
-        self.subscribed = client.connect() and subscribed
+        self.subscribed = client.connect(clean) and subscribed
         if self.case.inbound and not self.subscribed:
-            client.subscribe(FILTER, 2)
-            self.subscribed = True
+            self.enter("a call's end")
+            self._subscribe()
+
+    def _renew(self):
+        self.renews -= 1
+        self._connect(True)
+
+    def _subscribe(self):
+        self.subscribes -= self.doing == "subscribe"
+        self.board.client.subscribe(FILTER, 2)
+        self.oracle.subscribed()
+        self.subscribed = True
+
+    def _leave(self):
+        self.leaves -= 1
+        self.board.client.disconnect()
+        if self.board.client.sock:
+            raise Broken("disconnect() leaves the connection as it is")
 
     def _receive(self):
         self.network.next_packet()
-        self.board.client.check_msg()
+        self._look()
 
     def _poll(self):
-        self.board.client.check_msg()
+        self._look()
+
+    def _look(self):
+        link = self.network.link
+        if self.case.wait_msg and (link.down or link.state == BROKEN):
+            self.board.client.wait_msg()
+        else:
+            self.board.client.check_msg()
 
     def _tick(self):
         self.ticks -= 1
@@ -188,21 +227,28 @@ class World:
         self.clock.move(self.case.jump)
         if self.board.client.sock:
             alive = self.network.is_open()
+            waits = bool(self.network.link.down)
             try:
-                self.board.client.check_msg()
+                if self.case.sleeps:
+                    self._fire()
+                else:
+                    self.board.client.check_msg()
             finally:
                 if self.case.keepalive and alive and not self.board.client.sock:
-                    self.oracle.gives_up()
-            if self.case.keepalive:
-                self.oracle.rests()
+                    self.oracle.gives_up(waits)
+            if self.case.keepalive and self.board.client.sock:
+                self.oracle.rests(waits)
 
     def _confirm(self):
         self.confirms -= 1
         stock = self.oracle.stock
         numbers = stock.confirmable()
         number = numbers[self.choose("up to", numbers)]
+        seq = self.seqs[number]
+        if self.case.beyond and number == self.plan - 1:
+            seq += self.choose("and", ("no more", "what will come")) * self.case.beyond
         stock.covers(number, PERHAPS)
-        self.board.client.confirm(self.seqs[number])
+        self.board.client.confirm(seq)
         stock.covers(number, YES)
 
     def _republish(self):
@@ -221,16 +267,27 @@ class World:
         if given and not self.board.dark():
             self.oracle.stock.given_up(*given, before, self.board.waiting())
 
+    def _used(self):
+        # An identifier that is in use, or may be once more.
+        held = self.oracle.stock.held(self.board.view()[0]) if self.asks else []
+        for message in self.oracle.on_its_way() + [self.oracle.sent[n] for n in held]:
+            return message.pid
+        return 0
+
     def _round(self):
-        # As if 65534 subscriptions had come and gone: the next identifier is in use.
+        # As if 65533 subscriptions had come and gone: one more, and the next identifier is that.
         self.rounds -= 1
-        self.board.client.pid = (self.oracle.on_its_way()[0].pid - 2) % 65535 + 1
+        self.board.client.pid = (self._used() - 3) % 65535 + 1
+        self.board.client.subscribe(FILTER, 2)
 
     def got(self, topic, payload):
         """The client's callback."""
-        if self.ticking or self.doing == "tick":
+        if self.in_timer():
             raise Broken("the callback is called in the timer")
         self.oracle.got(topic, payload)
+        if self.replies and self.plan < len(self.case.out):
+            self.replies -= 1
+            self._publish(True)
         if self.case.inside:
             self._inside()
         if self.throws and self.choose("callback", ("returns", "raises")):
@@ -269,6 +326,17 @@ class World:
         self.subscribed = self.ticking = False
         self.oracle.crashed(self.board.view()[0], self.doing == "connect", sending)
 
+    def in_timer(self):
+        """Whether the client's timer fires right now."""
+        return self.ticking or self.doing == "tick"
+
+    def _fire(self):
+        self.ticking = True
+        try:
+            self.board.client.tick()
+        finally:
+            self.ticking = False
+
     def enter(self, where):
         """The client is about to touch link or flash: its timer may fire there."""
         if self.ticks and self.case.keepalive and not (self.ticking or self.kind):
@@ -280,11 +348,7 @@ class World:
                 self.ticks -= 1
                 if fires == 2:
                     self.network.next_packet()
-                self.ticking = True
-                try:
-                    self.board.client.tick()
-                finally:
-                    self.ticking = False
+                self._fire()
 
     # The end
 
@@ -304,6 +368,8 @@ class World:
         if self.case.watched:
             self.oracle.action()  # what the last one has read is done by now
             self.oracle.stock.look(self.board.view()[0])
+        if not self.board.client.flush():
+            raise Broken("flush() waits for an acknowledgement, in a kind world")
         if self.case.hold:
             self.board.client.confirm(self.board.store.seq - 1)
         self.oracle.drained(self.board.store.live, self.board.in_store())
