@@ -354,16 +354,7 @@ class Oracle:
         kind = data[0] & 0xF0
         self.owed &= kind not in (PUBACK, PUBREC, PUBCOMP)
         if kind == CONNACK:
-            self.began = not self.clean or self.world.doing == "renew"
-            if self.clean:
-                self.vain = 0
-            if not data[2] & 1:
-                self.unheard = False
-                self.renewing = True
-                self._noted([m for m in self.sent if m.tried and m.qos])
-                for message in self.sent:
-                    message.written = message.released = message.whole = False
-                    message.tried = message.before = False
+            self._connected(data[2] & 1)
         elif kind == PUBLISH:
             op, _, pid, payload = parse_publish(data)
             if op & 6:
@@ -372,7 +363,8 @@ class Oracle:
         elif kind == PUBREC:
             self.due[PUBREL].append(data[2] << 8 | data[3])
         elif kind == SUBACK:
-            self.asked *= self.asked != data[2] << 8 | data[3]
+            if self.asked == data[2] << 8 | data[3]:
+                self.asked = 0
         elif kind == PUBACK or kind == PUBCOMP:
             pid = data[2] << 8 | data[3]
             for message in self.sent:
@@ -381,6 +373,19 @@ class Oracle:
                         message.ended = message.ends = True
                         message.here = False
                         message.again = False
+
+    def _connected(self, present):
+        # CONNACK; present: the broker has the session.
+        self.began = not self.clean or self.world.doing == "renew"
+        if self.clean:
+            self.vain = 0
+        if not present:
+            self.unheard = False
+            self.renewing = True
+            self._noted([m for m in self.sent if m.tried and m.qos])
+            for message in self.sent:
+                message.written = message.released = message.whole = False
+                message.tried = message.before = False
 
     # What the client writes
 
