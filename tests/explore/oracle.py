@@ -354,16 +354,7 @@ class Oracle:
         kind = data[0] & 0xF0
         self.owed &= kind not in (PUBACK, PUBREC, PUBCOMP)
         if kind == CONNACK:
-            self.began = not self.clean or self.world.doing == "renew"
-            if self.clean:
-                self.vain = 0
-            if not data[2] & 1:
-                self.unheard = False
-                self.renewing = True
-                self._noted([m for m in self.sent if m.tried and m.qos])
-                for message in self.sent:
-                    message.written = message.released = message.whole = False
-                    message.tried = message.before = False
+            self._connack(data)
         elif kind == PUBLISH:
             op, _, pid, payload = parse_publish(data)
             if op & 6:
@@ -381,6 +372,18 @@ class Oracle:
                         message.ended = message.ends = True
                         message.here = False
                         message.again = False
+
+    def _connack(self, data):
+        self.began = not self.clean or self.world.doing == "renew"
+        if self.clean:
+            self.vain = 0
+        if not data[2] & 1:
+            self.unheard = False
+            self.renewing = True
+            self._noted([m for m in self.sent if m.tried and m.qos])
+            for message in self.sent:
+                message.written = message.released = message.whole = False
+                message.tried = message.before = False
 
     # What the client writes
 
