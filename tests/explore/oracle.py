@@ -354,7 +354,7 @@ class Oracle:
         kind = data[0] & 0xF0
         self.owed &= kind not in (PUBACK, PUBREC, PUBCOMP)
         if kind == CONNACK:
-            self._connected(data[2] & 1)
+            self._connack(data)
         elif kind == PUBLISH:
             op, _, pid, payload = parse_publish(data)
             if op & 6:
@@ -374,12 +374,11 @@ class Oracle:
                         message.here = False
                         message.again = False
 
-    def _connected(self, present):
-        # CONNACK; present: the broker has the session.
+    def _connack(self, data):
         self.began = not self.clean or self.world.doing == "renew"
         if self.clean:
             self.vain = 0
-        if not present:
+        if not data[2] & 1:
             self.unheard = False
             self.renewing = True
             self._noted([m for m in self.sent if m.tried and m.qos])

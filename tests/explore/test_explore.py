@@ -67,8 +67,8 @@ def test_the_page_names_each_case_and_each_fault():
 
 
 @pytest.mark.parametrize("words, told", [
-    (["--cases", "ram-out,rain"], "no case rain. There are: ram-window,"),
-    (["--cases", "torn,,twice"], "no case . There are: ram-window,"),
+    (["--cases", "ram-out,rain"], "no case rain. There are: ram-replies,"),
+    (["--cases", "torn,,twice"], "no case . There are: ram-replies,"),
     (["--faults", ""], "--faults needs all, none, or a part of a name"),
     (["--faults", "PUBLIC"], "no planted fault has 'PUBLIC' in its name"),
     (["--jobs", "0"], "--jobs must be at least 1"),
