@@ -59,7 +59,7 @@ class Poll:
         """Wait, `timeout` ms at most. 0: does not, and tells whether something can be read."""
         if timeout:
             self.stream.idle(self.event, timeout)
-        elif self.event == 1 and self.stream.down:
+        elif self.event == 1 and self.stream.ready():
             return ((self.stream, 1),)
         return ()
 

@@ -80,6 +80,10 @@ class Stream:
         """The client waits."""
         self.world.network.waits(event, timeout)
 
+    def ready(self):
+        """Whether something can be read now."""
+        return bool(self.down)
+
     # What the explorer does
 
     def packets(self):

@@ -18,7 +18,8 @@ from world import World
 
 STEPS = 30
 ODDS = 0.3  # that a question is not answered with its first option
-CALLS = ("connect", "subscribe", "publish", "check_msg", "tick", "confirm", "republish", "discard")
+CALLS = ("connect", "subscribe", "publish", "check_msg", "tick", "confirm", "republish", "discard",
+         "flush")
 
 
 class TapedStream(Stream):
@@ -45,6 +46,12 @@ class TapedStream(Stream):
         """See Stream.idle()."""
         super().idle(event, timeout)
         self.world.tape.append(("wait", self.world.clock.now))
+
+    def ready(self):
+        """See Stream.ready()."""
+        ready = super().ready()
+        self.world.tape.append(("ready", ready))
+        return ready
 
 
 class TapedNetwork(Network):

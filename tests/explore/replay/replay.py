@@ -134,6 +134,10 @@ class Stream:
         """The client waits."""
         CLOCK.now = self._tape.take("wait")[1]
 
+    def ready(self):
+        """Whether something can be read now."""
+        return self._tape.take("ready")[1]
+
     def setblocking(self, flag):
         """Nothing to do."""
 
@@ -249,6 +253,8 @@ def replay(head, events, strict):
                 count += 1
                 if taken or kept > 0:
                     tape.differs("%s() takes %d bytes and keeps %d" % (event[1], taken, kept))
+        elif event[0] == "tick":  # between two calls
+            tape.client.tick()
         elif event[0] != "off":
             tape.differs("it comes to its end, and on the tape is %r" % (event,))
         if tape.wrong:

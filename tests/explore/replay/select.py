@@ -1,5 +1,7 @@
 """MicroPython's `select` in a replay: a wait ends when the tape says so. Knows: nothing else."""
 
+_READY = (1,)  # of one stream; it takes nothing from the heap
+
 
 class poll:  # noqa: N801
     """Of one stream."""
@@ -15,6 +17,9 @@ class poll:  # noqa: N801
         """Nothing to do."""
 
     def ipoll(self, timeout):
-        """Wait."""
-        self._stream.idle()
+        """Wait; 0: tell whether something can be read."""
+        if timeout:
+            self._stream.idle()
+        elif self._stream.ready():
+            return _READY
         return ()
