@@ -189,10 +189,12 @@ def _trust(fleet, path):
     from umqtt_board.identity.authority import with_trust
 
     before = path.read_bytes() if path.exists() else b""
-    data, gone = with_trust(before, fleet)
+    data, gone = with_trust(before, fleet, whole.is_revoked)
     if data != before:
         private.replace(path, data)
     if gone is None:
         click.echo(f"  {path} was damaged: {fleet.name} is the only authority in it now")
     elif gone:
-        click.echo(f"  {path} trusts no longer the {fleet.name} that was revoked")
+        click.echo(f"  {path} trusts no longer {plain.line(', '.join(gone))}: revoked, or another "
+                   "one has the name now. The broker does not either, once it has that file and "
+                   "was restarted")  # fmt: skip

@@ -160,8 +160,9 @@ def revoke(device, group, every, authorities):
         click.echo("Flash them over the cable, then write mark-keys and telemetry-keys anew.")
     if authorities:
         names = ", ".join(whole.revoke_authorities()) or "none"
-        click.echo(f"  removed authorities: {names}. Let `umqtt-board identity` write into a new "
-                   "folder: fleet-ca.pem in the old one still trusts them")  # fmt: skip
+        click.echo(f"  removed authorities: {names}. The broker trusts them until it has another "
+                   "fleet-ca.pem. Let `umqtt-board identity` write into a new folder, or on this "
+                   "computer in the folder that they are in, too: it takes them out")  # fmt: skip
 
 
 @keys_group.command("forget")
