@@ -62,18 +62,20 @@ def lock(change):
     there = locks.of(keys.home())
     if change and not there:
         raise BoardError("The keys have no passphrase yet: leave out --change.")
-    whole.lock("" if there else locks.PASSPHRASE.new())
+    boards, authorities = whole.lock("" if there else locks.PASSPHRASE.new())
     if change:
         locks.put(keys.home(), there, locks.NEW.new())
-    click.echo(f"{len(keys.every())} keys of boards are locked. Nobody opens them without the "
-               "passphrase, not even you. `umqtt-board keys export` makes a copy of them")
+    click.echo(f"{boards} keys of boards and {authorities} of authorities are locked. Nobody "
+               "opens them without the passphrase, not even you. `umqtt-board keys export` makes "
+               "a copy of them")  # fmt: skip
 
 
 @keys_group.command("unlock")
 def unlock():
     """Keep the keys without a passphrase again, in files that only you can read."""
-    whole.unlock()
-    click.echo(f"{len(keys.every())} keys of boards have no passphrase now")
+    boards, authorities = whole.unlock()
+    click.echo(f"{boards} keys of boards and {authorities} of authorities have no passphrase "
+               "now")  # fmt: skip
 
 
 @keys_group.command("export")
