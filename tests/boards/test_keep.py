@@ -259,6 +259,20 @@ def test_a_counter_never_goes_backwards(used, put, mpremote, tmp_path):
     assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 9, "interval_ms": 50}
 
 
+@pytest.mark.parametrize("wrong", ["-5", '"x"', "null", "1" + 30 * "0", "{}"])
+def test_an_interval_that_is_none_does_not_come_back(wrong, used, put, mpremote, tmp_path):
+    """The board would not heed it: nobody is to be told that it counts."""
+    put(used, "state.json", '{"count": 7, "interval_ms": %s}' % wrong)
+    _backup(used, tmp_path / "copy")
+    said = []
+    with device.Device(used.port) as one:
+        copies.restore(one, UNIX, tmp_path / "copy", lambda text: True,
+                       lambda step, text: said.append(text), _quiet)  # fmt: skip
+    assert [text for text in said if "interval_ms" in text] == [
+        "the interval_ms in the state of the copy is none, and is left out"]
+    assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7}
+
+
 def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
     used, put, mpremote, tmp_path, monkeypatch
 ):

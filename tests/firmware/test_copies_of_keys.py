@@ -265,6 +265,7 @@ def test_what_is_no_file_is_no_copy(tmp_path, capsys):
 
 SHAPES = [
     {"umqtt_keys": 1}, {"lock": None}, {"revoked": 7}, {"forgotten": [["x"]]},
+    {"authorities": []}, {"lock": 7},
     {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
     {"authorities": {"../fleet-1.pem": "x"}}, {"authorities": {"fleet-1.pem": "x"}},
     {"boards": [{"group": "..", "device": "x", "key": "ab" * 32}]},
@@ -284,7 +285,9 @@ def test_a_file_that_is_no_copy_is_refused(change, monkeypatch, tmp_path, capsys
     on_another_computer(monkeypatch, tmp_path)
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "import", copy) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    for word in ("Traceback", "object", "argument", "umqtt_board."):  # Python's own
+        assert word not in said
     found = {path.name for path in (tmp_path / "another").rglob("*") if path.is_file()}
     assert found <= {".lock", "oven.json"}
 
@@ -319,10 +322,12 @@ def test_nested_without_end_is_one_sentence(tmp_path, capsys):
     board_file("oven").write_text("[" * 200000)
     capsys.readouterr()
     assert board_cli("keys", "import", deep) == 2
-    assert "is no file of `umqtt-board keys export`" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is no file of `umqtt-board keys export`" in said and "recursion" not in said
     assert board_cli("keys", "list") == 2
     said = capsys.readouterr()
     assert "g/oven  " in said.out and "is damaged" in said.out and "g/fridge\n" in said.out
+    assert "recursion" not in said.out
     assert "1 of 2 keys cannot be read" in said.err
 
 

@@ -153,18 +153,43 @@ def test_a_forgotten_board_stays_out_of_the_lists_that_another_computer_writes(
 ):
     out = tmp_path / "made"
     acl = out / "broker" / "mosquitto.acl"
+    assert board_cli("identity", "--out", out) == 0  # the oven has a certificate
     forget()
+    assert board_cli("identity", "--out", out) == 0
+    authorities = keys.authorities_folder()
+    two("C")
+    shutil.copytree(authorities, keys.authorities_folder(), dirs_exist_ok=True)
+    for more in ((), ("--board", "g/oven")):
+        assert board_cli("identity", "--out", out, *more) == 0
+        said = capsys.readouterr().out.split("made: ")[-1]
+        assert said.count("g/oven") == 1 and "--board" not in said, said
+        assert "g/oven is not in the lists, for another computer" in said
+        assert "g/oven" not in acl.read_text() and "g/fridge" in acl.read_text()
+    flashed(SIGNS, "oven")
+    assert board_cli("identity", "--out", out) == 0
+    assert "user g/oven" in acl.read_text()
+
+
+def test_a_forgotten_board_can_have_a_certificate_before_its_next_flash(two, tmp_path):
+    """Its name comes back as soon as no computer here has the key that is void."""
+    forget()
+    out = tmp_path / "made"
+    assert board_cli("identity", "--out", out, "--board", "g/oven") == 0
+    assert "user g/oven" in (out / "broker" / "mosquitto.acl").read_text()
+
+
+def test_a_computer_with_void_keys_alone_writes_lists_without_boards(two, tmp_path, capsys):
+    out = tmp_path / "made"
+    forget()
+    assert board_cli("keys", "forget", "--group", "g", "--device", "fridge", "--yes") == 0
     assert board_cli("identity", "--out", out) == 0
     authorities = keys.authorities_folder()
     two("C")
     shutil.copytree(authorities, keys.authorities_folder(), dirs_exist_ok=True)
     capsys.readouterr()
     assert board_cli("identity", "--out", out) == 0
-    assert "g/oven is not in the lists, for another computer" in capsys.readouterr().out
-    assert "g/oven" not in acl.read_text() and "g/fridge" in acl.read_text()
-    flashed(SIGNS, "oven")
-    assert board_cli("identity", "--out", out) == 0
-    assert "user g/oven" in acl.read_text()
+    said = capsys.readouterr().out
+    assert "for 0 boards" in said and said.count("is not in the lists, for another") == 2, said
 
 
 def test_a_board_that_was_forgotten_without_its_key_is_told_of(two, tmp_path, capsys):

@@ -216,8 +216,25 @@ def test_an_authority_that_was_revoked_gives_its_place_to_another_one(fleet, cap
     assert board_cli("keys", "revoke", "--authorities") == 0
     assert _again(fleet) == 0
     out = capsys.readouterr().out
-    assert "6 certificates made, 0 kept" in out and "no longer the fleet-1 that was revoked" in out
+    assert "6 certificates made, 0 kept" in out and "trusts no longer fleet-1:" in out
     _sound(fleet)
+
+
+def test_no_authority_that_was_revoked_stays_in_a_folder_of_before(fleet, capsys):
+    """The first one has the name of one of today, the second has not."""
+    trusted = fleet / "broker" / "fleet-ca.pem"
+    assert _again(fleet, "--new-authority") == 0
+    stolen = {path.read_bytes() for path in keys.authorities_folder().glob("fleet-?.pem")}
+    assert len(stolen) == 2 and all(pem in trusted.read_bytes() for pem in stolen)
+    capsys.readouterr()
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    assert "in the folder that they are in, too: it takes them out" in capsys.readouterr().out
+    assert _again(fleet) == 0
+    assert "trusts no longer fleet-1, fleet-2:" in capsys.readouterr().out
+    assert trusted.read_bytes() == (keys.authorities_folder() / "fleet-1.pem").read_bytes()
+    _sound(fleet)
+    assert _again(fleet) == 0
+    assert "trusts no longer" not in capsys.readouterr().out
 
 
 def _content(folder):

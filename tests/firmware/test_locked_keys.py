@@ -208,6 +208,16 @@ def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
     assert all(record.revoked for record in keys.every())
 
 
+def test_lock_and_unlock_say_what_they_have_locked(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "")
+    assert board_cli("identity", "--out", tmp_path / "made", "--board", "g/oven") == 0
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    for command, says in (("lock", "are locked"), ("unlock", "have no passphrase now")):
+        capsys.readouterr()
+        assert board_cli("keys", command) == 0
+        assert f"0 keys of boards and 2 of authorities {says}" in capsys.readouterr().out
+
+
 def test_revoked_authorities_sign_nothing_any_more(locked, tmp_path, capsys):
     assert board_cli("identity", "--out", tmp_path / "made", "--host", "localhost") == 0
     before = {path.name: path.read_bytes() for path in keys.authorities_folder().glob("*.pem")}

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import release as firmware_release
 import rsa
-from bundle_kit import WORD, parts_of, small
+from bundle_kit import WORD, pack, parts_of, small
 from patience import wait_until
 from signed_kit import FIRST, SPARE, STRANGER
 from umqtt_board.errors import BoardError
@@ -59,6 +59,13 @@ def test_a_bundle_comes_back_as_it_was(release, key):
     assert (back.files, back.run, back.pieces) == (made.files, made.run, made.pieces)
     assert back.command(3, 60) == made.command(3, 60)
     assert said["version"] == "9.9" and fingerprint == signing_key.fingerprint(key.modulus)
+
+
+def test_a_bundle_with_no_files_is_named(release):
+    _, path = release
+    pack(path, parts_of(path) | {"set": b""})
+    with pytest.raises(BoardError, match=f"{path} is no bundle .*it has no files, or an empty"):
+        bundle.load(path)
 
 
 def test_a_signing_key_is_locked_and_never_written_over(capsys, tmp_path, monkeypatch):

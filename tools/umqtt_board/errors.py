@@ -3,3 +3,11 @@
 
 class BoardError(Exception):
     """Shown to the user as it stands; the command line ends with status 2."""
+
+
+def reason(error):
+    """What to tell the user of an exception that came while something was read: its own words, or
+    ours for those that speak of Python's objects."""
+    if isinstance(error, (KeyError, TypeError, AttributeError, RecursionError)):
+        return "it has not the form that it should have"
+    return str(error)

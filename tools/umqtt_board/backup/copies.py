@@ -21,7 +21,7 @@ from pathlib import Path
 from umqtt_board import private
 from umqtt_board.backup import held, journal, known
 from umqtt_board.backup.held import PIECE, SECTOR
-from umqtt_board.errors import BoardError
+from umqtt_board.errors import BoardError, reason
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
 from umqtt_board.ota import counters, keys
@@ -191,7 +191,7 @@ def load(folder, board):
         image = install.digest(known.content(folder, IMAGE)) if region else None
         wanted = region["sha256"] if region else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BoardError(f"BACKUP={folder} is no copy of a board ({error}).")
+        raise BoardError(f"BACKUP={folder} is no copy of a board ({reason(error)}).")
     if sums != files or image != wanted:
         raise BoardError(f"BACKUP={folder} is damaged: its files are not those of its manifest.")
     if manifest["board"] != board.name:
@@ -323,11 +323,20 @@ def _see_key(device, folder, manifest, confirm, giving):
 
 
 def _see_interval(state, progress):
-    """Say which interval, that once came by command, the state in a copy brings."""
+    """The bytes of the state in a copy; says which interval, that once came by command, they
+    bring. One that the board would not heed is left out."""
     held = counters.state(state) or {}
-    if "interval_ms" in held:
-        progress("settings", f"interval_ms, given by command: {json.dumps(held['interval_ms'])} "
-                             "from this copy; `umqtt-board command interval` changes it")
+    if counters.INTERVAL not in held:
+        return state
+    ms = held[counters.INTERVAL]
+    rules = settings_file.firmware_settings()
+    if type(ms) is int and not rules.validate({"broker.host": "-", counters.INTERVAL: ms}):
+        progress("settings", f"interval_ms, given by command: {ms} from this copy; `umqtt-board "
+                             "command interval` changes it")  # fmt: skip
+        return state
+    progress("settings", "the interval_ms in the state of the copy is none, and is left out")
+    del held[counters.INTERVAL]
+    return json.dumps(held).encode()
 
 
 def _files_to_put(device, folder, manifest, giving, progress):
@@ -344,8 +353,7 @@ def _files_to_put(device, folder, manifest, giving, progress):
             least = max(least, count)
             files[settings_file.PATH] = settings_file.as_item(settings).data
     if counters.STATE in files:
-        kept = files[counters.STATE]
-        _see_interval(kept, progress)
+        kept = _see_interval(files[counters.STATE], progress)
         if counters.ahead(counters.count(counters.state(kept)) or 0):
             progress("commands", "the counter in the copy is months ahead of this computer's "
                                  "clock: it does not count")  # fmt: skip

@@ -139,12 +139,17 @@ def stranger(before, known):
         return ""
     if known(last.public_bytes(serialization.Encoding.PEM)):
         return ""
-    return last.subject.rfc4514_string().removeprefix("CN=")
+    return _called(last)
 
 
-def with_trust(before, authority):
-    """The PEM file `before` of trusted authorities, bytes, with this one in it; and whether an
-    earlier one of its name, whose key is gone, is no longer in it. None for a damaged file.
+def _called(certificate):
+    return certificate.subject.rfc4514_string().removeprefix("CN=")
+
+
+def with_trust(before, authority, revoked):
+    """The PEM file `before` of trusted authorities, bytes, with this one in it; and the names of
+    those that are no longer in it: revoked ones, and an earlier one of its name, whose key is
+    gone. None for a damaged file. revoked: function(certificate in PEM).
 
     Two authorities of one name cannot be told apart by whoever checks a certificate."""
     try:
@@ -152,11 +157,13 @@ def with_trust(before, authority):
     except ValueError:
         return authority.pem, None
     own = x509.load_pem_x509_certificate(authority.pem)
-    stay = [one for one in there if one.subject != own.subject or one == own]
+    stay = [one for one in there if one == own or one.subject != own.subject
+            and not revoked(one.public_bytes(serialization.Encoding.PEM))]  # fmt: skip
+    gone = [_called(one) for one in there if one not in stay]
     if own not in stay:
         stay.append(own)
     data = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in stay)
-    return data, any(one not in stay for one in there)
+    return data, gone
 
 
 def relocked(data, before, after):

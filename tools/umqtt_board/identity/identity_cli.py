@@ -19,12 +19,12 @@ BROKER = "broker"  # folder of what the broker's computer needs, and nothing els
 
 
 def _boards(more, void):
-    """(group, device) of all boards that this computer has keys for, and of `more`; and the names
-    of those that are left out, for their keys are void: lines as forgotten.void() has them."""
+    """(group, device) of all boards that this computer has keys for, and of `more`; and of those
+    that are left out, for their keys here are void: lines as forgotten.void() has them."""
     found, left = set(), []
     for record in keys.every():
         if forgotten.line(record.name, record.key) in void:
-            left.append(record.name)
+            left.append((record.group, record.device))
         else:
             found.add((record.group, record.device))
     for text in more:
@@ -34,7 +34,7 @@ def _boards(more, void):
                              f"default/{text}.")  # fmt: skip
         keys.find(group, device)  # raises BoardError for what is no name
         found.add((group, device))
-    return sorted(found), left
+    return sorted(found.difference(left)), left
 
 
 class Files:
@@ -90,23 +90,27 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     days more stays; run it again for new boards and to renew."""
     void = forgotten.void() | set(filter(forgotten.is_line, keys.read_names(out / FORGOTTEN)))
     boards, left = _boards(more, void)
-    if not boards and not forgotten.names():
+    if not boards and not left and not forgotten.names():
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
     if any(ord(c) < 32 for c in broker_folder or ""):
         raise BoardError(f"--broker-folder {broker_folder!r}: expected a path in one line.")
     keys.first_use(lambda text: click.echo(f"  {text}"))
     with keys.locked():  # two at once would make two authorities of one name
-        _write(out, boards, hosts, broker_folder, days, new_authority)
+        files = _write(out, boards, hosts, broker_folder, days, new_authority)
         if void:
             keys.write_names(out / FORGOTTEN, void)
-    for name in left:
-        click.echo(f"  {name} is not in the lists, for another computer has forgotten it. Forget "
-                   "it here, too (`umqtt-board keys forget`); a flash gives it another "
-                   "key")  # fmt: skip
+    for name in files.others(boards + left):
+        click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
+                   f"it on this computer. --board {name} has it in them")  # fmt: skip
+    for each in left:
+        click.echo(f"  {access.user(*each)} is not in the lists, for another computer has "
+                   "forgotten the key that is here. Forget it here, too (`umqtt-board keys "
+                   "forget`), or flash it, which gives it another key")  # fmt: skip
 
 
 def _write(out, boards, hosts, broker_folder, days, new_authority):
+    """Write the whole folder; returns its Files."""
     from umqtt_board.identity.authority import Authority, host_name
 
     for host in hosts:
@@ -139,9 +143,7 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
         private.replace(out / BROKER / name, text.encode())
     click.echo(f"{out}: {len(files.made)} certificates made, {files.kept} kept; access lists for "
                f"{len(boards)} boards, the bridge and the operator")  # fmt: skip
-    for name in files.others(boards):
-        click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
-                   f"it on this computer. --board {name} has it in them")  # fmt: skip
+    return files
 
 
 def _hosts_there(path):
@@ -189,10 +191,12 @@ def _trust(fleet, path):
     from umqtt_board.identity.authority import with_trust
 
     before = path.read_bytes() if path.exists() else b""
-    data, gone = with_trust(before, fleet)
+    data, gone = with_trust(before, fleet, whole.is_revoked)
     if data != before:
         private.replace(path, data)
     if gone is None:
         click.echo(f"  {path} was damaged: {fleet.name} is the only authority in it now")
     elif gone:
-        click.echo(f"  {path} trusts no longer the {fleet.name} that was revoked")
+        click.echo(f"  {path} trusts no longer {plain.line(', '.join(gone))}: revoked, or another "
+                   "one has the name now. The broker does not either, once it has that file and "
+                   "was restarted")  # fmt: skip

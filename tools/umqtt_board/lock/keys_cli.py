@@ -62,18 +62,20 @@ def lock(change):
     there = locks.of(keys.home())
     if change and not there:
         raise BoardError("The keys have no passphrase yet: leave out --change.")
-    whole.lock("" if there else locks.PASSPHRASE.new())
+    boards, authorities = whole.lock("" if there else locks.PASSPHRASE.new())
     if change:
         locks.put(keys.home(), there, locks.NEW.new())
-    click.echo(f"{len(keys.every())} keys of boards are locked. Nobody opens them without the "
-               "passphrase, not even you. `umqtt-board keys export` makes a copy of them")
+    click.echo(f"{boards} keys of boards and {authorities} of authorities are locked. Nobody "
+               "opens them without the passphrase, not even you. `umqtt-board keys export` makes "
+               "a copy of them")  # fmt: skip
 
 
 @keys_group.command("unlock")
 def unlock():
     """Keep the keys without a passphrase again, in files that only you can read."""
-    whole.unlock()
-    click.echo(f"{len(keys.every())} keys of boards have no passphrase now")
+    boards, authorities = whole.unlock()
+    click.echo(f"{boards} keys of boards and {authorities} of authorities have no passphrase "
+               "now")  # fmt: skip
 
 
 @keys_group.command("export")
@@ -160,8 +162,9 @@ def revoke(device, group, every, authorities):
         click.echo("Flash them over the cable, then write mark-keys and telemetry-keys anew.")
     if authorities:
         names = ", ".join(whole.revoke_authorities()) or "none"
-        click.echo(f"  removed authorities: {names}. Let `umqtt-board identity` write into a new "
-                   "folder: fleet-ca.pem in the old one still trusts them")  # fmt: skip
+        click.echo(f"  removed authorities: {names}. The broker trusts them until it has another "
+                   "fleet-ca.pem. Let `umqtt-board identity` write into a new folder, or on this "
+                   "computer in the folder that they are in, too: it takes them out")  # fmt: skip
 
 
 @keys_group.command("forget")

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from umqtt_board import private
-from umqtt_board.errors import BoardError
+from umqtt_board.errors import BoardError, reason
 from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters, forgotten, keys
 
@@ -20,28 +20,33 @@ _AUTHORITY = re.compile(r"(fleet-[0-9]{1,6}|broker-ca)(-key)?\.pem")
 
 
 def lock(word):
-    """Lock what is not locked. word: the passphrase of a lock that is not there yet."""
+    """Lock what is not locked; returns how many keys of boards and of authorities are locked now.
+    word: the passphrase of a lock that is not there yet."""
     with keys.locked():
         found = locks.of(keys.home())
         if not found:
             keys.every()  # NoLock for those that a lost lock has sealed: a second one opens none
             found = locks.put(keys.home(), locks.Lock.new(), word)
-        _rewrite(found, "", found.word)
+        return _rewrite(found, "", found.word)
 
 
 def unlock():
-    """Take the lock away: the keys are in clear, in files that their owner alone can read."""
+    """Take the lock away: the keys are in clear, in files that their owner alone can read.
+    Returns how many there are of boards and of authorities."""
     with keys.locked():
         found = locks.of(keys.home())
-        _rewrite(None, found.word if found else "", "")
+        counts = _rewrite(None, found.word if found else "", "")
         locks.path(keys.home()).unlink(missing_ok=True)  # last: what is left sealed needs it
+    return counts
 
 
 def _rewrite(lock, before, after):
-    for record in keys.every():
+    records, files = keys.every(), _authority_files("-key")
+    for record in records:
         keys.put(record, lock)
-    for path in _authority_files("-key"):
+    for path in files:
         private.replace(path, _relocked(path, path.read_bytes(), before, after))
+    return len(records), len(files)
 
 
 def _authority_files(end=""):
@@ -154,7 +159,7 @@ def bring(path, passphrase, confirm, replace=False):
     except OSError as error:
         raise BoardError(f"{path} cannot be read: {error.strerror}.")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BoardError(f"{path} is no file of `umqtt-board keys export` ({error}).")
+        raise BoardError(f"{path} is no file of `umqtt-board keys export` ({reason(error)}).")
     if not lock and locks.path(keys.home()).exists():
         text = f"{path} has no passphrase, as the keys here have: anybody may have changed it"
         if not confirm(text):

@@ -75,6 +75,8 @@ class Set:
             files[path] = zlib.decompressobj(wbits).decompress(run[start:], MOST)
             if sum(map(len, files.values())) > MOST:
                 raise ValueError(f"more than {MOST} bytes of files")
+        if not files or not all(files.values()):
+            raise ValueError("it has no files, or an empty one")
         return cls(files, version, (index, run, mpy, loader))
 
     def seal(self, envelope):

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from umqtt_board import private
-from umqtt_board.errors import BoardError
+from umqtt_board.errors import BoardError, reason
 from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters
 from umqtt_board.ota.reports import hmac_sha256
@@ -213,9 +213,9 @@ def _read(path):
     try:
         record = unpacked(json.loads(path.read_text()), lambda: _lock(path))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BoardError(f"{path} is damaged ({error}). Remove it, and bring the board's key from "
-                         "your copy (`umqtt-board keys import`); without one, flash the board "
-                         "again.")  # fmt: skip
+        raise BoardError(f"{path} is damaged ({reason(error)}). Remove it, and bring the "
+                         "board's key from your copy (`umqtt-board keys import`); without one, "
+                         "flash the board again.")  # fmt: skip
     said, name = (record.group, record.device), (path.parent.name, path.stem)
     if said != name:
         why = ("two boards cannot have names that differ only in case"

@@ -152,8 +152,10 @@ def _run(session, work, again, size=None):
                    "it again", err=True)  # fmt: skip
     if foreign:
         click.echo(f"   {', '.join(foreign)} was heard with a key that this computer does not "
-                   "have: another one has flashed it since. `umqtt-board keys import --replace` "
-                   "of that one's copy brings the key", err=True)  # fmt: skip
+                   "have: either another computer has flashed it since, or somebody forges its "
+                   "reports. If you know of such a flash, `umqtt-board keys import --replace` of "
+                   "that computer's copy brings the key. Otherwise leave the keys as they are, "
+                   "and see who may publish on its topics", err=True)  # fmt: skip
     if silent:
         click.echo(f"   Nothing was heard of {', '.join(silent)}. Is it gone for good, or has it "
                    "another name now? `umqtt-board keys forget --device NAME "

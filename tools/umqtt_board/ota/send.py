@@ -50,7 +50,8 @@ class Member:
     start  name of its present start, by the last report that was heard of it; "": none was
     up     its uptime in that report, seconds
     last   counter of the last command that it was sent
-    foreign  whether it was heard with a key that this computer never had
+    foreign  whether something in its name came with a code of no key that this computer ever had:
+             its own, flashed elsewhere, or anybody's
     late   commands that it has refused as late; `refused`: counter of the last of these
     """
 
