@@ -9,5 +9,5 @@ def reason(error):
     """What to tell the user of an exception that came while something was read: its own words, or
     ours for those that speak of Python's objects."""
     if isinstance(error, (KeyError, TypeError, AttributeError, RecursionError)):
-        return "it has not the form that it should have"
+        return "it does not have the form that it should have"
     return str(error)
