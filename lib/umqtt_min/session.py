@@ -259,7 +259,11 @@ class Session:
                 i = self._client._rx.wire(self._pids[i])
                 n = min(n, (i - pid) % 65535)
         # One that is held may be asked for again when all identifiers have passed.
-        n = self._search(pid, n)
+        i = self._store.low
+        while i < self._store.seq:
+            if self._store.find(i):
+                n = min(n, (self._client._rx.wire(self._store.pid) - pid) % 65535)
+            i += 1
         self._due = pid + 1
         self._far = min(65536, pid + min(n, 30000))
         return not n
@@ -294,15 +298,6 @@ class Session:
         if self._client._busy & 1:
             raise MQTTException(_BUSY)
         self._client._busy |= 1
-
-    def _search(self, pid, n):
-        # How many identifiers from `pid` on no message in the store has, `n` at most.
-        seq = self._store.low
-        while seq < self._store.seq:
-            if self._store.find(seq):
-                n = min(n, (self._client._rx.wire(self._store.pid) - pid) % 65535)
-            seq += 1
-        return n
 
     def _send(self, seq):
         store = self._store
