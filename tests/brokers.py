@@ -138,10 +138,16 @@ def find_mosquitto():
     return shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
+def need_mosquitto():
+    """Skip the test where there is none."""
+    if not find_mosquitto():
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+
+
 def get(name):
     """The session's broker of that name, started when first asked for."""
-    if name in ("mosquitto", "tls") and not find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    if name in ("mosquitto", "tls"):
+        need_mosquitto()
     if name not in _MAKERS:
         raise ValueError(f"# needs: {name}: unknown, use one of {', '.join(_MAKERS)}")
     if name not in _running:
@@ -210,8 +216,8 @@ def stop_all():
 def broker(request):
     """A broker of this test alone, by indirect parameter (iotcore if none): it may be killed."""
     name = getattr(request, "param", "iotcore")
-    if name == "mosquitto" and not find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    if name == "mosquitto":
+        need_mosquitto()
     own = Broker(name)
     yield own
     own.stop()

@@ -4,6 +4,9 @@ not fit. Loaded when something is wrong.
 Knows: what client, stores and helpers need of each other.  Must not know: how they do it.
 """
 
+from .port import const
+
+_TIMEOUT = const(17)  # as in errors.py
 _STORES = "FileStore(), FlashStore() or RAMStore()"
 
 
@@ -48,8 +51,8 @@ def hint(client):
 def text(e):
     """The sentence for an MQTTException: reason, number, detail, fate of the message."""
     s = "[%s] %s" % (e.reason, TEXT.get(e.reason, "refused by the broker"))
-    if e.detail is not None:  # what another reason is about cannot always be a key: a bytearray
-        s += " (%s)" % (_MISSED.get(e.detail, e.detail) if e.reason == 17 else e.detail,)
+    if e.detail is not None:  # of another reason it may be no key: a bytearray
+        s += " (%s)" % (_MISSED.get(e.detail, e.detail) if e.reason == _TIMEOUT else e.detail,)
     if e.stored:
         s += "; message %d stays in the store until the broker acknowledges it" % e.pid
     return s

@@ -253,7 +253,7 @@ class Session:
         return self._look(pid)
 
     def _look(self, pid):
-        n = 60000
+        n = 30000  # so many at most are known to be free without a look
         for i in range(self._size):
             if self._next[i]:
                 i = self._client._rx.wire(self._pids[i])
@@ -265,7 +265,7 @@ class Session:
                 n = min(n, (self._client._rx.wire(self._store.pid) - pid) % 65535)
             i += 1
         self._due = pid + 1
-        self._far = min(65536, pid + min(n, 30000))
+        self._far = min(65536, pid + n)
         return not n
 
     # From the store

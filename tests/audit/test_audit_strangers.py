@@ -5,13 +5,12 @@ Knows: audit_kit, CONNECT, how HTTP, TLS and others begin. Must not know: how th
 """
 
 import io
-import subprocess
+from functools import partial
 
 import audit_kit as kit
 import paho.mqtt.client as mqtt
 import pytest
 import test_audit_five as mqtt5
-from brokers import find_mosquitto, free_port, wait_port
 from mqtt_audit.report import lines
 from pipeline_kit import wait_for
 from test_audit_findings import found_in
@@ -97,29 +96,21 @@ def test_a_broker_that_begins_with_another_packet_is_told_of_it(answer, wanted, 
     assert told == wanted if wanted else "3.2.0-1" in told
 
 
-def test_a_listener_of_websockets_answers_http(tmp_path):
-    """A real mosquitto's; 2.0.11 does not start without a listener of TCP."""
-    if not find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
-    port, settings = free_port(), tmp_path / "mosquitto.conf"
-    settings.write_text(f"listener {free_port()} 127.0.0.1\nlistener {port} 127.0.0.1\n"
-                        "protocol websockets\nallow_anonymous true\n")  # fmt: skip
-    argv = [find_mosquitto(), "-c", str(settings)]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
-        try:
-            wait_port(port, server)
-            tap = kit.Tap(port)
-            for version in (mqtt.MQTTv311, mqtt.MQTTv5):
-                client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "lost", protocol=version)
-                client.connect("127.0.0.1", tap.port)
-                wait_for(lambda: client.loop(0.1) != mqtt.MQTT_ERR_SUCCESS,  # noqa: B023
-                         what="the end")
-            wait_for(tap.idle, what="the end of the connections")
-            tap.stop()
-        finally:
-            server.kill()
+def _is_over(client):
+    return client.loop(0.1) != mqtt.MQTT_ERR_SUCCESS
+
+
+def test_a_listener_of_websockets_answers_http(web_listener, tmp_path):
+    """A real mosquitto's."""
+    tap = kit.Tap(web_listener)
+    for version in (mqtt.MQTTv311, mqtt.MQTTv5):
+        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "lost", protocol=version)
+        client.connect("127.0.0.1", tap.port)
+        wait_for(partial(_is_over, client), what="the end")
+    wait_for(tap.idle, what="the end of the connections")
+    tap.stop()
     path = kit.pcap(tmp_path / "t.pcap", tap.frames())
-    found = kit.read([path], tmp_path, ports=(port,))
+    found = kit.read([path], tmp_path, ports=(web_listener,))
     assert found["violations"] == []
     assert {c["why"] for c in found["connections"]} == {"the server answers HTTP"}
     assert [p["type"] for p in found["packets"]] == ["CONNECT"] * 2

@@ -4,16 +4,13 @@ Knows: audit_kit, RFC 6455, a real broker's WebSocket. Must not know: how frames
 """
 
 import random
-import shutil
 import struct
-import subprocess
 import threading
 from collections import Counter
 
 import audit_kit as kit
 import paho.mqtt.client as mqtt
 import pytest
-from brokers import free_port, wait_port
 from pipeline_kit import wait_for
 
 ASKED = (b"GET /mqtt HTTP/1.1\r\nHost: b\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -152,22 +149,11 @@ def test_frames_that_are_missing_accuse_nobody(tmp_path):
 
 
 @pytest.mark.parametrize("version", [mqtt.MQTTv311, mqtt.MQTTv5])
-def test_paho_and_mosquitto(version, tmp_path):
-    if not shutil.which("mosquitto"):
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
-    port, settings = free_port(), tmp_path / "mosquitto.conf"
-    settings.write_text(  # mosquitto 2.0.11 does not start without a listener of TCP
-        f"listener {free_port()} 127.0.0.1\nlistener {port} 127.0.0.1\nprotocol websockets\n"
-        "allow_anonymous true\n")  # fmt: skip
-    with subprocess.Popen(["mosquitto", "-c", str(settings)], stderr=subprocess.DEVNULL) as server:
-        try:
-            wait_port(port, server)
-            tap = kit.Tap(port)
-            _talk(tap.port, version)
-            wait_for(tap.idle, what="the end of all connections")
-            tap.stop()
-        finally:
-            server.terminate()
+def test_paho_and_mosquitto(version, web_listener, tmp_path):
+    tap = kit.Tap(web_listener)
+    _talk(tap.port, version)
+    wait_for(tap.idle, what="the end of all connections")
+    tap.stop()
     path = kit.pcap(tmp_path / "t.pcap", tap.frames())
     found = kit.read([path], tmp_path)
     assert found["violations"] == [] and found["problems"] == []

@@ -28,13 +28,13 @@ class Case:
     grants less than was asked for; confirms: calls of confirm() for what the broker has; asks: of
     republish() for all that is held; discards: of discard(); rounds: how often 65534 identifiers
     pass, given to subscriptions, while a message is on its way, or held. inside: the timer may
-    fire inside of the callback, too. replies: messages that the callback publishes; leaves: calls
-    of disconnect(); renews: of connect(True); subscribes: of subscribe() on a connection on which
-    one was in vain; beyond: so many more than there are may be confirmed with the newest message;
-    wait_msg: the application calls that; sleeps: it does not look when the clock has moved on, its
-    timer does. fails: blocks of the flash that wear out, where one is programmed or
-    erased. ids: identifiers of incoming messages that flash remembers, 0: as many as there may be;
-    inbox_room: messages that the inbox takes, 0: as many as there are. alone: it is looked at
+    fire inside of the callback, too. replies: messages that the callback publishes; leaves:
+    calls of disconnect(); renews: of connect(True); beyond: so many more than there are may be
+    confirmed with the newest message; wait_msg: the application calls that; sleeps: it does
+    not look when the clock has moved on, its timer does. fails: blocks of the flash that wear
+    out, where one is programmed or erased. ids: identifiers of incoming messages that flash
+    remembers, 0: as many as there may be; inbox_room: messages that the inbox takes, 0: as
+    many as there are. alone: it is looked at
     whether what two connections were in vain for goes alone on the next one.
     torn: the bytes of a program at which it is torn: "ends" (before it, after it), "middle" (also
     in the middle), "words" (at each word of four bytes).
@@ -57,7 +57,7 @@ class Case:
                  burst=1, max_age=0, faults=(), blocks=4, block=256, page=1, once=False,
                  inbox=False, keepalive=0, policy=0, hold=False, waits=False, boots=1, size=512,
                  tight=False, topics=(b"t/1", b"t/2"), sizes=(0,), inside=False, ids=0,
-                 inbox_room=0, alone=False, replies=0, leaves=0, renews=0, subscribes=0, beyond=0,
+                 inbox_room=0, alone=False, replies=0, leaves=0, renews=0, beyond=0,
                  wait_msg=False, sleeps=False):
         self.name = name
         self.out = tuple(out)
@@ -86,7 +86,6 @@ class Case:
         self.replies = replies
         self.leaves = leaves
         self.renews = renews
-        self.subscribes = subscribes
         self.beyond = beyond
         self.wait_msg = wait_msg
         self.sleeps = sleeps

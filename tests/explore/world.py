@@ -55,7 +55,6 @@ class World:
         self.replies = case.replies
         self.leaves = case.leaves
         self.renews = case.renews
-        self.subscribes = case.subscribes
         self.seqs = {}  # number of a message: what the store calls it
         self.plan = 0  # messages published so far
         self.subscribed = False  # the application knows that it is
@@ -114,8 +113,6 @@ class World:
             found.append("round")
         if self.leaves:
             found.append("leave")
-        if self.subscribes and not self.subscribed:
-            found.append("subscribe")
         return found
 
     def do(self, action):
@@ -191,7 +188,6 @@ class World:
         self._connect(True)
 
     def _subscribe(self):
-        self.subscribes -= self.doing == "subscribe"
         self.board.client.subscribe(FILTER, 2)
         self.oracle.subscribed()
         self.subscribed = True

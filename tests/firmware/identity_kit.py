@@ -51,8 +51,7 @@ class Guarded(brokers.Broker):
 
 @pytest.fixture
 def guarded(fleet):
-    if not brokers.find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    brokers.need_mosquitto()
     own = Guarded(fleet)
     yield own
     own.stop()

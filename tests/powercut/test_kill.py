@@ -240,8 +240,8 @@ class Run:
 @pytest.fixture(params=["iotcore", "mosquitto"])
 def broker(request):
     """A broker of this test alone."""
-    if request.param == "mosquitto" and not brokers.find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    if request.param == "mosquitto":
+        brokers.need_mosquitto()
     own = brokers.Broker(request.param)
     yield own
     own.stop()

@@ -413,8 +413,7 @@ def test_a_refused_login_ends_with_status_2(tmp_path, code, words):
 
 
 def test_mosquitto_refuses_the_login(tmp_path):
-    if not brokers.find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    brokers.need_mosquitto()
     own = brokers.Broker("mosquitto", "allow_anonymous false\n")
     try:
         done = run("bridge", "--broker", f"127.0.0.1:{own.port}", "--spool", tmp_path / "s",

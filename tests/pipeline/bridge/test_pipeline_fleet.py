@@ -58,8 +58,7 @@ def test_two_bridges_share_a_subscription_and_tell_one_truth(broker, tmp_path):
 
 @pytest.fixture(scope="module")
 def secured():
-    if not brokers.find_mosquitto():
-        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    brokers.need_mosquitto()
     own = brokers.TLSBroker()
     (own.folder / "wrong.pem").write_bytes(brokers.Authority("umqtt_min test CA").pem)
     yield own
