@@ -253,9 +253,13 @@ def targets(bench, figures):
     for op in ("receive0", "receive1"):
         best = _over(bench.rate, op, peers)
         rows.append((SPEED[op][0] + ", times the best peer", best, 1, True))
-    for op, least in (("wait0", 0.3), ("wait1", 0.4)):
-        rows.append((f"receive QoS {op[-1]} by wait_msg(), of the limit", r("umqtt_min", op),
-                     least, True))  # fmt: skip
+    # The targets were set where umqtt.simple reached 0.17 and 0.28 of the limit. Where a system
+    # call takes less, the interpreter's share is larger, and both are farther from the limit.
+    for op, least, simple in (("wait0", 0.3, 0.17), ("wait1", 0.4, 0.28)):
+        what = f"receive QoS {op[-1]} by wait_msg(), "
+        rows.append((what + "of the limit", r("umqtt_min", op), least, True))
+        rows.append((what + "times umqtt.simple", _over(r, op, ["simple"]),
+                     round(least / simple, 2), True))  # fmt: skip
     for op in ("qos0", "qos1", "qos2", "ping", "idle"):
         rows.append((f"bytes allocated: {op}", f.get("umqtt_min", {}).get(op), 0, False))
     least = f.get("umqtt_min", {}).get("smallest")
