@@ -45,7 +45,8 @@ class Gone(SpoolError):
 @dataclass(frozen=True)
 class File:
     """A data file of a table: its name below the table's folder, its bytes and rows, the day that
-    it is of (None in a table without days), and the least and the greatest values by column."""
+    it is of (None in a table without days), and the least and the greatest values by column.
+    written: when it came into the table, unix ms; 0 as long as it is in none."""
 
     path: str
     size: int
@@ -53,6 +54,7 @@ class File:
     day: str | None = None
     least: dict = field(default_factory=dict, compare=False)
     greatest: dict = field(default_factory=dict, compare=False)
+    written: int = field(default=0, compare=False)
 
     def kept(self):
         """The same as JSON takes it."""
@@ -69,14 +71,15 @@ class File:
                 "nullCount": {}}  # fmt: skip
 
     def added(self, change):
-        return AddAction(self.path, self.size, self.partition, _now_ms(), change,
+        return AddAction(self.path, self.size, self.partition, now_ms(), change,
                          json.dumps(self.statistics))  # fmt: skip
 
     def removed(self, change):
-        return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
+        return RemoveAction(self.path, change, now_ms(), self.size, self.partition)
 
 
-def _now_ms():
+def now_ms():
+    """The time as a log of a table says it: unix ms."""
     return int(time.time() * 1000)
 
 
@@ -341,7 +344,8 @@ def files_of(held):
         ends = [{name[4:]: value for name, value in row.items()
                  if name.startswith(end) and value is not None} for end in ("min.", "max.")]
         found.append(File(row["path"], row["size_bytes"], row["num_records"],
-                          None if day is None else str(day), *ends))  # fmt: skip
+                          None if day is None else str(day), *ends,
+                          int(row["modification_time"])))  # fmt: skip
     return sorted(found, key=lambda each: each.path.rpartition("/")[2])
 
 
