@@ -83,6 +83,17 @@ def now_ms():
     return int(time.time() * 1000)
 
 
+def begin(storage, name, schema, **how):
+    """The DeltaTable of a name, made by one of all who do so at a time. delta-rs would make it
+    once more, as version 1, after another has made version 0."""
+    place = {"storage_options": storage.options}
+    try:
+        return DeltaTable.create(storage.uri(name), schema, mode="ignore", **place, **how,
+                                 commit_properties=CommitProperties(max_commit_retries=0))
+    except CommitFailedError:
+        return DeltaTable(storage.uri(name), **place)
+
+
 def written(storage, table, number, day, rows):
     """Write rows, without the column of their day, as a file of a table; returns the File. It does
     not count until it is committed. Raises OSError.
@@ -136,10 +147,9 @@ class Tables:
         self.storage.drop_torn(f"{name}/_delta_log")
         held = self.find(name)
         if held is None:
-            held = DeltaTable.create(
-                self.storage.uri(name), arrow_schema(kinds), mode="ignore",
-                partition_by=[PARTITION] if PARTITION in kinds else None,
-                configuration=CONFIGURATION, storage_options=self.storage.options)  # fmt: skip
+            held = begin(self.storage, name, arrow_schema(kinds),
+                         partition_by=[PARTITION] if PARTITION in kinds else None,
+                         configuration=CONFIGURATION)  # fmt: skip
             self._sync(name, held)
         there = {each.name for each in held.schema().fields}
         wanted = Schema.from_arrow(arrow_schema(kinds)).fields
