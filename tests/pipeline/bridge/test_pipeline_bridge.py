@@ -1,6 +1,7 @@
 """The bridge against real brokers: killed at any moment it loses nothing that it acknowledged."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -137,7 +138,8 @@ def test_a_clock_before_1970(broker, device, tmp_path):
     a segment, and neither a message nor a mark."""
     folder, shift = tmp_path / "spool", tmp_path / "shift"
     (tmp_path / "sitecustomize.py").write_text(SHIFTED)  # of the bridge's interpreter
-    clock = {"PYTHONPATH": str(tmp_path), "SHIFT": str(shift)}
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    clock = {"PYTHONPATH": path, "SHIFT": str(shift)}
     early = -int(time.time()) - 90_000
 
     def set_clock(seconds):
@@ -159,13 +161,23 @@ def test_a_clock_before_1970(broker, device, tmp_path):
     set_clock(0)
     device.take(1)
     device.confirmed()
+    set_clock(-9 * 86_400)
+    for _ in range(2):
+        device.take(1)
+        device.confirmed()
     assert end(bridge) == 0
     found = [block.received for block, _ in reader.walk(folder, 0, reader.durable(folder))]
     assert found[0] > 0 and found[-1] > 0 and found.count(0) >= 2
-    assert set(sequences(folder)) == set(range(1, 153))
+    assert set(sequences(folder)) == set(range(1, 155))
     assert len(list(folder.glob("*.seg"))) > 1
     said = (tmp_path / "bridge.log").read_text()
     assert said.count("says 1969-12-30: until it is set") == 1 and "Traceback" not in said
+    assert said.count("was set back by 9 days") == 1
+    bridge = start(broker, folder, environment=clock)  # as after a boot without a clock of its own
+    device.take(1)
+    device.confirmed()
+    assert end(bridge) == 0
+    assert (tmp_path / "bridge.log").read_text().count("was set back by 9 days") == 2
 
 
 def test_a_broker_that_forgets_everything(broker, device, tmp_path):

@@ -120,6 +120,16 @@ def test_a_device_is_heeded_again_when_the_clock_was_wrong():
     assert (upto(marks), marks.held_back) == (ahead, 4)
 
 
+def test_a_device_is_heeded_when_the_clock_was_years_ahead_for_a_moment():
+    """Without that its mark would stand still for thirty years."""
+    later = NOON + 30 * 365 * 86_400 * SECOND
+    feed(marks := Marks(), [(TOPIC, senml(1))], now=later)
+    feed(marks, [(TOPIC, senml(100_000, low=100_000))], now=NOON)
+    assert (upto(marks), marks.held_back) == (100_000, 0)
+    feed(marks, [(TOPIC, senml(200_000, low=200_000))], now=NOON + SECOND)  # by the right clock
+    assert (upto(marks), marks.held_back) == (100_000, 1)
+
+
 def test_low_on_a_topic_that_carries_no_readings_moves_no_mark():
     feed(marks := Marks(), [(b"plant/telemetry", senml(500, device="plant", low=500))])
     assert json.loads(marks.ack((b"plant/telemetry", EPOCH))[1])["upto"] == 0

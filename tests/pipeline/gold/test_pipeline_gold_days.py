@@ -7,7 +7,7 @@ import shutil
 import pytest
 from deltalake import DeltaTable
 from pipeline_kit import DAY_US, NOON, clock, fill, publish, put_back, senml
-from pipeline_tables import arrow, files, ingest
+from pipeline_tables import arrow, clock_of_tables, files, ingest
 from umqtt_pipeline.decode import Reading
 from umqtt_pipeline.decode.own import Decoders
 from umqtt_pipeline.gold import build, fleet, schema
@@ -98,13 +98,15 @@ class Fleet:
                 self.late.append(publish(copy, device))
         self.choose.shuffle(packets)
         fill(self.spool, packets, NOON + self.day * DAY_US, per_block=5)
-        ingest(self.spark, self.spool, self.root)
+        with clock_of_tables(NOON):  # so that `let_go` finds all old enough that looks so
+            ingest(self.spark, self.spool, self.root)
 
     def compacted(self):
         held = Tables(self.root, ALL)
         ledger = Ledger(held)
         ledger.recover()
-        compaction.run(self.spark, held, ledger, 2)
+        with clock_of_tables(NOON):
+            compaction.run(self.spark, held, ledger, 2)
 
     def replayed(self):
         replay.run(self.spark, self.root, csv_decoders())

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pipeline_kit import DAY_US, NOON, fill, publish, put_back, run, senml
-from pipeline_tables import arrow, files, ingest, numbers, tables, three_days
+from pipeline_tables import arrow, clock_of_tables, files, ingest, numbers, tables, three_days
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables import maintenance, store
@@ -52,6 +52,22 @@ def test_old_days_are_let_go_and_nothing_of_them_comes_again(spark, root):
     fill(root.parent / "spool", [publish(senml(n)) for n in (5, 50)], NOON + 3 * DAY_US)
     ingest(spark, root.parent / "spool", root)
     assert numbers(root) == [*range(11, 31), 50] and numbers(root, "duplicates") == [5]
+
+
+def test_what_a_wrong_clock_calls_old_is_kept_as_long_as_anything(spark, root, caplog):
+    """A bridge whose clock was years behind stamped what it received with that."""
+    held = ledger(root)
+    fill(root.parent / "spool", [publish(senml(n)) for n in (41, 42)], NOON - 3650 * DAY_US)
+    with clock_of_tables(NOON + 2 * DAY_US):
+        ingest(spark, root.parent / "spool", root)
+    held = ledger(root)
+    caplog.set_level("INFO", "umqtt.tables")
+    assert maintenance.expire(held.tables, held, {"silver": 1}, THIRD) == {"silver": 1}
+    assert numbers(root) == [*range(11, 31), 41, 42]
+    assert "silver: 2 rows of 2016-01-04 to 2016-01-04 stay" in caplog.text
+    later = THIRD + datetime.timedelta(days=2)
+    assert maintenance.expire(held.tables, held, {"silver": 1}, later) == {"silver": 3}
+    assert numbers(root) == []
 
 
 def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):

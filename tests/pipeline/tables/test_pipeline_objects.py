@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 import umqtt_pipeline
 from object_store import BUCKET, KEYS, ports
+from patience import PATIENCE
 from pipeline_kit import QUICK, fill, flat, killed, publish, run, senml, spawn, wait_for
 from umqtt_pipeline.ingest.ledger import Ledger
 from umqtt_pipeline.tables.lock import InUse
 from umqtt_pipeline.tables.schema import ALL, BATCHES, arrow_schema
 from umqtt_pipeline.tables.storage import are_there, parquet, storage_of
 from umqtt_pipeline.tables.store import Tables, dataset, files_of, written
+from umqtt_pipeline.tables.verifying import INGEST
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
@@ -68,6 +70,32 @@ def test_of_two_writers_one_gets_the_number(place):
     held = Tables(place, ALL)
     assert [each.path for each in held.files("batches")] == [file.path]
     assert held.storage.exists(f"batches/{other.path}"), "it may be one that is just written"
+
+
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_of_all_who_begin_tables_at_a_time_one_makes_each(kind, place, tmp_path):
+    """Two machines start ingest for the first time, or two runs of gold begin, which has no
+    lock."""
+    begun, failed = threading.Barrier(4, timeout=PATIENCE * 10), []
+
+    def begin(root):
+        begun.wait()
+        try:
+            assert Ledger(Tables(root, ALL)).next() == 0
+        except Exception as error:
+            failed.append(repr(error))
+
+    for turn in range(4):
+        root = f"{place if kind == 'store' else tmp_path}/turn-{turn}"
+        threads = [threading.Thread(target=begin, args=(root,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed[0]
+        held = storage_of(root)
+        assert {name: len(held.listed(f"{name}/_delta_log")) for name in (*ALL, INGEST)} == (
+            dict.fromkeys((*ALL, INGEST), 1))  # fmt: skip
 
 
 @pytest.mark.parametrize("url,words", [

@@ -1,6 +1,7 @@
 """Every flipped bit of the tables, of their logs and of the intents is found, and every file and
 table that is gone."""
 
+import datetime
 import json
 import random
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from patience import PATIENCE
 from pipeline_kit import run
-from pipeline_tables import files, three_days
+from pipeline_tables import files, put, three_days
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
 from umqtt_pipeline.tables import compaction, verifying
@@ -127,9 +128,10 @@ def test_a_flip_that_readers_would_believe(root, old, new):
     assert done.returncode == 1 and str(path) in done.stdout and not faults(done), done.stderr
 
 
-def test_an_intent_that_was_changed(root):
+@pytest.mark.parametrize("old,new", [('"places":{"', '"places":{"1'), ('"check"', '"chesk"')])
+def test_an_intent_that_was_changed(root, old, new):
     newest = commits(root, "_state/intents")[-1]
-    replaced(newest, '"places":{"', '"places":{"1')
+    replaced(newest, old, new)
     done = run("verify", "--tables", root)
     assert done.returncode == 1 and not faults(done), done.stderr
     assert f"{newest}: it is not the intent that was written" in done.stdout
@@ -259,14 +261,18 @@ def test_verify_says_what_is_wrong(root):
 
 
 class Gate(Storage):
-    """A store in which reads end when `together` of them are under way. most: how many were."""
+    """A store in which reads of files with a name of this `end` end when `together` of them are
+    under way. most: how many were."""
 
-    def __init__(self, root, together):
+    def __init__(self, root, together, end):
         super().__init__(root)
+        self.end = end
         self.barrier, self.lock = threading.Barrier(together, timeout=PATIENCE * 10), Lock()
         self.now = self.most = 0
 
     def read(self, name):
+        if not name.endswith(self.end):
+            return super().read(name)
         with self.lock:
             self.now += 1
             self.most = max(self.most, self.now)
@@ -284,9 +290,26 @@ def test_commits_are_read_together_and_looked_at_in_their_order(tmp_path):
     for version in range(count):
         told = json.dumps({"txn": {"appId": "a", "version": version}})
         (log / f"{version:020d}.json").write_text("no JSON" if version == 5 else told)
-    gate, found = Gate(tmp_path, verifying.AT_ONCE), verifying.Verified()
+    gate, found = Gate(tmp_path, verifying.AT_ONCE, ".json"), verifying.Verified()
     read = [(version, actions[0][1]["version"])
             for _, version, actions in verifying._commits(found, gate, "silver")]  # fmt: skip
     assert gate.most == verifying.AT_ONCE > 1
     assert read == [(version, version) for version in range(count) if version != 5]
     assert [line.partition(":")[0] for line in found.wrong] == [str(log / f"{5:020d}.json")]
+
+
+@pytest.mark.parametrize("room,together", [(1 << 20, verifying.AT_ONCE), (1, 1)])
+def test_data_files_are_read_together_as_far_as_there_is_room(
+        tmp_path, monkeypatch, room, together):  # fmt: skip
+    """room: bytes of all that may be read at a time; one file is read in any case."""
+    monkeypatch.setattr(verifying, "READ_BYTES", room)
+    count = 2 * verifying.AT_ONCE
+    rows = [{"batch": n, "date": datetime.date(2026, 1, 1 + n)} for n in range(count)]
+    put(tmp_path, "batches", ALL["batches"], *rows)
+    damaged = files(tmp_path, "batches")[5]
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    held, found = Tables(tmp_path, {"batches": ALL["batches"]}), verifying.Verified()
+    held.storage = Gate(tmp_path, together, ".parquet")
+    verifying._Table(found, held, "batches", []).look()
+    assert (held.storage.most, found.files) == (together, count)
+    assert [line.partition(":")[0] for line in found.wrong] == [str(damaged)]

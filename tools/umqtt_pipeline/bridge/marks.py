@@ -23,6 +23,7 @@ log = logging.getLogger("umqtt.bridge")
 #: Numbers that a reading may be ahead of the highest of its epoch, at once and for each second
 #: since that one came: a sensor takes a reading each millisecond at most (firmware/settings.py).
 AHEAD, AHEAD_PER_S = 4096, 1000
+CLOCK_US = 86_400_000_000  #: a time further ahead than that came from a clock that was wrong
 MISSING_LIMIT = 16  #: ranges listed in one ack
 RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
 TELEMETRY = b"/telemetry"
@@ -69,8 +70,9 @@ class Mark:
     def too_far(self, sequence, now):
         """By how many numbers more than its device can have taken by `now`, unix us, a reading is
         ahead of all that came; 0: it is not. It grows with the time, so that a device whose time
-        this computer's clock has lost is heeded again."""
-        if not self.at:
+        this computer's clock has lost is heeded again. If the clock has gone back by more than a
+        day, nobody knows how much time has passed."""
+        if not self.at or self.at - now > CLOCK_US:
             return 0
         highest = self.ends[-1] if self.ends else self.upto
         more = sequence - highest - AHEAD

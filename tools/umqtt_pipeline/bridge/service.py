@@ -36,8 +36,15 @@ log = logging.getLogger("umqtt.bridge")
 
 FULL_RETRY_S = 1.0
 HOUSEKEEPING_S = 1.0
+SET_BACK_US = 60_000_000  #: a clock that goes back by more was set
 LOST_AGAIN_S = 15.0  #: the same failure to connect, in a row, is told once in so long
 SETTLED_S = 10.0  #: a connection that lasted so long resets the backoff
+
+
+def _days(us):
+    """A length of time in words."""
+    days = round(us / 86_400_000_000)
+    return f"{days} days" if days > 1 else f"{us // 1_000_000} s"
 
 
 def _today():
@@ -77,6 +84,7 @@ class Bridge:
         self._rate = (time.monotonic(), 0, 0.0)
         self._full = False
         self._early = False  # the clock was set to before 1970
+        self._latest = self.spool.written_us  # when the last message came
         self._ready = False
         self._unheard = False  # CONNECT is sent and not answered
         self._old_topics = []  # that the session has, and nobody asks for any more
@@ -248,13 +256,18 @@ class Bridge:
 
     def _received(self):
         """Time of receipt, unix us. A clock that is set to before 1970 while messages come costs
-        their time, and no message."""
-        early = time.time() < 0
+        their time, and no message. One that is set back otherwise is told of: rows of two days
+        change places."""
+        early, now = time.time() < 0, now_us()
+        if now < self._latest - SET_BACK_US and not early:
+            log.warning("the clock of this computer was set back by %s: messages are said to be "
+                        "received before earlier ones", _days(self._latest - now))  # fmt: skip
+        self._latest = now
         if early and not self._early:
             log.warning("the clock of this computer says %s: until it is set, messages are said "
                         "to be received when 1970 began", _today())  # fmt: skip
         self._early = early
-        return now_us()
+        return now
 
     def _taken(self, found):
         self.counts["received"] += found.count

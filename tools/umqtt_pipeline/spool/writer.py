@@ -152,6 +152,11 @@ class SpoolWriter:
         """Number of segments."""
         return len(self._sizes)
 
+    @property
+    def written_us(self):
+        """When the newest segment was written to, unix us."""
+        return os.fstat(self._file).st_mtime_ns // 1000
+
     def append(self, body, count, received):
         """Append one block and make it durable; returns its position.
 

@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from ..spool.files import SpoolError
 from .lock import InUse
-from .store import File
+from .store import File, begin
 
 COLUMN = pa.schema([("none", pa.int64())])  #: a table must have one
 PUT_BACK = "put it back as it was, or begin in another folder (--tables)"
@@ -57,8 +57,7 @@ class Intents:
         try:
             self._log = DeltaTable(self.storage.uri(name), storage_options=self.storage.options)
         except TableNotFoundError:
-            self._log = DeltaTable.create(self.storage.uri(name), COLUMN, mode="ignore",
-                                          storage_options=self.storage.options)  # fmt: skip
+            self._log = begin(self.storage, name, COLUMN)
             self._sync()
         except DeltaError as error:
             raise self._damaged(error)

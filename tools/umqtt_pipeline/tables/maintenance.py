@@ -25,13 +25,21 @@ def expire(tables, ledger, keep, today=None):
 
     keep    {table: days};   today: datetime.date, by default that of UTC
 
-    The files stay on the disk until `vacuum` removes them.
+    A file that was written less than that ago stays, because a bridge whose clock was years behind
+    stamped with that what it received. The files stay on the disk until `vacuum` removes them.
     """
     today = today or datetime.datetime.now(datetime.UTC).date()
     gone, expired = {}, dict(ledger.last.get("expired", {}))
     for name, days in keep.items():
-        first = str(today - datetime.timedelta(days=days))
-        old = [file for file in tables.files(name) if file.day is not None and file.day < first]
+        first = today - datetime.timedelta(days=days)
+        since = datetime.datetime(*first.timetuple()[:3], tzinfo=datetime.UTC).timestamp() * 1000
+        old = [file for file in tables.files(name)
+               if file.day is not None and file.day < str(first)]  # fmt: skip
+        late = [file for file in old if file.written >= since]
+        old = [file for file in old if file.written < since]
+        if late:
+            log.info("%s: %s stay: they were written less than %d days ago",
+                     name, _told(late), days)  # fmt: skip
         if old:
             gone[name] = ([], old)
             last = max(file.greatest.get("batch", -1) for file in old)
@@ -40,9 +48,14 @@ def expire(tables, ledger, keep, today=None):
         ledger.decide("expire", gone, expired=expired)
         ledger.finish()
     for name, (_, old) in gone.items():
-        log.info("%s: %d rows of %s to %s are let go", name, sum(file.rows for file in old),
-                 min(file.day for file in old), max(file.day for file in old))  # fmt: skip
+        log.info("%s: %s are let go", name, _told(old))
     return {name: len(old) for name, (_, old) in gone.items()}
+
+
+def _told(files):
+    """The rows of some Files, and their days, in words."""
+    days = [file.day for file in files]
+    return f"{sum(file.rows for file in files)} rows of {min(days)} to {max(days)}"
 
 
 def vacuum(tables, days):

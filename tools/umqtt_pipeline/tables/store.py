@@ -45,7 +45,8 @@ class Gone(SpoolError):
 @dataclass(frozen=True)
 class File:
     """A data file of a table: its name below the table's folder, its bytes and rows, the day that
-    it is of (None in a table without days), and the least and the greatest values by column."""
+    it is of (None in a table without days), and the least and the greatest values by column.
+    written: when it came into the table, unix ms; 0 as long as it is in none."""
 
     path: str
     size: int
@@ -53,6 +54,7 @@ class File:
     day: str | None = None
     least: dict = field(default_factory=dict, compare=False)
     greatest: dict = field(default_factory=dict, compare=False)
+    written: int = field(default=0, compare=False)
 
     def kept(self):
         """The same as JSON takes it."""
@@ -69,15 +71,27 @@ class File:
                 "nullCount": {}}  # fmt: skip
 
     def added(self, change):
-        return AddAction(self.path, self.size, self.partition, _now_ms(), change,
+        return AddAction(self.path, self.size, self.partition, now_ms(), change,
                          json.dumps(self.statistics))  # fmt: skip
 
     def removed(self, change):
-        return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
+        return RemoveAction(self.path, change, now_ms(), self.size, self.partition)
 
 
-def _now_ms():
+def now_ms():
+    """The time as a log of a table says it: unix ms."""
     return int(time.time() * 1000)
+
+
+def begin(storage, name, schema, **how):
+    """The DeltaTable of a name, made by one of all who do so at a time. delta-rs would make it
+    once more, as version 1, after another has made version 0."""
+    place = {"storage_options": storage.options}
+    try:
+        return DeltaTable.create(storage.uri(name), schema, mode="ignore", **place, **how,
+                                 commit_properties=CommitProperties(max_commit_retries=0))
+    except CommitFailedError:
+        return DeltaTable(storage.uri(name), **place)
 
 
 def written(storage, table, number, day, rows):
@@ -133,10 +147,9 @@ class Tables:
         self.storage.drop_torn(f"{name}/_delta_log")
         held = self.find(name)
         if held is None:
-            held = DeltaTable.create(
-                self.storage.uri(name), arrow_schema(kinds), mode="ignore",
-                partition_by=[PARTITION] if PARTITION in kinds else None,
-                configuration=CONFIGURATION, storage_options=self.storage.options)  # fmt: skip
+            held = begin(self.storage, name, arrow_schema(kinds),
+                         partition_by=[PARTITION] if PARTITION in kinds else None,
+                         configuration=CONFIGURATION)  # fmt: skip
             self._sync(name, held)
         there = {each.name for each in held.schema().fields}
         wanted = Schema.from_arrow(arrow_schema(kinds)).fields
@@ -341,7 +354,8 @@ def files_of(held):
         ends = [{name[4:]: value for name, value in row.items()
                  if name.startswith(end) and value is not None} for end in ("min.", "max.")]
         found.append(File(row["path"], row["size_bytes"], row["num_records"],
-                          None if day is None else str(day), *ends))  # fmt: skip
+                          None if day is None else str(day), *ends,
+                          int(row["modification_time"])))  # fmt: skip
     return sorted(found, key=lambda each: each.path.rpartition("/")[2])
 
 

@@ -37,7 +37,8 @@ ACTIONS = {
     "remove": _FILE | {"deletionTimestamp", "extendedFileMetadata"},
     "txn": {"appId", "version", "lastUpdated"},
 }
-AT_ONCE = 8  #: commits that are read: an object store takes its time for each
+AT_ONCE = 8  #: files that are read: an object store takes its time for each
+READ_BYTES = 256 << 20  #: of data files that are read at a time, if it is not one that is longer
 INGEST = "_state/intents"  #: whose intents must be there when tables are
 
 
@@ -65,12 +66,12 @@ class Verified:
         """Name what is wrong, in one line."""
         self.wrong.append(f"{path}: {failures.plain(why)}")
 
-    def look(self, storage, name, size=None):
+    def look(self, storage, name, size=None, read=None):
         """Compare a file with the check value in its name, and with its size in the log. Returns
-        its bytes, None if they are wrong."""
+        its bytes, None if they are wrong. read: a Future of them, if they are read already."""
         path = storage.path(name)
         try:
-            data = storage.read(name)
+            data = storage.read(name) if read is None else read.result()
         except OSError as error:
             self.say(path, error.strerror or error)
             return None
@@ -215,7 +216,7 @@ def _commits(found, storage, name):
     oldest may be removed meanwhile, as Delta Lake does after a month."""
     listed = [COMMIT.fullmatch(each) for each in storage.listed(f"{name}/_delta_log")]
     commits = sorted((int(each[1]), each[0]) for each in listed if each)
-    before, reads = None, _read_ahead(storage, [file for _, file in commits])
+    before, reads = None, _read_ahead(storage, [(file, 0) for _, file in commits])
     found.doing(f"the log of {name}")
     for count, ((version, file), read) in enumerate(zip(commits, reads), 1):
         found.at(f"{count:,} of {len(commits):,} commits")
@@ -237,16 +238,20 @@ def _commits(found, storage, name):
         yield path, version, actions
 
 
-def _read_ahead(storage, names):
-    """Yield the Futures of the bytes of files in the order of their names, while up to AT_ONCE
-    are read."""
+def _read_ahead(storage, files):
+    """Yield the Futures of the bytes of files in their order, while up to AT_ONCE of them, and
+    READ_BYTES, are read. files: their (name, size)."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        under_way = deque()
-        for name in names:
-            under_way.append(pool.submit(storage.read, name))
-            if len(under_way) == AT_ONCE:
-                yield under_way.popleft()
-        yield from under_way
+        under_way, held = deque(), 0
+        for name, size in files:
+            while under_way and (len(under_way) == AT_ONCE or held + size > READ_BYTES):
+                read, room = under_way.popleft()
+                yield read
+                held -= room
+            under_way.append((pool.submit(storage.read, name), size))
+            held += size
+        while under_way:
+            yield under_way.popleft()[0]
 
 
 def _action(line):
@@ -302,9 +307,10 @@ class _Table:
             return
         self._look_at_number(number)
         self.found.doing(self.name)
-        for count, file in enumerate(files, 1):
+        reads = _read_ahead(self.storage, [(self._place(file), file.size) for file in files])
+        for count, (file, read) in enumerate(zip(files, reads), 1):
             self.found.at(f"{count:,} of {len(files):,} files")
-            self._look_at(file, names)
+            self._look_at(file, names, read)
         if named is not None and len(self.found.wrong) == before:
             if {file.path for file in files} != named:
                 self.found.say(self.path, "the checkpoint in its log has other files than its "
@@ -392,10 +398,13 @@ class _Table:
 
     # -- the files --------------------------------------------------------------------------------
 
-    def _look_at(self, file, names):
-        """Compare a file with what the log says of it."""
-        name = f"{self.name}/{file.path}"
-        path, data = self.storage.path(name), self.found.look(self.storage, name, file.size)
+    def _place(self, file):
+        return f"{self.name}/{file.path}"
+
+    def _look_at(self, file, names, read):
+        """Compare a file with what the log says of it. read: a Future of its bytes."""
+        name = self._place(file)
+        path, data = self.storage.path(name), self.found.look(self.storage, name, file.size, read)
         if data is None:
             return
         try:
