@@ -157,6 +157,25 @@ def test_the_window_bounds_what_is_in_flight_and_keeps_the_order():
         delivered(b, [b"%d" % i for i in range(40)], 1)
 
 
+def test_the_window_goes_on_behind_a_message_that_ended_before_an_older_one():
+    b = Stored(window=3)
+    b.connect()
+    b.broker.when(PUBLISH, HOLD, 0)
+    for i in range(7):
+        b.client.publish(b"t", b"%d" % i, qos=1, wait=False)
+    held = b.broker.held
+    for i, sent in ((1, 3), (0, 5), (0, 6)):  # the second one ends, the first, the third
+        b.broker.held = [held.pop(i)]
+        b.broker.release()
+        b.client.check_msg()
+        held += b.broker.held
+        assert len(b.broker.publishes) == sent, (sent, b.broker.publishes)
+    b.broker.behave()
+    b.broker.held = held
+    b.broker.release()
+    finish(b)
+
+
 def test_redelivery_in_the_original_order():
     """[MQTT-4.6.0-1] [MQTT-4.6.0-4]"""
     b = Stored()
