@@ -378,7 +378,7 @@ class World:
         if self.board.client is None or self.board.client.sock is None:
             return False
         link = self.network.link
-        if self.network.link.down or link.state == BROKEN or self.network.offers():
+        if link.down or link.stalled or link.state == BROKEN or self.network.offers():
             return False
         return self.plan == len(self.case.out) and not [p for p in link.packets() if answered(p)]
 

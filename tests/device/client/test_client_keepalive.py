@@ -252,6 +252,26 @@ def test_ticks_do_not_wait_for_room_to_write():
     assert b.broker.count(PINGREQ) == 1
 
 
+def test_ticks_inside_the_callback_do_not_wait_for_it_either():
+    timer = machine.Timer(-1)
+    b = Bench(keepalive=10, timer=timer).subscribe()
+    waited = []
+
+    def callback(topic, msg):
+        b.net.write_stalls = 4
+        for _ in range(3):
+            softtimer.jump(5001)
+            start = time.ticks_ms()
+            timer.fire()
+            waited.append(time.ticks_diff(time.ticks_ms(), start))
+
+    b.client.set_callback(callback)
+    b.broker.publish(b"t", b"x")
+    b.client.check_msg()
+    assert len(waited) == 3 and max(waited) < 100, waited
+    assert b.client.connected
+
+
 def test_clock_jumps_and_lightsleep():
     b = Bench(keepalive=10, timer=None)
     b.connect()
