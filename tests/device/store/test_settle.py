@@ -89,10 +89,11 @@ def test_a_record_that_a_cut_mount_did_not_see():
     assert tried > 3
 
 
-def cut(data, work, operation):
-    """The flash when the power went just before that operation; None: it makes fewer."""
+def cut(data, work, operation, at=0):
+    """The flash when the power went in that operation, `at` bytes behind its beginning; None: it
+    makes fewer."""
     device = flash(data)
-    device.cut_after(operation, 0, PREFIX)
+    device.cut_after(operation, at, PREFIX)
     try:
         work(device)
     except PowerCut:
@@ -133,6 +134,28 @@ def test_an_erase_that_reads_as_if_it_had_not_begun():
                 device.data[i] |= ~half[i] & 255
         assert walk(mounted(device)) == found, operation
     assert tried > 1
+
+
+def test_the_serial_of_a_torn_header_does_not_count():
+    """A bit of it that was not programmed makes it large: soon none larger could be written."""
+    _, full = filled(60)
+    last = max(s for s in serials(flash(full)) if s != 0xFFFFFFFF)
+    plain = flash(full)
+    plain.log = []
+    many(plain)
+    header = cut(full, many, plain.log.index(b"") + 3)  # behind an erase and one program
+    at = serials(header).index(last + 1) * BLOCK + 16
+    for bit in range(6):
+        torn = flash(header.data)
+        torn.data[at] |= 1 << bit
+        many(torn)
+        assert max(s for s in serials(torn) if s != 0xFFFFFFFF) == last + 1, bit
+
+
+def serials(device):
+    """What each block has where a header has its serial number."""
+    return [int.from_bytes(device.data[i + 16 : i + 20], "big")
+            for i in range(0, len(device.data), BLOCK)]
 
 
 def many(device):
