@@ -73,7 +73,7 @@ class Session:
         self._seqs = array("I", bytes(4 * window))
         self._next = bytearray(window)  # first byte of what is awaited; 0: slot is free
         self._count = 0
-        self._first = 0  # oldest sequence number in flight; older where it is not known yet
+        self._first = 0  # oldest sequence number in flight
         self._cursor = 0  # all up to here was sent, or passed over, on this connection
         self._back = 0  # go back to this one when nothing is in flight
         self._view = memoryview(client._tx.buf)[_BODY:]
@@ -382,8 +382,6 @@ class Session:
             self._client._rx.bad("acknowledgement of another QoS")
 
     def _slot(self, pid):
-        while self._count and not self._next[self._first % self._size]:
-            self._first += 1
         for i in range(self._size):
             if self._pids[i] == pid and self._next[i]:
                 return i
@@ -398,7 +396,8 @@ class Session:
             self._acked = True
         elif self._seqs[i] == self._outer:
             self._outer_acked = True
-        if self._seqs[i] == self._first:
+        # Behind those, too, that have ended before an older one.
+        while self._count and not self._next[self._first % self._size]:
             self._first += 1
 
     def _wait(self, seq, pid):

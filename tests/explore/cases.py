@@ -86,6 +86,7 @@ QUICK = [
     Case("stutter", out=[2, 1, 2], store="ram", window=2, cuts=1, faults=["stutter"]),
 ]
 FULL = [
+    Case("stalls-twice", out=[2], inbound=[2, 1], store="ram", short=2, ticks=1, keepalive=60),
     Case("flash-free", out=[2, 2], window=2, cuts=1, crashes=1, free=True),
     Case("flash-held", out=[1, 2], hold=True, confirms=1, asks=1, crashes=1),
     Case("ram-dropped", out=[2, 1, 2], store="ram", window=2, discards=2, cuts=1),

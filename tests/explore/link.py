@@ -34,9 +34,8 @@ class Stream:
         world.oracle.tries(bytes(memoryview(buf)[off : off + n]))
         if self.state != OPEN or world.board.dark():
             raise OSError(ECONNRESET)
-        if self.stalled:
-            self.stalled = False
-        elif world.short and n > 1:
+        self.stalled = False
+        if world.short and n > 1:
             taken = world.choose("stall", ("no", "nothing goes out", "one byte goes out"))
             if taken:
                 world.short -= 1

@@ -364,11 +364,18 @@ class World:
         if self.case.watched:
             self.oracle.action()  # what the last one has read is done by now
             self.oracle.stock.look(self.board.view()[0])
-        if not self.board.client.flush():
-            raise Broken("flush() waits for an acknowledgement, in a kind world")
+        self._flush()
         if self.case.hold:
             self.board.client.confirm(self.board.store.seq - 1)
         self.oracle.drained(self.board.store.live, self.board.in_store())
+
+    def _flush(self):
+        try:
+            done = self.board.client.flush()
+        except (OSError, MQTTException) as e:
+            raise Broken("flush() raises %r, in a kind world" % e)
+        if not done:
+            raise Broken("flush() waits for an acknowledgement, in a kind world")
 
     def _waiting(self):
         inbox = self.board.inbox  # a timer may have read what releases a message
@@ -378,7 +385,7 @@ class World:
         if self.board.client is None or self.board.client.sock is None:
             return False
         link = self.network.link
-        if self.network.link.down or link.state == BROKEN or self.network.offers():
+        if link.down or link.stalled or link.state == BROKEN or self.network.offers():
             return False
         return self.plan == len(self.case.out) and not [p for p in link.packets() if answered(p)]
 

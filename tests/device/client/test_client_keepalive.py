@@ -11,8 +11,9 @@ import time
 import machine
 import softtimer
 from harness import Bench, raises
-from strict_broker import DROP, publish
+from strict_broker import DROP, HOLD, publish
 from strict_wire import PINGREQ, PUBLISH
+from umqtt_min import RAMStore
 
 
 def elapsed(function, *args):
@@ -250,6 +251,41 @@ def test_ticks_do_not_wait_for_room_to_write():
     for _ in range(4):
         timer.fire()
     assert b.broker.count(PINGREQ) == 1
+
+
+def test_a_tick_whose_answer_has_no_room_does_not_wait_to_ping():
+    timer = machine.Timer(-1)
+    b = Bench(keepalive=10, timer=timer, store=RAMStore())
+    b.connect()
+    b.broker.when(PUBLISH, HOLD)
+    b.client.publish(b"t", b"x", qos=2, wait=False)
+    softtimer.jump(5001)
+    b.broker.release()
+    b.net.write_stalls = 3
+    start = time.ticks_ms()
+    timer.fire()  # it reads PUBREC; PUBREL does not go out, and PINGREQ is due
+    assert time.ticks_diff(time.ticks_ms(), start) < 100
+    assert b.client.flush(5)
+
+
+def test_ticks_inside_the_callback_do_not_wait_for_it_either():
+    timer = machine.Timer(-1)
+    b = Bench(keepalive=10, timer=timer).subscribe()
+    waited = []
+
+    def callback(topic, msg):
+        b.net.write_stalls = 4
+        for _ in range(3):
+            softtimer.jump(5001)
+            start = time.ticks_ms()
+            timer.fire()
+            waited.append(time.ticks_diff(time.ticks_ms(), start))
+
+    b.client.set_callback(callback)
+    b.broker.publish(b"t", b"x")
+    b.client.check_msg()
+    assert len(waited) == 3 and max(waited) < 100, waited
+    assert b.client.connected
 
 
 def test_clock_jumps_and_lightsleep():

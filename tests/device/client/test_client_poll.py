@@ -6,7 +6,7 @@ import time
 import machine
 import softtimer
 from harness import Bench, raises
-from strict_broker import CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
+from strict_broker import CONNECT, PINGREQ, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
 from umqtt_min import RAMStore
 
 POLLIN = 1
@@ -183,6 +183,13 @@ def test_an_answer_that_the_program_looks_for_is_not_read_ahead():
     assert can_be_read(b)
     assert b.client.wait_msg() is None and len(b.got) == 1
     assert not can_be_read(b)
+    b.broker.publish(b"t", b"y" * 20)
+    b.broker.publish(b"t", b"z")
+    assert b.client.wait_msg() == 0x30  # and the beginning of the next one
+    b.client.ping()
+    assert b.client.wait_msg() == 0x30
+    assert can_be_read(b)
+    assert b.client.wait_msg() is None and len(b.got) == 3
 
 
 def test_check_msg_goes_on_where_wait_msg_stopped():
@@ -215,3 +222,52 @@ def test_what_was_read_ahead_hides_no_dead_link():
     b.net.black_hole = True
     time.sleep(20)
     assert not b.client.connected
+
+
+def read_ahead(qos=0, b=None):
+    """A bench on which wait_msg() has read the beginning of a second message of that QoS."""
+    b = b or Bench(keepalive=10).subscribe()
+    b.broker.publish(b"t", b"x" * 20)
+    b.broker.publish(b"t", b"y", qos)
+    assert b.client.wait_msg() == 0x30
+    return b
+
+
+def test_with_what_was_read_ahead_pingreq_goes_out_in_time():
+    b = read_ahead()
+    softtimer.jump(5001)
+    assert b.client.wait_msg() == 0x30
+    assert b.broker.count(PINGREQ) == 1
+
+
+def test_what_was_read_ahead_is_a_sign_of_life():
+    b = read_ahead(qos=1)
+    softtimer.jump(3000)
+    assert b.client.wait_msg() == 0x32
+    softtimer.jump(3000)
+    b.client.tick()
+    assert b.broker.count(PINGREQ) == 0
+
+
+def test_with_what_was_read_ahead_goes_out_what_a_tick_could_not_send():
+    b = read_ahead()
+    softtimer.jump(5001)
+    b.net.write_stalls = 1
+    b.client.tick()
+    assert b.broker.count(PINGREQ) == 0
+    assert b.client.wait_msg() == 0x30
+    assert b.broker.count(PINGREQ) == 1
+
+
+def test_with_what_was_read_ahead_goes_out_what_its_callback_asks_for():
+    b = Bench(store=RAMStore(hold=True)).subscribe()
+    b.client.publish(b"u", b"held", qos=1)
+    read_ahead(b=b)
+
+    def callback(topic, msg):
+        assert b.client.republish(1, 1) == 1
+
+    b.client.set_callback(callback)
+    del b.broker.publishes[:]
+    assert b.client.wait_msg() == 0x30
+    assert [m.payload for m in b.broker.publishes] == [b"held"]

@@ -74,7 +74,18 @@ def test_a_topic_buffer_that_changes_is_checked_each_time():
     b.client.publish(topic, b"1")
     topic[2] = 35
     raises(ValueError, b.client.publish, topic, b"2")
-    assert b.broker.payloads() == [b"1"]
+    topic[2] = 99
+    b.client.publish(topic, b"3")
+    assert [(m.topic, m.payload) for m in b.broker.messages] == [(b"a/b", b"1"), (b"a/c", b"3")]
+
+
+def test_a_topic_is_whole_behind_a_message_that_was_longer_than_the_buffer():
+    b = Bench()
+    b.connect()
+    topic = b"short"
+    for sent in (topic, b"a/longer/one", topic):
+        b.client.publish(sent, b"x" * (10 if sent is topic else 1000))
+    assert [m.topic for m in b.broker.messages] == [topic, b"a/longer/one", topic]
 
 
 def test_sizes_around_every_border():

@@ -8,7 +8,7 @@ acknowledged that was not read.  Must not know: where the client keeps what it i
 import time
 
 from harness import Bench, raises
-from strict_broker import publish
+from strict_broker import CLOSE, publish
 from strict_wire import PINGREQ, PUBACK, PUBLISH, PUBREC
 
 
@@ -42,6 +42,20 @@ def test_one_write_for_what_came_with_one_read():
     b.client.check_msg()
     assert acked(b) == [1, 2, 3, 4, 5]
     assert b.net.stream.writes == [20]
+
+
+def test_also_behind_a_connection_on_which_a_publish_waited():
+    b = Bench()
+    b.connect(False)
+    b.client.subscribe(b"t", 1)
+    b.broker.when(PUBLISH, CLOSE)
+    raises(OSError, b.client.publish, b"u", b"x", qos=1)
+    b.connect(False)
+    del b.net.stream.writes[:]
+    b.conn.send(packets(3))
+    b.client.check_msg()
+    assert acked(b) == [1, 2, 3]
+    assert b.net.stream.writes == [12]
 
 
 def test_each_split_point_and_each_size_of_a_read():
@@ -159,6 +173,12 @@ def test_nothing_follows_half_a_packet():
     raises(OSError, b.client.check_msg)
     assert not b.client.connected
     assert set(b.net.stream.writes) == {12, 9}
+    b.net.hook = None
+    b.net.max_write = b.net.write_stalls = 0
+    b.connect()
+    b.conn.send(packets(1, first=9))
+    b.client.check_msg()
+    assert acked(b) == [9]  # none of the last connection's
 
 
 def test_a_link_that_ends_between_two():

@@ -157,6 +157,25 @@ def test_the_window_bounds_what_is_in_flight_and_keeps_the_order():
         delivered(b, [b"%d" % i for i in range(40)], 1)
 
 
+def test_the_window_goes_on_behind_a_message_that_ended_before_an_older_one():
+    b = Stored(window=3)
+    b.connect()
+    b.broker.when(PUBLISH, HOLD, 0)
+    for i in range(7):
+        b.client.publish(b"t", b"%d" % i, qos=1, wait=False)
+    held = b.broker.held
+    for i, sent in ((1, 3), (0, 5), (0, 6)):  # the second one ends, the first, the third
+        b.broker.held = [held.pop(i)]
+        b.broker.release()
+        b.client.check_msg()
+        held += b.broker.held
+        assert len(b.broker.publishes) == sent, (sent, b.broker.publishes)
+    b.broker.behave()
+    b.broker.held = held
+    b.broker.release()
+    finish(b)
+
+
 def test_redelivery_in_the_original_order():
     """[MQTT-4.6.0-1] [MQTT-4.6.0-4]"""
     b = Stored()
@@ -490,21 +509,44 @@ def test_publish_returns_its_own_identifier_though_a_callback_publishes_while_it
     finish(b)
 
 
-def test_an_acknowledgement_that_waits_for_room_is_out_before_a_stored_message():
-    b = Stored(window=2)
+def half_a_pubrel(window=2):
+    """A bench whose PUBREL a tick could not send, and which cannot be sent yet; a third message
+    waits for its turn."""
+    b = Stored(window=window)
     b.connect()
+    b.client.subscribe(b"down", 2)
     for i in range(3):
         if i < 2:
             b.broker.when(PUBLISH, HOLD)
         b.client.publish(b"t", b"%d" % i, qos=1 + i % 2, wait=False)
     b.broker.release()
     b.net.write_stalls = 2
-    b.client.tick()  # it has read PUBACK and PUBREC, and PUBREL does not get out
+    b.client.tick()  # it has read PUBACK and PUBREC
     assert b.client._tx.waiting == 4
+    return b
+
+
+def test_an_acknowledgement_that_waits_for_room_is_out_before_a_stored_message():
+    b = half_a_pubrel()
     b.client.check_msg()  # there is room for the third message
     finish(b)
     assert b.broker.payloads() == [b"0", b"1", b"2"]
     assert b.broker.count(CONNECT) == 1
+
+
+def test_it_is_out_before_any_other_packet():
+    for qos in (0, 1, 2):
+        b = half_a_pubrel()
+        b.broker.publish(b"down", b"x", qos)
+        b.client.check_msg()  # PUBACK, PUBREC
+        finish(b)
+        b.pump()
+        assert b.got == [(b"down", b"x")] and b.broker.count(CONNECT) == 1
+        b = half_a_pubrel(window=4)
+        b.client.publish(b"t", b"new", qos=qos, wait=False)
+        finish(b)
+        assert b.broker.payloads() == [b"0", b"1", b"2", b"new"]
+        assert b.broker.count(CONNECT) == 1
 
 
 def test_a_full_store_is_an_error_with_a_reason():

@@ -101,30 +101,46 @@ def test_the_emulator_can_break_a_journal():
 
 
 def test_a_message_that_was_not_there_after_a_cut_does_not_come_back():
-    """Its record is the first of a new segment, torn in its second page; recovery finds room in
-    the segment before. Then all weak bits read as programmed."""
-    geometry = cuts.Geometry("one kilobyte", 6, 1024, 1)
-    flash = geometry.flash(1)
-    store = geometry.store(flash)
-    store.open()
-    while store._off < 700:
-        store.put(1, 2, b"t", bytes(30))
-    flash.cut_after(4, 0, INVISIBLE)
-    try:
-        store.put(1, 2, b"t", bytes(300))
-        raise AssertionError("not cut")
-    except PowerCut:
-        pass
-    seq = store.seq
-    flash.boot()
-    store = geometry.store(flash)
-    store.open()
-    assert store.seq == seq and not store.find(seq), "it was read although it looks blank"
+    """Its record is torn without a trace: in the second page of a new segment, which recovery
+    erases; in the last chunk of a segment, where recovery takes a new one; in the second of the
+    chunks that it fills, where recovery takes the one behind them, though the first of them ends
+    like a blank one. Then all weak bits read as programmed."""
+    for full, payload, operation in ((700, bytes(300), 4), (770, bytes(60), 1),
+                                     (170, b"\xff" * 100 + bytes(100), 2)):
+        geometry = cuts.Geometry("one kilobyte", 6, 1024, 1)
+        flash = geometry.flash(1)
+        store = geometry.store(flash)
+        store.open()
+        while store._off < full:
+            store.put(1, 2, b"t", bytes(30))
+        flash.cut_after(operation, 0, INVISIBLE)
+        try:
+            store.put(1, 2, b"t", payload)
+            raise AssertionError("not cut")
+        except PowerCut:
+            pass
+        seq = store.seq
+        flash.boot()
+        store = geometry.store(flash)
+        store.open()
+        boot = store.boot
+        assert store.seq == seq and not store.find(seq), "it was read although it looks blank"
+        assert bool(flash.weak) == (operation < 4)
+        store = geometry.store(weak_as_programmed(flash.clone()))
+        store.open()
+        assert (store.seq, store.boot) == (seq, boot + 1) and not store.find(seq), "it came back"
+        store = geometry.store(flash)
+        store.open()
+        assert store.put(1, 2, b"t", b"another one") == seq
+        store = geometry.store(weak_as_programmed(flash))
+        store.open()
+        assert (store.find(seq), store.live, store.boot) == (16, seq, boot + 2)
+
+
+def weak_as_programmed(flash):
     for at, mask in flash.weak.items():
         flash.data[at] &= ~mask
-    store = geometry.store(flash)
-    store.open()
-    assert store.seq == seq and not store.find(seq), "it came back"
+    return flash
 
 
 def opened(flash):

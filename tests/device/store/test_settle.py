@@ -55,17 +55,26 @@ def filled(count):
 
 
 def test_a_settle_record_that_shows_later():
-    """A mount that did not see the last message was cut; the next one saw it."""
-    without, whole = filled(5)
-    one = flash(without)
-    assert len(walk(mounted(one))) == 4
-    places = changed(without, one.data)
-    device = flash(whole)  # that the chunk was touched shows at once, its record later
-    device.data[places[0]] = one.data[places[0]]
-    found = walk(mounted(device))
-    assert len(found) == 5
-    show(device.data, places, one.data)
-    assert walk(mounted(device)) == found
+    """One of two mounts saw the last message. The first of them was cut; the second one finds
+    room behind the chunk that the first has touched, or takes a new segment."""
+    for late in (True, False):
+        took = [0, 0]
+        for count in range(5, 40):
+            images = filled(count)
+            one = flash(images[not late])
+            seen = walk(mounted(one))
+            places = changed(images[not late], one.data)
+            if sum(one.worn) or not set(places).isdisjoint(changed(*images)):
+                continue  # it took a new segment itself, or they would have met
+            device = flash(images[late])  # that the chunk was touched shows at once
+            device.data[places[0]] = one.data[places[0]]
+            found = walk(mounted(device))
+            assert len(found) == len(seen) + (1 if late else -1)
+            took[sum(device.worn) > 0] += 1
+            show(device.data, changed(*images), images[True])
+            show(device.data, places, one.data)
+            assert walk(mounted(device)) == found, (late, count)
+        assert min(took) > 0, took
 
 
 def test_a_record_that_a_cut_mount_did_not_see():
@@ -89,10 +98,11 @@ def test_a_record_that_a_cut_mount_did_not_see():
     assert tried > 3
 
 
-def cut(data, work, operation):
-    """The flash when the power went just before that operation; None: it makes fewer."""
+def cut(data, work, operation, at=0):
+    """The flash when the power went in that operation, `at` bytes behind its beginning; None: it
+    makes fewer."""
     device = flash(data)
-    device.cut_after(operation, 0, PREFIX)
+    device.cut_after(operation, at, PREFIX)
     try:
         work(device)
     except PowerCut:
@@ -133,6 +143,28 @@ def test_an_erase_that_reads_as_if_it_had_not_begun():
                 device.data[i] |= ~half[i] & 255
         assert walk(mounted(device)) == found, operation
     assert tried > 1
+
+
+def test_the_serial_of_a_torn_header_does_not_count():
+    """A bit of it that was not programmed makes it large: soon none larger could be written."""
+    _, full = filled(60)
+    last = max(s for s in serials(flash(full)) if s != 0xFFFFFFFF)
+    plain = flash(full)
+    plain.log = []
+    many(plain)
+    header = cut(full, many, plain.log.index(b"") + 3)  # behind an erase and one program
+    at = serials(header).index(last + 1) * BLOCK + 16
+    for bit in range(6):
+        torn = flash(header.data)
+        torn.data[at] |= 1 << bit
+        many(torn)
+        assert max(s for s in serials(torn) if s != 0xFFFFFFFF) == last + 1, bit
+
+
+def serials(device):
+    """What each block has where a header has its serial number."""
+    return [int.from_bytes(device.data[i + 16 : i + 20], "big")
+            for i in range(0, len(device.data), BLOCK)]
 
 
 def many(device):

@@ -47,7 +47,8 @@ def test_five_segments_that_are_programmed_once():
 def test_inbound_is_large_or_another_with_each_mount():
     show([on_flash(seed, POLICIES[seed % 3], 70, 4, block, 1, inbound=inbound)
           for seed, block, inbound in ((1, 256, (40, 8, 24)), (7, 512, (40, 8, 24)),
-                                       (21, 256, (24, 8)), (255, 512, (40,)))])
+                                       (21, 256, (24, 8)), (33, 512, (24, 8)),
+                                       (255, 512, (40,)))])
 
 
 def test_reboots_alone_take_no_segment_for_good():
