@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import click
 from umqtt_runtime import command as running
+from umqtt_runtime import progress
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
@@ -137,9 +138,11 @@ def verify(tables, spools):
         if tables is not None:
             there(tables)
             found = verifying.verify(tables, lambda: state_files(tables))
-        for size, wrong in (each for spool in spools for each in logs.verify(spool)):
-            found.bytes += size
-            found.wrong += [wrong] if wrong else []
+        with progress.Watch(None, "verify", doing="spools") as watch:
+            for size, wrong in (each for spool in spools for each in logs.verify(spool)):
+                found.bytes += size
+                found.wrong += [wrong] if wrong else []
+                watch.at(f"{found.bytes:,} bytes")
     except SpoolError as error:
         raise click.ClickException(str(error))
     for line in found.wrong:
