@@ -88,14 +88,14 @@ def replay(stop, tables, decoders, keys, memory, conf):
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
 @click.option("--keep", multiple=True, callback=arguments.days_by_table, metavar="TABLE=DAYS",
-              help="let go what of bronze, silver, clock, duplicates, quarantine or batches was "
-                   "received longer ago; several times")  # fmt: skip
+              help="delete older days of bronze, silver, clock, duplicates, quarantine or "
+                   "batches; several times")  # fmt: skip
 @click.option("--unused-days", type=click.IntRange(0), default=7,
-              help="remove files that no table has needed for so long")  # fmt: skip
+              help="remove files that no table has needed for that many days")  # fmt: skip
 def clean(tables, keep, unused_days):
-    """Let old days go, and remove files that no table needs any more.
+    """Delete old days, and remove files that no table needs any more.
 
-    Until its files are removed a table can be read as it was."""
+    A table can be read as it was until its old files are removed."""
     from ..ingest.ledger import Ledger
     from ..tables import maintenance
     from ..tables.schema import ALL
