@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake.transaction import AddAction
 from pipeline_kit import DAY_US, NOON, clock, fill, flat, publish, senml, senml_text
 from umqtt_pipeline.ingest.query import COLUMNS, Runner
 from umqtt_pipeline.tables import store
@@ -77,9 +78,12 @@ def ingest(spark, folder, root, rows=100_000, patience=1, **more):
 
 @contextmanager
 def clock_of_tables(now_us):
-    """What is committed in here says that it was written then."""
+    """The files that are committed in here say that they were written then."""
+    def then(path, size, partition, written_ms, *rest):
+        return AddAction(path, size, partition, now_us // 1000, *rest)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "now_ms", lambda: now_us // 1000)
+        patch.setattr(store, "AddAction", then)
         yield
 
 

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 from pipeline_kit import NOON, fill, publish, senml
+from pyspark.errors import StreamingQueryException
 from umqtt_pipeline.source import data_source
 from umqtt_pipeline.source.data_source import (
     MqttSource,
@@ -127,21 +128,32 @@ def test_a_batch_is_bounded_in_bytes(tmp_path, size):
 
 
 def test_stream_batches_and_restart(spark, tmp_path):
-    """maxRowsPerBatch, available-now, and a restart that reads only what is new."""
+    """maxRowsPerBatch, available-now, and a restart that reads only what is new. A query that
+    ends within its first batch gets the same batch again, whatever has come meanwhile."""
     folder, seen = tmp_path / "spool", []
-    fill(folder, packets(130))
+    fill(folder, packets(50))
 
-    def once():
+    def once(dies=False):
+        def take(rows, n):
+            seen.append((n, sorted(r.packet_id for r in rows.collect())))
+            if dies:
+                raise RuntimeError("killed")
+
         frame = spark.readStream.format("mqtt").options(
             path=str(folder), maxRowsPerBatch="60", consumer="t").load()  # fmt: skip
-        query = frame.writeStream.foreachBatch(
-            lambda df, n: seen.append((n, sorted(r.packet_id for r in df.collect())))
-        ).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query = frame.writeStream.foreachBatch(take).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
         started = query.start()
         assert started.awaitTermination(60)
 
+    with pytest.raises(StreamingQueryException, match="killed"):
+        once(dies=True)
+    died = seen.copy()
+    fill(folder, packets(130)[50:])
     once()
-    assert [len(rows) for _, rows in seen] == [60, 60, 10]
+    assert died == seen[1:2] == [(0, list(range(1, 51)))]
+    del seen[0]
+    assert [len(rows) for _, rows in seen] == [50, 60, 20]
     fill(folder, packets(135)[130:])
     once()
     assert [n for n, _ in seen] == [0, 1, 2, 3]

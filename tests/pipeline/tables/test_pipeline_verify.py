@@ -9,12 +9,15 @@ import threading
 from threading import Lock
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from patience import PATIENCE
-from pipeline_kit import run
+from pipeline_kit import fill, publish, run, senml, wait_for
 from pipeline_tables import files, put, three_days
+from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
+from umqtt_pipeline.spool import logs
 from umqtt_pipeline.tables import compaction, verifying
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.storage import Storage
@@ -258,6 +261,19 @@ def test_verify_says_what_is_wrong(root):
     assert said[0] == f"{one}: No such file or directory"
     assert said[1] == f"{two}: {len(raw) - 1} bytes, the log says {len(raw)}"
     assert str(segment) in said[2] and said[3].endswith("3 damaged")
+
+
+def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):
+    def slow(place):
+        yield 7_000, None
+        wait_for(lambda: "verify: spools, 7,000 bytes" in caplog.text, 60, "progress")
+        yield 1, None
+
+    fill(tmp_path / "spool", [publish(senml(1))])
+    monkeypatch.setattr(logs, "verify", slow)
+    caplog.set_level("INFO", "umqtt.progress")
+    done = CliRunner().invoke(commands.main, ("verify", "--spool", str(tmp_path / "spool")))
+    assert done.exit_code == 0 and "7,001 bytes" in done.output, done.output
 
 
 class Gate(Storage):

@@ -141,7 +141,7 @@ def _wait_for_spool(folders, once):
               help="of the messages of one batch, about; one message is always taken")
 @click.option("--consumer", default="ingest", help="name under which the spool is released")
 @click.option("--compact-files", type=click.IntRange(2),
-              help="join the small files of a table's day when there are so many")  # fmt: skip
+              help="join the small files of a table's day when there are that many")  # fmt: skip
 @click.option("--skip-damaged", is_flag=True,
               help="go on without what is damaged or missing in the spool; it is logged")
 @with_decoders

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import click
 from umqtt_runtime import command as running
+from umqtt_runtime import progress
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
@@ -87,14 +88,14 @@ def replay(stop, tables, decoders, keys, memory, conf):
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
 @click.option("--keep", multiple=True, callback=arguments.days_by_table, metavar="TABLE=DAYS",
-              help="let go what of bronze, silver, clock, duplicates, quarantine or batches was "
-                   "received longer ago; several times")  # fmt: skip
+              help="delete older days of bronze, silver, clock, duplicates, quarantine or "
+                   "batches; several times")  # fmt: skip
 @click.option("--unused-days", type=click.IntRange(0), default=7,
-              help="remove files that no table has needed for so long")  # fmt: skip
+              help="remove files that no table has needed for that many days")  # fmt: skip
 def clean(tables, keep, unused_days):
-    """Let old days go, and remove files that no table needs any more.
+    """Delete old days, and remove files that no table needs any more.
 
-    Until its files are removed a table can be read as it was."""
+    A table can be read as it was until its old files are removed."""
     from ..ingest.ledger import Ledger
     from ..tables import maintenance
     from ..tables.schema import ALL
@@ -137,9 +138,11 @@ def verify(tables, spools):
         if tables is not None:
             there(tables)
             found = verifying.verify(tables, lambda: state_files(tables))
-        for size, wrong in (each for spool in spools for each in logs.verify(spool)):
-            found.bytes += size
-            found.wrong += [wrong] if wrong else []
+        with progress.Watch(None, "verify", doing="spools") as watch:
+            for size, wrong in (each for spool in spools for each in logs.verify(spool)):
+                found.bytes += size
+                found.wrong += [wrong] if wrong else []
+                watch.at(f"{found.bytes:,} bytes")
     except SpoolError as error:
         raise click.ClickException(str(error))
     for line in found.wrong:

@@ -71,15 +71,14 @@ class File:
                 "nullCount": {}}  # fmt: skip
 
     def added(self, change):
-        return AddAction(self.path, self.size, self.partition, now_ms(), change,
+        return AddAction(self.path, self.size, self.partition, _now_ms(), change,
                          json.dumps(self.statistics))  # fmt: skip
 
     def removed(self, change):
-        return RemoveAction(self.path, change, now_ms(), self.size, self.partition)
+        return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
 
 
-def now_ms():
-    """The time as a log of a table says it: unix ms."""
+def _now_ms():
     return int(time.time() * 1000)
 
 
