@@ -110,6 +110,7 @@ def settings(board, port, folder, settings, yes):
         steps.refuse_lowered(flat, there, confirmed_by(yes))
         renamed, give_up = steps.refuse_new_name(device, description, flat, there,
                                                  confirmed_by(yes))
+        steps.refuse_other_certificate(device, flat, confirmed_by(yes))
         flat, least = steps.with_key(device, giving, flat, there, file, os.environ, say)
         if give_up:
             held.give_up(device, description)
