@@ -221,11 +221,11 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
     if giving:
         _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
-    install.silence(device)
-    _put_files(device, files, transfer)
-    if opening and now != manifest["region"]["sha256"]:
-        _put_region(device, opening, folder, manifest, transfer)
-    _main_back(device)
+    with install.without_main(device):
+        _put_files(device, files, transfer)
+        if opening and now != manifest["region"]["sha256"]:
+            _put_region(device, opening, folder, manifest, transfer)
+        _main_back(device)
     if giving:
         giving.arrived(device, settings_file.from_board(files.get(settings_file.PATH)))
     what = "the journal" if opening else "no journal region"

@@ -106,6 +106,10 @@ class Device:
                         "it has power and runs MicroPython (boards/README.md), press its reset "
                         "button, and try again."
                     )
+            except BaseException:  # Ctrl-C, when the board has been stopped already
+                self._back_to_work()
+                self.close()
+                raise
 
     def _open_port(self):
         try:
@@ -249,9 +253,14 @@ class Device:
         # Whatever it was in the middle of: somebody who pressed Ctrl-C does not want to wait.
         transport = self._transport
         transport.patience = STOP_S
-        with contextlib.suppress(BoardError, *_FAILURES):
+        try:
             transport.enter_raw_repl(soft_reset=False, timeout_overall=STOP_S)
             self.hard_reset(keep_open=True)
+        except (BoardError, *_FAILURES):
+            pass
+        except KeyboardInterrupt:  # once more: at once
+            raise KeyboardInterrupt("the board may stand still at its prompt, until its reset "
+                                    "button is pressed")  # fmt: skip
 
     def start_loader(self):
         """Ask the chip to go into its loader; the port is closed."""
