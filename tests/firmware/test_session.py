@@ -149,7 +149,7 @@ def test_a_board_that_answers_with_another_computers_key_is_not_to_be_forgotten(
     assert says in said and ("keys forget" in said) is says.startswith("Nothing")
     # Whoever may publish there can say such a thing, too: for that alone no key is replaced.
     for text in ("or somebody forges its reports",
-                 "If you know of such a flash, `umqtt-board keys import --replace`",
+                 "If you know of such a flash, `umqtt-board keys import`",
                  "Otherwise leave the keys as they are"):  # fmt: skip
         assert (text in said) is says.startswith("was"), said
 
