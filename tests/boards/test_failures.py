@@ -239,20 +239,24 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
     assert run("logs", "--board", "unix") == (130, "umqtt-board: stopped")
 
 
-def test_ctrl_c_while_the_board_is_being_stopped_leaves_it_at_work(run, board, monkeypatch, put):
+@pytest.mark.parametrize("answer", range(1, 5))
+def test_ctrl_c_while_the_board_is_being_stopped_leaves_it_at_work(
+    run, board, monkeypatch, put, answer
+):
+    """Pressed while so many an answer is waited for, which comes in between then."""
     put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
-    enter, times = device._Transport.enter_raw_repl, []
+    read, times = device._Transport.read_until, []
 
     def interrupted(transport, *args, **more):
-        enter(transport, *args, **more)
         times.append(more)
-        if len(times) == 1:
+        if len(times) == answer:
             raise KeyboardInterrupt
+        return read(transport, *args, **more)
 
-    monkeypatch.setattr(device._Transport, "enter_raw_repl", interrupted)
     board.reset()
     board.wait_for("main ran")
     mark = len(board.printed())
+    monkeypatch.setattr(device._Transport, "read_until", interrupted)
     assert run("backup", "--port", board.port) == (130, "umqtt-board: stopped")
     board.wait_for("main ran", since=mark)
 
