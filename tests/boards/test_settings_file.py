@@ -87,6 +87,9 @@ def test_whom_a_certificate_is_for(authority):
     for name in ("g/a", "bridge", "host.example", "n" * 64):
         assert subject.common_name("words\n" + authority.issue(name)[0].decode()) == name
     pem = authority.issue("g/a")[0].decode()
+    assert subject.words(pem).startswith("the certificate 'g/a' ")
+    assert subject.words(pem) != subject.words(authority.issue("g/a")[0].decode())
+    assert subject.words("-----BEGIN x") == "a damaged certificate"
     for text in ("", "-----BEGIN CERTIFICATE-----\nnonsense", pem[:200], pem.replace("M", "A")):
         assert subject.common_name(text) == ""
 

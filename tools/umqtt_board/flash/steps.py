@@ -13,10 +13,10 @@ from umqtt_board.backup import held
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
 from umqtt_board.flash.build import build
-from umqtt_board.identity import access
-from umqtt_board.ota import counters, keys
+from umqtt_board.identity import own
+from umqtt_board.ota import counters
 from umqtt_board.ota.giving import name_of
-from umqtt_board.settings import ca_file, settings_file, subject
+from umqtt_board.settings import settings_file
 from umqtt_board.settings.settings_file import firmware_settings
 
 
@@ -90,7 +90,7 @@ def flash(
         flat = settings_for(there, file, environment, wifi, ask)
         refuse_lowered(flat, there, confirm)
         renamed, give_up = refuse_new_name(device, description, flat, there, confirm)
-        refuse_other_certificate(device, flat, confirm)
+        own.refuse_other(device, flat, confirm)
         flat, least = with_key(device, giving, flat, there, file, environment, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
@@ -149,26 +149,6 @@ def refuse_new_name(device, board, flat, there, confirm):
             "them."
         )
     return True, True
-
-
-def refuse_other_certificate(device, flat, confirm):
-    """BoardError for settings `flat` with the certificate of another user of `umqtt-board
-    identity`: the broker would take the board for that one. Names of another form are somebody
-    else's, who knows what they mean."""
-    certificate = (flat or {}).get("broker.cert", "")
-    named = subject.common_name(certificate) if ca_file.is_pem(certificate) else ""
-    if not (keys.is_name(named) or named in (access.BRIDGE, access.OPERATOR)):
-        return
-    own = access.user(flat.get("group", "default"), name_of(device, flat))
-    text = (f"broker.cert is the certificate of {named}, and this board is {own}: the broker "
-            f"takes it for {named}")  # fmt: skip
-    if named != own and not confirm(text):
-        raise BoardError(
-            f"Nothing was changed: {text}, and by the access lists it can deliver nothing. Give "
-            f"broker.cert and broker.key the files of {own} (with {{group}} and {{device}} in "
-            "their names they are each board's own), or give the board its right name. YES=1 "
-            "(--yes) writes it all the same."
-        )
 
 
 def settings_there(device):

@@ -4,6 +4,7 @@ Knows as much of DER (X.690) and of a certificate (RFC 5280, section 4.1) as tha
 know what the name means, nor whether the certificate is any good.
 """
 
+import hashlib
 import ssl
 
 _COMMON_NAME = bytes([0x06, 3, 0x55, 4, 3])  # OBJECT IDENTIFIER 2.5.4.3
@@ -24,6 +25,16 @@ def common_name(pem):
         return _values(names[-1])[1][1].decode() if names else ""
     except (ValueError, IndexError):
         return ""
+
+
+def words(pem):
+    """What a certificate in PEM is called in a line: its name, and what tells it from another one
+    of that name."""
+    try:
+        data = ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN") :])
+    except ValueError:
+        return "a damaged certificate"
+    return f"the certificate {common_name(pem)!a} {hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def _values(data):
