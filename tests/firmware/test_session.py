@@ -136,6 +136,16 @@ def report(key, **said):
     return SimpleNamespace(topic=topic, payload=payload)
 
 
+@pytest.mark.parametrize("store, says", [({"live": 7, "held": 5}, "7 messages wait in its store"),
+                                         ({"live": "7"}, ""), ([7], ""), (None, "")])  # fmt: skip
+def test_a_report_says_how_much_waits(session, store, says):
+    session, oven = session
+    session._set, session.send = None, lambda name, body: setattr(oven, "last", 1)
+    session._on_message(None, None, report("00" * 16, store=store))
+    session.command("report", {}, 5)
+    assert (oven.state, oven.why) == ("done", says)
+
+
 @pytest.mark.parametrize("key, says", [("11" * 16, "was heard with a key"),
                                        ("22" * 16, "Nothing was heard of")])  # fmt: skip
 def test_a_board_that_answers_with_another_computers_key_is_not_to_be_forgotten(

@@ -173,8 +173,9 @@ def revoke(device, group, every, authorities):
     if authorities:
         names = ", ".join(whole.revoke_authorities()) or "none"
         click.echo(f"  removed authorities: {names}. The broker trusts them until it has another "
-                   "fleet-ca.pem. Let `umqtt-board identity` write into a new folder, or on this "
-                   "computer in the folder that they are in, too: it takes them out")  # fmt: skip
+                   "fleet-ca.pem and was restarted. Run `umqtt-board identity` for others: into "
+                   "a new folder, or on this computer into the old one, from which it removes "
+                   "these")  # fmt: skip
 
 
 @keys_group.command("forget")
