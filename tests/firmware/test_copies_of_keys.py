@@ -99,7 +99,7 @@ def test_the_key_of_the_later_flash_counts(known, locked, monkeypatch, tmp_path,
     assert board_cli("keys", "import", tmp_path / "new") == 0
     said = capsys.readouterr().out
     assert ("the file's keys take the place of those here: g/oven. " in said) is known
-    assert ("nothing says which are later: g/oven. " in said) is not known
+    assert ("nothing proves that the file's are later: g/oven. " in said) is not known
     assert board_cli("keys", "import", tmp_path / "old") == 0
     assert (keys.load("g", "oven").key == locked["oven"]) is not known
     for more in (["--no-former"],) if known else ([], ["--no-former"]):
@@ -109,6 +109,18 @@ def test_the_key_of_the_later_flash_counts(known, locked, monkeypatch, tmp_path,
     assert board_cli("keys", "import", "--replace", tmp_path / "new") == 0
     assert board_cli("mark-keys", "--out", marks) == 0
     assert marks.read_bytes() == right[0]
+
+
+def test_an_open_copy_takes_no_key_away_by_a_late_time(monkeypatch, tmp_path):
+    """Anybody may have written it."""
+    key = flashed(FLAT, "oven")[0]["command_key"]
+    record = keys.load("g", "oven")
+    record.key, record.given = "ee" * 32, record.given + 1000
+    copy = open_copy(tmp_path, record)
+    assert board_cli("keys", "import", copy) == 0
+    assert keys.load("g", "oven").key == key
+    assert board_cli("keys", "import", "--replace", copy) == 0
+    assert keys.load("g", "oven").key == "ee" * 32
 
 
 def test_a_flash_that_has_not_ended_gives_way_to_no_later_one(locked, monkeypatch, tmp_path):

@@ -107,7 +107,7 @@ def import_(yes, replace, path):
 
     Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
     takes it over; any other keeps its own. Of a board that both computers have flashed, the key
-    of the later flash counts."""
+    of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
     if came.new and not locks.path(keys.home()).exists():
@@ -137,8 +137,8 @@ def import_(yes, replace, path):
         click.echo(f"  kept as they are here, for this computer has flashed them later: "
                    f"{', '.join(came.older)}")  # fmt: skip
     if came.other:
-        click.echo(f"  kept as they are here, for the file has others, and nothing says which are "
-                   f"later: {', '.join(came.other)}. If the other computer has flashed them last, "
+        click.echo(f"  kept as they are here, for nothing proves that the file's are later: "
+                   f"{', '.join(came.other)}. If the other computer has flashed them last, "
                    "--replace takes its keys")  # fmt: skip
     if came.other or came.older:
         click.echo("  write telemetry-keys anew: boards may hold readings that they have signed "

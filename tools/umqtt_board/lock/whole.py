@@ -153,7 +153,7 @@ class Came:
 
 def bring(path, passphrase, confirm, replace=False):
     """Take the keys of an exported file; returns Came. A key that is here another one stays,
-    unless the other computer has flashed the board later.
+    unless the other computer has flashed the board later and the file has a passphrase.
 
     passphrase  function() that returns that of the file
     confirm     function(text): whether to take an open file where the keys have a lock, and to
@@ -182,7 +182,8 @@ def bring(path, passphrase, confirm, replace=False):
         came.gone = _bring_revoked(said)
         _bring_forgotten(said, here, came)
         for record in records:
-            _bring_board(record, here, came, replace)
+            later = lock and record.later  # anybody may have written an open one
+            _bring_board(record, here, came, replace, later or (lambda given: False))
         _bring_authorities(path, files, lock, here, came)
     return came
 
@@ -312,7 +313,9 @@ def _bring_revoked(said):
     return gone
 
 
-def _bring_board(record, here, came, replace):
+def _bring_board(record, here, came, replace, later):
+    """later: function(Record.given of the key here) that returns whether the file's key is known
+    to be the later one."""
     name = record.name
     found = keys.find(record.group, record.device)
     gone = forgotten.is_void(name, record.key)
@@ -320,7 +323,7 @@ def _bring_board(record, here, came, replace):
     if not replace and (gone or found is None and name in forgotten.names()):
         came.forgotten.append(name)
     elif found is None or found.key != record.key and (
-            replace or record.later(found.given) and not found.fresh):  # fmt: skip
+            replace or later(found.given) and not found.fresh):  # fmt: skip
         if found:
             record.remember(found.key, *found.former)
             record.heard(*found.others)
