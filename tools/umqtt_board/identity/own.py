@@ -28,7 +28,7 @@ def refuse_other(device, flat, confirm):
     if named != own and not confirm(text):
         raise BoardError(
             f"Nothing was changed: {text}, and by the access lists it can deliver nothing. Give "
-            f"broker.cert and broker.key the files of {own} (with {{group}} and {{device}} in "
-            "their names they are each board's own), or give the board its right name. YES=1 "
-            "(--yes) writes it all the same."
+            f"broker.cert and broker.key the files of {own}: in settings.toml "
+            "boards/{group}/{device}.pem and boards/{group}/{device}-key.pem are each board's "
+            "own. Or give the board its right name. YES=1 (--yes) writes it all the same."
         )
