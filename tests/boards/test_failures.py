@@ -8,13 +8,15 @@ test_follow.py; what a full filesystem and a cut leave behind in test_flash.py.
 import errno
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 import serial
 from images import esp_image
 from serial.tools import list_ports, list_ports_common
 from umqtt_board import cli
-from umqtt_board.flash import onto_chip, steps
+from umqtt_board.flash import install, onto_chip, steps
 from umqtt_board.port import device, find
 from virtual_esp import VirtualESP
 
@@ -235,6 +237,46 @@ def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeyp
     board.wait_for("main ran", since=mark)
     monkeypatch.setattr(find, "virtual_board", interrupted)
     assert run("logs", "--board", "unix") == (130, "umqtt-board: stopped")
+
+
+@pytest.mark.parametrize("answer", range(1, 5))
+def test_ctrl_c_while_the_board_is_being_stopped_leaves_it_at_work(
+    run, board, monkeypatch, put, answer
+):
+    """Pressed while so many an answer is waited for, which comes in between then."""
+    put(board, "main.py", "print('main ran')\nimport time\nwhile True:\n    time.sleep(1)\n")
+    read, times = device._Transport.read_until, []
+
+    def interrupted(transport, *args, **more):
+        times.append(more)
+        if len(times) == answer:
+            raise KeyboardInterrupt
+        return read(transport, *args, **more)
+
+    board.reset()
+    board.wait_for("main ran")
+    mark = len(board.printed())
+    monkeypatch.setattr(device._Transport, "read_until", interrupted)
+    assert run("backup", "--port", board.port) == (130, "umqtt-board: stopped")
+    board.wait_for("main ran", since=mark)
+
+
+def test_ctrl_c_half_way_says_that_the_board_stands_still(run, board, monkeypatch, project):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(install, "_write_aside", interrupted)
+    assert run("flash", "--port", board.port) == (130, (
+        "umqtt-board: stopped; the same command goes on from there; the board is half written "
+        "and stands still until then"))  # fmt: skip
+
+
+def test_ctrl_c_while_the_tool_starts_is_one_line():
+    code = ("import sys\nfrom umqtt_board.__main__ import main\nclass Pressed:\n"
+            " def find_spec(self, name, *_):\n  raise KeyboardInterrupt\n"
+            "sys.meta_path.insert(0, Pressed())\nmain()")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "umqtt-board: stopped\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])

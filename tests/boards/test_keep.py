@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 from umqtt_board import boards
 from umqtt_board.backup import copies, held
 from umqtt_board.errors import BoardError
@@ -72,7 +73,7 @@ def test_backup_erase_restore(used, mpremote, tmp_path):
     status, said = _cli("erase", *place, "--yes")
     assert status == 0 and _flash(used) == b"\xff" * len(before)
     status, said = _cli("restore", *place, "--from", str(copy))
-    assert status == 0, said
+    assert status == 0 and "the board has no firmware: `make flash` brings it" in said, said
     assert _flash(used) == before
     assert "secret-word" not in said + used.printed()
     assert "secret-word" in mpremote(used, "cat", ":settings.json")
@@ -88,7 +89,7 @@ def test_a_board_stands_still_after_a_backup_and_runs_after_a_restore(used, put,
     assert status == 0 and "stands still at its prompt" in said
     assert "main ran" not in used.printed()[mark:]
     status, said = _cli("restore", *place, "--from", str(tmp_path / "copy"))
-    assert status == 0 and "if the board ran on after that" in said
+    assert status == 0 and "if the board ran on after that" in said and "no firmware" not in said
     used.wait_for("main ran", since=mark)
 
 
@@ -222,6 +223,14 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     assert 'broker.host: "h" becomes "evil' in said and "\x1b" not in said
     assert "broker.password: (secret) becomes (secret)" in said and "other" not in said
     assert 'marks: (default) becomes "any"' in said and "device:" not in said
+    authority = Authority("umqtt_min test CA")
+    cert, key = (pem.decode() for pem in authority.issue("default/two"))
+    _change(copy, held | {"broker.ca": authority.pem.decode(), "broker.cert": cert,
+                          "broker.key": key})  # fmt: skip
+    status, said = _cli("restore", *place, "--from", str(copy))
+    assert status == 2 and "is the certificate of default/two, and this board is default/one" in (
+        said)
+    assert "broker.cert: (default) becomes the certificate 'default/two' " in said
 
 
 def test_settings_with_which_a_board_does_not_start_are_written_only_if_wanted(

@@ -5,7 +5,7 @@ import ssl
 import pytest
 from certificates import Authority
 from umqtt_board.errors import BoardError
-from umqtt_board.settings import settings_file
+from umqtt_board.settings import settings_file, subject
 
 GOOD = {"broker": {"host": "h"}}
 
@@ -81,6 +81,17 @@ def test_a_key_of_another_certificate_is_refused(tmp_path, authority):
         else:
             with pytest.raises(BoardError, match="broker.key: expected the key of broker.cert, "):
                 settings_file.gather(path, {})
+
+
+def test_whom_a_certificate_is_for(authority):
+    for name in ("g/a", "bridge", "host.example", "n" * 64):
+        assert subject.common_name("words\n" + authority.issue(name)[0].decode()) == name
+    pem = authority.issue("g/a")[0].decode()
+    assert subject.words(pem).startswith("the certificate 'g/a' ")
+    assert subject.words(pem) != subject.words(authority.issue("g/a")[0].decode())
+    assert subject.words("-----BEGIN x") == "a damaged certificate"
+    for text in ("", "-----BEGIN CERTIFICATE-----\nnonsense", pem[:200], pem.replace("M", "A")):
+        assert subject.common_name(text) == ""
 
 
 def test_a_board_with_a_radio_needs_a_network():

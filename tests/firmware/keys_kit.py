@@ -50,6 +50,11 @@ def on_another_computer(monkeypatch, tmp_path):
     assert not keys.in_use()
 
 
+def keys_in(path):
+    """The boards' keys in a file of mark-keys or telemetry-keys: {"fleet/GROUP/DEVICE": ...}."""
+    return {name: key for name, key in json.loads(path.read_text()).items() if "/" in name}
+
+
 def open_copy(folder, record):
     """A file of `keys export --no-passphrase` with one board, as anybody may write it."""
     path = folder / "copy"

@@ -57,7 +57,7 @@ def test_a_copy_never_takes_a_key_of_this_computer_away(locked, monkeypatch, tmp
     keys.revoke([keys.load("g", "fridge")])
     now = flashed(FLAT, "oven")[0]["command_key"]  # erased and flashed again
     assert board_cli("keys", "import", tmp_path / "copy") == 0
-    assert "kept as they are here, for the file has others: g/oven" in capsys.readouterr().out
+    assert "for this computer has flashed them later: g/oven" in capsys.readouterr().out
     assert keys.load("g", "oven").key == now != locked["oven"]
     assert keys.load("g", "fridge").revoked
 
@@ -75,9 +75,13 @@ def test_a_copy_that_comes_late_brings_the_keys_of_readings_that_are_held(
     assert (record.key, record.former, record.others) == (now, [], [locked["oven"]])
 
 
-def test_a_key_of_a_copy_is_not_taken_for_an_older_one(locked, monkeypatch, tmp_path):
+@pytest.mark.parametrize("known", [True, False])
+def test_the_key_of_the_later_flash_counts(known, locked, monkeypatch, tmp_path, capsys):
     """The computer with the copy has flashed the board since: its bridge signs with that key, and
-    this one, which keeps its own, writes no other into the files."""
+    this one takes it. Keys of an older version do not say when: then it keeps its own, but writes
+    none of them into the files."""
+    if not known:
+        monkeypatch.setattr(keys.Record, "later", lambda record, given: False)
     marks, readings = tmp_path / "marks", tmp_path / "readings"
     assert board_cli("keys", "export", tmp_path / "old") == 0
     keys.revoke([keys.load("g", "oven")])
@@ -91,15 +95,45 @@ def test_a_key_of_a_copy_is_not_taken_for_an_older_one(locked, monkeypatch, tmp_
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
     assert board_cli("keys", "import", tmp_path / "old") == 0
+    capsys.readouterr()
     assert board_cli("keys", "import", tmp_path / "new") == 0
-    assert keys.load("g", "oven").key == locked["oven"]
-    for more in ([], ["--no-former"]):
+    said = capsys.readouterr().out
+    assert ("the file's keys take the place of those here: g/oven. " in said) is known
+    assert ("nothing proves that the file's are later: g/oven. " in said) is not known
+    assert board_cli("keys", "import", tmp_path / "old") == 0
+    assert (keys.load("g", "oven").key == locked["oven"]) is not known
+    for more in (["--no-former"],) if known else ([], ["--no-former"]):
         assert board_cli("mark-keys", "--out", marks) == 0
         assert board_cli("telemetry-keys", *more, "--out", readings) == 0
         assert (marks.read_bytes(), readings.read_bytes()) == right
     assert board_cli("keys", "import", "--replace", tmp_path / "new") == 0
     assert board_cli("mark-keys", "--out", marks) == 0
     assert marks.read_bytes() == right[0]
+
+
+def test_an_open_copy_takes_no_key_away_by_a_late_time(monkeypatch, tmp_path):
+    """Anybody may have written it."""
+    key = flashed(FLAT, "oven")[0]["command_key"]
+    record = keys.load("g", "oven")
+    record.key, record.given = "ee" * 32, record.given + 1000
+    copy = open_copy(tmp_path, record)
+    assert board_cli("keys", "import", copy) == 0
+    assert keys.load("g", "oven").key == key
+    assert board_cli("keys", "import", "--replace", copy) == 0
+    assert keys.load("g", "oven").key == "ee" * 32
+
+
+def test_a_flash_that_has_not_ended_gives_way_to_no_later_one(locked, monkeypatch, tmp_path):
+    """The board may have the key by now."""
+    flashed(FLAT, "oven")
+    assert board_cli("keys", "export", tmp_path / "copy") == 0
+    record = keys.load("g", "oven")
+    record.given -= 1
+    record.change("ee" * 32)
+    keys.save(record)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "copy") == 0
+    assert keys.load("g", "oven").key == "ee" * 32
 
 
 def test_a_copy_pushes_out_no_key_that_this_computer_has_given(monkeypatch, tmp_path):
@@ -267,11 +301,13 @@ SHAPES = [
     {"umqtt_keys": 1}, {"lock": None}, {"revoked": 7}, {"forgotten": [["x"]]},
     {"authorities": []}, {"lock": 7},
     {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
+    {"authorities": {"fleet-1.pem": "x", "fleet-1-key.pem": "x"}},
     {"authorities": {"../fleet-1.pem": "x"}}, {"authorities": {"fleet-1.pem": "x"}},
     {"boards": [{"group": "..", "device": "x", "key": "ab" * 32}]},
     {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": "9"}]},
     {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": -1}]},
     {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": 10**30}]},
+    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "given": 1 << 52}]},
 ]  # fmt: skip
 
 
@@ -286,7 +322,7 @@ def test_a_file_that_is_no_copy_is_refused(change, monkeypatch, tmp_path, capsys
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "import", copy) == 2
     said = capsys.readouterr().err
-    for word in ("Traceback", "object", "argument", "umqtt_board."):  # Python's own
+    for word in ("Traceback", "object", "argument", "umqtt_board.", "PEM file"):  # Python's own
         assert word not in said
     found = {path.name for path in (tmp_path / "another").rglob("*") if path.is_file()}
     assert found <= {".lock", "oven.json"}

@@ -1,10 +1,9 @@
 """A board that is gone for good: no copy and no other computer brings it back."""
 
-import json
 import shutil
 
 import pytest
-from keys_kit import FLAT, WORD, on_another_computer
+from keys_kit import FLAT, WORD, keys_in, on_another_computer
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import forgotten, giving, keys
 from update_kit import board_cli, flashed
@@ -85,7 +84,7 @@ def forget():
 
 def oven_in(path):
     """The keys of the oven in a file of telemetry-keys."""
-    return json.loads(path.read_text())["fleet/g/oven"]
+    return keys_in(path)["fleet/g/oven"]
 
 
 def test_forgetting_wins_over_the_key_of_another_computer(two, tmp_path, capsys):
@@ -211,4 +210,4 @@ def test_a_damaged_list_of_forgotten_boards_has_whole_lines_alone(words, home, t
         b"\xff\xfe\n g/lamp\n\x1b[2J\ng/\x07oven\ng/a b c\nx\n")
     assert forgotten.names() == {"g/lamp"} and not forgotten.void()
     assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
-    assert set(json.loads((tmp_path / "keys").read_text())) == {"fleet/g/oven", "fleet/g/lamp"}
+    assert set(keys_in(tmp_path / "keys")) == {"fleet/g/oven", "fleet/g/lamp"}

@@ -218,6 +218,20 @@ def test_lock_and_unlock_say_what_they_have_locked(monkeypatch, tmp_path, capsys
         assert f"0 keys of boards and 2 of authorities {says}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["unlock", "export"])
+def test_an_authority_that_is_damaged_stops_nothing_half_way(locked, command, tmp_path, capsys):
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    path = keys.authorities_folder() / "fleet-1-key.pem"
+    path.write_bytes(path.read_bytes()[:60])
+    before = everything()
+    more = [tmp_path / "copy"] if command == "export" else []
+    assert board_cli("keys", command, *more) == 2
+    said = capsys.readouterr().err
+    assert f"{path} is damaged, or locked with" in said and "remove it and fleet-1.pem," in said
+    assert "`umqtt-board keys import`" in said and "deserialize" not in said
+    assert everything() == before and not (tmp_path / "copy").exists()
+
+
 def test_revoked_authorities_sign_nothing_any_more(locked, tmp_path, capsys):
     assert board_cli("identity", "--out", tmp_path / "made", "--host", "localhost") == 0
     before = {path.name: path.read_bytes() for path in keys.authorities_folder().glob("*.pem")}

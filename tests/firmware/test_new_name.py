@@ -53,6 +53,24 @@ def moving(boards, guarded, fleet):
     return board, into
 
 
+@pytest.mark.parametrize("user", ["h/a", "bridge"])
+def test_a_certificate_of_another_user_is_not_flashed_unasked(boards, fleet, user):
+    board = boards.make(1, "a", command_key=keys.load("g", "a").key, group="g")
+    cert, key = (open(path).read() for path in files(fleet, user))
+    data = settings(fleet, 1, "g", 1)
+    asked = []
+    board.power_on()
+    for confirm in (lambda text: False, lambda text: asked.append(text) or True):
+        given = data | {"broker": data["broker"] | {"cert": cert, "key": key}}
+        try:
+            flash("unix", port=board.port, settings=given, giving=giving, confirm=confirm)
+        except BoardError as error:
+            assert not asked and f"the certificate of {user}, and this board is g/a: the" in (
+                str(error))
+            assert "Give broker.cert and broker.key the files of g/a " in str(error)
+    assert len(asked) == 1
+
+
 def test_a_board_that_holds_readings_keeps_its_group_until_they_are_delivered(moving, guarded):
     board, into = moving
     with Seen(guarded.port, marking=False) as seen:

@@ -136,6 +136,16 @@ def report(key, **said):
     return SimpleNamespace(topic=topic, payload=payload)
 
 
+@pytest.mark.parametrize("store, says", [({"live": 7, "held": 5}, "7 messages wait in its store"),
+                                         ({"live": "7"}, ""), ([7], ""), (None, "")])  # fmt: skip
+def test_a_report_says_how_much_waits(session, store, says):
+    session, oven = session
+    session._set, session.send = None, lambda name, body: setattr(oven, "last", 1)
+    session._on_message(None, None, report("00" * 16, store=store))
+    session.command("report", {}, 5)
+    assert (oven.state, oven.why) == ("done", says)
+
+
 @pytest.mark.parametrize("key, says", [("11" * 16, "was heard with a key"),
                                        ("22" * 16, "Nothing was heard of")])  # fmt: skip
 def test_a_board_that_answers_with_another_computers_key_is_not_to_be_forgotten(
@@ -149,7 +159,7 @@ def test_a_board_that_answers_with_another_computers_key_is_not_to_be_forgotten(
     assert says in said and ("keys forget" in said) is says.startswith("Nothing")
     # Whoever may publish there can say such a thing, too: for that alone no key is replaced.
     for text in ("or somebody forges its reports",
-                 "If you know of such a flash, `umqtt-board keys import --replace`",
+                 "If you know of such a flash, `umqtt-board keys import`",
                  "Otherwise leave the keys as they are"):  # fmt: skip
         assert (text in said) is says.startswith("was"), said
 

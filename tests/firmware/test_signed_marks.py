@@ -4,6 +4,7 @@ import json
 
 import pytest
 from commands import Refused, unseal
+from keys_kit import keys_in
 from umqtt_board.flash.steps import flash
 from umqtt_board.ota import giving, keys, marks_cli
 from umqtt_pipeline.bridge.mark_keys import MarkKeys
@@ -37,7 +38,7 @@ def test_keys_of_all_groups_or_of_one(tmp_path, capsys):
                            (("--group", "h"), ["fleet/h/a"])):  # fmt: skip
         file = tmp_path / f"keys{len(names)}.json"
         assert board_cli("mark-keys", "--out", file, *options) == 0
-        assert sorted(json.loads(file.read_text())) == names
+        assert sorted(keys_in(file)) == names
     assert board_cli("mark-keys", "--out", file, "--group", "none") == 2
 
 
@@ -51,7 +52,7 @@ def test_a_computer_with_an_old_key_leaves_the_one_that_another_has_given(
     flashed(flat, "oven")  # it knows the key before
     assert board_cli("mark-keys", "--out", file) == 0
     assert "another computer" not in capsys.readouterr().out
-    right = json.loads(file.read_text())
+    right = keys_in(file)
     assert right == marks_cli.made([keys.load("g", "oven")], marks_cli.MARKS)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     with keys.locked():
@@ -59,9 +60,9 @@ def test_a_computer_with_an_old_key_leaves_the_one_that_another_has_given(
     assert board_cli("mark-keys", "--out", file) == 0
     said = capsys.readouterr().out
     assert "another computer has given them a key: fleet/g/oven." in said
-    assert json.loads(file.read_text()) == right
+    assert keys_in(file) == right
     assert board_cli("mark-keys", "--out", file, "--replace") == 0
-    assert json.loads(file.read_text()) == marks_cli.made([old], marks_cli.MARKS)
+    assert keys_in(file) == marks_cli.made([old], marks_cli.MARKS)
 
 
 def test_a_flash_learns_the_key_that_another_computer_has_given(boards, tmp_path):
@@ -75,4 +76,4 @@ def test_a_flash_learns_the_key_that_another_computer_has_given(boards, tmp_path
                 "marks": "signed"}  # fmt: skip
     flash("unix", port=board.port, settings=settings, giving=giving)
     assert board_cli("mark-keys", "--out", file) == 0
-    assert json.loads(file.read_text()) == marks_cli.made(keys.every(), marks_cli.MARKS)
+    assert keys_in(file) == marks_cli.made(keys.every(), marks_cli.MARKS)

@@ -4,9 +4,11 @@ import json
 
 import pytest
 from bench import Subscriber
+from keys_kit import keys_in
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
-from umqtt_board.ota import forgotten, giving, keys, marks_cli
+from umqtt_board.ota import counters, forgotten, giving, keys, marks_cli
+from umqtt_pipeline.bridge.mark_keys import MarkKeys
 from umqtt_pipeline.decode.signed import GONE, WRONG, TelemetryKeys
 from update_kit import board_cli, flashed
 
@@ -34,11 +36,11 @@ def test_only_boards_that_sign_are_in_the_file(tmp_path):
         more = {"telemetry": telemetry} if telemetry else {}
         flashed({"device": device, "group": "g", "broker.host": "h", **more}, device)
     assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
-    assert list(json.loads((tmp_path / "keys").read_text())) == ["fleet/g/a"]
+    assert list(keys_in(tmp_path / "keys")) == ["fleet/g/a"]
     # Flashed once more without it.
     flashed({"device": "a", "group": "g", "broker.host": "h"}, "a")
     assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
-    assert json.loads((tmp_path / "keys").read_text()) == {}
+    assert keys_in(tmp_path / "keys") == {}
 
 
 def sign(record, number=1):
@@ -282,15 +284,63 @@ def test_boards_of_another_computer_stay_in_the_file(name, tmp_path, monkeypatch
     for device in ("oven", "fridge"):
         flashed(flat | {"device": device}, device)
     assert board_cli(name, "--out", file) == 0
-    before = json.loads(file.read_text())
+    before = keys_in(file)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     flashed(flat | {"device": "lamp"}, "lamp")
     capsys.readouterr()
     assert board_cli(name, "--out", file) == 0
     assert "as they were, for this computer has no keys of them: fleet/g/fridge, fleet/g/oven" in (
         capsys.readouterr().out)
-    after = json.loads(file.read_text())
+    after = keys_in(file)
     assert after.pop("fleet/g/lamp") and after == before
+
+
+@pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
+@pytest.mark.parametrize("late_ms", [0, 86_400_000])
+def test_of_two_computers_in_turn_the_later_flash_counts(
+    late_ms, name, tmp_path, monkeypatch, capsys
+):
+    """Neither has a copy of the other's keys; the clock of the second is late."""
+    file, now = tmp_path / "keys", counters.now
+    flat = {"group": "g", "device": "oven", "broker.host": "h", "telemetry": "signed"}
+
+    def at(computer, late=0):
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / computer))
+        monkeypatch.setattr(counters, "now", lambda: now() - late)
+
+    def write():
+        capsys.readouterr()
+        assert board_cli(name, "--out", file) == 0
+        own = marks_cli.made(keys.every(), {"mark-keys": marks_cli.MARKS,
+                                            "telemetry-keys": marks_cli.TELEMETRY}[name])
+        first = [one if isinstance(one, str) else one[0] for one in keys_in(file).values()]
+        said = capsys.readouterr().out
+        return first == [*own.values()], "given them a key: fleet/g/oven" in said
+
+    at("a")
+    count = flashed(flat, "oven")[1]
+    assert write() == (True, False)
+    at("b", late_ms)
+    count = flashed(flat, "oven", "77" * 32, count=count)[1]
+    assert write() == (True, False)
+    at("a")
+    right = file.read_bytes()
+    if name == "mark-keys":
+        assert write() == (False, True) and file.read_bytes() == right
+    flashed(flat, "oven", count=count)
+    assert write() == (True, False)
+
+
+def test_files_that_are_swapped_say_what_they_are(tmp_path):
+    flashed({"group": "g", "device": "oven", "broker.host": "h", "telemetry": "signed"}, "oven")
+    for name in ("mark-keys", "telemetry-keys"):
+        assert board_cli(name, "--out", tmp_path / name) == 0
+    assert MarkKeys(tmp_path / "mark-keys") and TelemetryKeys(tmp_path / "telemetry-keys")
+    with pytest.raises(ValueError, match="the file of `umqtt-board telemetry-keys`, not of `umqtt-"
+                                         "board mark-keys`: give each file to"):  # fmt: skip
+        MarkKeys(tmp_path / "telemetry-keys")
+    with pytest.raises(ValueError, match="the file of `umqtt-board mark-keys`, not"):
+        TelemetryKeys(tmp_path / "mark-keys")
 
 
 @pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
@@ -301,10 +351,10 @@ def test_the_last_board_is_forgotten_as_well(name, tmp_path, capsys):
     assert board_cli("keys", "forget", "--group", "g", "--device", "oven", "--yes") == 0
     assert board_cli(name, "--out", file) == 0
     gone = {} if name == "mark-keys" else {"fleet/g/oven": []}
-    assert json.loads(file.read_text()) == gone
+    assert keys_in(file) == gone
     flashed(flat | {"telemetry": "signed"}, "oven")
     assert board_cli(name, "--out", file) == 0
-    assert json.loads(file.read_text())["fleet/g/oven"]
+    assert keys_in(file)["fleet/g/oven"]
 
 
 @pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])
@@ -329,10 +379,10 @@ def test_a_group_is_written_into_the_fleets_file(name, tmp_path):
         flat = {"group": group, "device": "oven", "broker.host": "h", "telemetry": "signed"}
         flashed(flat, "oven")
     assert board_cli(name, "--out", file) == 0
-    before = json.loads(file.read_text())
+    before = keys_in(file)
     flashed({**flat, "group": "g"}, "oven")
     assert board_cli(name, "--out", file, "--group", "g") == 0
-    after = json.loads(file.read_text())
+    after = keys_in(file)
     assert after["fleet/h/oven"] == before["fleet/h/oven"]
     assert set(after) == set(before) and after["fleet/g/oven"] != before["fleet/g/oven"]
 
@@ -342,7 +392,7 @@ def test_a_group_whose_last_board_is_forgotten_stops_no_file(tmp_path):
         flashed({"group": group, "device": "oven", "broker.host": "h"}, "oven")
     forgotten.forget("shed", "oven")
     assert board_cli("mark-keys", "--out", tmp_path / "keys") == 0
-    assert list(json.loads((tmp_path / "keys").read_text())) == ["fleet/g/oven"]
+    assert list(keys_in(tmp_path / "keys")) == ["fleet/g/oven"]
 
 
 @pytest.mark.parametrize("name", ["mark-keys", "telemetry-keys"])

@@ -1,5 +1,17 @@
-"""`python -m umqtt_board`: see cli.py."""
+"""`umqtt-board` and `python -m umqtt_board`: see cli.py."""
 
-from umqtt_board.cli import main
+import sys
 
-main()
+
+def main():
+    """Entry point, which takes Ctrl-C while the rest is imported, too."""
+    try:
+        from umqtt_board import cli
+    except KeyboardInterrupt:
+        print("umqtt-board: stopped", file=sys.stderr)
+        sys.exit(130)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -249,9 +249,13 @@ def main(arguments=None):
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"umqtt-board: {where}{error.strerror or error}.", err=True)
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         again = "; the same command goes on from there" if _RESUMES & set(given) else ""
-        click.echo(f"\numqtt-board: stopped{again}", err=True)
+        # click makes an Abort of a KeyboardInterrupt and begins a line, but not at a question.
+        if not error.__cause__:
+            click.echo(err=True)
+        why = "".join(f"; {arg}" for arg in getattr(error.__cause__, "args", ()))
+        click.echo(f"umqtt-board: stopped{again}{why}", err=True)
         sys.exit(130)
     sys.exit(0)
 

@@ -173,6 +173,7 @@ LATER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"
     (wire.ProtocolError("x"), 1, "does not speak MQTT 3.1.1: x; if it is the port for TLS"),
     (wire.Closed("gone"), 6, "6 times without CONNACK.*or it wants TLS"),
     (Untrusted("no TLS handshake"), 6, "h:1: no TLS handshake, 6 times"),
+    (Refused("h:1 is not trusted"), 1, "^h:1 is not trusted$"),
 ])  # fmt: skip
 def test_what_another_try_does_not_mend_ends_a_bridge_that_was_never_connected(
         error, times, words):

@@ -1,6 +1,9 @@
 """Several bridges on a shared subscription, and TLS: as a fleet's site has them."""
 
+import contextlib
 import json
+import socket
+import ssl
 import time
 
 import brokers
@@ -73,6 +76,27 @@ def test_tls_with_both_certificates(secured, tmp_path):
                        "--ca", files / "ca.pem", *more, log=log)  # fmt: skip
         wait_for(lambda p=port: f"connected to localhost:{p}" in log.read_text(), 30, "TLS")
         assert end(bridge) == 0
+
+
+def test_an_impostor_on_the_path_does_not_end_a_bridge_that_works(secured, tmp_path):
+    log, port = tmp_path / "log", secured.port
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(b"".join(brokers.Authority("umqtt_min test CA").issue("localhost")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    bridge = spawn("bridge", "--broker", f"localhost:{port}", "--spool", tmp_path / "spool",
+                   "--ca", secured.folder / "ca.pem", log=log)  # fmt: skip
+    wait_for(lambda: "subscribed to" in log.read_text(), 30, "TLS")
+    secured.kill()
+    with socket.create_server(("localhost", port)) as server:
+        server.settimeout(30)
+        taken, _ = server.accept()
+        with taken, contextlib.suppress(OSError):
+            context.wrap_socket(taken, server_side=True)
+    wait_for(lambda: f"cannot use: localhost:{port} is not trusted" in log.read_text(), 30, "it")
+    secured.start()
+    wait_for(lambda: log.read_text().count("subscribed to") == 2, 60, "TLS again")
+    assert end(bridge) == 0
 
 
 @pytest.mark.parametrize("host,ca,words", [

@@ -73,7 +73,8 @@ def test_devices_that_fall_out_of_the_file_are_told(file, caplog):
     ("{", 0o600, "is no JSON"), ("[" * 100000, 0o600, "is no JSON"), ([], 0o600, "no object"),
     ({"oven": KEY}, 0o600, "'oven': expected"), ({"fleet/g/oven": KEY[1:]}, 0o600, "64 digits"),
     ({"fleet/g/oven": 7}, 0o600, "64 digits"), ({"fleet/g/a/b": KEY}, 0o600, "expected"),
-    ({"fleet/g/oven": []}, 0o600, "64 digits"),
+    ({"fleet/g/oven": []}, 0o600, "64 digits"), ({"file": [7]}, 0o600, "not of `umqtt-board mark"),
+    ({"file": "telemetry-keys", "fleet/g/oven": KEY}, 0o600, "the file of `umqtt-board telemetry"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_a_sentence(file, data, mode, said):
     with pytest.raises(ValueError, match=said) as raised:

@@ -24,9 +24,10 @@ from umqtt_board.backup.held import PIECE, SECTOR
 from umqtt_board.errors import BoardError, reason
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
+from umqtt_board.identity import own
 from umqtt_board.ota import counters, keys
 from umqtt_board.ota.giving import name_of
-from umqtt_board.settings import settings_file
+from umqtt_board.settings import ca_file, settings_file, subject
 
 MANIFEST = "manifest.json"
 IMAGE = "journal.img"
@@ -221,15 +222,18 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
     if giving:
         _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
-    install.silence(device)
-    _put_files(device, files, transfer)
-    if opening and now != manifest["region"]["sha256"]:
-        _put_region(device, opening, folder, manifest, transfer)
-    _main_back(device)
+    with install.without_main(device):
+        _put_files(device, files, transfer)
+        if opening and now != manifest["region"]["sha256"]:
+            _put_region(device, opening, folder, manifest, transfer)
+        _main_back(device)
     if giving:
         giving.arrived(device, settings_file.from_board(files.get(settings_file.PATH)))
     what = "the journal" if opening else "no journal region"
     progress("restore", f"{_files(manifest)} and {what} from {folder}")
+    if not install.hashes(device, [install.MAIN])[install.MAIN]:
+        progress("restore", "the board has no firmware: `make flash` brings it, and keeps what "
+                            "was restored")  # fmt: skip
 
 
 def _given_since(device, opening, folder):
@@ -290,11 +294,10 @@ def _see_settings(device, folder, manifest, confirm, progress):
     old = settings_file.from_board(device.read_file(settings_file.PATH)) or {}
     for key in sorted({*old, *new} - {"command_key"}):
         if old.get(key) != new.get(key):
-            before, after = ("(secret)" if key in rules.SECRETS and value else
-                             "(default)" if value is None else json.dumps(value)
-                             for value in (old.get(key), new.get(key)))  # fmt: skip
+            before, after = (_shown(rules, key, one.get(key)) for one in (old, new))
             progress("settings", f"{key}: {before} becomes {after}")
     usual = {row[0]: row[4] for row in rules.SCHEMA}
+    own.refuse_other(device, new, confirm)
     changed = [key for key in _TRUST
                if old and old.get(key, usual[key]) != new.get(key, usual[key])]  # fmt: skip
     if changed:
@@ -302,6 +305,14 @@ def _see_settings(device, folder, manifest, confirm, progress):
                 "have written that")  # fmt: skip
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores it.")
+
+
+def _shown(rules, key, value):
+    if value is None:
+        return "(default)"
+    if value and key in rules.SECRETS:
+        return "(secret)"
+    return subject.words(value) if ca_file.is_pem(value) else json.dumps(value)
 
 
 def _see_key(device, folder, manifest, confirm, giving):

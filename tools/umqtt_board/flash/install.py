@@ -9,6 +9,7 @@ last. A run that was cut is taken up again: what already lies aside is not sent 
 Knows files and hashes. It must not know what the files are for.
 """
 
+import contextlib
 import hashlib
 import json
 import posixpath
@@ -31,6 +32,7 @@ _FULL = (
     "The filesystem on {port} is full: {detail}. Remove files of your own (`mpremote fs ls`), or "
     "erase the board and flash it anew."
 )
+HALF = "the board is half written and stands still until then"
 SPARE = 4 * BLOCK  # what littlefs needs to turn around in
 
 _HASH = """
@@ -187,18 +189,18 @@ print((_old, _list({OURS!r}) + _list({UPDATES!r})))
 def carry_out(device, todo, progress):
     """Do what the Plan says. `progress(done, total, path)` is told the bytes as they go."""
     _check_space(device, todo)
-    silence(device)
-    try:
-        _write_aside(device, todo.write, progress)
-    except DeviceError as error:
-        if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
-            raise
-        _give_up(device, todo)
-    if todo.rom:
-        # With main.py away nothing starts from a ROMFS that a cut has left half written.
-        romfs.write(device, todo.rom, progress)
-    _put_in_force(device, todo)
-    allow_main(device, any(item.path == MAIN for item in todo.rename))
+    with without_main(device):
+        try:
+            _write_aside(device, todo.write, progress)
+        except DeviceError as error:
+            if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
+                raise
+            _give_up(device, todo)
+        if todo.rom:
+            # With main.py away nothing starts from a ROMFS that a cut has left half written.
+            romfs.write(device, todo.rom, progress)
+        _put_in_force(device, todo)
+        allow_main(device, any(item.path == MAIN for item in todo.rename))
 
 
 def _give_up(device, todo):
@@ -220,6 +222,16 @@ def replace(device, item):
         raise BoardError(f"What the board on {device.port} reads back from {aside} is not what "
                          "was written: run the same command again.")  # fmt: skip
     device.run(f"import os\nos.rename({aside!r}, {item.path!r})")
+
+
+@contextlib.contextmanager
+def without_main(device):
+    """Take main.py away; whoever ends with Ctrl-C before it is back is told so."""
+    try:
+        silence(device)
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(HALF)
 
 
 def silence(device):

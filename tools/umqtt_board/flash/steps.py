@@ -13,6 +13,7 @@ from umqtt_board.backup import held
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
 from umqtt_board.flash.build import build
+from umqtt_board.identity import own
 from umqtt_board.ota import counters
 from umqtt_board.ota.giving import name_of
 from umqtt_board.settings import settings_file
@@ -89,6 +90,7 @@ def flash(
         flat = settings_for(there, file, environment, wifi, ask)
         refuse_lowered(flat, there, confirm)
         renamed, give_up = refuse_new_name(device, description, flat, there, confirm)
+        own.refuse_other(device, flat, confirm)
         flat, least = with_key(device, giving, flat, there, file, environment, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)

@@ -29,6 +29,10 @@ def _name(text):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
+class Unlike(ValueError):
+    """A certificate and a key are of two pairs."""
+
+
 class Authority:
     """One authority, made when its files are not there.
 
@@ -64,8 +68,12 @@ class Authority:
             return _pair(*(path.read_bytes() for path in self._files), self._word)
         except FileNotFoundError as error:
             why = f"{error.filename} is not there"
-        except (ValueError, TypeError, OSError) as error:
-            why = error
+        except OSError as error:
+            why = f"{error.filename} cannot be read: {error.strerror}"
+        except Unlike:
+            why = "the key is another one's"
+        except (ValueError, TypeError):
+            why = "one of the two is damaged, or was locked with another passphrase"
         raise BoardError(f"{self._files[1]} and {self._files[0].name} are not an authority's "
                          f"certificate and key ({why}). Bring them back from a copy (`umqtt-board "
                          "keys import`), or remove both and give a new folder: then all "
@@ -115,7 +123,7 @@ def _pair(certificate, key, word):
     found = x509.load_pem_x509_certificate(certificate)
     opened = pem.read(key, lambda: word)
     if opened.public_key() != found.public_key():
-        raise ValueError("the key is another one's")
+        raise Unlike
     return found, opened
 
 

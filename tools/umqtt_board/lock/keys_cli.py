@@ -99,14 +99,15 @@ def export(no_passphrase, path):
               help="Do not ask whether to take a file without passphrase, or a file's lock in the "
               "place of one that does not open.")
 @click.option("--replace", is_flag=True,
-              help="Take the file's keys also of boards that have another one here, or were "
-              "forgotten here: they were flashed by the other computer since.")
+              help="Take the file's keys also of boards that have another one here, and were not "
+              "flashed by the other computer later, as far as is known; or were forgotten here.")
 @_file
 def import_(yes, replace, path):
     """Take the keys in the file PATH, which `umqtt-board keys export` has written.
 
     Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
-    takes it over; any other keeps its own."""
+    takes it over; any other keeps its own. Of a board that both computers have flashed, the key
+    of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
     if came.new and not locks.path(keys.home()).exists():
@@ -129,8 +130,17 @@ def import_(yes, replace, path):
         click.echo(f"  not taken, for they were forgotten here: {', '.join(came.forgotten)}. A "
                    "flash gives such a board a key again, or --replace takes the "
                    "file's")  # fmt: skip
+    if came.newer:
+        click.echo(f"  the file's keys take the place of those here: {', '.join(came.newer)}. "
+                   "Write mark-keys and telemetry-keys anew")  # fmt: skip
+    if came.older:
+        click.echo(f"  kept as they are here, for this computer has flashed them later: "
+                   f"{', '.join(came.older)}")  # fmt: skip
     if came.other:
-        click.echo(f"  kept as they are here, for the file has others: {', '.join(came.other)}")
+        click.echo(f"  kept as they are here, for nothing proves that the file's are later: "
+                   f"{', '.join(came.other)}. If the other computer has flashed them last, "
+                   "--replace takes its keys")  # fmt: skip
+    if came.other or came.older:
         click.echo("  write telemetry-keys anew: boards may hold readings that they have signed "
                    "with the file's keys")  # fmt: skip
 
@@ -163,8 +173,9 @@ def revoke(device, group, every, authorities):
     if authorities:
         names = ", ".join(whole.revoke_authorities()) or "none"
         click.echo(f"  removed authorities: {names}. The broker trusts them until it has another "
-                   "fleet-ca.pem. Let `umqtt-board identity` write into a new folder, or on this "
-                   "computer in the folder that they are in, too: it takes them out")  # fmt: skip
+                   "fleet-ca.pem and was restarted. Run `umqtt-board identity` for others: into "
+                   "a new folder, or on this computer into the old one, from which it removes "
+                   "these")  # fmt: skip
 
 
 @keys_group.command("forget")

@@ -42,10 +42,12 @@ def unlock():
 
 def _rewrite(lock, before, after):
     records, files = keys.every(), _authority_files("-key")
+    # All are read before the first is written: one that is damaged stops nothing half way.
+    relocked = [(path, _relocked(path, path.read_bytes(), before, after)) for path in files]
     for record in records:
         keys.put(record, lock)
-    for path in files:
-        private.replace(path, _relocked(path, path.read_bytes(), before, after))
+    for path, data in relocked:
+        private.replace(path, data)
     return len(records), len(files)
 
 
@@ -59,8 +61,13 @@ def _relocked(path, data, before, after):
 
     try:
         return relocked(data, before, after)
-    except (ValueError, TypeError) as error:
-        raise BoardError(f"{path} is no key that opens here ({error}).")
+    except (ValueError, TypeError):
+        raise BoardError(f"{path} is damaged, or locked with a passphrase that is not that of the "
+                         "keys here. Nothing was changed. Bring it back from your copy "
+                         "(`umqtt-board keys import`). Without a copy remove it and "
+                         f"{path.name.replace('-key', '')}, and let `umqtt-board identity` write "
+                         "into a new folder: then all certificates are made "
+                         "anew.")  # fmt: skip
 
 
 def export(path, word):
@@ -73,7 +80,7 @@ def export(path, word):
     with keys.locked():
         there = locks.of(keys.home())
         records = keys.every()
-        files = {file.name: file.read_bytes() for file in _authority_files()}
+        files = {file: file.read_bytes() for file in _authority_files()}
     if not records and not files:
         raise BoardError("This computer has no keys to export.")
     lost = sorted(older - {record.name for record in records} - forgotten.names())
@@ -91,8 +98,9 @@ def export(path, word):
     said = {
         "umqtt_keys": _FORM, "lock": data.decode(),
         "boards": [keys.packed(record, lock) for record in records],
-        "authorities": {name: (_relocked(name, held, before, after) if "-key" in name else held)
-                        .decode() for name, held in files.items()},
+        "authorities": {
+            path.name: (_relocked(path, held, before, after) if "-key" in path.name else held)
+            .decode() for path, held in files.items()},
         "revoked": sorted(_revoked()), "forgotten": sorted(forgotten.names()),
         "void": sorted(forgotten.void()),
     }  # fmt: skip
@@ -125,13 +133,16 @@ def _code(lock, said):
 
 @dataclass
 class Came:
-    """What an import has done: names of what is new here, was here, and is here another one; and
-    of authorities that were revoked here, boards that were forgotten here; of authorities that
-    were here and the other computer has revoked; of boards that it has forgotten: lost are those
-    whose key it had, kept those that have another key here."""
+    """What an import has done: names of what is new here, was here, and is here another one; of
+    boards whose key is the file's now, and those that this computer has flashed later than the
+    other one; of authorities that were revoked here, boards that were forgotten here; of
+    authorities that were here and the other computer has revoked; of boards that it has forgotten:
+    lost are those whose key it had, kept those that have another key here."""
 
     new: list = field(default_factory=list)
     same: list = field(default_factory=list)
+    newer: list = field(default_factory=list)
+    older: list = field(default_factory=list)
     other: list = field(default_factory=list)
     revoked: list = field(default_factory=list)
     forgotten: list = field(default_factory=list)
@@ -141,13 +152,14 @@ class Came:
 
 
 def bring(path, passphrase, confirm, replace=False):
-    """Take the keys of an exported file; returns Came. A key that is here another one stays.
+    """Take the keys of an exported file; returns Came. A key that is here another one stays,
+    unless the other computer has flashed the board later and the file has a passphrase.
 
     passphrase  function() that returns that of the file
     confirm     function(text): whether to take an open file where the keys have a lock, and to
                 put the file's lock in the place of one that does not open
-    replace     take the file's key where this computer has another one of a board, or has
-                forgotten it
+    replace     take the file's key, too, where it is not known to be the later one, or where this
+                computer has forgotten the board
     A computer without a key takes the file's lock over with the keys.
     """
     if not path.is_file():
@@ -170,7 +182,8 @@ def bring(path, passphrase, confirm, replace=False):
         came.gone = _bring_revoked(said)
         _bring_forgotten(said, here, came)
         for record in records:
-            _bring_board(record, here, came, replace)
+            later = lock and record.later  # anybody may have written an open one
+            _bring_board(record, here, came, replace, later or (lambda given: False))
         _bring_authorities(path, files, lock, here, came)
     return came
 
@@ -232,7 +245,7 @@ def _content(said, lock):
     """(Records of boards, {name: bytes} of authorities) in an exported file; ValueError."""
     records = [keys.unpacked(each, lambda: lock) for each in said["boards"]]
     for record in records:
-        if counters.ahead(record.count):
+        if counters.ahead(max(record.count, record.given)):
             raise ValueError(f"the counter of {record.device} is months ahead of this computer's "
                              "clock")  # fmt: skip
     files = {name: text.encode() for name, text in said["authorities"].items()}
@@ -244,7 +257,19 @@ def _content(said, lock):
             raise ValueError("its list of what is gone is none")
     if any(not _AUTHORITY.fullmatch(name) for name in files):
         raise ValueError("it has a file that is no authority's")
+    _check_authorities(files, lock)
     return records, files
+
+
+def _check_authorities(files, lock):
+    if not files:
+        return  # a computer without the package cryptography can have the rest
+    from umqtt_board.identity.authority import sound
+
+    for name, data in files.items():
+        key = files.get(name.replace(".pem", "-key.pem"))
+        if "-key" not in name and not sound(data, key, lock.word if lock else ""):
+            raise ValueError(f"{name} in it, or the key of that, is damaged")
 
 
 def _bring_forgotten(said, here, came):
@@ -288,29 +313,33 @@ def _bring_revoked(said):
     return gone
 
 
-def _bring_board(record, here, came, replace):
+def _bring_board(record, here, came, replace, later):
+    """later: function(Record.given of the key here) that returns whether the file's key is known
+    to be the later one."""
     name = record.name
     found = keys.find(record.group, record.device)
     gone = forgotten.is_void(name, record.key)
     _without_void(record)
     if not replace and (gone or found is None and name in forgotten.names()):
         came.forgotten.append(name)
-    elif found is None or replace and found.key != record.key:
+    elif found is None or found.key != record.key and (
+            replace or later(found.given) and not found.fresh):  # fmt: skip
         if found:
             record.remember(found.key, *found.former)
             record.heard(*found.others)
             record.count = max(found.count, record.count)
         forgotten.revived(name, record.key)
-        came.new.append(name)
+        (came.newer if found else came.new).append(name)
         keys.put(record, here)
     elif found.key != record.key:
-        came.other.append(name)
+        (came.older if found.later(record.given) else came.other).append(name)
         # The board may hold readings that it has signed with them, or have them now.
         found.heard(*record.every_key)
         keys.put(found, here)
     else:
         came.same.append(name)
         found.count = max(found.count, record.count)
+        found.given = max(found.given, record.given)
         found.revoked = found.revoked or record.revoked
         found.former = found.former or record.former
         found.heard(*record.others)
@@ -318,7 +347,7 @@ def _bring_board(record, here, came, replace):
 
 
 def _bring_authorities(path, files, lock, here, came):
-    from umqtt_board.identity.authority import sound
+    from umqtt_board.identity.authority import relocked, sound
 
     folder = keys.authorities_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -338,8 +367,7 @@ def _bring_authorities(path, files, lock, here, came):
             continue
         if key not in files:
             raise BoardError(f"{path} has no key of {name}.")
-        sealed = _relocked(path, files[key], before, after)
-        private.replace(folder / key, sealed)
+        private.replace(folder / key, relocked(files[key], before, after))
         private.replace(folder / name, files[name])  # last: it says that all is there
         came.new.append(name)
 

@@ -50,7 +50,8 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
         else:
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
-                               counters.now())  # fmt: skip
+                               counters.now(), count + 1)  # fmt: skip
+            record.given = record.count
         forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"

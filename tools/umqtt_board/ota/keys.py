@@ -54,6 +54,8 @@ class Record:
     others   keys that another computer has given it, before this one or since: nobody here knows
     fresh    whether the key was made for a flash that has not ended yet: the board may have it,
              or still the one before. The next flash gives it this one, and not a third
+    given    the counter that the board got with the key: the time in milliseconds, and above the
+             board's own counter of before, so that it orders the keys of a board; 0: not known
     """
 
     group: str
@@ -66,6 +68,7 @@ class Record:
     former: list = field(default_factory=list)
     fresh: bool = False
     others: list = field(default_factory=list)
+    given: int = 0
 
     @property
     def name(self):
@@ -105,6 +108,11 @@ class Record:
     def arrived(self):
         """The board has the key, and no other one."""
         self.fresh = self.revoked = False
+
+    def later(self, given):
+        """Whether the board got the key after another one, of which that is the counter `given`;
+        not where either is unknown, or the board may not have it yet."""
+        return 0 < given < self.given and not self.fresh
 
 
 def root():
@@ -259,7 +267,7 @@ def unpacked(data, lock):
     _check_kinds(record)
     if any(len(bytes.fromhex(key)) < LEAST_BYTES for key in record.every_key):
         raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
-    if type(record.count) is not int or not 0 <= record.count < MOST_COUNT:
+    if not (0 <= record.count < MOST_COUNT and 0 <= record.given < MOST_COUNT):
         raise ValueError("its counter is no number that a command can have")
     return record
 

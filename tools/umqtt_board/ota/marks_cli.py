@@ -7,6 +7,7 @@ firmware/telemetry.py). Must not know what a mark or a reading is.
 
 import json
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -27,7 +28,17 @@ _group = click.option("--group",
 
 _replace = click.option("--replace", is_flag=True,
                         help="Write this computer's keys also of boards of which the file has a "
-                        "key that it never gave them: it has flashed them last.")  # fmt: skip
+                        "key that it never gave them, and not by an earlier "
+                        "flash.")  # fmt: skip
+
+
+@dataclass
+class File:
+    """What a file has: {"fleet/GROUP/DEVICE": its key, or list of keys}, and of some of these with
+    which counter the board got its key: see keys.Record.given."""
+
+    keys: dict = field(default_factory=dict)
+    given: dict = field(default_factory=dict)
 
 
 def made(records, purpose):
@@ -40,34 +51,35 @@ def of_readings(records, former, there):
     """{"fleet/GROUP/DEVICE": list of keys, its own first} with which readings may be signed.
 
     former  whether also with those that a board had before, those that another computer has given
-            it, and those that the file `there` has of it
+            it, and those that the File `there` has of it
     """
     found = {}
     for record in records:
         # A board whose flash has not ended may still have the key before.
         some = record.every_key if former else [record.key, *record.former[: record.fresh]]
         full = _made_of(some, TELEMETRY)
-        full += _listed(there.get(_topic(record), [])) if former else []
+        full += _listed(there.keys.get(_topic(record), [])) if former else []
         found[_topic(record)] = list(dict.fromkeys(full))[: keys.FORMER + 1]
     return found
 
 
 def of_marks(records, there):
-    """({"fleet/GROUP/DEVICE": key} with which marks are signed, as in the file `there` where that
+    """({"fleet/GROUP/DEVICE": key} with which marks are signed, as in the File `there` where that
     has a key which this computer never gave or saw on the board: another one has flashed it;
     names of these)."""
     strange = _strange(records, there, MARKS)
     found = made(records, MARKS)
-    return found | {name: there[name] for name in strange}, strange
+    return found | {name: there.keys[name] for name in strange}, strange
 
 
 def _strange(records, there, purpose):
-    """Names of the boards of which the file `there` has keys that this computer neither gave them
-    nor saw on them, sorted."""
+    """Names of the boards of which the File `there` has keys that this computer neither gave them
+    nor saw on them, unless it has flashed the board after whoever did; sorted."""
     return sorted(
         _topic(record) for record in records
-        if {*_listed(there.get(_topic(record), []))}
-        - {*_made_of([record.key, *record.former], purpose)})  # fmt: skip
+        if {*_listed(there.keys.get(_topic(record), []))}
+        - {*_made_of([record.key, *record.former], purpose)}
+        and not record.later(there.given.get(_topic(record), 0)))  # fmt: skip
 
 
 def _newer(records, there, former):
@@ -78,7 +90,8 @@ def _newer(records, there, former):
     return sorted(
         _topic(record) for record in records if _topic(record) in strange
         and not (former and record.signs
-                 and hmac_sha256(record.key, TELEMETRY) in there[_topic(record)]))  # fmt: skip
+                 and hmac_sha256(record.key, TELEMETRY)
+                 in there.keys[_topic(record)]))  # fmt: skip
 
 
 def _made_of(some, purpose):
@@ -106,30 +119,37 @@ def _forgotten():
 
 _OTHER = {MARKS: TELEMETRY, TELEMETRY: MARKS}
 _WORDS = {MARKS: "mark-keys", TELEMETRY: "telemetry-keys"}
+# Members beside the boards' names (tools/umqtt_pipeline/decode/device_keys.py).
+_OF, _GIVEN = "file", "given"
 
 
 def _there(out, records, purpose):
-    """What the file of an earlier run holds, {} if there is none. BoardError for another file: one
+    """The File of an earlier run, an empty one if there is none. BoardError for another file: one
     of the other command, or one that has keys of boards while this computer has none."""
     if not out.is_file():
-        return {}  # nothing, or what private.replace() refuses
+        return File()  # nothing, or what private.replace() refuses
     try:
         data = json.loads(out.read_bytes())
-        if not all(_DEVICE.fullmatch(name) for name in data) or not isinstance(data, dict):
+        found = File(given=data.pop(_GIVEN, {}))
+        of, found.keys = data.pop(_OF, None), data
+        if not (all(_DEVICE.fullmatch(name) for name in data)
+                and all(type(when) is int for when in found.given.values())):
             raise ValueError
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise private.other_than(out, f"file of `umqtt-board {_WORDS[purpose]}`")
     except OSError as error:
         raise BoardError(f"{out} cannot be read: {error.strerror}.")
     other = made(records, _OTHER[purpose])
-    if any(key in _listed(data.get(name, [])) for name, key in other.items()):
+    # An older one does not say of which command it is.
+    if of == _WORDS[_OTHER[purpose]] or any(
+            key in _listed(data.get(name, [])) for name, key in other.items()):
         raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
                          "as it is: give another name.")  # fmt: skip
     if data and not records and not forgotten.names():
         raise BoardError(f"{out} has keys of {len(data)} boards, and this computer has none of "
                          f"these ({keys.root()}). It stays as it is: run this where the keys are, "
                          "or remove the file.")  # fmt: skip
-    return data
+    return found
 
 
 def _mine(there, group):
@@ -155,14 +175,22 @@ def _tell_kept(kept):
 def _tell_newer(names):
     if names:
         click.echo(plain.line(f"  as they were, for another computer has given them a key: "
-                              f"{', '.join(names)}. `umqtt-board keys import --replace` of its "
-                              "copy brings it; --replace here, if this computer has flashed them "
+                              f"{', '.join(names)}. `umqtt-board keys import` of its copy "
+                              "brings it; --replace here, if this computer has flashed them "
                               "last"))  # fmt: skip
 
 
-def _write(out, found):
+def _write(out, found, there, records, purpose):
+    """Write the file: `found`, as File.keys. Of boards with this computer's key it says when they
+    got that; of others what the File `there` says."""
+    when = {name: given for name, given in there.given.items() if name in found}
+    for record in records:
+        name = _topic(record)
+        if record.given and _made_of([record.key], purpose)[0] in _listed(found.get(name, [])):
+            when[name] = max(record.given, when.get(name, 0))
+    data = found | {_OF: _WORDS[purpose], _GIVEN: when}
     with keys.locked():  # two at once have one name for what lies aside
-        private.replace(out, json.dumps(found, indent=1, sort_keys=True).encode() + b"\n")
+        private.replace(out, json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
 
 
 @click.command("mark-keys")
@@ -175,10 +203,11 @@ def mark_keys(group, out, replace):
     """Write the keys with which the bridge signs marks, for boards with marks = "signed"."""
     records = _records(group)
     there = _there(out, records, MARKS)
-    mine = _mine(there, group)
-    found, strange = of_marks(records, {} if replace else there)
+    mine = _mine(there.keys, group)
+    found, strange = of_marks(records, File() if replace else there)
     gone, kept = _unknown(mine - set(found))
-    _write(out, {name: there[name] for name in {*there} - mine | kept} | found)
+    stay = {name: there.keys[name] for name in {*there.keys} - mine | kept}
+    _write(out, stay | found, there, records, MARKS)
     if gone:
         click.echo(plain.line(f"  no longer in it, for they are forgotten: {', '.join(gone)}"))
     _tell_kept(kept)
@@ -211,22 +240,23 @@ def telemetry_keys(group, out, no_former, drop, replace):
     that another computer has given a key since."""
     records = _records(group)
     there = _there(out, records, TELEMETRY)
-    mine = _mine({*there} | _forgotten(), group)
+    mine = _mine({*there.keys} | _forgotten(), group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     newer = [] if replace else _newer(records, there, not no_former)
     found = of_readings(signers, not no_former, there)
-    found |= {name: _listed(there[name]) for name in newer}
+    found |= {name: _listed(there.keys[name]) for name in newer}
     strange = sorted({*_strange(signers, there, TELEMETRY)} - {*newer})
-    elsewhere = sorted(name for name in found if there.get(name) == []
+    elsewhere = sorted(name for name in found if there.keys.get(name) == []
                        and not forgotten.is_known(name.partition("/")[2]))  # fmt: skip
     found |= {name: [] for name in elsewhere}
     plainly = sorted(mine - set(found) - {*gone} - kept)
-    stay = {name: there[name] for name in {*there} - mine}
+    stay = {name: there.keys[name] for name in {*there.keys} - mine}
     if not drop:
         found |= {name: [] for name in gone}
-        stay |= {name: there[name] for name in kept}
-    _write(out, stay | {name: one if len(one) != 1 else one[0] for name, one in found.items()})
+        stay |= {name: there.keys[name] for name in kept}
+    stay |= {name: one if len(one) != 1 else one[0] for name, one in found.items()}
+    _write(out, stay, there, records, TELEMETRY)
     count = sum(map(bool, found.values()))
     click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
                "anew after flashing a board that is new or was erased")  # fmt: skip
@@ -242,8 +272,8 @@ def telemetry_keys(group, out, no_former, drop, replace):
     if strange:
         what = "left out" if no_former else "in it, too"
         click.echo(plain.line(f"  {what}: keys that another computer has given to "
-                              f"{', '.join(strange)}. `umqtt-board keys import --replace` of its "
-                              "copy brings them, if it has flashed them last"))  # fmt: skip
+                              f"{', '.join(strange)}. `umqtt-board keys import` of its copy "
+                              "brings them, if it has flashed them last"))  # fmt: skip
     _tell_newer(newer)
     if elsewhere:
         click.echo(plain.line(f"  without a key, for another computer has forgotten them: "

@@ -153,8 +153,8 @@ def _run(session, work, again, size=None):
     if foreign:
         click.echo(f"   {', '.join(foreign)} was heard with a key that this computer does not "
                    "have: either another computer has flashed it since, or somebody forges its "
-                   "reports. If you know of such a flash, `umqtt-board keys import --replace` of "
-                   "that computer's copy brings the key. Otherwise leave the keys as they are, "
+                   "reports. If you know of such a flash, `umqtt-board keys import` of that "
+                   "computer's copy brings the key. Otherwise leave the keys as they are, "
                    "and see who may publish on its topics", err=True)  # fmt: skip
     if silent:
         click.echo(f"   Nothing was heard of {', '.join(silent)}. Is it gone for good, or has it "

@@ -107,12 +107,21 @@ def messages(records, group, name, body):
     return [(topic, text + b"".join(codes[at : at + room])) for at in range(0, len(codes), room)]
 
 
-def _obeyed(member, body):
+def _obeyed(member, name, body):
     """(state, why) of a board that has taken a command: it commits no set but the one it runs."""
+    if name == "report":
+        return "done", _waiting(member.status)
     runs = member.status.get("set")
     if "set" in body and runs != body["set"]:
         return "refused", f"it runs {runs or 'what the cable put'}, not that set"
     return "done", ""
+
+
+def _waiting(status):
+    """What a report says of the messages that the board holds, in words."""
+    store = status.get("store")
+    live = store.get("live") if isinstance(store, dict) else None
+    return f"{live} messages wait in its store" if type(live) is int else ""
 
 
 class Session:
@@ -149,6 +158,10 @@ class Session:
         where = f"{self._broker['host']}:{self._broker['port']}"
         try:
             self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
+        except ssl.SSLCertVerificationError as error:
+            raise BoardError(f"The broker at {where} is not trusted: {error.verify_message}. Its "
+                             "certificate must be signed by the one of --ca, and name that host: "
+                             "--broker says which.")  # fmt: skip
         except (OSError, ValueError) as error:
             raise BoardError(f"The broker at {where} cannot be reached: {error}.{self._hint()}")
         self._client.loop_start()
@@ -300,7 +313,7 @@ class Session:
             with self.changed:
                 for member in self.members.values():
                     if member.status.get("count", 0) >= member.last > member.refused:
-                        member.state, member.why = _obeyed(member, body)
+                        member.state, member.why = _obeyed(member, name, body)
                 if all(member.final for member in self.members.values()):
                     break
                 self.changed.wait(0.2)

@@ -31,6 +31,8 @@ REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itse
 # The firmware, if it is there, shall not take our resets for crashes (firmware/resets.py).
 _WANTED = "try:\n import resets\n resets.by_cable()\nexcept Exception:\n pass"
 
+_STANDS = "the board may stand still at its prompt, until its reset button is pressed"
+
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
 
@@ -106,6 +108,11 @@ class Device:
                         "it has power and runs MicroPython (boards/README.md), press its reset "
                         "button, and try again."
                     )
+            except KeyboardInterrupt:  # the board may have been stopped already
+                try:
+                    self._interrupted()
+                finally:
+                    self.close()
 
     def _open_port(self):
         try:
@@ -240,18 +247,33 @@ class Device:
             yield
         except but:
             raise
-        except BaseException:
+        except BaseException as error:
             if self._transport and self._transport.in_raw_repl and not self._lost:
+                if isinstance(error, KeyboardInterrupt) and not error.args:
+                    self._interrupted()
                 self._back_to_work()
             raise
 
+    def _interrupted(self):
+        try:
+            back = self._back_to_work()
+        except KeyboardInterrupt:  # once more: at once
+            back = False
+        raise KeyboardInterrupt(*([] if back else [_STANDS]))
+
     def _back_to_work(self):
+        """Returns whether it is."""
         # Whatever it was in the middle of: somebody who pressed Ctrl-C does not want to wait.
         transport = self._transport
         transport.patience = STOP_S
-        with contextlib.suppress(BoardError, *_FAILURES):
-            transport.enter_raw_repl(soft_reset=False, timeout_overall=STOP_S)
-            self.hard_reset(keep_open=True)
+        deadline = time.monotonic() + STOP_S
+        while time.monotonic() < deadline:
+            # The first try may read what the board has answered to what was broken off.
+            with contextlib.suppress(BoardError, *_FAILURES):
+                transport.enter_raw_repl(soft_reset=False, timeout_overall=STOP_S)
+                self.hard_reset(keep_open=True)
+                return True
+        return False
 
     def start_loader(self):
         """Ask the chip to go into its loader; the port is closed."""

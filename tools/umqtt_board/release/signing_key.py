@@ -42,8 +42,9 @@ class SigningKey:
             raise BoardError(f"The signing key {path} cannot be read: {error.strerror}.")
         try:
             key = pem.read(data, passphrase)
-        except (ValueError, TypeError) as error:
-            raise BoardError(f"{path} is no signing key, or the passphrase is wrong ({error}).")
+        except (ValueError, TypeError):
+            raise BoardError(f"{path} does not open: the passphrase is wrong, or it is no signing "
+                             "key of `umqtt-board signing-key`, or a damaged one.")  # fmt: skip
         numbers = getattr(key, "key_size", 0), getattr(key.public_key(), "public_numbers", None)
         if not isinstance(key, rsa.RSAPrivateKey) or numbers[0] != BITS \
                 or numbers[1]().e != EXPONENT:  # fmt: skip

@@ -5,7 +5,8 @@ Knows errors of sockets, of TLS and of names. Must not know packets, spools or m
 
 A broker that is down, or gone, is retried for ever: a service waits for it. What only a human can
 mend ends the bridge as long as it has never been connected (`Refused`, exit status 2): a name that
-does not exist, a port that does not speak as it was told, a certificate that is refused.
+does not exist, a port that does not speak as it was told, a certificate that is refused. Later the
+same may be somebody on the path, or files that are just being replaced: it is told and retried.
 """
 
 import socket
@@ -20,7 +21,8 @@ BRIEF_S = 10.0  #: they lasted no longer than that
 
 
 class Refused(Exception):
-    """The broker answered and does not want this client; trying again would not help."""
+    """The broker answered and does not want this client, or is not trusted; trying again would not
+    help, if it never worked."""
 
 
 class Untrusted(ConnectionError):
@@ -49,6 +51,10 @@ class Faults:
         if ready_at is not None:
             return self._broken(error, time.monotonic() - ready_at)
         self._thrown_out = 0
+        if isinstance(error, Refused):
+            if not self._ever:
+                raise error
+            return f"cannot use: {error}"
         closed = isinstance(error, wire.Closed) and unheard or isinstance(error, Untrusted)
         self._rebuffs = self._rebuffs + 1 if closed else 0
         if not self._ever:

@@ -146,7 +146,7 @@ class Bridge:
                 begun = time.monotonic()
                 try:
                     self._session()
-                except (OSError, wire.ProtocolError) as error:
+                except (OSError, wire.ProtocolError, Refused) as error:
                     self._lost(error)
                 if time.monotonic() - begun > SETTLED_S:
                     wait = 0.2

@@ -13,12 +13,15 @@ log = logging.getLogger("umqtt.keys")
 
 _DEVICE = re.compile("fleet/[^/]+/[^/]+")
 _KEY = re.compile("[0-9a-f]{64}")
+OF = "file"  #: member that names the command which has written it
+GIVEN = "given"  #: member that is for that command alone
 
 
 class DeviceKeys:
-    """The keys of a file, {"fleet/GROUP/DEVICE": 64 hexadecimal digits} in JSON; read again when
-    it changes. path: its name, or None: no device has a key. Raises ValueError for a file that
-    cannot be used, with what to do about it.
+    """The keys of a file, {"fleet/GROUP/DEVICE": 64 hexadecimal digits} in JSON, with the members
+    OF and GIVEN, which an older file lacks; read again when it changes. path: its name, or None:
+    no device has a key. Raises ValueError for a file that cannot be used, or is another command's,
+    with what to do about it.
 
     Where `most` is above 1 a device may have a list of keys: its own, then those that it had. An
     empty one says that it has none any more.
@@ -71,6 +74,12 @@ class DeviceKeys:
         write = f"`umqtt-board {self.command}` writes"
         if not isinstance(data, dict):
             raise ValueError(f"{path} holds no object of keys: {write} one")
+        data.pop(GIVEN, None)
+        of = data.pop(OF, self.command)
+        if of != self.command:
+            raise ValueError(f"{path} is the file of `umqtt-board {of!s:.20}`, not of "
+                             f"`umqtt-board {self.command}`: give each file to the option of its "
+                             "name")
         found = {}
         for device, told in data.items():
             keys = told if isinstance(told, list) else [told]
