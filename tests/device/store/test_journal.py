@@ -12,7 +12,7 @@ import umqtt_min.store.segment_log as bits
 from cuts import GEOMETRIES, Geometry, Run
 from nor import NOR, Encrypted
 from store_kit import body, full
-from umqtt_min.store import AGAIN, LATEST
+from umqtt_min.store import AGAIN, LATEST, StoreFull
 from umqtt_min.store.crc32 import plain_copy as copy
 from umqtt_min.store.crc32 import plain_crc32 as crc32
 from umqtt_min.store.crc32 import plain_same as same
@@ -293,6 +293,23 @@ def test_a_stuck_sector_is_gone_around():
             assert body(store, seq)[5:] == b"kept"
             store = flash_store(flash, messages=256)
             assert body(store, seq)[5:] == b"kept" and store.live == 1
+
+
+def test_with_a_stuck_sector_it_takes_messages_again_once_it_was_full():
+    flash = NOR(4, 1024)
+    store = flash_store(flash)
+    flash.stuck.add(3)
+    for size in (300, 400):
+        waiting = [store.put(1, 2, b"t", bytes(size))]
+        while len(waiting) < 4:
+            try:
+                waiting.append(store.put(2, 2, b"t", bytes(800)))
+            except StoreFull:
+                break
+        assert len(waiting) < 4
+        for seq in waiting:
+            store.done(seq)
+        store.done(store.put(3, 2, b"t", bytes(800)))
 
 
 def test_a_dead_flash_is_an_error_not_a_hang():
