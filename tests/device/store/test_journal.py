@@ -12,7 +12,7 @@ import umqtt_min.store.segment_log as bits
 from cuts import GEOMETRIES, Geometry, Run
 from nor import NOR, Encrypted
 from store_kit import body, full
-from umqtt_min.store import AGAIN, LATEST
+from umqtt_min.store import AGAIN, LATEST, StoreFull
 from umqtt_min.store.crc32 import plain_copy as copy
 from umqtt_min.store.crc32 import plain_crc32 as crc32
 from umqtt_min.store.crc32 import plain_same as same
@@ -245,15 +245,39 @@ def test_mounting_whatever_is_there():
 
 def test_damage_costs_one_message_and_is_counted():
     random = __import__("nor").Random(8)
-    for _ in range(30):
-        flash = NOR(6, 1024)
-        store = flash_store(flash)
+    for i in range(45):
+        page, once = (1, False) if i % 3 else (16, True)
+        flash = NOR(7, 1024, page, once)
+        store = flash_store(flash, once=once)
         for i in range(20):
             store.put(i + 1, 2, b"t", bytes(50))
         place = store._places[1 + random.below(19)]
         flash.data[place + random.below(60)] ^= 1 << random.below(8)
-        store = flash_store(flash)
+        store = flash_store(flash, once=once)
         assert store.live >= 18 and store.skipped > 0 and store.seq == 21
+
+
+def test_a_segment_of_another_journal_is_not_read():
+    """It has the serial number of one that is in the log, and lies before that."""
+    flashes = [NOR(6, 1024), NOR(6, 1024)]
+    stores = []
+    for first, flash in zip((0, 1000), flashes):
+        store = flash_store(flash)
+        for i in range(60):
+            seq = store.put(first + i + 1, 2, b"t", bytes(50))
+            if seq > 20:
+                store.done(seq - 20)
+        stores.append(store)
+    store = stores[0]
+    at = store._places[store.low % store._span] & -1024
+    free = list(store._serials).index(0) * 1024
+    assert free < at
+    flashes[0].data[free : free + 1024] = flashes[1].data[at : at + 1024]
+    found = flash_store(flashes[0])
+    assert (found.live, found.seq, found.epoch) == (20, 61, store.epoch)
+    for seq in range(41, 61):
+        found.find(seq)
+        assert found.pid == seq
 
 
 def test_a_stuck_sector_is_gone_around():
@@ -269,6 +293,23 @@ def test_a_stuck_sector_is_gone_around():
             assert body(store, seq)[5:] == b"kept"
             store = flash_store(flash, messages=256)
             assert body(store, seq)[5:] == b"kept" and store.live == 1
+
+
+def test_with_a_stuck_sector_it_takes_messages_again_once_it_was_full():
+    flash = NOR(4, 1024)
+    store = flash_store(flash)
+    flash.stuck.add(3)
+    for size in (300, 400):
+        waiting = [store.put(1, 2, b"t", bytes(size))]
+        while len(waiting) < 4:
+            try:
+                waiting.append(store.put(2, 2, b"t", bytes(800)))
+            except StoreFull:
+                break
+        assert len(waiting) < 4
+        for seq in waiting:
+            store.done(seq)
+        store.done(store.put(3, 2, b"t", bytes(800)))
 
 
 def test_a_dead_flash_is_an_error_not_a_hang():
