@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .capture.incoming import Incoming
+from .capture.unpacking import TOLD
 from .compiled.layout import SYN
 from .decoder import Decoder
 from .flows import joining
@@ -57,6 +58,8 @@ class Following:
             self._frames(name, data, first, frames)
         self._ready()
         self._tell_shared(name)
+        if incoming.wrong:
+            self._sink("problems", columns.files([(name, "gzip", TOLD.format(incoming.wrong))]))
         wrong = np.concatenate([incoming.problems, self._ends.problems])
         if len(wrong):
             self._sink("problems", columns.problems(wrong, {0: name}))

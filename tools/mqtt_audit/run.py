@@ -24,6 +24,7 @@ import numpy as np
 from . import folder, worker
 from .capture.files import NotACapture, magic, shown
 from .capture.sizes import bytes_of, packed
+from .capture.unpacking import TOLD
 from .cores import Here, Spark
 from .flows import joining
 from .folder import Refused
@@ -208,8 +209,7 @@ class Audit:
         for made in self.work.tasks(len(todo), lambda k: worker.unpack(
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
-                what = f"damaged, what could be unpacked is read: {made['wrong']}"
-                self._wrong.append((self.names[made["number"]], "gzip", what))
+                self._wrong.append((self.names[made["number"]], "gzip", TOLD.format(made["wrong"])))
             paths[made["number"]] = made["path"]
         return paths
 

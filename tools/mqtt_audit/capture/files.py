@@ -3,18 +3,17 @@
 Knows: magic numbers, file sizes, gzip. Must not know: frames' content, Spark.
 """
 
-import gzip
-import io
 import mmap
 import os
 import stat
-import zlib
+from functools import partial
 
 import numpy as np
 
 from ..compiled.layout import FRAME, P_MORE, PROBLEM
 from . import records
 from .sizes import GZIP
+from .unpacking import Unpacking, unpacked
 
 PIECE = 1 << 16  #: frames read at once
 LISTED = 1000  #: problems of a file's frames that get a row each; the rest is counted
@@ -28,7 +27,8 @@ _PCAP = {
 _ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
 _PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7zXZ": "unxz",
            b"BZh": "bunzip2"}  # fmt: skip
-_BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
+HEAD = 28  #: bytes that tell what kind of capture it is
+_READ = 1 << 16  #: bytes of a packed file read at once
 
 
 def shown(name):
@@ -55,15 +55,30 @@ def magic(path):
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() may wait for ever
             raise NotACapture(f"{path}: is no regular file; write what comes from it into one")
         with open(path, "rb") as file:
-            head = file.read(28)
-        if head.startswith(GZIP):
-            with gzip.open(path) as file:
-                head = file.read(28)
-    except _BROKEN as error:
-        raise NotACapture(f"{path}: damaged gzip file ({error})")
+            head = file.read(HEAD)
+            if head.startswith(GZIP):
+                file.seek(0)
+                head = _unpacked_head(path, file)
     except OSError as error:
         raise _say(path, error)
     return kind(path, head)
+
+
+def _unpacked_head(path, file):
+    """The first bytes of what a packed file holds."""
+    unpacking, head = Unpacking(), b""
+    for made in unpacked(iter(partial(file.read, _READ), b""), unpacking):
+        head += made
+        if len(head) >= HEAD:
+            return head[:HEAD]
+    if unpacking.wrong:
+        raise torn(path, unpacking)
+    return head
+
+
+def torn(path, unpacking):
+    """What is raised of a packed file of which not even the beginning can be unpacked."""
+    return NotACapture(f"{path}: damaged gzip file ({unpacking.wrong})")
 
 
 def kind(path, head):
@@ -85,15 +100,11 @@ def kind(path, head):
 def unpack(path, target):
     """Unpack into the file `target`; returns what is wrong with what could not be read, or None.
     Raises OSError (disk full)."""
-    with gzip.open(path) as file, open(target, "wb") as out:
-        try:
-            # read1 gives what there is before it says that there is no more; what it has of a
-            # damaged piece is lost, so small ones (magic() has read the first of them).
-            while piece := file.read1(io.DEFAULT_BUFFER_SIZE):
-                out.write(piece)
-        except _BROKEN as error:
-            return str(error)
-    return None
+    unpacking = Unpacking()
+    with open(path, "rb") as file, open(target, "wb") as out:
+        for made in unpacked(iter(partial(file.read, _READ), b""), unpacking):
+            out.write(made)
+    return unpacking.wrong
 
 
 def content(path):
