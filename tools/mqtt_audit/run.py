@@ -209,7 +209,8 @@ class Audit:
         for made in self.work.tasks(len(todo), lambda k: worker.unpack(
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
-                self._wrong.append((self.names[made["number"]], "gzip", TOLD.format(made["wrong"])))
+                what = TOLD.format(made["wrong"])
+                self._wrong.append((self.names[made["number"]], "gzip", what))
             paths[made["number"]] = made["path"]
         return paths
 

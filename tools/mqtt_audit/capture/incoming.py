@@ -76,7 +76,7 @@ class Incoming:
         return rows
 
     def _begin(self):
-        found = kind(self.name, self._rest[:HEAD])
+        found = kind(self.name, self._rest)
         self._ng = found[0] == "pcapng"
         self._state = np.zeros(10, np.int64)
         self._interfaces = np.zeros((MAX_INTERFACES if self._ng else 0, 4), np.int64)

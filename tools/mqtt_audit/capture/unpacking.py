@@ -25,7 +25,10 @@ class Unpacking:
         """The next bytes of the file; yields what they hold."""
         while raw and not self.wrong:
             if self._member is None:
-                raw, self._member = raw.lstrip(b"\0"), zlib.decompressobj(_GZIP)
+                raw = raw.lstrip(b"\0")
+                if not raw:
+                    return
+                self._member = zlib.decompressobj(_GZIP)
             try:
                 made = self._member.decompress(raw, PIECE)
             except zlib.error as error:
