@@ -151,6 +151,22 @@ def test_a_client_whose_packet_comes_after_the_end_was_not_silent(tmp_path):
     assert broken(made, tmp_path) == []
 
 
+@pytest.mark.parametrize("kept", range(16))
+def test_a_fin_that_the_capture_lacks_ended_the_silence(kept, tmp_path):
+    """The broker closes, the client sleeps on, and says goodbye a minute later. What came after
+    the FIN has numbers that are one beyond the bytes, so that any part of it shows that it was
+    there. A broker that stays open has no such numbers."""
+    made = acked(talk(), 0).wait(5).segment(1, flags=FIN_ACK)
+    del made.frames[-1]
+    after = len(made.frames)
+    made.segment(0, flags=kit.ACK).wait(60).client(kit.DISCONNECT)
+    made.segment(0, flags=FIN_ACK).segment(1, flags=kit.RST)
+    made.frames[after:] = [f for k, f in enumerate(made.frames[after:]) if kept >> k & 1]
+    assert broken(made, tmp_path) == []
+    made = acked(talk(), 0).wait(65).client(kit.DISCONNECT).segment(0, flags=FIN_ACK)
+    assert broken(made, tmp_path) == [("MQTT-3.1.2-23", "client")]
+
+
 @pytest.mark.parametrize("keep_alive,wait,other,told", [
     (0, 40, True, True), (0, 40, False, True), (60, 50, True, True), (0, 25, True, False),
     (60, 25, False, False), (10, 12, False, True), (10, 9, False, False)])  # fmt: skip

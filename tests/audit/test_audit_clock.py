@@ -70,6 +70,41 @@ def test_an_hour_without_a_frame(said, keep_alive, stamps, expected, tmp_path):
     assert sorted(v["statement"] for v in told["violations"]) == expected
 
 
+def pings(step, stamps, others=()):
+    """A client that pings in time, whose capture has its clock put forward before the fourth; and
+    others beside it. stamps: whether it has time stamps."""
+    made, off = kit.Talk(), [0]
+    made.stamps = stamps and (lambda ns: running(ns - off[0]))
+    made.open().client(kit.connect(keep_alive=5)).broker(kit.connack()).segment(0, flags=kit.ACK)
+    for k in range(6):
+        made.wait(4.8 + step * (k == 3))
+        off[0] += int(step * (k == 3) * 10**9)
+        made.client(kit.PINGREQ).broker(kit.PINGRESP).segment(0, flags=kit.ACK)
+    return made.client(kit.DISCONNECT).close()
+
+
+@pytest.mark.parametrize("step", [0.8, 1, 9, 30, 99])
+def test_a_step_of_the_clock_is_no_silence_if_time_stamps_deny_it(step, tmp_path):
+    """Those of the client itself, or of other connections; without any nobody can tell a step
+    from a silence."""
+    own = pings(step, True).wrapped()
+    bare = [(t, f.replace(b"\x0a\0\0\2", b"\x0a\0\0\3")) for t, f in pings(
+        step, False).wrapped()]  # fmt: skip
+    for frames, told in ((own, 0), (own + bare, 0), (bare, 1)):
+        path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
+        found = kit.read([path], tmp_path)["violations"]
+        assert min(1, len(found)) == told * (step < 99), found
+
+
+def test_a_client_that_slept_is_silent_if_the_broker_confirms_the_time(tmp_path):
+    """The time stamps of an end that sleeps stand still, those of the other one do not."""
+    made = begun(5, running).segment(0).wait(30)
+    made.client(PUB, stamp=running(made.now - 29 * 10**9)).segment(1).segment(0)
+    path = kit.pcap(tmp_path / "t.pcap", ended(made).wrapped())
+    found = [v["statement"] for v in kit.read([path], tmp_path)["violations"]]
+    assert sorted(found) == SILENT
+
+
 @pytest.mark.parametrize("ahead,pause,told", [
     (0, 3.9, 0), (1.5, 3.9, 0), (0.01, 3.9, 0), (0, 5, 5), (0.01, 5, 4), (1.5, 5, 0)])  # fmt: skip
 def test_two_clocks_in_one_capture_make_nobody_silent(ahead, pause, told, tmp_path):

@@ -345,6 +345,39 @@ def test_a_subscription_that_the_server_does_not_support(number_, last, wanted, 
     assert read(plain.broker(answer(9, 1, 0)), tmp_path)["violations"] == []
 
 
+WILL = props() + kit.string("w") + kit.string("gone")
+
+
+@pytest.mark.parametrize("item,flags,wanted", [
+    ((0x24, b"\0"), 0x0E, "MQTT-3.2.2-12"), ((0x24, b"\1"), 0x16, "MQTT-3.2.2-12"),
+    ((0x25, b"\0"), 0x26, "MQTT-3.2.2-13"), ((0x24, b"\1"), 0x0E, None),
+    ((0x24, b"\0"), 0x06, None), ((0x25, b"\1"), 0x26, None),
+    ((0x25, b"\0"), 0x06, None)])  # fmt: skip
+def test_a_will_that_the_server_does_not_support_is_not_accepted(item, flags, wanted, tmp_path):
+    for code in (0, 0x9B):
+        made = kit.Talk().open().client(connect(flags=flags, rest=WILL))
+        made.broker(connack(prop(*item), code=code))
+        found = read(made, tmp_path)["violations"]
+        told = [wanted] if wanted and not code else []
+        assert [(v["statement"], v["sender"]) for v in found] == [(t, "broker") for t in told]
+
+
+@pytest.mark.parametrize("before,first", [((), ["MQTT-3.2.0-1"]), ((1,), [])])
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_server_sends_no_disconnect_before_its_connack(before, first, gone, tmp_path):
+    """But the capture may lack the CONNACK."""
+    method = text(0x15)
+    made = kit.Talk().open().client(connect(method))
+    for _ in before:
+        made.broker(five(0xF0, b"\x18", props(method))).client(five(0xF0, b"\x18", props(method)))
+    if gone:
+        made.broker(connack(method))
+        made.frames.pop()
+    made.broker(five(0xE0, b"\x8b")).close()
+    found = [v["statement"] for v in read(made, tmp_path)["violations"]]
+    assert sorted(found) == ([] if gone else sorted(["MQTT-3.14.0-1", *first]))
+
+
 #: How many statements each section of MQTT 5 has (its Appendix B; 2.2.1 begins with 2).
 STATEMENTS = {
     "1.5.4": 3, "1.5.5": 1, "2.1.3": 1, "2.2.1": 6, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12,

@@ -62,6 +62,97 @@ def test_vlan(tags, tmp_path):
     read(kit.pcap(tmp_path / "t.pcap", frames), tmp_path)
 
 
+def summed(packet):
+    """The packet with the checksum of its TCP segment."""
+    head = packet[:36] + b"\0\0" + packet[38:]
+    pseudo = head[12:20] + struct.pack(">HH", 6, len(head) - 20) + head[20:]
+    pseudo += bytes(len(pseudo) % 2)
+    total = sum(struct.unpack(f">{len(pseudo) // 2}H", pseudo))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return head[:36] + struct.pack(">H", total ^ 0xFFFF) + head[38:]
+
+
+def in_lan(talk, *lans, since=0):
+    """The frames as a switch gives them: lans(way) of each, the later ones `since` ns later."""
+    return [(ns + k * since, kit.ethernet(summed(p), lan(p[12:16] != b"\x0a\0\0\2")))
+            for ns, p in talk.frames for k, lan in enumerate(lans)]  # fmt: skip
+
+
+NO_LAN, LAN, OTHER_LAN = [], [(0x8100, 10)], [(0x8100, 20)]
+INNER = [(0x88A8, 2), (0x8100, 10)]
+
+
+@pytest.mark.parametrize("one,other", [(LAN, OTHER_LAN), (NO_LAN, LAN), (LAN, INNER)])
+@pytest.mark.parametrize("isn", [(1000, 5000), (900_000_000, 70_000)])
+def test_the_same_endpoints_in_two_lans_are_two_connections(one, other, isn, tmp_path):
+    """Also if TCP's numbers happen to be the same; else in pieces of the file and in two files."""
+    talks = [kit.Talk(isn=n).open() for n in ((1000, 5000), isn)]
+    for number, (talk, name) in enumerate(zip(talks, ("one", "other"))):
+        talk.client(kit.connect(name)).broker(kit.connack())
+        for k in range(1, 9):
+            talk.client(kit.publish(name, b"%d" % number, 1, k)).broker(kit.ack(4, k))
+        talk.client(kit.DISCONNECT).close()
+    frames = sorted((f for talk, tags in zip(talks, (one, other))
+                     for f in in_lan(talk, lambda _, tags=tags: tags)), key=lambda f: f[0])
+    path = kit.pcap(tmp_path / "t.pcap", frames)
+    halves = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(
+        (frames[:25], frames[25:]))]  # fmt: skip
+    cut = [([path], 700), (halves, None)] * (isn[0] != 1000)
+    for paths, size in [([path], None), *cut]:
+        found = kit.read(paths, tmp_path, part_size=size)
+        assert found["violations"] == []
+        ends = {c["client_id"]: (c["client_packets"], c["broker_packets"], c["why"])
+                for c in found["connections"]}  # fmt: skip
+        assert ends == {n: (10, 9, "client sent DISCONNECT") for n in ("one", "other")}
+
+
+@pytest.mark.parametrize("lans", [
+    [lambda way: LAN if way else NO_LAN], [lambda way: NO_LAN if way else LAN],
+    [lambda way: LAN if way else OTHER_LAN], [lambda _: LAN, lambda _: NO_LAN],
+    [lambda way: LAN if way else NO_LAN, lambda way: NO_LAN if way else LAN]])  # fmt: skip
+@pytest.mark.parametrize("since", [0, 7])
+def test_a_mirror_port_may_tag_one_direction_or_give_each_frame_twice(lans, since, tmp_path):
+    """That is one connection."""
+    frames = in_lan(conversation().client(kit.DISCONNECT), *lans, since=1000)[since:]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert len(found["connections"]) == 1 and found["violations"] == []
+    assert since or types(found) == [*TYPES, "DISCONNECT"]
+
+
+@pytest.mark.parametrize("pad,told", [(None, []), (0, ["bad header"]), (0xAA, ["bad header"])])
+def test_a_length_of_0_is_that_of_the_frame_unless_this_may_be_filled_up(pad, told, tmp_path):
+    """As of segments that a network card is to cut, which are long, and never filled up."""
+    frames = []
+    for ns, packet in conversation().frames:
+        frame = kit.ethernet(packet[:2] + b"\0\0" + packet[4:])[: 14 + len(packet)]
+        frames.append((ns, frame + bytes([pad or 0]) * (0 if pad is None else 60 - len(frame))))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert found["violations"] == [] and "CONNECT" in types(found)
+    assert {p["problem"] for p in found["problems"]} & {"bad header"} == set(told)
+    if pad is None:
+        assert types(found) == TYPES
+
+
+@pytest.mark.parametrize("magic,extra,told", [
+    (0xA1B2CD34, 8, "modified pcap"), (0xA1B2C3D4, 4, "Nokia")])  # fmt: skip
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_relatives_of_pcap_are_named(order, magic, extra, told, tmp_path):
+    from mqtt_audit.capture.files import NotACapture
+    from mqtt_audit.capture.files import magic as kind
+    from mqtt_audit.following import Following
+
+    raw = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65_535, 1)
+    for ns, frame in conversation().wrapped():
+        sizes = len(frame), len(frame)
+        raw += struct.pack(order + "IIII", ns // 10**9, 0, *sizes) + bytes(extra) + frame
+    (tmp_path / "t").write_bytes(raw)
+    with pytest.raises(NotACapture, match=f"t: is a .*{told}.*editcap"):
+        kind(tmp_path / "t")
+    with pytest.raises(NotACapture, match=f"t: is a .*{told}.*editcap"):
+        Following(print).capture("t", [raw])
+
+
 def test_ip_options_and_extension_headers(tmp_path):
     # Router alert; hop-by-hop options, then destination options, then TCP.
     four = conversation(options=b"\x94\x04\0\0").wrapped(101)

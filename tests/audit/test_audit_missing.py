@@ -228,3 +228,36 @@ def test_a_port_used_again_whose_syn_is_missing(tmp_path):
     one.frames += two.frames[1:]
     said, tables = broken(one, tmp_path)
     assert said == [] and [c["client_id"] for c in tables["connections"]] == ["one", "two"]
+
+
+@pytest.mark.parametrize("end", ["DISCONNECT", "FIN", "RST", "FIN and DISCONNECT"])
+@pytest.mark.parametrize("back", [5, 400])
+def test_a_port_used_again_with_numbers_below_the_old_ones(end, back, tmp_path):
+    """Neither SYN is there: CONNECT begins the new connection, unless it is the old one's once
+    more. Without it the bytes that nobody reads are told."""
+    one = kit.Talk(isn=(10_000, 50_000)).open().client(kit.connect("one")).broker(kit.connack())
+    for k in range(1, 30):
+        one.client(kit.publish("a", b"x" * 20, 1, k)).broker(kit.ack(4, k))
+    if "DISCONNECT" in end:
+        one.client(kit.DISCONNECT)
+    if "FIN" in end:
+        one.close()
+    if end == "RST":
+        one.segment(1, flags=kit.RST)
+    one.frames.append((one.now, one.frames[3][1]))  # CONNECT once more
+    two = kit.Talk(isn=tuple(n - back for n in one.seq), start=one.now + 20 * 10**9).open()
+    two.client(kit.connect("two")).broker(kit.connack())
+    two.client(kit.publish("b", b"y", 1, 1)).broker(kit.ack(4, 1)).client(kit.DISCONNECT).close()
+    said, tables = broken(_and(one, two.frames[3:]), tmp_path)
+    assert said == [] and [c["client_id"] for c in tables["connections"]] == ["one", "two"]
+    assert tables["connections"][1]["client_packets"] == 3
+    if end != "DISCONNECT" and back == 400:
+        said, tables = broken(_and(one, two.frames[4:]), tmp_path)
+        past = [p["count"] for p in tables["problems"] if p["problem"] == "after the end"]
+        assert said == [] and len(past) == 2 and len(tables["connections"]) == 1
+
+
+def _and(made, frames):
+    both = kit.Talk()
+    both.frames = made.frames + frames
+    return both

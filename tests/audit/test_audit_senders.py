@@ -252,7 +252,8 @@ def test_a_broker_that_looks_for_silent_clients_now_and_then_is_not_late(keep_al
         made.client(kit.connect(f"dev{k}", keep_alive)).broker(kit.connack())
         made.segment(0, flags=kit.ACK).client(kit.PINGREQ).broker(kit.PINGRESP)
         made.segment(0, flags=kit.ACK).wait(wait)
-        frames += made.segment(1, flags=kit.FIN | kit.ACK).close().wrapped()
+        made.segment(1, flags=kit.FIN | kit.ACK).segment(0, flags=kit.FIN | kit.ACK)
+        frames += made.segment(1, flags=kit.ACK).wrapped()
         ends.append(f"dev{k}")
     path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
     late = [v for v in kit.read([path], tmp_path)["violations"] if v["sender"] == "broker"]

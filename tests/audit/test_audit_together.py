@@ -76,6 +76,18 @@ def test_what_one_capture_cut_off_the_other_one_has(tmp_path):
     assert said(kit.read(paths, tmp_path))[0] == whole[0]
 
 
+@pytest.mark.parametrize("ahead", [7, -7, 0.3, 3600, -90])
+def test_one_file_for_each_direction_with_clocks_that_are_apart(ahead, tmp_path):
+    """They have no frame in common, and may not even overlap: TCP's acknowledgements show how far
+    the clocks are apart."""
+    frames = made(step=10**7, again=True)
+    whole = said(kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path))
+    one, two = shares(frames, "sides", None)
+    two = [(t + int(ahead * 10**9), f) for t, f in two]
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate((one, two))]
+    assert said(kit.read(paths, tmp_path)) == whole
+
+
 @pytest.mark.parametrize("ahead", [2.5, -1.5])
 def test_clocks_that_are_apart(ahead, tmp_path):
     """The later one's times are put right; nobody is accused of a silence between the two."""

@@ -6,6 +6,7 @@ Knows: the kit, the command. Must not know: the code under test except by its ta
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 import test_audit_five as mqtt5
 from mqtt_audit.report import columns
-from mqtt_audit.rules.findings import findings
+from mqtt_audit.rules.findings import RULES, findings
 from pipeline_kit import AUDIT
 
 BAD = os.fsdecode(b"bad\xffname.pcap")
@@ -194,6 +195,38 @@ def test_what_steers_a_terminal_is_written_as_python_writes_it(tmp_path):
     made = talk(kit.connect(), kit.connack()).client(kit.publish(topic))
     said = words(kit.pcap(tmp_path / "t.pcap", made.wrapped()))
     assert r"a\x1b\u202e\U000e0001\u00e9 QoS 0".replace(r"\u00e9", "\u00e9") in said
+
+
+def test_the_report_has_nothing_that_steers_a_terminal(tmp_path):
+    from mqtt_audit import run
+
+    made = talk(kit.connect("id\x1b[31m\u202e"), kit.connack()).client(kit.publish("a\x1b/#"))
+    run.build(None, [kit.pcap(tmp_path / "t\x1b.pcap", made.wrapped())], tmp_path / "out")
+    page = (tmp_path / "out/report.html").read_text()
+    assert r"id\x1b[31m\u202e" in page and r"t\x1b.pcap" in page
+    assert "\x1b" not in page and "\u202e" not in page
+
+
+def test_a_second_connect_makes_no_negative_time(tmp_path):
+    made = talk(kit.connect(), kit.connack()).wait(3).client(kit.connect())
+    found = read(made, tmp_path)["connections"][0]
+    assert found["connack_ms"] == 1 and found["handshake_ms"] == 3
+    made.frames[3], made.frames[4] = [
+        (t, f) for (t, _), (_, f) in zip(made.frames[3:5], made.frames[4:2:-1])]  # fmt: skip
+    assert read(made, tmp_path)["connections"][0]["connack_ms"] is None
+
+
+def test_a_silence_is_told_in_seconds_everywhere(tmp_path):
+    made = talk(kit.connect(keep_alive=4), kit.connack()).segment(0, flags=kit.ACK).wait(30)
+    for more in (made.client(kit.PINGREQ).broker(kit.PINGRESP), made.segment(0).wait(40)):
+        told = said(more.segment(1, flags=kit.FIN | kit.ACK), tmp_path)
+        assert len(told) >= 2 and not any(" ms" in t[2] for t in told)
+        assert all(re.search(r" ?[34]0\.0 s ", t[2]) for t in told), told
+
+
+def test_the_rule_of_clients_that_push_each_other_out_has_its_second():
+    assert "within a second after another one of its client id begins" in (
+        RULES["clients push each other out"])
 
 
 @pytest.mark.parametrize("first,told", [

@@ -44,7 +44,8 @@ class Decoder:
         self.arrays = Arrays()
         self.rows = Rows(self.arrays, sink, span, steps)
         self._data = np.zeros(0, np.uint8)
-        self._pairs = {}
+        # Pairs of endpoints by the VLANs in which they are, and those of the first.
+        self._pairs, self._first, self._ends = {}, {}, []
 
     # Room.
 
@@ -117,7 +118,10 @@ class Decoder:
         for k in np.flatnonzero(mine):
             a, b = (ends["a"][k].tobytes(), int(keys["ap"][k])), (
                 ends["b"][k].tobytes(), int(keys["bp"][k]))  # fmt: skip
-            pair = self._pairs.get((a, b))
+            lans = a, b, int(keys["tags"][k])
+            pair = self._pairs.get(lans)
+            if pair is None and not keys["apart"][k]:  # the same, with another tag or none
+                pair = self._first.get((a, b))
             if pair is None:
                 server = int(keys["server"][k])
                 if not 1 <= server <= 4:  # who is the broker is known better elsewhere, maybe
@@ -125,12 +129,14 @@ class Decoder:
                 server = (server - 1) % 2 + 1 if server else 0
                 if not server:
                     continue
-                pair = self._pairs[a, b] = len(self._pairs)
+                pair = len(self._ends)
+                self._ends.append((a, b))
+                self._first.setdefault((a, b), pair)
                 new.append(server)
-            found[k] = pair
+            found[k] = self._pairs[lans] = pair
         if new:
             self.arrays.more_pairs(new)
-            self.rows.pairs = list(self._pairs)
+            self.rows.pairs = self._ends
         return found
 
     def _server(self, a, b):

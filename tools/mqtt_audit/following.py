@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .capture.incoming import Incoming
+from .capture.unpacking import TOLD
 from .compiled.layout import SYN
 from .decoder import Decoder
 from .flows import joining
@@ -39,7 +40,8 @@ class Following:
         self._sink = sink
         self._judged = {"connections": [], "latencies": [], "_pieces": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
-        self._steps, self._clock = [], clocks.Clock()
+        self._steps = []  # of the captures before
+        self._ends = Endpoints()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
 
@@ -47,8 +49,9 @@ class Following:
         """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
         incoming = Incoming(name)
         self._number += 1
-        self._ends, self._pairs, self._openings = Endpoints(), np.zeros(0, np.int64), {}
-        self._clock = clocks.Clock(self._clock.before)
+        before = self._ends.pauses.before
+        self._ends = Endpoints(-1 if before is None else before)
+        self._pairs, self._openings = np.zeros(0, np.int64), {}
         for raw in pieces:
             for data, first, frames in incoming.take(raw):
                 self._frames(name, data, first, frames)
@@ -56,24 +59,27 @@ class Following:
         for data, first, frames in incoming.end():
             self._frames(name, data, first, frames)
         self._ready()
+        self._steps.append(clocks.steps_of(self._ends.pauses.doubted))
         self._tell_shared(name)
+        if incoming.wrong:
+            self._sink("problems", columns.files([(name, "gzip", TOLD.format(incoming.wrong))]))
         wrong = np.concatenate([incoming.problems, self._ends.problems])
         if len(wrong):
             self._sink("problems", columns.problems(wrong, {0: name}))
 
     def _tell_shared(self, name):
         """Say it if an earlier capture has connections of this one at the same time."""
-        told = False
+        told, clock = False, self._ends.pauses
         for key in self._ends.keys[self._pairs >= 0]:
             ends = key.tobytes()[: key.dtype.fields["hash"][1]]
             other, until = self._seen.get(ends, (name, 0))
-            if other != name and not told and overlap(self._clock.first, self._clock.last, until):
+            if other != name and not told and overlap(clock.first, clock.last, until):
                 what = SHARED.format(other)
                 log.warning("%s: %s", name, what)
                 self._sink("problems", columns.files([(name, "shared", what)]))
                 told = True
-            if self._clock.last >= until:
-                self._seen[ends] = name, self._clock.last
+            if clock.last >= until:
+                self._seen[ends] = name, clock.last
 
     def weave(self, woven, steps):
         """Several captures that are read as one (together/weave.py). steps: of their clocks, as
@@ -111,10 +117,8 @@ class Following:
 
     def _frames(self, name, data, first, frames):
         segments = self._ends.segments(data, first, frames)
-        steps = self._clock.steps(data, first, frames, segments)
-        if len(steps):
-            self._steps.append(steps)
-            self._decoder.rows.steps = np.concatenate(self._steps)
+        steps = clocks.steps_of(self._ends.pauses.doubted)
+        self._decoder.rows.steps = np.concatenate([*self._steps, steps])
         self._decoder.turn_to(self._number, name, data)
         self._decoder.take(self._with_openings(segments), self._pairs)
         self._decoder.drain()

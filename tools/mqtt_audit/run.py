@@ -24,6 +24,7 @@ import numpy as np
 from . import folder, worker
 from .capture.files import NotACapture, magic, shown
 from .capture.sizes import bytes_of, packed
+from .capture.unpacking import TOLD
 from .cores import Here, Spark
 from .flows import joining
 from .folder import Refused
@@ -208,7 +209,7 @@ class Audit:
         for made in self.work.tasks(len(todo), lambda k: worker.unpack(
                 todo[k], paths[todo[k]], scratch)):  # fmt: skip
             if made["wrong"]:
-                what = f"damaged, what could be unpacked is read: {made['wrong']}"
+                what = TOLD.format(made["wrong"])
                 self._wrong.append((self.names[made["number"]], "gzip", what))
             paths[made["number"]] = made["path"]
         return paths

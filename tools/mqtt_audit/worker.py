@@ -107,14 +107,13 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     returns what the driver needs to know, as a dict."""
     capture, ends = Capture(path, part), Endpoints()
     files = {}
-    clock, segments, read, steps = clocks.Clock(), np.zeros(buckets, np.int64), 0, []
+    segments, read = np.zeros(buckets, np.int64), 0
     try:
         for start, frames in capture:
             if not len(frames):
                 continue
             read += len(frames)
             rows = ends.segments(capture.data, start, frames)
-            steps.append(clock.steps(capture.data, start, frames, rows))
             bucket = (ends.keys["hash"] % buckets).astype(np.uint16)[rows["key"]]
             order = np.argsort(bucket, kind="stable")
             bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
@@ -131,8 +130,10 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
     if part is None:
         _note_damage(capture, number, name, out)
     return {"number": number, "place": place, "frames": read, "of_buckets": segments,
-            "first": clock.first, "last": clock.last, "until": clock.before, "steps": steps,
+            "first": ends.pauses.first, "last": ends.pauses.last, "until": ends.pauses.before,
+            "steps": clocks.steps_of(ends.pauses.doubted),
             "bytes": len(capture.data), "headers": ends.problems,
+            "one_way": bool((ends.keys["ways"] % 3 > 0).any()),
             "brokers": _brokers(ends.keys)}  # fmt: skip
 
 
@@ -140,9 +141,9 @@ def whole(parts):
     """What split() found in all parts of a file, put together."""
     parts = sorted(parts, key=lambda p: p["place"])
     first = [p["first"] for p in parts if p["first"] is not None]
-    steps = [s for p in parts for s in p["steps"]]
+    steps = [p["steps"] for p in parts]
     some = [p for p in parts if p["first"] is not None]
-    steps += [clocks.steps_of([b["first"]], a["until"]) for a, b in zip(some, some[1:])]
+    steps += [clocks.between(a["until"], b["first"]) for a, b in zip(some, some[1:])]
     headers = np.concatenate([p["headers"] for p in parts])
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
@@ -153,6 +154,7 @@ def whole(parts):
             "of_buckets": of_buckets, "segments": int(of_buckets.sum()), "headers": rows,
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),
+            "one_way": any(p["one_way"] for p in parts),
             "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
 
 
@@ -234,7 +236,7 @@ def _between(split):
     last = np.maximum.accumulate([s["last"] for s in some]).tolist() if some else []
     for until, after in zip(last, some[1:]):
         if after["first"] > until:
-            yield clocks.steps_of([after["first"]], until)
+            yield clocks.between(until, after["first"])
 
 
 def _spans(split):

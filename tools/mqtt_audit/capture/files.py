@@ -3,18 +3,17 @@
 Knows: magic numbers, file sizes, gzip. Must not know: frames' content, Spark.
 """
 
-import gzip
-import io
 import mmap
 import os
 import stat
-import zlib
+from functools import partial
 
 import numpy as np
 
 from ..compiled.layout import FRAME, P_MORE, PROBLEM
 from . import records
 from .sizes import GZIP
+from .unpacking import Unpacking, unpacked
 
 PIECE = 1 << 16  #: frames read at once
 LISTED = 1000  #: problems of a file's frames that get a row each; the rest is counted
@@ -25,10 +24,17 @@ _PCAP = {
     b"\x4d\x3c\xb2\xa1": (0, 1),
     b"\xa1\xb2\x3c\x4d": (1, 1),
 }
+#: Others of the family, of which Wireshark makes a pcap file.
+_COUSINS = {b"\x34\xcd\xb2\xa1": "modified pcap (Kuznetzov)",
+            b"\xa1\xb2\xcd\x34": "modified pcap (Kuznetzov)"}  # fmt: skip
+_NOKIA = "pcap as Nokia's firewalls write it"
+_CONVERT = "{}: is a {}; convert it first (editcap -F pcap IN OUT)"
 _ORDERS = (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
 _PACKED = {b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4", b"\xfd7zXZ": "unxz",
            b"BZh": "bunzip2"}  # fmt: skip
-_BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)  #: what gzip says of a damaged file
+HEAD = 28  #: bytes that tell what kind of capture it is
+_LOOKED = 1 << 13  #: bytes that are looked at, if there are so many: some kinds begin alike
+_READ = 1 << 16  #: bytes of a packed file read at once
 
 
 def shown(name):
@@ -55,23 +61,42 @@ def magic(path):
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() may wait for ever
             raise NotACapture(f"{path}: is no regular file; write what comes from it into one")
         with open(path, "rb") as file:
-            head = file.read(28)
-        if head.startswith(GZIP):
-            with gzip.open(path) as file:
-                head = file.read(28)
-    except _BROKEN as error:
-        raise NotACapture(f"{path}: damaged gzip file ({error})")
+            head = file.read(_LOOKED)
+            if head.startswith(GZIP):
+                file.seek(0)
+                head = _unpacked_head(path, file)
     except OSError as error:
         raise _say(path, error)
     return kind(path, head)
 
 
+def _unpacked_head(path, file):
+    """The first bytes of what a packed file holds."""
+    unpacking, head = Unpacking(), b""
+    for made in unpacked(iter(partial(file.read, _READ), b""), unpacking):
+        head += made
+        if len(head) >= _LOOKED:
+            return head
+    if len(head) < HEAD and unpacking.wrong:
+        raise torn(path, unpacking)
+    return head
+
+
+def torn(path, unpacking):
+    """What is raised of a packed file of which not even the beginning can be unpacked."""
+    return NotACapture(f"{path}: damaged gzip file ({unpacking.wrong})")
+
+
 def kind(path, head):
-    """The same of the first bytes of a capture (28, or all there are)."""
+    """The same of the first bytes of a capture (28 or more, or all there are)."""
+    if head[:4] in _COUSINS:
+        raise NotACapture(_CONVERT.format(path, _COUSINS[head[:4]]))
     if head[:4] in _PCAP:
         if len(head) < 24:
             raise NotACapture(f"{path}: the header of the pcap file is cut off")
         big, units = _PCAP[head[:4]]
+        if _records(head, big, 20) and not _records(head, big, 16):
+            raise NotACapture(_CONVERT.format(path, _NOKIA))
         link = int.from_bytes(head[20:24], "big" if big else "little") & 0x0FFF_FFFF
         return "pcap", big, units, link
     if head[:4] == b"\x0a\x0d\x0d\x0a" and head[8:12] in _ORDERS:
@@ -82,18 +107,28 @@ def kind(path, head):
     raise NotACapture(f"{path}: neither pcap nor pcapng" + ("" if head else " (it is empty)"))
 
 
+def _records(head, big, size):
+    """Whether three records with headers of so many bytes follow one another, as far as they are
+    there; two at least."""
+    order, at, seen, known = "big" if big else "little", 24, 0, None
+    while at + size <= len(head) and seen < 3:
+        sec, _, kept, wire = (int.from_bytes(head[at + k : at + k + 4], order)
+                              for k in range(0, 16, 4))  # fmt: skip
+        if not 14 <= kept <= min(wire, records.MAX_FRAME) or (
+                known is not None and abs(sec - known) > records.NEAR):  # fmt: skip
+            return False
+        at, seen, known = at + size + kept, seen + 1, sec
+    return seen > 1
+
+
 def unpack(path, target):
     """Unpack into the file `target`; returns what is wrong with what could not be read, or None.
     Raises OSError (disk full)."""
-    with gzip.open(path) as file, open(target, "wb") as out:
-        try:
-            # read1 gives what there is before it says that there is no more; what it has of a
-            # damaged piece is lost, so small ones (magic() has read the first of them).
-            while piece := file.read1(io.DEFAULT_BUFFER_SIZE):
-                out.write(piece)
-        except _BROKEN as error:
-            return str(error)
-    return None
+    unpacking = Unpacking()
+    with open(path, "rb") as file, open(target, "wb") as out:
+        for made in unpacked(iter(partial(file.read, _READ), b""), unpacking):
+            out.write(made)
+    return unpacking.wrong
 
 
 def content(path):

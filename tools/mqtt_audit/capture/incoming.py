@@ -3,18 +3,17 @@
 Knows: formats of captures, gzip. Must not know: frames' content, where the pieces come from.
 """
 
-import zlib
-
 import numpy as np
 
 from ..compiled.layout import FRAME, PROBLEM
 from . import records
-from .files import LISTED, MAX_INTERFACES, NotACapture, kind
+from .files import HEAD, LISTED, MAX_INTERFACES, kind, torn
 from .sizes import GZIP
+from .unpacking import Unpacking
 
-HEAD = 28  #: bytes that tell what kind of capture it is
 PIECE = 1 << 14  #: frames handed on at once
 WAITING = 32 << 20  #: bytes in which no frame begins that are kept to find one
+UNPACKED = 1 << 20  #: bytes of what is packed that are looked through at once
 
 
 class Incoming:
@@ -23,17 +22,32 @@ class Incoming:
     def __init__(self, name):
         self.name = name
         self._state, self._rest, self._at = None, b"", 0
-        self._unpacker, self._packed = None, None
+        self._unpacking, self._known = None, False
         self._problems = np.zeros(LISTED, PROBLEM)
 
     def take(self, raw):
         """The next bytes: yields (bytes as an array, number of the first frame, frames that lie in
         them). Raises NotACapture."""
-        if self._packed is None and len(self._rest) + len(raw) >= 2:
-            raw, self._rest = self._rest + raw, b""
-            self._packed = raw.startswith(GZIP)
-            self._unpacker = zlib.decompressobj(31)
-        self._rest += self._unpacked(raw) if self._packed else raw
+        if not self._known and len(self._rest) + len(raw) >= len(GZIP):
+            raw, self._rest, self._known = self._rest + raw, b"", True
+            self._unpacking = Unpacking() if raw.startswith(GZIP) else None
+        if not self._unpacking:
+            yield from self._plain(raw)
+            return
+        yield from self._joined(self._unpacking.take(raw))
+
+    def _joined(self, pieces):
+        found, size = [], 0
+        for made in pieces:
+            found.append(made)
+            size += len(made)
+            if size >= UNPACKED:
+                yield from self._plain(b"".join(found))
+                found, size = [], 0
+        yield from self._plain(b"".join(found))
+
+    def _plain(self, raw):
+        self._rest += raw
         if self._state is None and len(self._rest) >= HEAD:
             self._begin()
         if self._state is not None:
@@ -41,9 +55,18 @@ class Incoming:
 
     def end(self):
         """There are no more bytes: yields as take() does. Raises NotACapture."""
+        if self._unpacking:
+            yield from self._joined(self._unpacking.end())
         if self._state is None:
+            if self.wrong:
+                raise torn(self.name, self._unpacking)
             self._begin()
         yield from self._whole(len(self._rest))
+
+    @property
+    def wrong(self):
+        """What is wrong with the packing, in words, or None."""
+        return self._unpacking.wrong if self._unpacking else None
 
     @property
     def problems(self):
@@ -52,14 +75,8 @@ class Incoming:
         self._state[records.PROBLEMS] = 0
         return rows
 
-    def _unpacked(self, raw):
-        try:
-            return self._unpacker.decompress(raw)
-        except zlib.error as error:
-            raise NotACapture(f"{self.name}: damaged gzip data ({error})")
-
     def _begin(self):
-        found = kind(self.name, self._rest[:HEAD])
+        found = kind(self.name, self._rest)
         self._ng = found[0] == "pcapng"
         self._state = np.zeros(10, np.int64)
         self._interfaces = np.zeros((MAX_INTERFACES if self._ng else 0, 4), np.int64)

@@ -15,12 +15,6 @@ def _rows(text):
 
 SECOND = 1_000_000_000  #: in the ns of all times
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
-#: How much later than after one and a half times the keep alive a broker may close, in ns, or in
-#: parts of the keep alive, whichever is longer: brokers look for silent clients now and then only,
-#: mosquitto every 6 s, RabbitMQ and VerneMQ every 3/4 of the keep alive. In the ns are two seconds
-#: for a FIN that was lost before the capture, which TCP sends again three times in this time.
-CLOSE_GRACE = 10 * SECOND
-CLOSE_PARTS = 0.75
 FLOOD, FLOOD_S = 200, 10  #: messages a second, seconds: more is a flood
 
 #: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
@@ -35,13 +29,28 @@ COPY = 128  #: no flag of TCP: another capture has the segment as well (together
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
 #: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
-#: 5 a, 6 b: MQTT that began before the capture.
-KEY = _rows("a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1")
+#: 5 a, 6 b: MQTT that began before the capture. tags: ids of its VLANs, 12 bits each, the outer
+#: one above; 0: none. root: the key that its segments count for, another one if its frames are of
+#: the same connections in another VLAN; sure: segments of both were the same. apart: another key
+#: of the same endpoints has other connections. ways: bit 0 if a sent, bit 1 if b did.
+KEY = _rows(
+    "a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1 "
+    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4"
+)
 #: One end's packets on a connection that may be MQTT (tcp/midway.py): where the next one begins
 #: and whether that is known; how many stood where they must, whether a topic was seen, and a
 #: packet that only a client, only a server sends; of a header that goes on in the next segment how
 #: many bytes are there, and which.
-TRAIL = _rows("at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1")
+#: Of the end's latest segment, of any kind, the headers: VLAN tags, numbers of TCP, checksum; met:
+#: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
+#: pauses: how many the capture had had then (tcp/stamps.py).
+TRAIL = _rows(
+    "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
+    "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8"
+)
+#: A time in ns in which the capture has no frame, or in which its clock went back (since > until);
+#: right, wrong: whether time stamps confirm it, or deny it.
+PAUSE = _rows("since:i8 until:i8 right:u1 wrong:u1")
 V4 = 0xFFFF  #: word 2 of an IPv4 address
 
 # From here on `frame` is the number of the file in the order of the capture, 32 bits, and that of
@@ -104,7 +113,8 @@ STREAM = _rows(
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
-    "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1"
+    "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
+    "past:i8 past_frame:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -120,7 +130,8 @@ STREAM = _rows(
 #: web...: where a WebSocket is (mqtt/websocket.py): what comes next, whether any byte came, the
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
-#: asked: its first packet here is CONNECT.
+#: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
+#: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
 #: its packets from here on were found by their look, which a payload may have as well; aligned: so
@@ -242,8 +253,10 @@ KINDS = {
     27: ("other content", "{} bytes were sent again with another content and a wrong TCP "
          "checksum; the first are read"),
     28: ("length", "a Remaining Length of more than four bytes"),  # told as a violation
+    29: ("after the end", "{} bytes came long after the end of the connection, and are left out: "
+         "they may be of another one with the same ports"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
- P_BROKEN, P_FIVE) = range(1, 29)  # fmt: skip
+ P_BROKEN, P_FIVE, P_PAST) = range(1, 30)  # fmt: skip

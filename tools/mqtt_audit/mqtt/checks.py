@@ -79,13 +79,19 @@ def check_size(st, row, conn, sender):
 
 
 @kernel
+def _whole(s):
+    """Whether a side is whole from SYN on."""
+    return s["isn_known"] and s["whole"] and not s["gaps"] and not s["blind"]
+
+
+@kernel
 def _order_of_five(st, c, row, conn, sender):
     """What MQTT 5 says about CONNACK, AUTH and the DISCONNECT of a server beside that."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
     if sender and c["dismissed"]:
         violation(st, 44, conn, 1, kind, time, frame, 0)
-    if kind == CONNACK and c["acked"]:
-        violation(st, 94, conn, 1, kind, time, frame, 0)
+    if sender and kind == DISCONNECT and not c["acked"] and _whole(st.streams[2 * conn + 1]):
+        violation(st, 148, conn, 1, kind, time, frame, 0)
     if sender and kind == DISCONNECT and c["acked"] and c["code"] >= 128:
         violation(st, 107, conn, 1, kind, time, frame, c["code"])
     if kind == AUTH and c["method"] == METHOD_NONE:
@@ -109,6 +115,10 @@ def check_order(st, c, row, conn, sender):
             violation(st, 44, conn, 0, kind, time, frame, 0)
     elif first and kind != CONNACK and not (kind == AUTH and c["level"] in (0, 5)):
         violation(st, 15, conn, 1, kind, time, frame, 0)
+    # Before MQTT 5 a second CONNECT may have one, too.
+    once = c["level"] and c["connects"] == 1 and not (c["code"] or row["missing"])
+    if sender and kind == CONNACK and c["acked"] and (c["level"] == 5 or once):
+        violation(st, 94, conn, 1, kind, time, frame, 0)
     if c["level"] == 5:
         _order_of_five(st, c, row, conn, sender)
     if sender and c["code"] and c["acked"] and not (kind == DISCONNECT and c["level"] == 5):

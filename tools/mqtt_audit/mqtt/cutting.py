@@ -88,6 +88,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     row["opening"] = s["whole"] and not s["first"]
     row["text"], row["wide"] = s["web_text"], s["wide"]
     row["found"] = (FOUND if s["searched"] else 0) | (OTHER_FOUND if other["searched"] else 0)
+    s["left"] = head >> 4 == DISCONNECT
     if not s["first"]:
         s["first"], s["asked"] = 1, head >> 4 == CONNECT
 

@@ -11,8 +11,6 @@ from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
     AUTH,
     BODY_MAX,
-    CLOSE_GRACE,
-    CLOSE_PARTS,
     CONNACK,
     CONNECT,
     DISCONNECT,
@@ -31,6 +29,7 @@ from ..compiled.layout import (
     N_TEXT,
     P_LARGE,
     P_MQTT5,
+    PENDING,
     PINGREQ,
     PINGRESP,
     PUBACK,
@@ -44,9 +43,12 @@ from ..compiled.layout import (
     UNSUBSCRIBE,
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
+from ..rules.limits import closing
 from .checks import check_form, check_order, check_size
 from .properties import ALIASED, FORMAT, METHOD, has_property, limits, number_of, variable
 from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind, utf8
+
+_closing = kernel(closing)
 
 
 @kernel
@@ -236,12 +238,13 @@ def _silence(st, c, conn, start, row):
     c["longest"] = max(c["longest"], gap)
     if not row["calm"] or 0 < c["closed"] < start:
         return  # what was sent is still on its way, or comes too late to be heard
+    if row["now"] == PENDING:
+        return  # the broker may have closed: its FIN may be missing
     allowed, quiet, grace = c["keep_alive"] * SECOND, start - since, GRACE + c["rtt"]
     if quiet > allowed + grace:
         c["silences"] += 1
         violation(st, 10, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
-    closes = allowed * 3 // 2 + max(CLOSE_GRACE, int(allowed * CLOSE_PARTS)) + c["rtt"]
-    if quiet > closes and not row["found"] & FOUND:
+    if quiet > _closing(allowed, c["rtt"]) and not row["found"] & FOUND:
         c["owed"], c["owed_at"], c["owed_frame"] = quiet, row["time"], row["frame"]
         c["owed_kind"] = row["kind"]
 
@@ -288,10 +291,11 @@ def _open(st, c, d, p, have, row, sender):
     if row["kind"] == CONNECT:
         _connect(st, d, p, have, c, row)
         c["connected"], c["dubious"] = 1, not c["begun"]
-        c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
+        if c["connects"] == 1:
+            c["asked_at"], c["asked_frame"] = row["time"], row["frame"]
     elif have >= 2:
+        c["acked_at"] = c["acked_at"] if c["acked"] else row["time"]
         c["acked"], c["present"], c["code"] = 1, d[p] & 1, d[p + 1]
-        c["acked_at"] = row["time"]
         c["dubious"] = c["dubious"] and not first
         if row["level"] == 5:
             limits(d, p + 2, p + have, st.streams[2 * conn], c, True)

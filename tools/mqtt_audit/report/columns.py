@@ -406,7 +406,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
         "handshake_ms": numbers((conns["asked_at"] - conns["first"]) / 1e6, pa.float64(),
                                 unknown | (conns["begun"] == 0)),
         "connack_ms": numbers((conns["acked_at"] - conns["asked_at"]) / 1e6, pa.float64(),
-                              unknown | unanswered),
+                              unknown | unanswered | (conns["acked_at"] < conns["asked_at"])),
         "client": pa.array([client for client, _ in ends], pa.string()),
         "broker": pa.array([broker for _, broker in ends], pa.string()),
         "first": times(conns["first"]),

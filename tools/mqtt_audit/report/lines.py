@@ -53,7 +53,7 @@ class JsonLines:
         """Nothing is left: everything was told as an event."""
 
 
-def _clean(value):
+def clean(value):
     """A text from the wire without what would steer a terminal: that as \\xHH, \\uHHHH or
     \\UHHHHHHHH."""
     return "".join(c if c.isprintable() else _escaped(ord(c)) for c in str(value))
@@ -65,7 +65,7 @@ def _escaped(code):
 
 
 def _joined(*parts):
-    return " ".join(_clean(p) for p in parts if p not in (None, "", False))
+    return " ".join(clean(p) for p in parts if p not in (None, "", False))
 
 
 def _packet(row):
@@ -120,7 +120,7 @@ def connection(row):
 def finding(row):
     """One line on a finding: what, who, and the first frames that show it."""
     at = ", ".join(f"{Path(e['file']).name} frame {e['frame']}" for e in row["evidence"][:3])
-    return f"FINDING {_joined(row['finding'])}: {_joined(row['who'], row['what'])} [{_clean(at)}]"
+    return f"FINDING {_joined(row['finding'])}: {_joined(row['who'], row['what'])} [{clean(at)}]"
 
 
 def _counted(n, what):
@@ -134,7 +134,7 @@ def pair(row):
 
 def refusals(ends, n):
     """One line on so many TCP connections that the broker refused; ends: as pair() has them."""
-    return f"{_clean(ends[0])} to {_clean(ends[1])}: {_counted(n, 'TCP connection')} refused"
+    return f"{clean(ends[0])} to {clean(ends[1])}: {_counted(n, 'TCP connection')} refused"
 
 
 def rule(row):
@@ -156,8 +156,8 @@ def _broken(root):
     for row in kinds.sort_by([("count_all", "descending")]).slice(0, SHOWN).to_pylist():
         at = f"{Path(row['file_first']).name} frame {row['frame_first']}"
         yield (f"VIOLATION {rule(row)} by the {row['sender']}, "
-               f"{_counted(row['count_all'], 'time')}, first: {_clean(row['what_first'])} "
-               f"[{_clean(at)}]")  # fmt: skip
+               f"{_counted(row['count_all'], 'time')}, first: {clean(row['what_first'])} "
+               f"[{clean(at)}]")  # fmt: skip
     more = kinds.num_rows - SHOWN
     if more > 0:
         yield f"... and {_counted(more, 'rule')} more: the table violations has all"
@@ -229,7 +229,7 @@ class TextLines:
             if row["client_id"]:
                 self._who[row["connection"]] = row["client_id"]
             who = self._who.get(row["connection"], f"connection {row['connection']}")
-            return f"{at} {_clean(who)} {_packet(row)}"
+            return f"{at} {clean(who)} {_packet(row)}"
         if event == "connection":
             self._who.pop(row["connection"], None)
             if row["why"] == REFUSED:
@@ -244,4 +244,4 @@ class TextLines:
             said = "VIOLATION", row["client_id"], row["sender"], rule(row)
         else:
             said = "problem:", row["client_id"], row["problem"]
-        return f"{at} {_joined(*said)}: {_clean(row['what'])}"
+        return f"{at} {_joined(*said)}: {clean(row['what'])}"

@@ -21,6 +21,7 @@ from ..rules.findings import quantiles
 from ..rules.why import REFUSED
 from . import template
 from .columns import MARK, TABLES
+from .lines import clean
 from .tallies import BINS
 
 SHOWN = 200  #: rows of a list; the tables have all
@@ -346,6 +347,11 @@ def _rows(root, name):
     return ds.dataset(Path(root, name)).count_rows()
 
 
+def _clean(value):
+    plain = isinstance(value, str) and not isinstance(value, markupsafe.Markup)
+    return clean(value) if plain else value
+
+
 #: Figures of the report: from the folder of the tables to a PNG in base64.
 FIGURES = {"over_time": over_time, "latency": latency}
 
@@ -355,7 +361,8 @@ def build(root, out, drawn=None):
     if they are made already."""
     facts = json.loads(Path(root, MARK).read_text())
     drawn = drawn or {name: draw(root) for name, draw in FIGURES.items()}
-    page = jinja2.Environment(autoescape=True).from_string(template.TABLE + template.PAGE)
+    page = jinja2.Environment(autoescape=True, finalize=_clean).from_string(
+        template.TABLE + template.PAGE)  # fmt: skip
     text = page.render(
         files=facts["files"], ports=facts["ports"], policy=template.POLICY,
         script=markupsafe.Markup(template.SCRIPT),

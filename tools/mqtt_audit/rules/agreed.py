@@ -5,6 +5,7 @@ Knows: packets that were taken apart. Must not know: bytes, TCP, tables.
 
 from ..compiled.layout import AUTH, CONNACK, CONNECT, DISCONNECT, SUBSCRIBE
 
+_KEPT = ("client_id", "will", "will_qos", "will_retain")  #: of CONNECT beside its properties
 _PROBLEM = {"Reason String", "User Property"}
 
 
@@ -17,13 +18,13 @@ class Agreed:
     packet()."""
 
     def __init__(self):
-        self._said = {}  # connection: (its CONNECT's properties, client id)
+        self._said = {}  # connection: (its CONNECT's properties, what it says beside them)
         self._offers = {}  # connection: its CONNACK's properties
 
     def packet(self, conn, kind, by_server, values):
         """Which rules a packet breaks: [(code, value)]. values: of bodies.Body."""
         if kind == CONNECT:
-            self._said.setdefault(conn, (_of(values), values.get("client_id")))
+            self._said.setdefault(conn, (_of(values), {n: values.get(n) for n in _KEPT}))
             return []
         has, said = _of(values), self._said.get(conn)
         broken = []
@@ -56,11 +57,24 @@ def _not_offered(values, has, offers):
         yield 122, 0
 
 
-def _by_server(kind, values, has, asked, client_id):
+def _will(values, has, connect):
+    """A CONNACK that accepts a will which the server then says it does not support."""
+    if values.get("return_code") or not connect.get("will"):
+        return
+    qos = connect.get("will_qos") or 0
+    if qos > int(has.get("Maximum QoS", 2)):
+        yield 146, qos
+    if connect.get("will_retain") and has.get("Retain Available") == "0":
+        yield 147, 0
+
+
+def _by_server(kind, values, has, asked, connect):
     if kind == CONNACK and asked.get("Request Response Information", "0") == "0":
         if "Response Information" in has:
             yield 91, 0
-    if kind == CONNACK and client_id == "" and not values.get("return_code"):
+    if kind == CONNACK:
+        yield from _will(values, has, connect)
+    if kind == CONNACK and connect.get("client_id") == "" and not values.get("return_code"):
         if "Assigned Client Identifier" not in has:
             yield 96, 0
     if asked.get("Request Problem Information") == "0" and _PROBLEM & has.keys():

@@ -6,80 +6,29 @@ Knows: times of frames, what TCP's time stamps tell of them. Must not know: tabl
 import numpy as np
 
 from ..compiled.layout import GRACE, LATE_FAR, SECOND
-from ..tcp import stamps
 from .order import ORDER
 from .statements import SILENCE
 
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND
-NONE = np.zeros((0, 3), np.int64)  #: of steps_of()
+NONE = np.zeros((0, 3), np.int64)  #: no steps
 
 
-def _places(ahead):
-    return np.flatnonzero((ahead < -GRACE) | (ahead > STILL))
-
-
-def steps_of(times, before=None):
+def steps_of(pauses):
     """Where the clock of a capture is not to be believed without more: rows of (from, to, whether
-    it was wrong for sure), times in ns, of frames that follow one another. It goes back (from >
-    to), or nothing at all was captured for longer than STILL. before: time of the frame before."""
-    times = np.asarray(times, np.int64)
-    if before is not None:
-        times = np.concatenate([np.array([before], np.int64), times])
-    ahead = np.diff(times)
-    at = _places(ahead)
-    return np.stack([times[at], times[at + 1], ahead[at] < 0], axis=1)
+    it was wrong for sure), times in ns. It goes back (from > to), time stamps of TCP deny it, or
+    nothing at all was captured for longer than STILL. pauses: Pauses.doubted of tcp/stamps.py."""
+    ahead = pauses["until"] - pauses["since"]
+    wrong = (ahead < 0) | (pauses["wrong"] > 0)
+    rows = np.stack([pauses["since"], pauses["until"], wrong], axis=1).astype(np.int64)
+    return rows[wrong | (ahead > STILL)]
 
 
-class Clock:
-    """The clock of one capture that is read in pieces. before: time of the frame before it, or
-    None, and then of its latest frame; `first`, `last`: times of its first frame, or None, and of
-    its last one, or 0."""
-
-    def __init__(self, before=None):
-        self.first, self.last, self.before = None, 0, before
-        self._held = []  # [(bytes, segments in them)] of the pieces before
-
-    def steps(self, data, start, frames, segments):
-        """As steps_of(), of the next frames, the first of which has number `start`, and of their
-        segments, whose bytes are in `data`. Those in which the time stamps of TCP confirm the
-        clock are none."""
-        good = np.flatnonzero(frames["cap"] >= 0)
-        if not len(good):
-            return NONE
-        times = frames["time"][good]
-        self.first = int(times[0]) if self.first is None else self.first
-        self.last = max(self.last, int(times.max()))
-        found = steps_of(times, self.before)
-        if len(found):
-            ahead = np.diff(times, prepend=times[0] if self.before is None else self.before)
-            begin = np.searchsorted(segments["frame"], good[_places(ahead)] + start).tolist()
-            known = self._known(data, segments, found, begin)
-            found[:, 2] |= known == stamps.WRONG
-            found = found[(known != stamps.RIGHT) | (found[:, 2] > 0)]
-            self._held, segments = [], segments[begin[-1] :]
-        self.before = int(times[-1])
-        self._hold(data, segments)
-        return found
-
-    def _known(self, data, segments, found, begin):
-        """What stamps.judge() says of each step; begin: where in the segments what follows it
-        begins."""
-        known, pieces = [], self._held + [(data, segments[: begin[0]])]
-        for (since, until, _), here, end in zip(found, begin, [*begin[1:], len(segments)]):
-            behind = data, segments[here:end]
-            tail = [s for bytes_, rows in pieces
-                    for s in stamps.stamped(bytes_, rows[-stamps.LOOKED_AT :])]  # fmt: skip
-            head = stamps.stamped(data, behind[1][: stamps.LOOKED_AT])
-            known.append(stamps.judge(tail, head, int(until - since)))
-            pieces = [behind]
-        return np.array(known)
-
-    def _hold(self, data, segments):
-        """Keep the last segments, with their bytes."""
-        self._held.append((data, segments[-stamps.LOOKED_AT :].copy()))
-        sizes = np.cumsum([len(rows) for _, rows in self._held[::-1]])
-        self._held = self._held[-1 - int(np.searchsorted(sizes, stamps.LOOKED_AT)) :]
+def between(before, after):
+    """The same of the time between two frames, of which nothing else is known."""
+    wrong = after < before - GRACE
+    return np.array([(before, after, wrong)] if wrong or after - before > STILL else NONE,
+                    np.int64).reshape(-1, 3)  # fmt: skip
 
 
 def believed(rows, conns, steps):

@@ -7,8 +7,6 @@ Knows: connections and streams as they are at the end. Must not know: tables, fi
 import numpy as np
 
 from ..compiled.layout import (
-    CLOSE_GRACE,
-    CLOSE_PARTS,
     END_FIN_CLIENT,
     END_OPEN,
     END_RST_SERVER,
@@ -21,12 +19,14 @@ from ..compiled.layout import (
     P_CLOSED,
     P_MORE,
     P_NO_STEP,
+    P_PAST,
     P_UNFINISHED,
     PROBLEM,
     SEARCHING,
     SECOND,
     VIOLATION,
 )  # fmt: skip
+from .limits import closing
 
 CLOSED_FIRST = 2  #: STREAM.fin of the side that closes first
 #: For so long a broker may leave a PINGREQ without an answer, if the keep alive is not shorter.
@@ -44,16 +44,19 @@ def _calm(ways):
     return heard & ~trouble, np.maximum(ways["acked_at"], ways["free"])
 
 
-def full(ways, since="gaps"):
-    """Which streams have all their bytes, as far as is known: none is missing between two others,
-    and neither the other side's acknowledgements nor its own segments say that there are more at
-    the end. FIN counts as a byte. since: "lapse" asks only for those behind the last packet."""
-
+def _more(ways):
+    """Which streams go on behind what the capture has of them, as the other side's
+    acknowledgements or their own segments say. FIN counts as a byte: a missing one shows here."""
     fin = ways["fin"] > 0
     acked = (ways["acked_known"] > 0) & (_beyond(ways, "acked") > fin)
-    said = (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > fin)
+    return acked | (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > fin)
+
+
+def full(ways, since="gaps"):
+    """Which streams have all their bytes, as far as is known: none is missing between two others,
+    nor at the end. since: "lapse" asks only for those behind the last packet."""
     unread = (ways["blind"] > 0) | (ways["skipped"] > 0)
-    return (ways[since] == 0) & ~unread & ~acked & ~said
+    return (ways[since] == 0) & ~unread & ~_more(ways)
 
 
 def _watched(conns, ways):
@@ -120,17 +123,17 @@ def _violations(conns, ways):
     unanswered = heard_to - asked
     reset = (conns["end"] == END_RST_SERVER) & (ways["fin"][:, 0] == 0)
     by_broker = reset | (ways["fin"][:, 1] == CLOSED_FIRST)
-    limit = allowed * 3 // 2
-    closes = limit + np.maximum(CLOSE_GRACE, allowed * CLOSE_PARTS) + conns["rtt"]
-    judged = keeps & stayed & calm[:, 0]
+    closes = closing(allowed, conns["rtt"])
+    # A FIN of the broker that the capture lacks would have ended the silence.
+    judged = keeps & stayed & calm[:, 0] & ~_more(ways)[:, 1]
     owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])
     patience = np.where(keeps, np.minimum(allowed, PING_ANSWER), PING_ANSWER)
     watch_all = keeps & watched
     conns["longest"] = np.where(watch_all, np.maximum(conns["longest"], silent), conns["longest"])
-    out = []
+    out, most = [], np.where(open_, allowed * 3 // 2, allowed) + grace
     heard, pinged = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
-        (10, 0, silent, heard, judged & (quiet > np.where(open_, limit, allowed) + grace)),
+        (10, 0, silent, heard, judged & (quiet > most)),
         (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker),
         (11, 1, conns["owed"], conns["owed_frame"], owed),
         (127, 1, closed_after, heard, judged & (closed_after > closes) & by_broker),
@@ -163,14 +166,21 @@ def _problems(conns, ways):
     """Rows of layout.PROBLEM, with the last frame of the bytes that are meant."""
     lost = (ways["skipped"] > 0) & (ways["sync"] == SEARCHING)
     cut = ways["stage"] != FRESH
-    conn, way = np.nonzero((lost | cut) & (conns["opaque"] == 0)[:, None])
+    inside = np.where(conns["end"] == END_OPEN, P_UNFINISHED, P_CLOSED)[:, None]
+    count = np.where(lost, ways["skipped"], ways["got"])
+    unread = _rows_of((lost | cut) & (conns["opaque"] == 0)[:, None], ways, "reached",
+                      np.where(lost, P_NO_STEP, inside), count)  # fmt: skip
+    past = _rows_of(ways["past"] > 0, ways, "past_frame", np.full(lost.shape, P_PAST),
+                    ways["past"])  # fmt: skip
+    return np.concatenate([unread, past])
+
+
+def _rows_of(which, ways, frame, kind, count):
+    conn, way = np.nonzero(which)
     rows = np.zeros(len(conn), PROBLEM)
-    rows["off"] = -1
-    rows["conn"], rows["from_server"] = conn, way
-    rows["time"], rows["frame"] = ways["reached_at"][conn, way], ways["reached"][conn, way]
-    inside = np.where(conns["end"][conn] == END_OPEN, P_UNFINISHED, P_CLOSED)
-    rows["kind"] = np.where(lost[conn, way], P_NO_STEP, inside)
-    rows["count"] = np.where(lost, ways["skipped"], ways["got"])[conn, way]
+    rows["off"], rows["conn"], rows["from_server"] = -1, conn, way
+    rows["time"], rows["frame"] = ways["reached_at"][conn, way], ways[frame][conn, way]
+    rows["kind"], rows["count"] = kind[conn, way], count[conn, way]
     return rows
 
 

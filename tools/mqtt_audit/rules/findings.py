@@ -34,7 +34,8 @@ RULES = {
     "reconnect storm": f"{STORM[0]} or more connections of one client id within {STORM[1]} s, "
                        "accepted and not ended by DISCONNECT",
     "clients push each other out": f"{PUSHED[0]} or more times within {PUSHED[1]} s the broker "
-                                   "ends a connection when another one of its client id begins",
+                                   "ends a connection within a second after another one of its "
+                                   "client id begins",
     "login guessing": f"{GUESSED[0]} or more refusals of user name, password or rights within "
                       f"{GUESSED[1]} s, of one client address",
     "no broker": "a server answers a client's MQTT with HTTP, TLS or other text",

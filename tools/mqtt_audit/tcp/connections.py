@@ -1,6 +1,7 @@
 """Which connection a segment belongs to, how one begins and ends, compiled.
 
-Knows: SYN, FIN, RST, ports that are used again. Must not know: payloads.
+Knows: SYN, FIN, RST, ports that are used again. Must not know: payloads, but for the beginning of
+a CONNECT.
 """
 
 
@@ -22,6 +23,7 @@ from ..compiled.layout import (
     SYN,
     WANT_CONNS,
 )  # fmt: skip
+from .openings import is_connect
 from .sequence import diff
 
 FAR = 1 << 26  #: so far from its place a segment after the end is of a new connection
@@ -49,7 +51,19 @@ def _new_connection(st, pair, seg, server):
 
 
 @kernel
-def connection(st, pair, seg):
+def _signs_in(c, s, d, seg):
+    """Whether a client begins anew with CONNECT, although its SYN is not here: its connection is
+    over, and this is not the CONNECT of that once more, nor a second one right behind what it
+    sent."""
+    over = c["closed"] or s["left"] and diff(seg["seq"], s["next"])
+    if not over or not s["known"] or not is_connect(d, wide(seg["off"]), wide(seg["cap"])):
+        return False
+    begin = s["isn"] + 1 & MASK if s["isn_known"] else s["origin"]
+    return diff(seg["seq"], begin) != 0
+
+
+@kernel
+def connection(st, d, pair, seg):
     """The connection that a segment belongs to, a new one if the ports are used again."""
     row = st.pairs[pair]
     conn = row["cur"]
@@ -68,6 +82,10 @@ def connection(st, pair, seg):
             c["end"] = END_REUSED
         return _new_connection(st, pair, seg, server)
     if c["end"] and seg["cap"] and s["known"] and abs(diff(seg["seq"], s["next"])) > FAR:
+        return _new_connection(st, pair, seg, server)
+    if seg["cap"] and c["server"] != 1 + seg["dir"] and _signs_in(c, s, d, seg):
+        if c["end"] == END_OPEN:
+            c["end"] = END_REUSED
         return _new_connection(st, pair, seg, server)
     return conn
 

@@ -1,7 +1,8 @@
 """From frames to TCP segments: link layer, IPv4 and IPv6, TCP, compiled.
 
 Knows: Ethernet, VLAN, Linux cooked v1 and v2, loopback, raw IP; options and extension headers.
-Must not know: streams, files, what a segment holds (openings.py, midway.py).
+Must not know: streams, files, what a segment holds (openings.py, midway.py), what VLANs (lans.py)
+and time stamps (stamps.py) mean.
 """
 
 import numpy as np
@@ -18,35 +19,44 @@ from ..compiled.layout import (
     PROBLEM,
     SEGMENT,
     SHUT,
+    SYN,
     TRAIL,
     V4,
 )  # fmt: skip
+from . import stamps
 from .fragments import Fragments
+from .lans import met, root_of
 from .midway import SEEN, SPLIT, shown
 from .openings import asks
 
 IPV4, IPV6 = 0x0800, 0x86DD
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
+TAGS, STAMP, SUM = 16, 17, 18
+NUMBERS = 19  #: of them
 NOT_TCP = 0
+SHORTEST = 46  #: bytes behind Ethernet's header in the shortest frame, which may be filled up
 
 
 @kernel
-def _behind_tags(d, p, end, kind, q):
-    """Place of IP behind an EtherType and any number of VLAN tags, or NOT_TCP (0)."""
+def _behind_tags(d, p, end, kind, q, out):
+    """Place of IP behind an EtherType and any number of VLAN tags, or NOT_TCP (0). The ids of the
+    two inner VLANs go to out[TAGS]; 0 is the id of none."""
     while kind in (0x8100, 0x88A8, 0x9100) and q + 4 <= end:
+        ident = u16(d, q, True) & 0xFFF
+        out[TAGS] = (out[TAGS] << 12 | ident) & 0xFFFFFF if ident else out[TAGS]
         kind = u16(d, q + 2, True)
         q += 4
     return q if kind == IPV4 or kind == IPV6 else NOT_TCP
 
 
 @kernel
-def _network(d, p, end, link):
+def _network(d, p, end, link, out):
     """Place of the IP header, NOT_TCP, or minus the problem."""
     if link == 1:
         if not p + 14 <= end:
             return -P_HEADER
-        return _behind_tags(d, p, end, u16(d, p + 12, True), p + 14)
+        return _behind_tags(d, p, end, u16(d, p + 12, True), p + 14, out)
     if link in (12, 14, 101, 228, 229):
         return p
     if link == 0 or link == 108:  # the family's byte order is the writer's: IP says it itself
@@ -54,17 +64,18 @@ def _network(d, p, end, link):
     if link == 113:
         if not p + 16 <= end:
             return -P_HEADER
-        return _behind_tags(d, p, end, u16(d, p + 14, True), p + 16)
+        return _behind_tags(d, p, end, u16(d, p + 14, True), p + 16, out)
     if link == 276:
         if not p + 20 <= end:
             return -P_HEADER
-        return _behind_tags(d, p, end, u16(d, p, True), p + 20)
+        return _behind_tags(d, p, end, u16(d, p, True), p + 20, out)
     return -P_LINK
 
 
 @kernel
 def _ipv4(d, p, end, wire_end, out):
-    """(place of TCP or as _network, end of the datagram on the wire)."""
+    """(place of TCP or as _network, end of the datagram on the wire; minus the frame's end if the
+    header does not say it)."""
     if p + 20 > end:
         return -P_HEADER, 0
     size = (d[p] & 15) * 4
@@ -81,12 +92,12 @@ def _ipv4(d, p, end, wire_end, out):
     out[SRC + 2] = out[DST + 2] = V4
     out[SRC + 3], out[DST + 3] = u32(d, p + 12, True), u32(d, p + 16, True)
     # A segment that the network card was to cut has length 0.
-    return p + size, p + total if total else wire_end
+    return p + size, p + total if total else -wire_end
 
 
 @kernel
 def _ipv6(d, p, end, wire_end, out):
-    """As _ipv4, through the extension headers."""
+    """As _ipv4, through the extension headers; without a length it ends with the frame."""
     if p + 40 > end:
         return -P_HEADER, 0
     total = u16(d, p + 4, True)
@@ -111,6 +122,19 @@ def _ipv6(d, p, end, wire_end, out):
 
 
 @kernel
+def _payload_end(d, p, end, last, size):
+    """Where the payload at p ends, in a frame that ends at `last` and has `size` bytes behind
+    Ethernet's header (0: of another link), if IP does not say it; -1 if nobody knows. The shortest
+    ones may be filled up, with zeros."""
+    if size != SHORTEST:
+        return last
+    for k in range(p, end):
+        if d[k]:
+            return -1
+    return p
+
+
+@kernel
 def tcp(d, frame, size, out):
     """Read a frame's headers into `out`; 1 if it is TCP, else NOT_TCP or minus the problem."""
     p = frame["off"]
@@ -118,7 +142,8 @@ def tcp(d, frame, size, out):
     if frame["cap"] < 0:
         return NOT_TCP
     wire_end = p + max(frame["wire"], frame["cap"])
-    ip = _network(d, p, end, frame["link"])
+    out[TAGS] = 0
+    ip = _network(d, p, end, frame["link"], out)
     if ip <= 0:
         return ip
     if ip >= end:
@@ -135,6 +160,9 @@ def tcp(d, frame, size, out):
     if q + 20 > end:
         return -P_HEADER
     head = (d[q + 12] >> 4) * 4
+    if last < 0:
+        behind = wire_end - ip if frame["link"] == 1 else 0
+        last = _payload_end(d, q + head, end, -last, behind)
     if head < 20 or q + head > last:
         return -P_HEADER
     out[SPORT], out[DPORT] = u16(d, q, True), u16(d, q + 2, True)
@@ -142,6 +170,7 @@ def tcp(d, frame, size, out):
     out[FLAGS] = d[q + 13] & KNOWN_FLAGS
     if d[q + 14] == 0 and d[q + 15] == 0:
         out[FLAGS] |= SHUT
+    out[STAMP], out[SUM] = stamps.stamp_at(d, q, head, end), u16(d, q + 16, True)
     out[OFF] = q + head
     out[WIRE] = last - q - head
     out[CAP] = max(0, min(end, last) - q - head)
@@ -180,16 +209,21 @@ def _same(key, out, a, b, ap, bp):
 
 
 @kernel
-def _find(keys, slots, state, out, swap):
-    """Index of the pair of endpoints, a new one if need be."""
+def _find(keys, trails, slots, state, out, swap):
+    """Index of the pair of endpoints in its VLANs, a new one if need be."""
     a, b, ap, bp = SRC, DST, out[SPORT], out[DPORT]
     if swap:
         a, b, ap, bp = DST, SRC, out[DPORT], out[SPORT]
     h = _hash(out, a, b, ap, bp)
-    at = h & len(slots) - 1
+    at, root, apart = h & len(slots) - 1, -1, False
     while slots[at] >= 0:
-        if _same(keys[slots[at]], out, a, b, ap, bp):
-            return slots[at]
+        k = slots[at]
+        if keys[k]["hash"] == h and _same(keys[k], out, a, b, ap, bp):
+            if keys[k]["tags"] == out[TAGS]:
+                return k
+            apart = True
+            if root < 0 and keys[k]["root"] == k and met(trails, k, swap, out):
+                root = k
         at = at + 1 & len(slots) - 1
     k = state[0]
     state[0] = k + 1
@@ -198,23 +232,29 @@ def _find(keys, slots, state, out, swap):
     row["a0"], row["a1"], row["a2"], row["a3"] = out[a], out[a + 1], out[a + 2], out[a + 3]
     row["b0"], row["b1"], row["b2"], row["b3"] = out[b], out[b + 1], out[b + 2], out[b + 3]
     row["ap"], row["bp"], row["hash"], row["server"] = ap, bp, h, 0
+    row["tags"], row["root"], row["apart"] = out[TAGS], root, 0
+    if root < 0:
+        row["root"], row["apart"] = k, apart
     return k
 
 
 @entry
 def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows, problems,
-             cut):  # fmt: skip
+             cut, pauses, clock):  # fmt: skip
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
-    pairs there are, and fragments of IPv4; cut: of each its place in `frames` and that of its IP
-    header. trails, seen: as midway.shown() has them. problems: a row for each kind, with the first
-    frame that has it."""
+    pairs there are, and fragments of IPv4; cut: of each its place in `frames`, that of its IP
+    header, and its VLANs. trails, seen: as midway.shown() has them. problems: a row for each kind,
+    with the first frame that has it. pauses, clock: rows and state of stamps.Pauses."""
     n = state[1] = 0
     for i in range(len(frames)):
         frame = frames[i]
         out[OFF] = 0
+        if frame["cap"] >= 0:
+            stamps.pause(pauses, clock, frame["time"])
         found = tcp(d, frame, size, out)
         if found == -P_FRAGMENT and out[OFF]:
-            cut[state[1], 0], cut[state[1], 1] = i, out[OFF]
+            row = cut[state[1]]
+            row[0], row[1], row[2] = i, out[OFF], out[TAGS]
             state[1] += 1
         elif found < 0:
             row = problems[-found]
@@ -225,7 +265,11 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         if found <= 0:
             continue
         swap = _order(out)
-        k = _find(keys, slots, state, out, swap)
+        k = _find(keys, trails, slots, state, out, swap)
+        k = root_of(keys, trails, k, swap, out)
+        if out[STAMP]:
+            stamps.note(pauses, clock, trails[k, 1 if swap else 0], frame["time"], out[STAMP],
+                        out[FLAGS] & SYN)  # fmt: skip
         if keys[k]["server"] == 0:
             begin, end = out[OFF], out[OFF] + out[CAP]
             keys[k]["server"] = asks(d, begin, end, out[DPORT], swap)
@@ -246,10 +290,10 @@ def _is_asked(d, p, end, port, swap):
 
 
 @entry
-def _locate(keys, slots, state, out):
+def _locate(keys, trails, slots, state, out):
     """(index of the pair of endpoints in `out`, whether the source is the greater one)."""
     swap = _order(out)
-    return _find(keys, slots, state, out, swap), swap
+    return root_of(keys, trails, _find(keys, trails, slots, state, out, swap), swap, out), swap
 
 
 @entry
@@ -271,16 +315,18 @@ def _grown(rows, used, size):
 
 
 class Endpoints:
-    """The pairs of endpoints of one file; grows with their number and nothing else."""
+    """The pairs of endpoints of one file; grows with their number and nothing else. `pauses`: a
+    stamps.Pauses; before: as it has it."""
 
-    def __init__(self):
+    def __init__(self, before=-1):
+        self.pauses = stamps.Pauses(before)
         self._keys = np.zeros(1 << 12, KEY)
         self._trails = np.zeros((1 << 12, 2), TRAIL)
         self._seen = np.zeros(SPLIT + SEEN, np.uint8)
         self._slots = np.full(1 << 13, -1, np.int64)
         self._state = np.zeros(2, np.int64)
         self._fragments = Fragments()
-        self._out = np.zeros(16, np.int64)
+        self._out = np.zeros(NUMBERS, np.int64)
         self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
 
     def segments(self, data, first, frames):
@@ -295,24 +341,28 @@ class Endpoints:
             size = 1 << (2 * len(self._keys) - 1).bit_length()  # a power of two, for _find()
             self._slots = np.full(size, -1, np.int64)
             _rehash(self._keys, int(self._state[0]), self._slots)
-        rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 2), np.int64)
+        rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 3), np.int64)
+        self.pauses.room(len(frames))
         n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,
-                     self._slots, self._state, self._out, rows, self._problems, cut)  # fmt: skip
+                     self._slots, self._state, self._out, rows, self._problems, cut,
+                     self.pauses.rows, self.pauses.state)  # fmt: skip
         found = [rows[:n]]
-        for i, ip in cut[: self._state[1]].tolist():
+        for i, ip, tags in cut[: self._state[1]].tolist():
             frame = frames[i]
             whole = self._fragments.add(data, ip, int(frame["off"] + frame["cap"]), first + i,
                                         int(frame["time"]))  # fmt: skip
             if whole:
-                found.append(self._joined(data, *whole))
+                found.append(self._joined(data, tags, *whole))
         if len(found) == 1:
             return rows[:n]
         found = np.concatenate(found)
         return found[np.argsort(found["frame"], kind="stable")]
 
-    def _joined(self, data, out, rows):
+    def _joined(self, data, tags, numbers, rows):
         """Segments that were fragments, with their pair of endpoints."""
-        k, swap = _locate(self._keys, self._slots, self._state, out)
+        out = np.zeros(NUMBERS, np.int64)
+        out[: len(numbers)], out[TAGS] = numbers, tags
+        k, swap = _locate(self._keys, self._trails, self._slots, self._state, out)
         begin = int(rows["off"][0])
         key = self._keys[k]
         key["server"] = key["server"] or _is_asked(

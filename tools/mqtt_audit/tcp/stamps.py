@@ -1,43 +1,122 @@
-"""Whether a capture's clock ran on while nothing at all was captured, as TCP's time stamps tell.
+"""Whether a capture's clock ran on while it had no frame, as TCP's time stamps tell; compiled.
 
-Knows: the time stamps of segments before and after such a pause. Must not know: packets, rules.
+Knows: the time stamps of segments (RFC 7323), pauses of a capture. Must not know: packets, rules.
 
-The time stamps of nearly all systems count milliseconds, by a clock that nobody sets. So the
-segments of one side before and after a pause show how long it really was, if they carry any.
+The time stamps of nearly all systems count milliseconds, by a clock that nobody sets. So two
+segments of one side show how long the pauses between them really were, if both carry one. A step
+of the clock shows in every side that was heard before and after it: one that denies it is right,
+for an end may have slept, or count otherwise.
 """
 
-from ..compiled.layout import MASK, SECOND
+import numpy as np
 
-LOOKED_AT = 64  #: segments before and after a pause
-UNKNOWN, WRONG, RIGHT = range(3)  #: what is known of the clock in a pause
-_OPTION = (1, 1, 8, 10)  #: the option as everybody writes it: NOP, NOP, kind, length
-_LONGEST = (1 << 31) * 1_000_000  #: ns: in a longer pause the time stamps may come round
+from ..capture.records import u32
+from ..compiled.jit import kernel
+from ..compiled.layout import GRACE, MASK, PAUSE, SECOND
 
-
-def stamped(data, segments):
-    """Those of the segments (rows of layout.SEGMENT, their bytes in `data`) that carry a time
-    stamp: [(pair, direction, ns, time stamp)]."""
-    found = []
-    for row in segments:
-        off = int(row["off"])  # of the payload, behind a header of 20 bytes and the option
-        if 32 <= off <= len(data) and data[off - 20] >> 4 == 8 and (
-                tuple(data[off - 12 : off - 8].tolist()) == _OPTION):  # fmt: skip
-            stamp = int.from_bytes(data[off - 8 : off - 4].tobytes(), "big")
-            found.append((int(row["key"]), int(row["dir"]), int(row["time"]), stamp))
-    return found
+#: A capture without a frame for so long has a pause, in ns: shorter steps of the clock are within
+#: what a silence is allowed beyond its limit.
+LEAST = GRACE // 2
+UNSURE = GRACE // 2  #: ns that a segment may be on its way longer than the one before it
+DRIFT = 12  #: a clock may run fast or slow by the 4096th part (2 to the power of this)
+LONGEST = (1 << 31) * 1_000_000  #: ns: in a longer time the time stamps may come round
+KEPT = 1 << 16  #: pauses of which one can still be told right or wrong
+#: Places in the state of Pauses: pauses so far, those of them that are given up; whether there was
+#: a frame; times of the frame before, of the first one, and the latest of all.
+N, GONE, KNOWN, BEFORE, FIRST, LAST = range(6)
 
 
-def judge(before, after, pause):
-    """UNKNOWN, WRONG or RIGHT. before, after: stamped() of the segments on both sides of a pause
-    of so many ns, in the order of the capture."""
-    if pause >= _LONGEST:
-        return UNKNOWN
-    last, seen, known = {row[:2]: row[2:] for row in before}, set(), UNKNOWN
-    for *end, time, stamp in after:
-        if tuple(end) not in last or tuple(end) in seen:
-            continue
-        seen.add(tuple(end))
-        then, old = last[tuple(end)]
-        apart = (stamp - old & MASK) * SECOND // 1000 - (time - then)
-        known = max(known, RIGHT if abs(apart) <= pause // 20 else WRONG)
-    return known
+@kernel
+def stamp_at(d, q, head, end):
+    """The time stamp of the segment whose TCP header of `head` bytes is at q, or 0, in the order
+    of options that nearly everybody has: alone behind two NOPs, or in a SYN of Linux."""
+    if head >= 32 and q + 32 <= end and d[q + 22] == 8 and d[q + 20] == 1 and d[q + 21] == 1:
+        return u32(d, q + 24, True) if d[q + 23] == 10 else 0
+    if head >= 36 and q + 32 <= end and d[q + 26] == 8 and d[q + 20] == 2 and d[q + 24] == 4:
+        return u32(d, q + 28, True) if d[q + 27] == 10 else 0
+    return 0
+
+
+@kernel
+def pause(pauses, state, time):
+    """The next frame of the capture has this time."""
+    before = state[BEFORE]
+    if not state[KNOWN]:
+        state[FIRST] = state[LAST] = time
+    if (state[KNOWN] or before >= 0) and (time - before > LEAST or before - time > GRACE):
+        row = pauses[state[N] - state[GONE]]
+        row["since"], row["until"], row["right"], row["wrong"] = before, time, 0, 0
+        state[N] += 1
+    state[BEFORE], state[KNOWN] = time, 1
+    state[LAST] = max(state[LAST], time)
+
+
+@kernel
+def note(pauses, state, t, time, stamp, opens):
+    """A side's next segment has this time and time stamp. t: its row of layout.TRAIL; opens: it is
+    a SYN, so that the one before may be of another host."""
+    past = time - t["stamped"]
+    if t["stamped"] and not opens and t["pauses"] < state[N]:
+        real = stamp - t["stamp"] & MASK
+        if real >> 31:
+            return  # it was sent before the other one
+        apart = real * (SECOND // 1000) - past
+        right = abs(apart) <= UNSURE + (abs(past) >> DRIFT)
+        for k in range(max(0, t["pauses"] - state[GONE]), state[N] - state[GONE]):
+            if abs(past) >= LONGEST:
+                break
+            if right:
+                pauses[k]["right"] = 1
+            else:
+                pauses[k]["wrong"] = 1
+    t["stamped"], t["stamp"], t["pauses"] = time, stamp, state[N]
+
+
+class Pauses:
+    """Those of one capture that is read from its beginning. before: time in ns of a frame before
+    it, or -1."""
+
+    def __init__(self, before=-1):
+        self.rows, self.state = np.zeros(0, PAUSE), np.zeros(6, np.int64)
+        self.state[BEFORE] = before
+        self._told = []
+
+    def room(self, frames):
+        """Have room for so many more. Of very many the older half is told as it is."""
+        held = int(self.state[N] - self.state[GONE])
+        if held > KEPT:
+            self._told.append(self._doubted(self.rows[: held // 2]))
+            self.rows[: held - held // 2] = self.rows[held // 2 : held].copy()
+            self.state[GONE] += held // 2
+            held -= held // 2
+        if held + frames > len(self.rows):
+            more = np.zeros(2 * (held + frames), PAUSE)
+            more[:held] = self.rows[:held]
+            self.rows = more
+
+    @staticmethod
+    def _doubted(rows):
+        back = rows["since"] > rows["until"]
+        return rows[back | (rows["right"] == 0)]
+
+    @property
+    def doubted(self):
+        """Rows of layout.PAUSE: the steps backwards, and the pauses that no side's time stamps
+        confirm; `wrong`: some side's deny them."""
+        held = int(self.state[N] - self.state[GONE])
+        return np.concatenate([*self._told, self._doubted(self.rows[:held])])
+
+    @property
+    def first(self):
+        """Time of the first frame, or None."""
+        return int(self.state[FIRST]) if self.state[KNOWN] else None
+
+    @property
+    def last(self):
+        """The latest time of a frame, or 0."""
+        return int(self.state[LAST])
+
+    @property
+    def before(self):
+        """Time of the last frame, or of the one before the capture; None if there is none."""
+        return int(self.state[BEFORE]) if self.state[BEFORE] >= 0 else None

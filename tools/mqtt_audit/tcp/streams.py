@@ -45,6 +45,7 @@ from .sequence import diff
 
 PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
 LONG_PATIENCE = 60 * SECOND  #: after which any is
+LONG_AFTER = 10 * SECOND  #: after the end nobody sends again
 HELD_SEGMENTS, HELD_BYTES = 1024, 8 << 20  #: held for one stream at most
 
 
@@ -275,7 +276,8 @@ def _tell(s, other, seg):
         acknowledge(other, seg)
         other["acked"], other["acked_known"] = seg["ack"], 1
     window(other, seg)
-    if not seg["wire"] and not seg["flags"] & (SYN | RST):
+    # A RST that answers a segment has the number that this one acknowledges, or 0.
+    if not seg["wire"] and not seg["flags"] & SYN and (seg["seq"] or not seg["flags"] & RST):
         if not s["said_known"] or diff(seg["seq"], s["said"]) > 0:
             s["said"], s["said_known"] = seg["seq"], 1
 
@@ -308,6 +310,9 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
     if ahead < 0 and not resumed:
         s["resent"] += not seg["flags"] & COPY
         again(s, seg, seq)
+        if st.conns[conn]["closed"] and seg["time"] - st.conns[conn]["closed"] > LONG_AFTER:
+            s["past_frame"] = s["past_frame"] if s["past"] else frame
+            s["past"] += min(wide(seg["wire"]), -ahead)
         if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
             s["blind"] = 1
             s["lapses"] += 1
@@ -357,7 +362,7 @@ def run(st, d, segments, pair_of, start):
         if pair < 0:
             continue
         resumed = st.n[N_RESUMED]
-        conn = st.pairs[pair]["cur"] if resumed else connection(st, pair, seg)
+        conn = st.pairs[pair]["cur"] if resumed else connection(st, d, pair, seg)
         if conn < 0 or not _segment(st, d, seg, conn, resumed):
             st.n[N_RESUMED] = conn >= 0
             return i

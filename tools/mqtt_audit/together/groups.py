@@ -6,7 +6,7 @@ of tables.
 
 import numpy as np
 
-from ..compiled.layout import SYN
+from ..compiled.layout import ACK, FIN, MASK, SYN
 from ..tcp.openings import TLS_PORT
 
 ENDS = 36  #: bytes of layout.KEY that name both endpoints: addresses, then ports
@@ -41,47 +41,64 @@ def _of_mqtt(keys, brokers, ports):
 
 
 def _sharing(split, ports, keys_of):
-    """The sets of files (places in `split`) that have a connection of MQTT in common."""
+    """The sets of files (places in `split`) that have a connection of MQTT in common, and the
+    couples that have of all of these only one direction each, and not the same."""
     brokers = np.array(sorted({bytes.fromhex(a) + p.to_bytes(2, "little")
                                for s in split for a, p in s["brokers"]}), "S18")  # fmt: skip
-    found, place = [np.zeros(0, f"S{ENDS}")], [np.zeros(0, np.int64)]
+    found, place, ways = [np.zeros(0, f"S{ENDS}")], [np.zeros(0, np.int64)], [np.zeros(0, int)]
     for k, s in enumerate(split):
         if s["first"] is None:
             continue
         keys = keys_of(s)
-        mine = np.unique(ends(keys[_of_mqtt(keys, brokers, ports)]))
+        keys = keys[_of_mqtt(keys, brokers, ports)]
+        mine, at = np.unique(ends(keys), return_inverse=True)
+        seen = np.zeros(len(mine), int)
+        np.bitwise_or.at(seen, at, keys["ways"])
         found.append(mine)
         place.append(np.full(len(mine), k))
+        ways.append(seen)
     _, pair, times = np.unique(np.concatenate(found), return_inverse=True, return_counts=True)
-    place = np.concatenate(place)
+    place, ways = np.concatenate(place), np.concatenate(ways)
     several = times[pair] > 1
     order = np.lexsort((place[several], pair[several]))
-    pair, place = pair[several][order], place[several][order]
+    pair, place, ways = (column[several][order] for column in (pair, place, ways))
     cuts = np.flatnonzero(np.diff(pair)) + 1
-    return {tuple(part.tolist()) for part in np.split(place, cuts) if len(part)}
+    sets, halves = set(), {}
+    for part, seen in zip(np.split(place, cuts), np.split(ways, cuts)):
+        if not len(part):
+            continue
+        sets.add(tuple(part.tolist()))
+        for j, k in zip(range(len(part)), range(1, len(part))):
+            both = int(part[j]), int(part[k])
+            halves[both] = halves.get(both, True) and {*seen[[j, k]].tolist()} == {1, 2}
+    return sets, {both for both, half in halves.items() if half}
 
 
 def groups(split, ports, keys_of):
-    """Files that have to be read as one: lists of them, each file in one, in order. split: results
-    of worker.whole() in the order of time; keys_of: gives the rows of layout.KEY of one."""
+    """Files that have to be read as one: lists of them, each file in one, in order: those that
+    hold the same connections at the same time, or one direction of them each, whatever their
+    clocks say. split: results of worker.whole() in the order of time; keys_of: gives the rows of
+    layout.KEY of one."""
     spans = [(s["first"], s["last"]) for s in split if s["first"] is not None]
     until = np.maximum.accumulate([last for _, last in spans]).tolist()
-    if not any(overlap(*b, a) for a, b in zip(until, spans[1:])):
+    at_once = any(overlap(*b, a) for a, b in zip(until, spans[1:]))
+    if not at_once and not any(s["one_way"] for s in split):
         return [[s] for s in split]
-    sets = _sharing(split, ports, keys_of)
+    sets, halves = _sharing(split, ports, keys_of)
     group = {k: {k} for k in range(len(split))}
     grown = True
     while grown:
         grown = False
         for some in sets:
             for one, other in zip(some, some[1:]):
-                grown = _meet(group, one, other, split) or grown
+                grown = _meet(group, one, other, split, (one, other) in halves) or grown
     made = {min(members): members for members in group.values()}
     return [[split[k] for k in sorted(made[first])] for first in sorted(made)]
 
 
-def _meet(group, one, other, split):
-    """Put two files' groups together if these overlap in time; whether they were apart."""
+def _meet(group, one, other, split, halves):
+    """Put two files' groups together if these overlap in time, or if each has one direction;
+    whether they were apart."""
     a, b = group[one], group[other]
     if a is b:
         return False
@@ -89,7 +106,7 @@ def _meet(group, one, other, split):
                    for pick, name in ((min, "first"), (max, "last")))  # fmt: skip
     if first[0] > first[1]:
         first, last = first[::-1], last[::-1]
-    if not overlap(first[1], last[1], last[0]):
+    if not halves and not overlap(first[1], last[1], last[0]):
         return False
     both = a | b
     for k in both:
@@ -121,6 +138,37 @@ def _apart(one, other):
     return found if abs(found) >= (SAME if len(sides) == 2 else SAME_ONE_WAY) else 0
 
 
+def _said(rows, pairs):
+    """(numbers that say how far a direction had come, times) of segments that go so far, and of
+    those that acknowledge it; the first of each. pairs: as _marks() has them."""
+    pair, way = pairs[rows["key"]].astype(np.uint64), rows["dir"].astype(np.uint64)
+    marks = (rows["flags"] & (SYN | FIN) > 0).astype(np.int64)
+    goes = (rows["wire"] > 0) | (marks > 0)
+    to = (rows["seq"].astype(np.int64) + rows["wire"] + marks & MASK).astype(np.uint64)
+    acked = rows["flags"] & ACK > 0
+    for which, side, number in ((goes, way, to), (acked, 1 - way, rows["ack"].astype(np.uint64))):
+        mark = (2 * pair + side << np.uint64(32) | number)[which]
+        found, at = np.unique(mark, return_index=True)
+        yield found, rows["time"][which][at]
+
+
+def _by_acks(one, other):
+    """As _apart(), of captures that have one direction each; both from _said(). Nothing is
+    acknowledged before it is sent: that leaves room for the difference on both sides, and the
+    middle of it is taken. Some may have been sent again: a twentieth on each side is left out."""
+    bounds = []
+    for (sent, then), (acked, now), sign in (
+            (one[0], other[1], 1), (other[0], one[1], -1)):  # fmt: skip
+        _, a, b = np.intersect1d(sent, acked, True, return_indices=True)
+        if not len(a):
+            return None
+        ahead = np.sort(sign * (now[b] - then[a]))
+        some = len(ahead) // 20
+        bounds.append(int(ahead[some] if sign > 0 else ahead[len(ahead) - 1 - some]))
+    most, least = bounds
+    return 0 if least <= 0 <= most else (least + most) // 2
+
+
 def clocks(members, pieces):
     """How far the clock of each file of a group is ahead of the first one's, in ns; 0 if nothing
     says so. pieces: for one piece of the captures after the other gives [(segments, keys)] of all
@@ -131,13 +179,19 @@ def clocks(members, pieces):
             break
         _, pair = np.unique(np.concatenate([ends(k) for _, k in piece]), return_inverse=True)
         cuts = np.cumsum([len(k) for _, k in piece])[:-1]
-        marks = [_marks(rows, p) for (rows, _), p in zip(piece, np.split(pair, cuts))]
-        todo = list(known)
-        while todo:
-            one = todo.pop()
-            for k in set(range(len(members))) - set(known):
-                ahead = _apart(marks[one], marks[k])
-                if ahead is not None:
-                    known[k] = known[one] + ahead
-                    todo.append(k)
+        pairs = [(rows, p) for (rows, _), p in zip(piece, np.split(pair, cuts))]
+        for made, apart in ((_marks, _apart), (_said, _by_acks)):
+            _compare([tuple(made(*p)) for p in pairs], apart, known)
     return [known.get(k, 0) for k in range(len(members))]
+
+
+def _compare(made, apart, known):
+    """Go on from the files whose clocks are known to those that have something in common."""
+    todo = list(known)
+    while todo:
+        one = todo.pop()
+        for k in set(range(len(made))) - set(known):
+            ahead = apart(made[one], made[k])
+            if ahead is not None:
+                known[k] = known[one] + ahead
+                todo.append(k)
