@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-for folder in (HERE, HERE.parent / "pipeline"):
+for folder in (HERE / "kit", HERE.parent / "pipeline"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 

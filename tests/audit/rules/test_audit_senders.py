@@ -8,11 +8,11 @@ import socket
 import time
 
 import audit_kit as kit
+import mqtt5
 import pytest
-import test_audit_five as mqtt5
+from devices import Device, as_lines, told
+from mqtt5 import ack, five, prop, props
 from pipeline_kit import wait_for
-from test_audit_again import Device, as_lines, told
-from test_audit_five import ack, five, prop, props
 
 PUB2, DUP2 = (kit.publish("a", b"x", 2, 7, dup=dup) for dup in (False, True))
 REC, REL, COMP = (kit.ack(kind, 7) for kind in (5, 6, 7))

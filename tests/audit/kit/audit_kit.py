@@ -278,6 +278,16 @@ def read(paths, folder, ports=(1883,), buckets=1, part_size=None):
     return found
 
 
+def findings(frames, folder, **more):
+    """The findings in frames, as dicts."""
+    from mqtt_audit.report import columns
+    from mqtt_audit.rules import findings
+
+    tables = read([pcap(folder / "t.pcap", frames)], folder, **more)
+    return findings.findings(*(pa.Table.from_pylist(tables[name], columns.TABLES[name])
+                               for name in ("connections", "latencies"))).to_pylist()  # fmt: skip
+
+
 _TSHARK = ["-o", "tcp.reassemble_out_of_order:TRUE"]
 
 

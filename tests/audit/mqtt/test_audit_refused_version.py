@@ -5,8 +5,8 @@ Knows: audit_kit, CONNECT and CONNACK of every version. Must not know: how fault
 """
 
 import audit_kit as kit
+import mqtt5
 import pytest
-import test_audit_five as mqtt5
 
 
 def read(made, tmp_path):

@@ -11,9 +11,9 @@ import shutil
 import subprocess
 
 import audit_kit as kit
+import mqtt5
 import pyarrow as pa
 import pytest
-import test_audit_five as mqtt5
 from mqtt_audit.report import columns
 from mqtt_audit.rules.findings import RULES, findings
 from pipeline_kit import AUDIT

@@ -7,7 +7,7 @@ Knows: audit_kit, the tables. Must not know: how exchanges are joined.
 import audit_kit as kit
 import pyarrow.parquet as pq
 import pytest
-from test_audit_again import Device, as_lines, rows, told
+from devices import Device, as_lines, rows, told
 
 RULE = "MQTT-4.6.0-1"
 OTHER = kit.publish("a/b", b"z", 1, 7, dup=True)

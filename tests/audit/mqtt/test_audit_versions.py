@@ -13,7 +13,7 @@ import pytest
 from pipeline_kit import wait_for
 from strict_server import StrictServer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 #: Both ways at each QoS, an UNSUBSCRIBE, a ping.
 SCRIPT = """
 import sys

@@ -5,9 +5,9 @@ Knows: audit_kit, CONNECT and CONNACK of every version. Must not know: how they 
 """
 
 import audit_kit as kit
+import mqtt5
 import pytest
-import test_audit_five as mqtt5
-from test_audit_five import five, number, prop, props
+from mqtt5 import five, number, prop, props
 
 HEADERS = 14 + 20 + 20  #: bytes of a frame before the first one of MQTT
 METHOD = prop(0x15, kit.string("SCRAM-SHA-256"))

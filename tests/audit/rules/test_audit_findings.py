@@ -4,24 +4,15 @@ Knows: audit_kit, the rules. Must not know: how findings are made.
 """
 
 import audit_kit as kit
-import pyarrow as pa
 import pytest
-import test_audit_damage as real
-from mqtt_audit.report.columns import CONNECTIONS, LATENCIES
 from mqtt_audit.rules import findings as rules
+from real_traffic import captured
 
 
 def found(talks, tmp_path):
     """The findings in conversations, as dicts, and their frames."""
     frames = sorted(f for talk in talks for f in talk.wrapped())
-    return found_in(frames, tmp_path), frames
-
-
-def found_in(frames, tmp_path, **more):
-    tables = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path, **more)
-    made = rules.findings(pa.Table.from_pylist(tables["connections"], CONNECTIONS),
-                          pa.Table.from_pylist(tables["latencies"], LATENCIES))  # fmt: skip
-    return made.to_pylist()
+    return kit.findings(frames, tmp_path), frames
 
 
 def opened(client, at, name="dev1", code=0, step=10**6):
@@ -144,4 +135,4 @@ def test_what_is_like_it_and_is_not(wrong, tmp_path):
 @pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
 def test_real_traffic_has_none(broker, tmp_path):
     """Clients of three versions and mosquitto, with hundreds of messages."""
-    assert found_in(real.captured(broker), tmp_path, ports=(broker.port,)) == []
+    assert kit.findings(captured(broker), tmp_path, ports=(broker.port,)) == []

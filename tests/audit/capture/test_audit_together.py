@@ -10,9 +10,10 @@ import json
 import random
 
 import audit_kit as kit
+import damages
 import pyarrow.parquet as pq
 import pytest
-import test_audit_damage as damage
+from real_traffic import captured
 
 COUNTS = ("client_segments", "client_resent", "broker_segments", "broker_resent", "client_bytes",
           "broker_bytes", "client_dup", "broker_dup", "client_gaps", "broker_gaps")  # fmt: skip
@@ -142,7 +143,7 @@ def test_a_port_that_is_used_again(tmp_path):
 @pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
 def test_real_traffic_in_two_captures(broker, tmp_path):
     """Tables as of one capture; with damage in both, nobody is accused."""
-    frames = damage.captured(broker)
+    frames = captured(broker)
     ports = (broker.port,)
     whole = kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path, ports)
     choice = random.Random(7)
@@ -153,7 +154,7 @@ def test_real_traffic_in_two_captures(broker, tmp_path):
         assert len(found["packets"]) == len(whole["packets"]), kind
         assert found["violations"] == []
     for number in range(12):
-        parts = [choice.choice(damage.FRAMES)(part, choice) or part[:3]
+        parts = [choice.choice(damages.FRAMES)(part, choice) or part[:3]
                  for part in shares(frames, "losses", choice)]  # fmt: skip
         paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
         told = [(v["file"][-6:], v["frame"], v["statement"], v["what"])

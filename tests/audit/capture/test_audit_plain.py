@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from mqtt_audit.report.columns import TABLES
 from patience import wait_until
 from pipeline_kit import AUDIT
-from test_audit_websocket import AGREED, ASKED, frame
+from web_frames import AGREED, ASKED, frame
 
 SCRIPT = ("import sys\nfrom mqtt_audit import cli\nsys.argv[0] = 'mqtt-audit'\n"
           "try:\n    cli.main()\nexcept SystemExit as end:\n"

@@ -7,8 +7,8 @@ Knows: audit_kit, the lines. Must not know: how connections are found.
 import io
 
 import audit_kit as kit
+import mqtt5
 import pytest
-import test_audit_five as mqtt5
 
 
 def _refused(host, n):

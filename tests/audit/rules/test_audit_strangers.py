@@ -8,12 +8,11 @@ import io
 from functools import partial
 
 import audit_kit as kit
+import mqtt5
 import paho.mqtt.client as mqtt
 import pytest
-import test_audit_five as mqtt5
 from mqtt_audit.report import lines
 from pipeline_kit import wait_for
-from test_audit_findings import found_in
 
 HTTP = (b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n"
         b"<html><h1>It has 0: @\x02\0\x01 \x02\0\0 and so on</h1></html>")  # fmt: skip
@@ -68,7 +67,7 @@ def test_a_server_that_is_no_broker_is_told_as_what_it_is(answer, hello, port, t
         assert (kind, "broker") in {(p["problem"], p["sender"]) for p in found["problems"]}
         [row] = found["connections"]
         assert row["why"] == why and row["protocol"] == hello
-        [told] = found_in(made.wrapped(), tmp_path)
+        [told] = kit.findings(made.wrapped(), tmp_path)
         assert (told["finding"], told["broker"]) == ("no broker", f"10.0.0.1:{port}")
         assert told["what"] == f"{why}, on 1 connection" and told["who"] in ("dev1", "five")
         assert [e["frame"] for e in told["evidence"]] == [1]
@@ -80,7 +79,7 @@ def test_many_clients_of_a_server_that_is_no_broker_are_one_finding(tmp_path):
         made = kit.Talk(("10.0.0.7", 2000 + k), start=kit.START + k * 10**9).open()
         made.client(kit.connect(f"dev{k % 3}")).broker(HTTP)
         frames += made.segment(1, flags=kit.FIN | kit.ACK).close().wrapped()
-    [told] = found_in(frames, tmp_path)
+    [told] = kit.findings(frames, tmp_path)
     assert told["who"] == "3 clients" and told["count"] == 4
     assert told["what"] == "the server answers HTTP, on 4 connections"
 
