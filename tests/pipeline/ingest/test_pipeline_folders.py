@@ -1,5 +1,5 @@
 """Names of the folders that a user has chosen: whatever they are, ingest, replay and gold work in
-them, and Spark takes none for a pattern. (The audit's: test_audit_run.py.)"""
+them, and Spark takes none for a pattern. (The audit's: audit/report/test_audit_run.py.)"""
 
 import shutil
 
