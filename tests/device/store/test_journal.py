@@ -280,6 +280,16 @@ def test_a_segment_of_another_journal_is_not_read():
         assert found.pid == seq
 
 
+def test_a_journal_of_another_version_is_not_read():
+    flash = NOR(6, 1024)
+    newer = FlashStore(flash)
+    newer._magic = newer._magic[:4] + b"\x02" + newer._magic[5:]
+    newer.open()
+    newer.put(1, 2, b"t", b"of the newer one")
+    store = flash_store(flash)
+    assert (store.live, store.seq) == (0, 1) and store.epoch != newer.epoch
+
+
 def test_a_stuck_sector_is_gone_around():
     for failing in (False, True):
         for block in range(8):

@@ -7,7 +7,7 @@ A sample of what `make powercut` does in full; each function prints how many cut
 # heap: 8M
 
 import cuts
-from nor import INVISIBLE, LOOKS_DONE, NOR, SUBSET, PowerCut
+from nor import INVISIBLE, LOOKS_DONE, NOR, PREFIX, SUBSET, PowerCut
 from umqtt_min.store.flash import FlashMedium
 from umqtt_min.store.journal import Journal
 
@@ -135,6 +135,69 @@ def test_a_message_that_was_not_there_after_a_cut_does_not_come_back():
         store = geometry.store(weak_as_programmed(flash))
         store.open()
         assert (store.find(seq), store.live, store.boot) == (16, seq, boot + 2)
+
+
+def test_a_settle_record_that_is_torn_in_its_second_chunk_is_gone_around():
+    """What it carries fills a chunk, which ends like a blank one, and a part of the next."""
+    geometry = cuts.Geometry("two kilobytes", 6, 2048, 1)
+    flash = geometry.flash(1)
+    store = geometry.store(flash)
+    store.open()
+    store.put(1, 2, b"t", b"\xff" * 280 + bytes(40))
+    flash.boot()
+    flash.cut_after(3, 0, INVISIBLE)  # TOUCH, then the two chunks
+    try:
+        geometry.store(flash).open()
+        raise AssertionError("not cut")
+    except PowerCut:
+        pass
+    flash.boot()
+    store = geometry.store(flash)
+    store.open()
+    assert flash.weak and not sum(flash.worn[1:])
+    seq = store.put(2, 2, b"t", b"another one")
+    boot = store.boot
+    store = geometry.store(weak_as_programmed(flash))
+    store.open()
+    assert (store.live, store.find(seq), store.boot) == (2, 16, boot + 1)
+
+
+def test_a_boot_that_sees_less_of_a_torn_record_goes_on_where_nobody_was():
+    """A mount sees the head of a long record, and is cut behind what that would fill. The next
+    one does not see that head."""
+    geometry = cuts.Geometry("two kilobytes", 6, 2048, 1)
+    for operation in range(1, 7):
+        flash = geometry.flash(1)
+        store = geometry.store(flash)
+        store.open()
+        store.put(1, 2, b"t", bytes(10))
+        before = bytes(flash.data)
+        torn = power_cut(flash, 2, PREFIX, store.put, 1, 2, b"t", bytes(700))
+        head = [(i, torn[i]) for i in range(2048) if torn[i] != before[i]]
+        power_cut(flash, operation, INVISIBLE, geometry.store(flash).open)
+        for i, _ in head:
+            flash.data[i] = 255
+        store = geometry.store(flash)
+        store.open()
+        for _ in range(20):  # across all that the record would fill
+            store.put(1, 2, b"t", b"\xff" * 30)
+        for i, byte in head:
+            flash.data[i] &= byte
+        store = geometry.store(weak_as_programmed(flash))
+        store.open()
+        assert store.live == 21, (operation, store.live)
+
+
+def power_cut(flash, operation, mode, work, *args):
+    """Cut at the beginning of that operation; the flash as it was then."""
+    flash.cut_after(operation, 0, mode)
+    try:
+        work(*args)
+    except PowerCut:
+        pass
+    data = bytes(flash.data)
+    flash.boot()
+    return data
 
 
 def weak_as_programmed(flash):
