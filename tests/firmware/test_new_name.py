@@ -67,7 +67,7 @@ def test_a_certificate_of_another_user_is_not_flashed_unasked(boards, fleet, use
         except BoardError as error:
             assert not asked and f"the certificate of {user}, and this board is g/a: the" in (
                 str(error))
-            assert "Give broker.cert and broker.key the files of g/a " in str(error)
+            assert "Give broker.cert and broker.key the files of g/a: " in str(error)
     assert len(asked) == 1
 
 
@@ -115,7 +115,7 @@ def test_a_board_that_is_flashed_back_keeps_what_it_holds_of_that_name(moving, g
         assert set(seen.groups) == {"g"}
 
 
-def test_an_interval_that_came_by_command_is_over_with_the_name(boards):
+def test_an_interval_that_came_by_command_is_over_with_the_name(boards, home):
     board = boards.make(1, "oven", group="g", command_key="5c" * 32, interval_ms=1000)
     state = board.folder / "state"
     state.write_text(json.dumps({"count": 7, "interval_ms": 86400000, "interval_was": 1000}))

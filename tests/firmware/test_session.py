@@ -8,6 +8,8 @@ import pytest
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset, keys, ota_cli, reports, send
 
+pytestmark = pytest.mark.usefixtures("home")
+
 
 @pytest.fixture
 def session():
