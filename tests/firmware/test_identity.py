@@ -228,7 +228,8 @@ def test_no_authority_that_was_revoked_stays_in_a_folder_of_before(fleet, capsys
     assert len(stolen) == 2 and all(pem in trusted.read_bytes() for pem in stolen)
     capsys.readouterr()
     assert board_cli("keys", "revoke", "--authorities") == 0
-    assert "on this computer into the old one, from which it removes these" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "on this computer into the old one, from which it removes these" in said
     assert _again(fleet) == 0
     assert "trusts no longer fleet-1, fleet-2:" in capsys.readouterr().out
     assert trusted.read_bytes() == (keys.authorities_folder() / "fleet-1.pem").read_bytes()
