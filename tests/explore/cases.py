@@ -84,6 +84,7 @@ QUICK = [
     Case("ram-patience", store="ram", cuts=1, keepalive=60, jumps=4, jump=15001),
     Case("alone", out=[1, 1], store="ram", window=2, cuts=2, alone=True),
     Case("stutter", out=[2, 1, 2], store="ram", window=2, cuts=1, faults=["stutter"]),
+    Case("flash-again", out=[2], hold=True, asks=1, cuts=1, crashes=1),
 ]
 FULL = [
     Case("stalls-twice", out=[2], inbound=[2, 1], store="ram", short=2, ticks=1, keepalive=60),

@@ -548,7 +548,7 @@ class Oracle:
                 message.released = True
                 message.here = True
                 state = self.world.board.view()[0].get(message.number)
-                if state == QUEUED and not self.world.case.volatile:
+                if state in (QUEUED, HELD) and not self.world.case.volatile:
                     raise Broken("PUBREL before the PUBREC of message %d is durable"
                                  % message.number)
         if not found and not self.unheard:
