@@ -250,6 +250,17 @@ def test_the_newest_commit_of_a_table_is_gone_if_a_later_one_was_made(tmp_path, 
     assert wrong(tmp_path) == [] and len(commits(tmp_path, "silver")) == 1 + batches
 
 
+@pytest.mark.parametrize("command", ["verify", "quarantine"])
+def test_tables_whose_state_is_gone(tmp_path, command):
+    decided(tmp_path, 1)
+    shutil.rmtree(tmp_path / "_state")
+    done = CliRunner().invoke(commands.main, (command, "--tables", str(tmp_path)))
+    assert done.exit_code == 2 and done.output == (
+        f"Error: {tmp_path / 'bronze'} has batch 0, which {tmp_path / '_state'} does not know: "
+        "its rows would come a second time. Put that folder back as it was, or begin in another "
+        "folder (--tables)\n")
+
+
 def test_gold_that_its_owner_has_removed_is_a_sentence(root):
     for name in ("gold_boot", "gold_device", "gold_minute"):
         shutil.rmtree(root / name)

@@ -73,4 +73,6 @@ def there(tables):
     from ..tables.storage import are_there
 
     if not are_there(tables):
-        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
+        from ..ingest.ledger import lost
+
+        raise Problem(lost(tables) or f"{tables} has no tables: run `umqtt-pipeline ingest` first")
