@@ -309,6 +309,22 @@ def test_verify_says_what_is_wrong(root):
     assert str(segment) in said[2] and said[3].endswith("3 damaged")
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_copy_of_a_table_with_a_damaged_file_names_it(tmp_path, gone):
+    decided(tmp_path, 2)
+    one, _ = files(tmp_path, "silver")
+    raw = one.read_bytes()
+    one.write_bytes(raw[:-48] + b"\xff" * 40 + raw[-8:])  # of its footer
+    if gone:
+        one.unlink()
+    why = "No such file or directory" if gone else "its bytes are not those that were written"
+    done = CliRunner().invoke(commands.main, (
+        "export", "--tables", str(tmp_path), "--out", str(tmp_path / "out")))
+    assert done.exit_code == 1 and done.output.splitlines()[-1] == (
+        f"Error: {one}: {why}; `umqtt-pipeline verify --tables {tmp_path}` names all that is "
+        "damaged")  # fmt: skip
+
+
 def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):
     def slow(place):
         yield 7_000, None

@@ -98,6 +98,17 @@ def verify(root, state):
     return found
 
 
+def damaged(root, name, version=None):
+    """What is wrong with the first data file of a table that is damaged, in one line; None if all
+    are whole. version: the table as it was then. Raises Gone, DeltaError."""
+    tables, found = Tables(root, {}), Verified()
+    for file in tables.files(name, version):
+        found.look(tables.storage, f"{name}/{file.path}", file.size)
+        if found.wrong:
+            return found.wrong[0]
+    return None
+
+
 def _verify(found, root, state):
     decided = _decided(found, Tables(root, {}))  # first: all but the last are committed then
     tables = existing(root)
