@@ -26,6 +26,7 @@ class Commands(Sentences, click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
                                              "show_default": True})  # fmt: skip
+@click.version_option(package_name="umqtt-min")
 @click.option("--config", callback=arguments.configured(lambda: main), expose_value=False,
               metavar="FILE.toml",
               help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
