@@ -36,6 +36,7 @@ class Audit(Sentences, click.Command):
 
 @click.command(cls=Audit, context_settings={"help_option_names": ["-h", "--help"],
                                             "show_default": True})  # fmt: skip
+@click.version_option(package_name="umqtt-min")
 @click.argument("captures", nargs=-1, required=True,
                 type=click.Path(readable=False, allow_dash=True))
 @click.option("--out", type=click.Path(file_okay=False),

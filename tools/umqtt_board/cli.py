@@ -38,6 +38,7 @@ _folder = click.option(
 
 
 @click.group()
+@click.version_option(package_name="umqtt-min")
 def cli():
     """Flash boards, see what they print, and run virtual ones."""
 

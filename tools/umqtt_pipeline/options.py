@@ -276,6 +276,11 @@ def decoders(_, __, value):
         try:
             found.append(load(name))
         except (Exception, SystemExit) as error:  # a module of the user's own may raise anything
+            module = name.partition(":")[0]
+            if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
+                    f"{error.name}."):  # fmt: skip
+                raise click.BadParameter(f"{name!r}: there is no module {error.name} in the "
+                                         f"current folder {here}, nor is one installed")
             raise click.BadParameter(f"{name!r}: {failures.raised_at(error)}")
     return Decoders(tuple(found))
 

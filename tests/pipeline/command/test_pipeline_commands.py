@@ -5,6 +5,8 @@ import os
 import re
 import socket
 import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -39,6 +41,15 @@ def test_what_and_where(tmp_path, monkeypatch, command, words):
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert not list((tmp_path / "empty").iterdir())  # nothing is begun in a folder named wrongly
+
+
+@pytest.mark.parametrize("package,program", [
+    ("umqtt_pipeline", "umqtt-pipeline"), ("umqtt_board", "umqtt-board"),
+    ("mqtt_audit", "mqtt-audit")])  # fmt: skip
+def test_each_program_tells_its_version(package, program):
+    done = subprocess.run([sys.executable, "-m", package, "--version"], capture_output=True,
+                          text=True, timeout=120)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"{program}, version {version('umqtt-min')}\n")
 
 
 @pytest.mark.parametrize("command,words", [

@@ -69,7 +69,7 @@ TWICE = "a field comes twice"
     (flat(5, t=1)[:-1] + b',"device":"dev1"}', TWICE),
     (senml_text(5).replace(b'"v"', b'"v": 1, "v"'), TWICE),
     (senml_text(5, [("a:b", "c:d", 1)]).replace(b'"v"', b'"v": 1, "v"'), TWICE),
-    (flat(5, t=1) + flat(5, t=1), "not a JSON object"),
+    (flat(5, t=1) + b"\n" + flat(5, t=1), "not a JSON object"),
     (flat(5, t=float("nan")), "NaN is not JSON"),
     (flat(5, t=1).replace(b"dev1", b"dev1\n"), "not a JSON object"),
     (b"{" * 5000, "not a JSON object"), (b"[" * 5000, "not an array of SenML records"),
@@ -78,6 +78,11 @@ TWICE = "a field comes twice"
 def test_what_json_leaves_open_is_no_reading(payload, reason):
     (row,) = told([payload])
     assert row.reason.startswith(reason)
+
+
+def test_an_object_may_have_line_breaks():
+    (row,) = told([json.dumps(json.loads(flat(5, t=1)), indent=2).encode()])
+    assert row.reason is None and [m.value for m in row.measurements] == [1]
 
 
 def test_a_measurement_that_is_there_twice_is_two():

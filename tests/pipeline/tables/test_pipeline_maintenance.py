@@ -152,7 +152,8 @@ def test_a_copy_as_plain_parquet(spark, root, tmp_path):
 
 @pytest.mark.parametrize("options,status,words", [
     (("--table", "silver", "--version", "1"), 0, "silver: 10 rows"),
-    (("--table", "silver", "--version", "99"), 2, "--version 99"),
+    (("--table", "silver", "--version", "99"), 2,
+     "--version 99: silver has the versions 0 to "),
     (("--version", "1"), 2, "name one table"), (("--table", "gold"), 2, "no table 'gold'")])
 def test_a_table_as_it_was(root, tmp_path, options, status, words):
     done = run("export", "--tables", root, "--out", tmp_path / "x", *options)

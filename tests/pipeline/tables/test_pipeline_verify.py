@@ -8,6 +8,7 @@ import shutil
 import threading
 from threading import Lock
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
@@ -21,7 +22,7 @@ from umqtt_pipeline.spool import logs
 from umqtt_pipeline.tables import compaction, verifying
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.storage import Storage
-from umqtt_pipeline.tables.store import File, Tables
+from umqtt_pipeline.tables.store import File, Tables, written
 
 LOGS = ["bronze", "silver", "quarantine", "batches", "gold_boot", "_state/intents",
         "_gold/intents"]  # fmt: skip
@@ -215,6 +216,51 @@ def test_a_commit_that_a_kill_has_left_undone_is_no_damage(root):
     assert any("bronze" in line and "no commit after batch" in line for line in wrong(root))
 
 
+IN_TURN = ["bronze", "silver", "batches"]  #: the order of the commits of a batch
+
+
+def decided(root, batches):
+    """Tables with so many batches, of a row in each table of IN_TURN."""
+    ledger = Ledger(Tables(root, ALL))
+    for number in range(batches):
+        changes = {}
+        for name in IN_TURN:
+            rows = pa.table({"batch" if name == "batches" else "offset": [1]})
+            changes[name] = [written(ledger.storage, name, number, "2026-01-01", rows)], []
+        ledger.decide("batch", changes)
+        ledger.finish()
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("left", [[name for at, name in enumerate(IN_TURN) if bits >> at & 1]
+                                  for bits in range(8)], ids=lambda left: "-".join(left) or "none")
+def test_the_newest_commit_of_a_table_is_gone_if_a_later_one_was_made(tmp_path, left, batches):
+    """A kill leaves the first commits of a batch, in their order: no damage. `left`: the tables
+    whose newest commit is there; whatever comes before one of them has lost its own."""
+    decided(tmp_path, batches)
+    for name in set(IN_TURN) - set(left):
+        commits(tmp_path, name)[-1].unlink()
+    latest = max((IN_TURN.index(name) for name in left), default=0)
+    number = batches - 1
+    assert wrong(tmp_path) == [
+        f"{tmp_path / name}: its log has lost its commit of batch {number}: the next "
+        "`umqtt-pipeline ingest` makes it again"
+        for name in sorted(IN_TURN[:latest]) if name not in left]  # fmt: skip
+    Ledger(Tables(tmp_path, ALL)).recover()
+    assert wrong(tmp_path) == [] and len(commits(tmp_path, "silver")) == 1 + batches
+
+
+@pytest.mark.parametrize("command", ["verify", "quarantine"])
+def test_tables_whose_state_is_gone(tmp_path, command):
+    decided(tmp_path, 1)
+    shutil.rmtree(tmp_path / "_state")
+    done = CliRunner().invoke(commands.main, (command, "--tables", str(tmp_path)))
+    assert done.exit_code == 2 and done.output == (
+        f"Error: {tmp_path / 'bronze'} has batch 0, which {tmp_path / '_state'} does not know: "
+        "its rows would come a second time. Put that folder back as it was, or begin in another "
+        "folder (--tables)\n")
+
+
 def test_gold_that_its_owner_has_removed_is_a_sentence(root):
     for name in ("gold_boot", "gold_device", "gold_minute"):
         shutil.rmtree(root / name)
@@ -261,6 +307,22 @@ def test_verify_says_what_is_wrong(root):
     assert said[0] == f"{one}: No such file or directory"
     assert said[1] == f"{two}: {len(raw) - 1} bytes, the log says {len(raw)}"
     assert str(segment) in said[2] and said[3].endswith("3 damaged")
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_copy_of_a_table_with_a_damaged_file_names_it(tmp_path, gone):
+    decided(tmp_path, 2)
+    one, _ = files(tmp_path, "silver")
+    raw = one.read_bytes()
+    one.write_bytes(raw[:-48] + b"\xff" * 40 + raw[-8:])  # of its footer
+    if gone:
+        one.unlink()
+    why = "No such file or directory" if gone else "its bytes are not those that were written"
+    done = CliRunner().invoke(commands.main, (
+        "export", "--tables", str(tmp_path), "--out", str(tmp_path / "out")))
+    assert done.exit_code == 1 and done.output.splitlines()[-1] == (
+        f"Error: {one}: {why}; `umqtt-pipeline verify --tables {tmp_path}` names all that is "
+        "damaged")  # fmt: skip
 
 
 def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):

@@ -26,6 +26,7 @@ class Commands(Sentences, click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"],
                                              "show_default": True})  # fmt: skip
+@click.version_option(package_name="umqtt-min")
 @click.option("--config", callback=arguments.configured(lambda: main), expose_value=False,
               metavar="FILE.toml",
               help="options by file: [bridge] broker = \"host:1883\"; flags go before it")
@@ -73,4 +74,6 @@ def there(tables):
     from ..tables.storage import are_there
 
     if not are_there(tables):
-        raise Problem(f"{tables} has no tables: run `umqtt-pipeline ingest` first")
+        from ..ingest.ledger import lost
+
+        raise Problem(lost(tables) or f"{tables} has no tables: run `umqtt-pipeline ingest` first")

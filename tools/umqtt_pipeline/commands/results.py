@@ -100,21 +100,37 @@ def quarantine(tables, topic, reason, limit, as_json):
 @click.option("--version", type=click.IntRange(0), help="one table as it was, by Delta's version")
 def export(tables, out, names, version):
     """Write tables as plain Parquet files, for programs that do not know Delta Lake."""
-    from deltalake.exceptions import DeltaError
-
-    from ..tables import maintenance
     from ..tables.store import existing
 
     there(tables)
     if version is not None and len(names) != 1:
         raise Problem("--version: name one table (--table), each has versions of its own")
+    for name in names or existing(tables).columns:
+        rows = _exported(tables, name, out, version)
+        logging.getLogger("umqtt.tables").info("%s: %d rows", Path(out, name), rows)
+
+
+def _exported(tables, name, out, version):
+    """Export one table; returns how many rows."""
+    import pyarrow as pa
+    from deltalake.exceptions import DeltaError
+
+    from ..tables import maintenance, verifying
+
     try:
-        for name in names or existing(tables).columns:
-            rows = maintenance.export(tables, name, out, version)
-            logging.getLogger("umqtt.tables").info("%s: %d rows", Path(out, name), rows)
+        return maintenance.export(tables, name, out, version)
     except KeyError as error:
         raise Problem(f"--table: there is no table {error}")
     except FileExistsError as error:
         raise Problem(f"--out: {error}")
-    except DeltaError as error:
-        raise Problem(f"--version {version}: {error}")
+    except DeltaError:
+        first, last = maintenance.versions(tables, name)
+        if version is None or first <= version <= last:
+            raise
+        raise Problem(f"--version {version}: {name} has the versions {first} to {last}")
+    except (pa.ArrowException, OSError):
+        wrong = verifying.damaged(tables, name, version)
+        if wrong is None:
+            raise
+        raise click.ClickException(f"{wrong}; `umqtt-pipeline verify --tables {tables}` names all "
+                                   "that is damaged")  # fmt: skip

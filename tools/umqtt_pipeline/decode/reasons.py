@@ -43,9 +43,9 @@ FLAT = {key: text.format(ep="epoch", sq="sequence", bo="boot", up="up", ms="ms",
 #: of the fields that a user's decoder returns
 OWN = {
     "ep": "epoch is not 8 bytes, or 16 hex digits",
-    "sq": f"sequence is not in 1..{LIMIT - 1}",
-    "bo": f"boot is not in 0..{BITS_31}",
-    "up": f"uptime_ms is not in 0..{UPTIME_MS}",
+    "sq": f"sequence is not an integer in 1..{LIMIT - 1}",
+    "bo": f"boot is not an integer in 0..{BITS_31}",
+    "up": f"uptime_ms is not an integer in 0..{UPTIME_MS}",
 }
 
 

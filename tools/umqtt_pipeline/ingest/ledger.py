@@ -11,7 +11,7 @@ from ..spool.files import SpoolError
 from ..tables import intents
 from ..tables.intents import PUT_BACK, Intents
 from ..tables.schema import ALL, STATE
-from ..tables.store import Tables
+from ..tables.store import Tables, last_of
 
 NAME = "_state/intents"
 #: As if before the first batch. query: which batch of which query was the last; places: the last
@@ -51,16 +51,30 @@ class Ledger(Intents):
         for name in ALL:
             held = self.tables.number(name)
             if held > number:
-                raise SpoolError(
-                    f"{self.storage.path(name)} has batch {held}, which "
-                    f"{self.storage.path('_state')} does not know: its rows would come a second "
-                    f"time. Put that folder back as it was, or begin in another folder (--tables)")
+                raise SpoolError(_not_known(self.storage, name, held))
             if held != touched.get(name, -1) and not (
                 touched[name] == number and held == before.get(name, -1)
                     and self.written(name)):  # fmt: skip
                 has = f"the batches up to {held} only" if held >= 0 else "no batch"
                 raise SpoolError(f"{self.storage.path(name)} has {has}, and lacks batch "
                                  f"{touched[name]}: it is an older copy; {PUT_BACK}")
+
+
+def _not_known(storage, name, number):
+    return (f"{storage.path(name)} has batch {number}, which {storage.path('_state')} does not "
+            "know: its rows would come a second time. Put that folder back as it was, or begin in "
+            "another folder (--tables)")  # fmt: skip
+
+
+def lost(root):
+    """What is to be said of tables below `root` whose `_state` is gone: text, or None if no table
+    there has a batch. Raises DeltaError."""
+    tables = Tables(root, {})
+    for name in ALL:
+        held = tables.find(name)
+        if held is not None and last_of(held) >= 0:
+            return _not_known(tables.storage, name, last_of(held))
+    return None
 
 
 def newest(root):

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from .schema import PARTITION
-from .store import dataset
+from .store import Tables, dataset
 
 log = logging.getLogger("umqtt.tables")
 
@@ -67,6 +67,17 @@ def vacuum(tables, days):
         count += len(held.vacuum(24 * days, dry_run=False, enforce_retention_duration=False,
                                  full=True))  # fmt: skip
     return count
+
+
+def versions(root, name):
+    """(oldest, newest) version in which a table can be read, by its log: from a commit 0 on, or
+    from a checkpoint on if Delta Lake has removed older commits. Raises Gone, DeltaError."""
+    tables = Tables(root, {})
+    newest, log_of = tables.there(name).version(), f"{name}/_delta_log"
+    found = [file.rpartition("/")[2] for file in tables.storage.listed(log_of)]
+    kept = [int(file[:20]) for file in found
+            if file == f"{0:020d}.json" or file[:20].isdigit() and ".checkpoint" in file]
+    return min(kept, default=newest), newest
 
 
 def export(root, name, out, version=None):

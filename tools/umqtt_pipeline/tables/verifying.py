@@ -23,8 +23,7 @@ from umqtt_runtime import failures, progress
 from ..spool.files import SpoolError
 from .intents import check_of
 from .schema import ALL, PARTITION
-from .storage import storage_of
-from .store import APPLICATION, File, existing, files_of, last_of
+from .store import APPLICATION, File, Tables, existing, files_of, last_of
 
 NAMED = re.compile(r"(?:.*/)?\d{12}-.*-([0-9a-f]{8})\.parquet")
 COMMIT = re.compile(r".*/_delta_log/(\d{20})\.json")
@@ -99,8 +98,19 @@ def verify(root, state):
     return found
 
 
+def damaged(root, name, version=None):
+    """What is wrong with the first data file of a table that is damaged, in one line; None if all
+    are whole. version: the table as it was then. Raises Gone, DeltaError."""
+    tables, found = Tables(root, {}), Verified()
+    for file in tables.files(name, version):
+        found.look(tables.storage, f"{name}/{file.path}", file.size)
+        if found.wrong:
+            return found.wrong[0]
+    return None
+
+
 def _verify(found, root, state):
-    decided = _decided(found, storage_of(root))  # first: all but the last are committed then
+    decided = _decided(found, Tables(root, {}))  # first: all but the last are committed then
     tables = existing(root)
     for name in tables.columns:
         _Table(found, tables, name, decided).look()
@@ -146,10 +156,14 @@ def _look_at_state(found, storage, state):
             found.wrong.append(str(error))
 
 
-def _decided(found, storage):
+def _decided(found, tables):
+    storage = tables.storage
     names = [f"{name}/intents" for name in storage.children("") if name.startswith("_")]
-    return [_Decided(found, storage, name) for name in sorted(names)
-            if storage.listed(f"{name}/_delta_log")]  # fmt: skip
+    decided = [_Decided(found, storage, name) for name in sorted(names)
+               if storage.listed(f"{name}/_delta_log")]  # fmt: skip
+    for each in decided:
+        each.look_at_newest(tables)
+    return decided
 
 
 class _Decided:
@@ -158,6 +172,8 @@ class _Decided:
     tables    {table: {number: what that intent does to it, as `_done` says}}
     touched   {table: number of the last intent that changed it};   first, last: numbers
     newest    the newest intent, whose commits may not be made yet
+    made      names of the tables in which the newest intent was committed, or must have been:
+              its commits are made in turn
     whole     whether none of them is damaged
     beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
     """
@@ -165,7 +181,7 @@ class _Decided:
     def __init__(self, found, storage, name):
         self.name, self.what = name, "intent" if name != INGEST else "batch"
         self.tables, self.touched, self.first, self.last = {}, {}, None, -1
-        self.beyond, self.newest, self._storage = [], None, storage
+        self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
         before = len(found.wrong)
         for path, version, actions in _commits(found, storage, name):
             told = _one(actions, "commitInfo")
@@ -188,9 +204,23 @@ class _Decided:
                 [_added(each, change) for each in added]
                 + [_removed(each, change) for each in removed])  # fmt: skip
 
-    def may_come(self, table, number):
+    def look_at_newest(self, tables):
+        """Find which commits of the newest intent are made. To be called before the tables are
+        looked at: ingest, or gold, may go on meanwhile."""
+        in_turn = list(self.newest["tables"]) if self.newest else []
+        while in_turn and not self._committed(tables, in_turn[-1]):
+            in_turn.pop()
+        self.made.update(in_turn)
+
+    def _committed(self, tables, name):
+        try:
+            return tables.number(name) >= self.last
+        except (DeltaError, SpoolError, OSError, ValueError, TypeError):
+            return False  # the look at that table says why
+
+    def can_come(self, table, number):
         """Whether a table whose last commit is of `number` is as it was before the newest intent,
-        and still has the files of that: then ingest, or gold, is about to make the commit."""
+        and still has the files of that: then the next ingest, or gold, makes the commit."""
         if self.touched[table] != self.last or number != self.newest["before"].get(table, -1):
             return False
         return all(self._storage.exists(f"{table}/{path}")
@@ -388,10 +418,16 @@ class _Table:
         what they decide is not older than the table."""
         for each in self.decided:
             touched = each.touched[self.name]
-            if number < touched and not each.may_come(self.name, number):
+            if number >= touched:
+                continue
+            if not each.can_come(self.name, number):
                 which = f"after {each.what} {number}" if number >= 0 else f"of a {each.what}"
                 self.found.say(self.path, f"it has no commit {which}, and {each.what} {touched} "
                                "has changed it")  # fmt: skip
+            elif self.name in each.made:
+                program = "ingest" if each.name == INGEST else "gold"
+                self.found.say(self.path, f"its log has lost its commit of {each.what} {touched}: "
+                               f"the next `umqtt-pipeline {program}` makes it again")
         if number >= 0 and self.name in ALL and not self.there:
             self.found.say(self.storage.path(INGEST), f"it is gone, and {self.name} has batch "
                            f"{number}")  # fmt: skip
