@@ -73,9 +73,11 @@ def text(raw):
 
 @dataclass
 class Body:
-    """What was read. `values`: columns of the packet table; `broken`: [(code, value)]."""
+    """What was read. `values`: columns of the packet table; `broken`: [(code, value)]; `unknown`:
+    the protocol level of a CONNECT that no version with its name has, else None."""
 
     values: dict = field(default_factory=dict)
+    unknown: int | None = None
     broken: list = field(default_factory=list)
 
 
@@ -260,8 +262,10 @@ def connect(reader, out):
     values["protocol_level"] = shown
     protocol = NAMES.get((bytes(name), level))
     if protocol is None:
-        known = any(name == its for its, _ in NAMES)
-        out.broken.append((52, shown) if known else (4, 0))
+        if any(name == its for its, _ in NAMES):
+            out.unknown = shown  # the client may ask for it, the server must refuse
+        else:
+            out.broken.append((4, 0))
     values["protocol"] = protocol or f"{text(name)[:20]} {level}"
     flags = reader.byte()
     values["clean_session"] = bool(flags & 2)

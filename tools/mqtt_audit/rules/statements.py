@@ -30,7 +30,7 @@ RULES = {
     2: ("MQTT-3.1.0-1", "3.1", "the first packet of the client is no CONNECT"),
     3: ("MQTT-3.1.0-2", "3.1", "a second CONNECT"),
     4: ("MQTT-3.1.2-1", "3.1", "protocol name is wrong"),
-    52: ("MQTT-3.1.2-2", "3.1", "protocol level {}, which no version with this name has"),
+    52: ("MQTT-3.1.2-2", "3.1", "accepts protocol level {}, which no version with this name has"),
     5: ("MQTT-3.1.2-3", None, "the reserved bit of the connect flags is 1"),
     6: ("MQTT-3.1.2-13", "3.1", "will flag 0 and will QoS {}"),
     7: ("MQTT-3.1.2-14", "3.1", "will QoS 3"),
