@@ -387,11 +387,24 @@ def test_what_mqtt_5_allows_and_311_does_not(tmp_path):
 
 
 def test_the_keep_alive_of_the_server_counts(tmp_path):
-    for keep_alive, told in ((5, ["MQTT-3.1.2-20", "MQTT-3.1.2-22"]), (60, [])):
+    for keep_alive, told in ((5, ["MQTT-3.1.2-21", "MQTT-3.1.2-22"]), (60, [])):
         made = kit.Talk().open().client(connect(keep_alive=20))
         made.broker(connack(prop(0x13, number(2, keep_alive))))
         found = read(made.wait(30).client(kit.PINGREQ).broker(kit.PINGRESP), tmp_path)
         assert [v["statement"] for v in found["violations"]] == told
+        assert all(v["keep_alive"] for v in found["violations"])
+
+
+@pytest.mark.parametrize("silent", ["up to the end", "between packets"])
+@pytest.mark.parametrize("own,servers,told", [(5, None, "20"), (60, 5, "21"), (5, 5, "21")])
+def test_whose_keep_alive_a_silent_client_does_not_keep(own, servers, told, silent, tmp_path):
+    """MQTT-3.1.2-21: the client MUST use the Server Keep Alive instead of its own."""
+    made = kit.Talk().open().client(connect(keep_alive=own))
+    made.broker(connack(*[prop(0x13, number(2, servers))] if servers else [])).wait(7)
+    made = made.client(kit.PINGREQ).broker(kit.PINGRESP) if silent == "between packets" else made
+    found = read(made.close(), tmp_path)
+    assert [(v["statement"], v["sender"]) for v in found["violations"]] == [
+        (f"MQTT-3.1.2-{told}", "client")]  # fmt: skip
 
 
 @pytest.mark.parametrize("gone", range(1, 12))

@@ -37,6 +37,7 @@ RULES = {
     8: ("MQTT-3.1.2-15", None, "will flag 0 and will retain 1"),
     9: ("MQTT-3.1.2-22", "3.1", "password without user name"),
     10: ("MQTT-3.1.2-23", "3.1", "{seconds:.1f} s without a packet, longer than the keep alive"),
+    149: (None, None, "{seconds:.1f} s without a packet, longer than the Server Keep Alive"),
     11: ("MQTT-3.1.2-24", "3.1", "{seconds:.1f} s without a packet, over one and a half times the "
          "keep alive, and still connected"),
     12: ("MQTT-3.1.3-1", "3.1", "the payload of CONNECT does not hold what its flags announce"),
@@ -153,7 +154,8 @@ RULES = {
 FIVE = {
     1: "MQTT-2.1.3-1", 2: "MQTT-3.1.0-1", 3: "MQTT-3.1.0-2", 4: "MQTT-3.1.2-1",
     52: "MQTT-3.1.2-2", 5: "MQTT-3.1.2-3", 6: "MQTT-3.1.2-11", 7: "MQTT-3.1.2-12",
-    8: "MQTT-3.1.2-13", 10: "MQTT-3.1.2-20", 11: "MQTT-3.1.2-22", 12: "MQTT-3.1.3-1",
+    8: "MQTT-3.1.2-13", 10: "MQTT-3.1.2-20", 149: "MQTT-3.1.2-21",
+    11: "MQTT-3.1.2-22", 12: "MQTT-3.1.3-1",
     15: "MQTT-3.2.0-1", 16: "MQTT-3.2.2-2", 17: "MQTT-3.2.2-6", 18: "MQTT-3.2.2-7",
     20: "MQTT-3.3.1-2", 21: "MQTT-3.3.1-4", 22: "MQTT-3.3.2-1", 23: "MQTT-3.3.2-2",
     24: "MQTT-4.7.3-1", 25: "MQTT-4.7.3-2", 26: "MQTT-1.5.4-1", 27: "MQTT-1.5.4-2",
@@ -193,8 +195,8 @@ ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.
         PUBREC: "3.5.2.2", PUBREL: "3.6.2.2", PUBCOMP: "3.7.2.2", SUBSCRIBE: "3.8.2.1",
         SUBACK: "3.9.2.1", UNSUBSCRIBE: "3.10.2.1", UNSUBACK: "3.11.2.1",
         DISCONNECT: "3.14.2.2", AUTH: "3.15.2.2"}  # fmt: skip
-KEEP_ALIVE = (10, 11, 127)
-SILENCE = (10, 11, 47, 53, 127)  #: what is told from time alone; the value is in ms
+KEEP_ALIVE = (10, 11, 127, 149)
+SILENCE = (10, 11, 47, 53, 127, 149)  #: what is told from time alone; the value is in ms
 AGAIN, RELEASED, OVERTAKEN = 32, 35, 118
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
 _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
