@@ -66,6 +66,10 @@ class Following:
         wrong = np.concatenate([incoming.problems, self._ends.problems])
         if len(wrong):
             self._sink("problems", columns.problems(wrong, {0: name}))
+        unread = columns.unread(name, self._ends.unread)
+        for what in unread["what"].to_pylist():
+            log.warning("%s: %s", name, what)
+        self._tell("problems", unread)
 
     def _tell_shared(self, name):
         """Say it if an earlier capture has connections of this one at the same time."""

@@ -21,6 +21,7 @@ WAYS = ("client", "broker")
 OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
 #: Names of the protocol levels.
 PROTOCOLS = {2: "MQIpdp", 3: "3.1", 4: "3.1.1", 5: "5"}
+ETHER_TYPES = 5  #: of frames that are not read, that are named
 ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
 
 
@@ -342,6 +343,21 @@ def files(found):
     """The table of problems with whole files: [(file, problem, what)]."""
     names = ("file", "problem", "what")
     return build(PROBLEMS, {n: pa.array(c, pa.string()) for n, c in zip(names, zip(*found))})
+
+
+def unread(name, counts):
+    """The table of problems with a capture of which no frame has an EtherType that is read, else
+    without rows. counts: as Endpoints.unread has them."""
+    frames = sum(counts.values())
+    if counts.get(0) or not frames:
+        return PROBLEMS.empty_table()
+    most = sorted(counts, key=counts.get, reverse=True)[:ETHER_TYPES]
+    said = ", ".join(f"0x{kind:04X} ({counts[kind]:,})" for kind in most)
+    more = ", ..." if len(counts) > len(most) else ""
+    what = f"none of the frames can be read: EtherType {said}{more}"
+    return build(PROBLEMS, {"count": numbers([frames], pa.int64()), **{
+        n: pa.array([text], pa.string())
+        for n, text in (("file", name), ("problem", "EtherType"), ("what", what))}})  # fmt: skip
 
 
 def endpoint(address, port):
