@@ -16,6 +16,7 @@ from ..rules.why import REFUSED
 EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
           "_pieces": "message", "violations": "violation", "problems": "problem",
           "findings": "finding"}  # fmt: skip
+ENDS = ("client", "broker")  #: columns of addresses that lines have beside those of the table
 TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without other wishes
 #: Protocols of connections that are not MQTT, as the table has them.
 FOREIGN = {KINDS[kind][0] for kind in (P_HTTP, P_NOT_MQTT, P_WEB)}
@@ -42,6 +43,7 @@ class JsonLines:
         from .columns import TABLES
 
         names = TABLES.get("flows" if table == "_pieces" else table).names
+        names += [n for n in ENDS if n in rows.column_names and n not in names]
         lines = []
         for row in rows.select(names).to_pylist():
             said = {k: v for k, v in row.items() if v is not None}
@@ -228,7 +230,7 @@ class TextLines:
         if event == "packet":
             if row["client_id"]:
                 self._who[row["connection"]] = row["client_id"]
-            who = self._who.get(row["connection"], f"connection {row['connection']}")
+            who = self._who.get(row["connection"]) or row["client"]
             return f"{at} {clean(who)} {_packet(row)}"
         if event == "connection":
             self._who.pop(row["connection"], None)
@@ -241,7 +243,7 @@ class TextLines:
         if event == "finding":
             return f"{at} {finding(row)}"
         if event == "violation":
-            said = "VIOLATION", row["client_id"], row["sender"], rule(row)
+            said = "VIOLATION", row["client_id"] or row.get("client"), row["sender"], rule(row)
         else:
-            said = "problem:", row["client_id"], row["problem"]
+            said = "problem:", row["client_id"] or row.get("client"), row["problem"]
         return f"{at} {_joined(*said)}: {clean(row['what'])}"

@@ -57,6 +57,7 @@ class Rows:
         self.arrays, self.sink, self.steps = arrays, sink, steps
         self.files, self.pairs = {}, []
         self.tallies = Tallies(span)
+        self.addresses = None  #: a dict: gets (client, broker) of each connection by its id
         self.repeats = 0  #: messages that joining.sent_again() has to look at
         self._clients = []  # client id of each connection, or None
         self._ends = []  # (client, broker) of each connection, each as host:port
@@ -81,9 +82,12 @@ class Rows:
         """Name the connections that are new."""
         conns = self.arrays.conns[len(self._ends) :]
         self._clients += [None] * len(conns)
-        for pair, server in zip(conns["pair"].tolist(), conns["server"].tolist()):
+        for ident, pair, server in zip(*(conns[n].tolist() for n in ("id", "pair", "server"))):
             ends = self.pairs[pair]
-            self._ends.append((self._show(ends[2 - server]), self._show(ends[server - 1])))
+            shown = self._show(ends[2 - server]), self._show(ends[server - 1])
+            self._ends.append(shown)
+            if self.addresses is not None:
+                self.addresses[ident] = shown
 
     def _whose(self, conn, none=None):
         """Columns of an array of connections: connection, client_id, broker. Where `none` is
