@@ -74,7 +74,7 @@ def _packet(row):
     kind = row["type"]
     more = ()
     if kind == "PUBLISH":
-        more = (row["topic"], f"QoS {row['qos']}", row["qos"] and f"id {row['packet_id']}",
+        more = (row["topic"], f"QoS {row['qos']}", row["qos"] and f"packet id {row['packet_id']}",
                 row["dup"] and "DUP", row["retain"] and "RETAIN",
                 _counted(row["payload_length"] or 0, "byte"))  # fmt: skip
     elif kind == "CONNECT":
@@ -85,7 +85,7 @@ def _packet(row):
         more = (f"code {row['return_code']}", row["session_present"] and "session present")
     else:
         filters = row["filters"] or ()
-        more = (row["packet_id"] and f"id {row['packet_id']}", *filters,
+        more = (row["packet_id"] and f"packet id {row['packet_id']}", *filters,
                 row["reason_code"] and f"reason {row['reason_code']}")  # fmt: skip
     return _joined(">" if row["sender"] == "client" else "<", kind, *more)
 
