@@ -289,7 +289,7 @@ def test_a_property_that_mqtt_5_does_not_have_is_named(tmp_path):
     made = talk().client(publish("a", prop(0x7E, b"\0")))
     found = read(made, tmp_path)["violations"]
     assert [(v["statement"], v["what"]) for v in found] == [
-        ("MQTT 5, 2.2.2.2", "property 126 is none of this packet")]  # fmt: skip
+        ("MQTT 5, 2.2.2.2", "property 0x7E is none of this packet")]  # fmt: skip
 
 
 @pytest.mark.parametrize("number_,last,wanted,items", [
@@ -393,6 +393,29 @@ def test_the_keep_alive_of_the_server_counts(tmp_path):
         found = read(made.wait(30).client(kit.PINGREQ).broker(kit.PINGRESP), tmp_path)
         assert [v["statement"] for v in found["violations"]] == told
         assert all(v["keep_alive"] for v in found["violations"])
+
+
+@pytest.mark.parametrize("made,what", [
+    (lambda: kit.Talk().open().client(connect(prop(0x21, number(2, 0)))),
+     "property 0x21 Receive Maximum has the value 0, which it must not have"),
+    (lambda: kit.Talk().open().client(connect(prop(0x17, b"\2"))),
+     "property 0x17 Request Problem Information has the value 2, which it must not have"),
+    (lambda: kit.Talk().open().client(connect(prop(0x11, number(4, 1)), prop(0x11, number(4, 1)))),
+     "property 0x11 Session Expiry Interval twice"),
+    (lambda: kit.Talk().open().client(connect(flags=6, rest=props(prop(1, b"\7"))
+                                              + kit.string("w") + kit.string("gone"))),
+     "property 0x01 Payload Format Indicator of the will has the value 7, which it must not have"),
+    (lambda: kit.Talk().open().client(connect(client_id=b"\xff")),
+     "text that is not UTF-8: the client id"),
+    (lambda: kit.Talk().open().client(connect(flags=0x82, rest=kit.string("u\0"))),
+     "U+0000 in a text: the user name"),
+    (lambda: talk().client(subscribe(1, (b"\xff", 0))), "text that is not UTF-8: a topic filter"),
+    (lambda: talk().client(publish(b"\xff")), "text that is not UTF-8: the topic name"),
+    (lambda: talk().client(publish("a", prop(3, kit.string(b"\xff")))),
+     "text that is not UTF-8: property 0x03 Content Type"),
+], ids=lambda one: one if isinstance(one, str) else "")
+def test_a_violation_names_property_and_field(made, what, tmp_path):
+    assert what in [v["what"] for v in read(made(), tmp_path)["violations"]]
 
 
 @pytest.mark.parametrize("silent", ["up to the end", "between packets"])

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
+from ..mqtt.properties import PROPERTIES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
-from ..rules.statements import KEEP_ALIVE, RULES, statement
+from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
 from ..rules.why import ANSWERS, never_answered, refused, why
 from .places import numbers, places, woven
 
@@ -290,6 +291,21 @@ def flows(rows, text, whose, conns):
     })  # fmt: skip
 
 
+def _property(ident):
+    """A property by its number, as the specification writes it, and its name."""
+    return " ".join([f"0x{ident:02X}", *PROPERTIES.get(ident, ())[:1]])
+
+
+def _broken(code, value, limit):
+    """What a violation says. limit: one and a half times the keep alive, in seconds."""
+    of_property = value & (1 << BESIDE) - 1
+    field = (f"property {_property(of_property)}" if value >= IN_PROPERTY else
+             FIELDS[min(value, len(FIELDS) - 1)] if value >= 0 else "")  # fmt: skip
+    return RULES[code][2].format(
+        value, seconds=value / 1000, limit=limit, property=_property(of_property),
+        rest=value >> BESIDE, field=field)  # fmt: skip
+
+
 def violations(rows, whose, files, keep_alive):
     """The table of violations, without those of rules that the protocol version does not have.
     keep_alive: of the connection of each, in seconds."""
@@ -297,8 +313,7 @@ def violations(rows, whose, files, keep_alive):
         rows[n].tolist() for n in ("code", "level", "kind", "from_server")))]  # fmt: skip
     kept = np.array([s is not None for s in said], bool)
     rows, limit = rows[kept], keep_alive[kept] * 1.5
-    what = [RULES[c][2].format(v, seconds=v / 1000, limit=most) for c, v, most in zip(
-        rows["code"].tolist(), rows["value"].tolist(), limit.tolist())]  # fmt: skip
+    what = list(map(_broken, rows["code"].tolist(), rows["value"].tolist(), limit.tolist()))
     return build(VIOLATIONS, {
         **{name: column.filter(pa.array(kept)) for name, column in whose.items()},
         "time": times(rows["time"]),

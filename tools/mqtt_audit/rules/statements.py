@@ -24,6 +24,14 @@ from ..compiled.layout import (
 
 _IN_FLIGHT = "packet id {} is still in flight, with another message"
 
+#: Of rules on texts the value is a place here, or IN_PROPERTY and the number of a property.
+FIELDS = ("the topic name", "the client id", "the topic of the will", "the user name",
+          "a topic filter")  # fmt: skip
+TOPIC_NAME, CLIENT_ID, WILL_TOPIC, USER_NAME, TOPIC_FILTER = range(len(FIELDS))
+IN_PROPERTY = 1 << 8
+#: Of rules on properties the value is the number of one and, BESIDE bits higher, what it has.
+BESIDE = 8
+
 #: code: (statement of MQTT 3.1.1 or None, section of MQTT 3.1 or None, text; {} is the value)
 RULES = {
     1: ("MQTT-2.2.2-1", None, "reserved flags of the fixed header are {}"),
@@ -54,8 +62,8 @@ RULES = {
     23: ("MQTT-3.3.2-2", "3.3", "a wildcard in a topic name"),
     24: ("MQTT-4.7.3-1", "2.2", "an empty topic name or filter"),
     25: ("MQTT-4.7.3-2", None, "U+0000 in a topic name or filter"),
-    26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8"),
-    27: ("MQTT-1.5.3-2", None, "U+0000 in a text"),
+    26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8: {field}"),
+    27: ("MQTT-1.5.3-2", None, "U+0000 in a text: {field}"),
     28: ("MQTT-2.3.1-1", "2.4", "packet id 0, or none"),
     29: ("MQTT-2.3.1-2", "2.4", _IN_FLIGHT),
     30: ("MQTT-2.3.1-4", "2.4", _IN_FLIGHT),
@@ -95,9 +103,9 @@ RULES = {
     58: (None, None, "a topic alias of 0"),
     59: (None, None, "topic alias {}, more than the server allows"),
     63: (None, None, "topic alias {}, more than the client allows"),
-    60: (None, None, "property {} is none of this packet"),
-    61: (None, None, "property {} twice"),
-    62: (None, None, "property {} twice in the will"),
+    60: (None, None, "property {property} is none of this packet"),
+    61: (None, None, "property {property} twice"),
+    62: (None, None, "property {property} twice in the will"),
     64: (None, None, "more messages in flight than the server's Receive Maximum, {}"),
     65: (None, None, "more messages in flight than the client's Receive Maximum, {}"),
     66: (None, None, "a packet of {} bytes, more than the client's Maximum Packet Size"),
@@ -120,7 +128,7 @@ RULES = {
     97: (None, None, "topic alias {}, which has no topic"),
     98: (None, None, "a wildcard in a Response Topic"),
     99: (None, None, "a Subscription Identifier in a PUBLISH of the client"),
-    100: (None, None, "property {} has a value that it must not have"),
+    100: (None, None, "property {property} has the value {rest}, which it must not have"),
     101: (None, None, "Authentication Data without an Authentication Method"),
     102: (None, None, "No Local on a shared subscription"),
     103: (None, None, "UNSUBACK has another number of codes than UNSUBSCRIBE has filters"),
@@ -131,7 +139,8 @@ RULES = {
     136: (None, None, "PUBREC with packet id {} sent again on the same connection"),
     129: (None, None, "bytes follow the properties of the packet"),
     107: (None, None, "DISCONNECT of the server after a CONNACK that refuses, {}"),
-    108: (None, None, "property {} of the will has a value that it must not have"),
+    108: (None, None,
+          "property {property} of the will has the value {rest}, which it must not have"),
     110: (None, None, "a shared subscription without a ShareName"),
     111: (None, None, "a ShareName with a wildcard, or without a filter behind it"),
     112: (None, None, "the server authenticates a client that named no Authentication Method"),
