@@ -40,7 +40,7 @@ class Following:
     columns more than its table, ENDS."""
 
     def __init__(self, sink, ports=(1883,)):
-        self._out = sink
+        self._out, self.packets = sink, 0
         self._judged = {"connections": [], "latencies": [], "_pieces": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
         self._addresses = self._decoder.rows.addresses = {}
@@ -113,6 +113,7 @@ class Following:
     def _sink(self, table, rows):
         """Hand rows on, with the addresses of both ends: without a CONNECT nothing else says whose
         they are."""
+        self.packets += rows.num_rows if table == "packets" else 0
         if table in ADDRESSED:
             ids = rows["connection"].to_pylist()
             for at, name in enumerate(ENDS):

@@ -21,6 +21,7 @@ TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without o
 #: Protocols of connections that are not MQTT, as the table has them.
 FOREIGN = {KINDS[kind][0] for kind in (P_HTTP, P_NOT_MQTT, P_WEB)}
 SORTED = 100_000  #: connections that are sorted by time for this
+NOTHING = "0 violations: no MQTT was found, so nothing was judged"
 SHOWN = 40  #: lines of connections, and of rules, after an audit; the tables have all
 
 
@@ -163,7 +164,8 @@ def _broken(root):
     more = kinds.num_rows - SHOWN
     if more > 0:
         yield f"... and {_counted(more, 'rule')} more: the table violations has all"
-    yield _counted(rows.num_rows, "violation")
+    seen = rows.num_rows or ds.dataset(Path(root, "packets")).count_rows()
+    yield _counted(rows.num_rows, "violation") if seen else NOTHING
 
 
 def told(root, out):
@@ -202,11 +204,12 @@ class TextLines:
 
     def __init__(self, out, kinds):
         self._out, self._kinds, self._who = out, frozenset(kinds) - {"message"}, {}
-        self._refused, self._violations = Counter(), 0
+        self._refused, self._violations, self._packets = Counter(), 0, 0
 
     def __call__(self, table, rows):
         event = EVENTS.get(table)
         self._violations += rows.num_rows if event == "violation" else 0
+        self._packets += rows.num_rows if event == "packet" else 0
         if event not in self._kinds:
             return
         for row in rows.to_pylist():
@@ -221,7 +224,8 @@ class TextLines:
         for ends, n in self._refused.items() if "connection" in self._kinds else ():
             if not _round(n):
                 self._out.write(refusals(ends, n) + "\n")
-        self._out.write(_counted(self._violations, "violation") + "\n")
+        seen = self._violations or self._packets
+        self._out.write((_counted(self._violations, "violation") if seen else NOTHING) + "\n")
         self._out.flush()
 
     def _line(self, event, row):
