@@ -118,9 +118,9 @@ def _into(out, stop, captures, names, ports, cores, with_workers, memory, conf):
             run.make(spark, captures, out, ports, names)
 
 
-@click.command(cls=Audit, context_settings={"help_option_names": ["-h", "--help"],
-                                            "show_default": True})  # fmt: skip
-@click.argument("_", metavar="live", type=click.Choice(["live"]))
+@click.command(cls=Audit, options_metavar="live [OPTIONS]", context_settings={
+    "help_option_names": ["-h", "--help"], "show_default": True})  # fmt: skip
+@click.argument("_", metavar="", type=click.Choice(["live"]))
 @click.option("-i", "--interface", required=True, help="as dumpcap -D names them, lo for instance")
 @click.option("-f", "--filter", "wanted", default="tcp",
               help="capture filter as dumpcap takes it; \"tcp port 1883\" costs the machine less")
@@ -145,10 +145,12 @@ def live(stop, _, interface, wanted, as_json, events, ports):  # fmt: skip
         raise Problem(str(error))
 
 
-@click.command(cls=Audit, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("_", metavar="warm-up", type=click.Choice(["warm-up"]))
+@click.command(cls=Audit, options_metavar="warm-up [OPTIONS]",
+               context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
+@click.argument("_", metavar="", type=click.Choice(["warm-up"]))
 def warm_up(_):
-    """Compile the inner loops, once for this installation: a minute or two.
+    """Compile the inner loops, once for this installation: a minute or two on an idle
+    computer.
 
     Otherwise the first audit that needs them does it."""
     log_to_stderr()

@@ -16,6 +16,7 @@ from .compiled.layout import SYN
 from .decoder import Decoder
 from .flows import joining
 from .report import columns
+from .report.lines import ENDS
 from .rules import clock as clocks
 from .rules.findings import findings
 from .tcp.headers import Endpoints
@@ -29,17 +30,20 @@ SHARED = ("has connections of {} at the same time: packets may be missing; audit
           "not packed: those are read as one")  # fmt: skip
 #: Of the rows that are kept up to the end.
 _SCHEMAS = {**columns.TABLES, "_pieces": columns.PIECES}
+ADDRESSED, NOBODY = ("packets", "violations", "problems"), (None, None)
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
 
 
 class Following:
     """sink(table, pyarrow.Table) takes what is ready; ports: of brokers, beside those found by
-    their CONNECT. Connections are handed on when they end."""
+    their CONNECT. Connections are handed on when they end. What is told of them before has two
+    columns more than its table, ENDS."""
 
     def __init__(self, sink, ports=(1883,)):
-        self._sink = sink
+        self._out, self.packets = sink, 0
         self._judged = {"connections": [], "latencies": [], "_pieces": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
+        self._addresses = self._decoder.rows.addresses = {}
         self._steps = []  # of the captures before
         self._ends = Endpoints()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
@@ -66,6 +70,10 @@ class Following:
         wrong = np.concatenate([incoming.problems, self._ends.problems])
         if len(wrong):
             self._sink("problems", columns.problems(wrong, {0: name}))
+        unread = columns.unread(name, self._ends.unread)
+        for what in unread["what"].to_pylist():
+            log.warning("%s: %s", name, what)
+        self._tell("problems", unread)
 
     def _tell_shared(self, name):
         """Say it if an earlier capture has connections of this one at the same time."""
@@ -101,6 +109,18 @@ class Following:
         if self._decoder.rows.repeats:
             self._tell("violations", joining.sent_again(pieces, connections))
         self._tell("findings", findings(connections, latencies))
+
+    def _sink(self, table, rows):
+        """Hand rows on, with the addresses of both ends: without a CONNECT nothing else says whose
+        they are."""
+        self.packets += rows.num_rows if table == "packets" else 0
+        if table in ADDRESSED:
+            ids = rows["connection"].to_pylist()
+            for at, name in enumerate(ENDS):
+                if name not in rows.column_names:
+                    found = [self._addresses.get(k, NOBODY)[at] for k in ids]
+                    rows = rows.append_column(name, pa.array(found, pa.string()))
+        self._out(table, rows)
 
     def _tell(self, table, rows):
         if rows.num_rows:

@@ -140,6 +140,8 @@ def lines(captures, sink, ports):
     following.finish()
     if not read:
         raise Refused("no capture could be read")
+    if not following.packets:
+        log.warning("no MQTT was found, so nothing was judged")
 
 
 def _read(following, path):

@@ -37,7 +37,8 @@ class _Said:
         while not self._over.wait(LOOK_S):
             made, now = jit.compiled(), time.monotonic()
             if made and not self._told:
-                log.info("compiling the inner loops, once for this installation: a minute or two")
+                log.info("compiling the inner loops, once for this installation: "
+                         "a minute or two on an idle computer")
             elif made and now - self._told > EVERY_S:
                 log.info("compiling: %d of %d loops", max(made, kept.loops()), len(jit.LOOPS))
             else:

@@ -9,6 +9,8 @@ captures where they lie. So what crosses between the workers is headers, never p
 """
 
 import gc
+import logging
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,8 @@ from .scratch import bunches, keys_file, segments_file
 from .tcp.headers import Endpoints
 from .together import groups
 from .together.weave import Woven
+
+log = logging.getLogger("umqtt.audit")
 
 #: Said of a capture; {} is another one.
 WOVEN = ("has connections of {} at the same time: both are read as one, in the order of time, and "
@@ -133,6 +137,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
             "first": ends.pauses.first, "last": ends.pauses.last, "until": ends.pauses.before,
             "steps": clocks.steps_of(ends.pauses.doubted),
             "bytes": len(capture.data), "headers": ends.problems,
+            "unread": ends.unread,
             "one_way": bool((ends.keys["ways"] % 3 > 0).any()),
             "brokers": _brokers(ends.keys)}  # fmt: skip
 
@@ -149,9 +154,11 @@ def whole(parts):
     rows = headers[at]  # the first of each kind
     rows["count"] = np.bincount(place, headers["count"], len(kinds))
     of_buckets = sum(p["of_buckets"] for p in parts)
+    unread = sum((Counter(p["unread"]) for p in parts), Counter())
     return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
             "frames": sum(p["frames"] for p in parts),
             "of_buckets": of_buckets, "segments": int(of_buckets.sum()), "headers": rows,
+            "unread": dict(unread),
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),
             "one_way": any(p["one_way"] for p in parts),
@@ -273,6 +280,10 @@ def note(files, split, out):
         tables.add("problems", columns.files(files))
     for name, found in split:
         tables.add("problems", columns.problems(found["headers"], {0: name}))
+        unread = columns.unread(name, found["unread"])
+        for what in unread["what"].to_pylist():
+            log.warning("%s: %s", name, what)
+        tables.add("problems", unread)
     tables.close()
 
 

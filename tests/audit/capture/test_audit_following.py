@@ -4,6 +4,7 @@ Knows: the command, the tables. Must not know: how a capture is cut into pieces.
 """
 
 import gzip
+import io
 import json
 import os
 import random
@@ -79,7 +80,7 @@ PACKED = {"gzip": gzip.compress, "members": _members, "members 2": lambda raw: (
 @pytest.mark.parametrize("form", ["pcap", "pcapng", *PACKED])
 def test_what_comes_in_pieces_is_what_lies_in_a_file(form, tmp_path):
     from mqtt_audit.following import Following
-    from mqtt_audit.report.columns import FLOWS
+    from mqtt_audit.report.columns import TABLES
 
     frames, path = _talks(), tmp_path / "t"
     if form == "pcapng":
@@ -103,14 +104,13 @@ def test_what_comes_in_pieces_is_what_lies_in_a_file(form, tmp_path):
             at += n
 
         def sink(table, rows, found=found):
-            names = FLOWS.names if table in ("flows", "_pieces") else rows.column_names
             table = "flows" if table == "_pieces" else table
-            found.setdefault(table, []).extend(rows.select(names).to_pylist())
+            found.setdefault(table, []).extend(rows.select(TABLES[table].names).to_pylist())
 
         following = Following(sink)
         following.capture("t", pieces)
         following.finish()
-        wanted["flows"] = [{k: f[k] for k in FLOWS.names} for f in wanted["flows"]]
+        wanted["flows"] = [{k: f[k] for k in TABLES["flows"].names} for f in wanted["flows"]]
         for name in ("packets", "flows", "violations", "problems", "connections"):
             assert _rows(found, name) == _rows(wanted, name), name
 
@@ -150,6 +150,31 @@ def test_a_damaged_gzip_file_gives_what_stands_before_the_damage(damage, left, t
 
 def _events(text):
     return [json.loads(line) for line in text.splitlines()]
+
+
+def test_lines_tell_the_addresses_of_whom_they_are_about(tmp_path):
+    """Also without a CONNECT, which names the client, and of a PUBLISH that the next connection
+    repeats, which is known at the end only."""
+    from mqtt_audit import sources
+    from mqtt_audit.report.lines import EVENTS, JsonLines
+
+    nameless = kit.Talk(("10.0.0.7", 7)).open().client(kit.publish("a")).client(kit.PINGREQ[:1])
+    again = []
+    for port in (8, 9):
+        made = kit.Talk(("10.0.0.8", port), start=nameless.now + port * 10**9).open()
+        made.client(kit.connect("again", flags=0)).broker(kit.connack(0, port - 8))
+        again += made.client(kit.publish("b", b"", 1, 5)).close().wrapped()
+    out = io.StringIO()
+    path = kit.pcap(tmp_path / "t.pcap", nameless.wrapped() + again)
+    sources.lines([str(path)], JsonLines(out, set(EVENTS.values())), (1883,))
+    found = _events(out.getvalue())
+    ends = {e["connection"]: (e["client"], e["broker"]) for e in found
+            if e["event"] == "connection"}  # fmt: skip
+    told = [e for e in found if e["event"] in ("packet", "violation", "problem")]
+    assert all((e["client"], e["broker"]) == ends[e["connection"]] for e in told)
+    whose = {(e["event"], e["client"]) for e in told}
+    assert whose >= {("packet", "10.0.0.7:7"), ("violation", "10.0.0.7:7"),
+                     ("problem", "10.0.0.7:7"), ("violation", "10.0.0.8:9")}  # fmt: skip
 
 
 class TestTheCommand:

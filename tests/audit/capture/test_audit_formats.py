@@ -8,6 +8,7 @@ import struct
 
 import audit_kit as kit
 import pytest
+from mqtt_audit import sources
 
 IPV6 = (("2001:db8::2", 40_000), ("2001:db8::1", 1883))
 
@@ -60,6 +61,41 @@ def test_link_types(link, ends, tmp_path):
 def test_vlan(tags, tmp_path):
     frames = [(ns, kit.ethernet(p, tags)) for ns, p in conversation().frames]
     read(kit.pcap(tmp_path / "t.pcap", frames), tmp_path)
+
+
+def pppoe(packet, tags=(), session=7):
+    """An Ethernet frame of a PPPoE session (RFC 2516)."""
+    inside = struct.pack(">H", 0x0057 if packet[0] >> 4 == 6 else 0x0021) + packet
+    head = struct.pack(">BBHH", 0x11, 0, session, len(inside))
+    return kit.ethernet(head + inside, (*tags, (0x8864, 0)))[: 14 + 4 * len(tags)] + head + inside
+
+
+@pytest.mark.parametrize("tags", [[], [(0x8100, 5)]], ids=["bare", "VLAN"])
+@pytest.mark.parametrize("ends", [(kit.CLIENT, kit.BROKER), IPV6], ids=["IPv4", "IPv6"])
+def test_sessions_of_pppoe(ends, tags, tmp_path):
+    """With the frames that negotiate it, which are no IP."""
+    frames = [(ns, pppoe(p, tags)) for ns, p in conversation(ends).frames]
+    lcp = frames[0][1].replace(b"\x00\x57" if ends == IPV6 else b"\x00\x21", b"\xc0\x21", 1)
+    read(kit.pcap(tmp_path / "t.pcap", [(frames[0][0], lcp), *frames]), tmp_path)
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["one is read", "none is read"])
+def test_a_capture_without_a_frame_that_is_read_is_told(reads, tmp_path, caplog):
+    """By the tables and by the lines: frames of MPLS."""
+    frames = [(ns, f[:12] + b"\x88\x47" + f[14:]) for ns, f in conversation().wrapped()]
+    datagram = bytearray(conversation().wrapped()[0][1])
+    datagram[23] = 17  # UDP
+    frames += [(frames[-1][0], bytes(datagram))] * reads
+    path = kit.pcap(tmp_path / "t.pcap", frames)
+    told = [] if reads else [
+        ("EtherType", len(frames),
+         f"none of the frames can be read: EtherType 0x8847 ({len(frames)})")]  # fmt: skip
+    rows = []
+    sources.lines([path], lambda table, found: rows.extend(
+        found.to_pylist() if table == "problems" else ()), (1883,))  # fmt: skip
+    for found in (rows, kit.read([path], tmp_path)["problems"]):
+        assert [(p["problem"], p["count"], p["what"]) for p in found] == told
+    assert sum("0x8847" in said for said in caplog.messages) == 2 * len(told)
 
 
 def summed(packet):

@@ -289,7 +289,7 @@ def test_a_property_that_mqtt_5_does_not_have_is_named(tmp_path):
     made = talk().client(publish("a", prop(0x7E, b"\0")))
     found = read(made, tmp_path)["violations"]
     assert [(v["statement"], v["what"]) for v in found] == [
-        ("MQTT 5, 2.2.2.2", "property 126 is none of this packet")]  # fmt: skip
+        ("MQTT 5, 2.2.2.2", "property 0x7E is none of this packet")]  # fmt: skip
 
 
 @pytest.mark.parametrize("number_,last,wanted,items", [
@@ -387,11 +387,47 @@ def test_what_mqtt_5_allows_and_311_does_not(tmp_path):
 
 
 def test_the_keep_alive_of_the_server_counts(tmp_path):
-    for keep_alive, told in ((5, ["MQTT-3.1.2-20", "MQTT-3.1.2-22"]), (60, [])):
+    for keep_alive, told in ((5, ["MQTT-3.1.2-21", "MQTT-3.1.2-22"]), (60, [])):
         made = kit.Talk().open().client(connect(keep_alive=20))
         made.broker(connack(prop(0x13, number(2, keep_alive))))
         found = read(made.wait(30).client(kit.PINGREQ).broker(kit.PINGRESP), tmp_path)
         assert [v["statement"] for v in found["violations"]] == told
+        assert all(v["keep_alive"] for v in found["violations"])
+
+
+@pytest.mark.parametrize("made,what", [
+    (lambda: kit.Talk().open().client(connect(prop(0x21, number(2, 0)))),
+     "property 0x21 Receive Maximum has the value 0, which it must not have"),
+    (lambda: kit.Talk().open().client(connect(prop(0x17, b"\2"))),
+     "property 0x17 Request Problem Information has the value 2, which it must not have"),
+    (lambda: kit.Talk().open().client(connect(prop(0x11, number(4, 1)), prop(0x11, number(4, 1)))),
+     "property 0x11 Session Expiry Interval twice"),
+    (lambda: kit.Talk().open().client(connect(flags=6, rest=props(prop(1, b"\7"))
+                                              + kit.string("w") + kit.string("gone"))),
+     "property 0x01 Payload Format Indicator of the will has the value 7, which it must not have"),
+    (lambda: kit.Talk().open().client(connect(client_id=b"\xff")),
+     "text that is not UTF-8: the client id"),
+    (lambda: kit.Talk().open().client(connect(flags=0x82, rest=kit.string("u\0"))),
+     "U+0000 in a text: the user name"),
+    (lambda: talk().client(subscribe(1, (b"\xff", 0))), "text that is not UTF-8: a topic filter"),
+    (lambda: talk().client(publish(b"\xff")), "text that is not UTF-8: the topic name"),
+    (lambda: talk().client(publish("a", prop(3, kit.string(b"\xff")))),
+     "text that is not UTF-8: property 0x03 Content Type"),
+], ids=lambda one: one if isinstance(one, str) else "")
+def test_a_violation_names_property_and_field(made, what, tmp_path):
+    assert what in [v["what"] for v in read(made(), tmp_path)["violations"]]
+
+
+@pytest.mark.parametrize("silent", ["up to the end", "between packets"])
+@pytest.mark.parametrize("own,servers,told", [(5, None, "20"), (60, 5, "21"), (5, 5, "21")])
+def test_whose_keep_alive_a_silent_client_does_not_keep(own, servers, told, silent, tmp_path):
+    """MQTT-3.1.2-21: the client MUST use the Server Keep Alive instead of its own."""
+    made = kit.Talk().open().client(connect(keep_alive=own))
+    made.broker(connack(*[prop(0x13, number(2, servers))] if servers else [])).wait(7)
+    made = made.client(kit.PINGREQ).broker(kit.PINGRESP) if silent == "between packets" else made
+    found = read(made.close(), tmp_path)
+    assert [(v["statement"], v["sender"]) for v in found["violations"]] == [
+        (f"MQTT-3.1.2-{told}", "client")]  # fmt: skip
 
 
 @pytest.mark.parametrize("gone", range(1, 12))

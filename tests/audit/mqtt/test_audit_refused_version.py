@@ -64,13 +64,17 @@ def test_a_packet_of_a_wrong_length_has_one_row_for_that(name, tmp_path):
     assert [v["statement"] for v in found if v["statement"].startswith("MQTT ")] == [statement]
 
 
-@pytest.mark.parametrize("answer", [kit.packet(0x20, b"\0\x84\0"), kit.connack(1), b""])
-def test_nobody_knows_what_a_protocol_level_of_the_future_looks_like(answer, tmp_path):
-    """Only the level itself is told, of the client that asks for it."""
+@pytest.mark.parametrize("answer,accused", [
+    (kit.packet(0x20, b"\0\x84\0"), []), (kit.connack(1), []), (b"", []),
+    (kit.connack(), [("MQTT-3.1.2-2", "broker", "CONNACK")]),
+], ids=["refused by MQTT 5", "refused by 3.1.1", "closed", "accepted"])  # fmt: skip
+def test_a_protocol_level_of_the_future_is_refused(answer, accused, tmp_path):
+    """The statement binds the server; a client may ask for what it likes, and nobody knows what
+    its CONNECT looks like behind the level."""
     hello = kit.packet(0x10, kit.string("MQTT") + b"\6\2\0\x3c\0" + kit.string("dev6"))
     made = kit.Talk().open().client(hello)
     made = made.broker(answer) if answer else made
     tables = read(made.segment(1, flags=kit.FIN | kit.ACK), tmp_path)
-    assert broken(tables) == [("MQTT-3.1.2-2", "client", "CONNECT")]
+    assert broken(tables) == accused
     assert tables["packets"][0]["protocol_level"] == 6
     assert tables["packets"][0]["keep_alive"] == 60

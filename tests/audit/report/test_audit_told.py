@@ -104,6 +104,34 @@ def test_problems_of_the_capture_are_counted_beside_the_violations(audited):
     assert told[:2] == ["0 violations", "2 problems of the capture, in the report"]
 
 
+def test_where_no_mqtt_was_found_nothing_is_said_to_be_sound(audited, tmp_path, caplog):
+    """By the tables, by lines of words and, on standard error, by those of JSON."""
+    from mqtt_audit import sources
+    from mqtt_audit.report.lines import TOLD, JsonLines, TextLines
+
+    said = "0 violations: no MQTT was found, so nothing was judged"
+    told, _ = audited(_refused("10.0.0.7", 1))
+    assert told[0] == said
+    words, path = io.StringIO(), str(tmp_path / "t.pcap")
+    lines = TextLines(words, TOLD)
+    sources.lines([path], lines, (1883,))
+    lines.close()
+    assert words.getvalue().splitlines()[-1] == said
+    caplog.clear()
+    sources.lines([path], JsonLines(io.StringIO(), TOLD), (1883,))
+    assert caplog.messages == ["no MQTT was found, so nothing was judged"]
+
+
+@pytest.mark.parametrize("name", ["live", "warm-up"])
+def test_the_usage_of_a_subcommand_is_how_it_is_called(name):
+    from click.testing import CliRunner
+    from mqtt_audit import commands
+
+    command = {"live": commands.live, "warm-up": commands.warm_up}[name]
+    said = CliRunner().invoke(command, [name, "--help"], prog_name="mqtt-audit").output
+    assert said.splitlines()[0] == f"Usage: mqtt-audit {name} [OPTIONS]"
+
+
 def test_lines_that_follow_tell_of_every_tenfold_refusal_and_of_their_number(tmp_path):
     from mqtt_audit import sources
     from mqtt_audit.report.lines import TOLD, TextLines

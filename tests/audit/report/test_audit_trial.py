@@ -82,7 +82,7 @@ def test_pubrel_is_not_sent_again_on_the_same_connection(level, records, told, t
     if records == 2:
         made.broker(kit.ack(5, 1))
     made.wait(5).client(kit.ack(6, 1)).broker(kit.ack(7, 1))
-    what = "{} 1 sent again on the same connection"
+    what = "{} with packet id 1 sent again on the same connection"
     wanted = [("MQTT-4.4.0-1", "client", what.format("PUBREL"))] * told
     wanted += [("MQTT-4.4.0-1", "broker", what.format("PUBREC"))] * (records == 2)
     assert said(made, tmp_path) == wanted
@@ -177,7 +177,7 @@ def test_one_of_a_thing_is_told_in_the_singular(tmp_path):
     run.build(None, [path], tmp_path / "out")
     page = (tmp_path / "out/report.html").read_text()
     assert "1 frame,\n2 MQTT packets, 1 connection,\n1 message of" in page
-    assert "QoS 1 id 7 1 byte\n" in words(path)
+    assert "QoS 1 packet id 7 1 byte\n" in words(path)
 
 
 def words(path):

@@ -111,7 +111,7 @@ OPENINGS = [
     ("3.1.0-1", [("c", kit.PINGREQ)], "client"),
     ("3.2.0-1", [("c", kit.connect()), ("b", kit.PINGRESP)], "broker"),
     ("3.1.2-1", [("c", kit.connect(name="MQTX"))], "client"),
-    ("3.1.2-2", [("c", kit.connect(level=9))], "client"),
+    ("3.1.2-2", [("c", kit.connect(level=9)), ("b", kit.connack())], "broker"),
     ("3.1.2-3", [("c", kit.connect(flags=3))], "client"),
     ("3.1.2-13", [("c", kit.connect(flags=0x0A))], "client"),
     ("3.1.2-15", [("c", kit.connect(flags=0x22))], "client"),

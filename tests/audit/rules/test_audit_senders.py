@@ -92,7 +92,7 @@ def test_a_publish_after_its_pubrel_on_the_next_connection(way, tmp_path):
     found = as_lines(tmp_path / "out")
     assert [v["statement"] for v in found] == ["MQTT-4.3.3-1"]
     assert found[0]["sender"] == ("client", "broker")[way]
-    assert found[0]["what"] == "PUBLISH 7 sent again after its PUBREL"
+    assert found[0]["what"] == "PUBLISH with packet id 7 sent again after its PUBREL"
     import pyarrow.parquet as pq
 
     assert told(pq.read_table(tmp_path / "out" / "violations").to_pylist()) == told(found)

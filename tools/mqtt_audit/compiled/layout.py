@@ -70,8 +70,9 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
 #: an Authentication Method. agreed: keep_alive is for sure what holds: that of CONNECT or, in MQTT
-#: 5, what CONNACK has of it. spoilt: from this frame on its bytes may be others than were sent; 0:
-#: from none. rtt: from SYN to the client's next segment, about a round trip.
+#: 5, what CONNACK has of it. imposed: it is a Server Keep Alive. spoilt: from this frame on its
+#: bytes may be others than were sent; 0: from none. rtt: from SYN to the client's next segment,
+#: about a round trip.
 #: ping_heard, asked_heard: when the broker had acknowledged PINGREQ, CONNECT; 0: not known.
 #: ping_waited: how long it could have answered since, up to what it sent instead.
 #: owed...: a silence after which the broker should have closed, and the packet that ended it; it
@@ -82,9 +83,8 @@ CONN = _rows(
     "owed_kind:u1 asked_at:i8 asked_frame:i8 acked_at:i8 "
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
-    "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 connects:i4 pings:i4 silences:i4 "
-    "longest:i8 "
-    "spoilt:i8"
+    "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
+    "silences:i4 longest:i8 spoilt:i8"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)

@@ -22,6 +22,14 @@ from ..compiled.layout import (
     UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
+from ..rules.statements import (
+    CLIENT_ID,
+    IN_PROPERTY,
+    TOPIC_FILTER,
+    TOPIC_NAME,
+    USER_NAME,
+    WILL_TOPIC,
+)  # fmt: skip
 from .properties import BINARY, BYTE, FOUR, PAIR, PROPERTIES, TWO, VARIABLE
 from .reasons import RETURNED
 from .wording import shared_rules, together_rules, value_rules
@@ -73,9 +81,11 @@ def text(raw):
 
 @dataclass
 class Body:
-    """What was read. `values`: columns of the packet table; `broken`: [(code, value)]."""
+    """What was read. `values`: columns of the packet table; `broken`: [(code, value)]; `unknown`:
+    the protocol level of a CONNECT that no version with its name has, else None."""
 
     values: dict = field(default_factory=dict)
+    unknown: int | None = None
     broken: list = field(default_factory=list)
 
 
@@ -93,7 +103,7 @@ class _Reader:
             raise IndexError
         return int.from_bytes(self.raw[self.at - 2 : self.at], "big")
 
-    def string(self, is_text=True):
+    def string(self, is_text=True, field=TOPIC_NAME):
         n = self.number()
         self.at += n
         if self.at > len(self.raw):
@@ -101,9 +111,9 @@ class _Reader:
         found = self.raw[self.at - n : self.at]
         if is_text:
             if _not_utf8(found):
-                self.out.broken.append((26, 0))
+                self.out.broken.append((26, field))
             elif 0 in found:
-                self.out.broken.append((27, 0))
+                self.out.broken.append((27, field))
         return found
 
     def more(self):
@@ -142,8 +152,8 @@ def _varied(reader):
     raise IndexError
 
 
-def _value(reader, kind):
-    """(key, value) of a property, as texts; binary data in hexadecimal digits."""
+def _value(reader, kind, ident):
+    """(key, value) of the property `ident`, as texts; binary data in hexadecimal digits."""
     sizes = {BYTE: 1, TWO: 2, FOUR: 4}
     if kind in sizes:
         return None, str(int.from_bytes(bytes(reader.byte() for _ in range(sizes[kind])), "big"))
@@ -151,8 +161,9 @@ def _value(reader, kind):
         return None, str(_varied(reader))
     if kind == BINARY:
         return None, reader.string(False).hex()
-    key = text(reader.string()) if kind == PAIR else None
-    return key, text(reader.string())
+    here = IN_PROPERTY | ident
+    key = text(reader.string(field=here)) if kind == PAIR else None
+    return key, text(reader.string(field=here))
 
 
 class _Unknown(Exception):
@@ -175,7 +186,7 @@ def _one_by_one(reader, end, kind, out):
         if ident in seen and not often:
             out.broken.append((61, ident))
         seen.add(ident)
-        key, value = _value(reader, type_)
+        key, value = _value(reader, type_, ident)
         value_rules(ident, value, out)
         if kind == WILL:
             out.broken[known:] = [(OF_WILL.get(code, code), n) for code, n in out.broken[known:]]
@@ -239,7 +250,7 @@ def _will(reader, out, level, flags):
     values["will_qos"], values["will_retain"] = flags >> 3 & 3, bool(flags & 32)
     if level == 5:
         _properties(reader, WILL, out)
-    topic = reader.string()
+    topic = reader.string(field=WILL_TOPIC)
     if not topic:
         out.broken.append((24, 0))
     elif b"+" in topic or b"#" in topic:
@@ -260,8 +271,10 @@ def connect(reader, out):
     values["protocol_level"] = shown
     protocol = NAMES.get((bytes(name), level))
     if protocol is None:
-        known = any(name == its for its, _ in NAMES)
-        out.broken.append((52, shown) if known else (4, 0))
+        if any(name == its for its, _ in NAMES):
+            out.unknown = shown  # the client may ask for it, the server must refuse
+        else:
+            out.broken.append((4, 0))
     values["protocol"] = protocol or f"{text(name)[:20]} {level}"
     flags = reader.byte()
     values["clean_session"] = bool(flags & 2)
@@ -273,7 +286,7 @@ def connect(reader, out):
     _flag_rules(flags, level, out)
     if level == 5:
         _properties(reader, CONNECT, out)
-    ident = reader.string()
+    ident = reader.string(field=CLIENT_ID)
     values["client_id"] = text(ident)
     _identity_rules(ident, level, flags & 2, out)
     if flags & 4:
@@ -282,7 +295,7 @@ def connect(reader, out):
         for flag in (128, 64):
             # MQTT 3.1, 3.1: the flag may be set and the string missing.
             if flags & flag and (level != 3 or reader.more()):
-                reader.string(flag == 128)
+                reader.string(flag == 128, USER_NAME)
     if reader.more():
         out.broken.append((12, 0))
 
@@ -332,7 +345,7 @@ def subscribe(reader, out, level, with_qos=True):
     if with_qos:
         out.values["qos_list"] = wanted
     while reader.more():
-        raw = reader.string()
+        raw = reader.string(field=TOPIC_FILTER)
         _filter_rules(raw, out)
         filters.append(text(raw))
         if with_qos:

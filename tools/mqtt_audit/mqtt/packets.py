@@ -243,7 +243,8 @@ def _silence(st, c, conn, start, row):
     allowed, quiet, grace = c["keep_alive"] * SECOND, start - since, GRACE + c["rtt"]
     if quiet > allowed + grace:
         c["silences"] += 1
-        violation(st, 10, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
+        code = 149 if c["imposed"] else 10
+        violation(st, code, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
     if quiet > _closing(allowed, c["rtt"]) and not row["found"] & FOUND:
         c["owed"], c["owed_at"], c["owed_frame"] = quiet, row["time"], row["frame"]
         c["owed_kind"] = row["kind"]

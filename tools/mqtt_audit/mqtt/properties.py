@@ -131,4 +131,4 @@ def limits(d, p, end, s, c, by_server):
         keep_alive = number_of(d, q, end, KEEP_ALIVE)
         c["agreed"] = whole or keep_alive >= 0
         if keep_alive >= 0:
-            c["keep_alive"] = keep_alive
+            c["keep_alive"], c["imposed"] = keep_alive, 1

@@ -3,6 +3,8 @@
 Knows: properties that were read, filters. Must not know: packets, connections.
 """
 
+from ..rules.statements import BESIDE
+
 #: Properties that are 0 or 1, and those that must not be 0.
 YES_OR_NO = {0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A}
 NOT_ZERO = {0x0B, 0x21, 0x27}
@@ -12,7 +14,7 @@ RESPONSE_TOPIC, METHOD, DATA = 0x08, 0x15, 0x16
 def value_rules(ident, value, out):
     """The value of one property, as text."""
     if ident in YES_OR_NO and value not in ("0", "1") or ident in NOT_ZERO and value == "0":
-        out.broken.append((100, ident))
+        out.broken.append((100, ident | int(value) << BESIDE))
     if ident == RESPONSE_TOPIC and not value:
         out.broken.append((24, 0))
     elif ident == RESPONSE_TOPIC and ("#" in value or "+" in value):

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
+from ..mqtt.properties import PROPERTIES
 from ..rules.ending import full
 from ..rules.findings import FINDINGS
-from ..rules.statements import KEEP_ALIVE, RULES, statement
+from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
 from ..rules.why import ANSWERS, never_answered, refused, why
 from .places import numbers, places, woven
 
@@ -21,6 +22,7 @@ WAYS = ("client", "broker")
 OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
 #: Names of the protocol levels.
 PROTOCOLS = {2: "MQIpdp", 3: "3.1", 4: "3.1.1", 5: "5"}
+ETHER_TYPES = 5  #: of frames that are not read, that are named
 ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
 
 
@@ -289,6 +291,21 @@ def flows(rows, text, whose, conns):
     })  # fmt: skip
 
 
+def _property(ident):
+    """A property by its number, as the specification writes it, and its name."""
+    return " ".join([f"0x{ident:02X}", *PROPERTIES.get(ident, ())[:1]])
+
+
+def _broken(code, value, limit):
+    """What a violation says. limit: one and a half times the keep alive, in seconds."""
+    of_property = value & (1 << BESIDE) - 1
+    field = (f"property {_property(of_property)}" if value >= IN_PROPERTY else
+             FIELDS[min(value, len(FIELDS) - 1)] if value >= 0 else "")  # fmt: skip
+    return RULES[code][2].format(
+        value, seconds=value / 1000, limit=limit, property=_property(of_property),
+        rest=value >> BESIDE, field=field)  # fmt: skip
+
+
 def violations(rows, whose, files, keep_alive):
     """The table of violations, without those of rules that the protocol version does not have.
     keep_alive: of the connection of each, in seconds."""
@@ -296,8 +313,7 @@ def violations(rows, whose, files, keep_alive):
         rows[n].tolist() for n in ("code", "level", "kind", "from_server")))]  # fmt: skip
     kept = np.array([s is not None for s in said], bool)
     rows, limit = rows[kept], keep_alive[kept] * 1.5
-    what = [RULES[c][2].format(v, seconds=v / 1000, limit=most) for c, v, most in zip(
-        rows["code"].tolist(), rows["value"].tolist(), limit.tolist())]  # fmt: skip
+    what = list(map(_broken, rows["code"].tolist(), rows["value"].tolist(), limit.tolist()))
     return build(VIOLATIONS, {
         **{name: column.filter(pa.array(kept)) for name, column in whose.items()},
         "time": times(rows["time"]),
@@ -342,6 +358,21 @@ def files(found):
     """The table of problems with whole files: [(file, problem, what)]."""
     names = ("file", "problem", "what")
     return build(PROBLEMS, {n: pa.array(c, pa.string()) for n, c in zip(names, zip(*found))})
+
+
+def unread(name, counts):
+    """The table of problems with a capture of which no frame has an EtherType that is read, else
+    without rows. counts: as Endpoints.unread has them."""
+    frames = sum(counts.values())
+    if counts.get(0) or not frames:
+        return PROBLEMS.empty_table()
+    most = sorted(counts, key=counts.get, reverse=True)[:ETHER_TYPES]
+    said = ", ".join(f"0x{kind:04X} ({counts[kind]:,})" for kind in most)
+    more = ", ..." if len(counts) > len(most) else ""
+    what = f"none of the frames can be read: EtherType {said}{more}"
+    return build(PROBLEMS, {"count": numbers([frames], pa.int64()), **{
+        n: pa.array([text], pa.string())
+        for n, text in (("file", name), ("problem", "EtherType"), ("what", what))}})  # fmt: skip
 
 
 def endpoint(address, port):

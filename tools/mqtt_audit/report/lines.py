@@ -16,10 +16,12 @@ from ..rules.why import REFUSED
 EVENTS = {"packets": "packet", "connections": "connection", "flows": "message",
           "_pieces": "message", "violations": "violation", "problems": "problem",
           "findings": "finding"}  # fmt: skip
+ENDS = ("client", "broker")  #: columns of addresses that lines have beside those of the table
 TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without other wishes
 #: Protocols of connections that are not MQTT, as the table has them.
 FOREIGN = {KINDS[kind][0] for kind in (P_HTTP, P_NOT_MQTT, P_WEB)}
 SORTED = 100_000  #: connections that are sorted by time for this
+NOTHING = "0 violations: no MQTT was found, so nothing was judged"
 SHOWN = 40  #: lines of connections, and of rules, after an audit; the tables have all
 
 
@@ -42,6 +44,7 @@ class JsonLines:
         from .columns import TABLES
 
         names = TABLES.get("flows" if table == "_pieces" else table).names
+        names += [n for n in ENDS if n in rows.column_names and n not in names]
         lines = []
         for row in rows.select(names).to_pylist():
             said = {k: v for k, v in row.items() if v is not None}
@@ -72,7 +75,7 @@ def _packet(row):
     kind = row["type"]
     more = ()
     if kind == "PUBLISH":
-        more = (row["topic"], f"QoS {row['qos']}", row["qos"] and f"id {row['packet_id']}",
+        more = (row["topic"], f"QoS {row['qos']}", row["qos"] and f"packet id {row['packet_id']}",
                 row["dup"] and "DUP", row["retain"] and "RETAIN",
                 _counted(row["payload_length"] or 0, "byte"))  # fmt: skip
     elif kind == "CONNECT":
@@ -83,7 +86,7 @@ def _packet(row):
         more = (f"code {row['return_code']}", row["session_present"] and "session present")
     else:
         filters = row["filters"] or ()
-        more = (row["packet_id"] and f"id {row['packet_id']}", *filters,
+        more = (row["packet_id"] and f"packet id {row['packet_id']}", *filters,
                 row["reason_code"] and f"reason {row['reason_code']}")  # fmt: skip
     return _joined(">" if row["sender"] == "client" else "<", kind, *more)
 
@@ -161,7 +164,8 @@ def _broken(root):
     more = kinds.num_rows - SHOWN
     if more > 0:
         yield f"... and {_counted(more, 'rule')} more: the table violations has all"
-    yield _counted(rows.num_rows, "violation")
+    seen = rows.num_rows or ds.dataset(Path(root, "packets")).count_rows()
+    yield _counted(rows.num_rows, "violation") if seen else NOTHING
 
 
 def told(root, out):
@@ -200,11 +204,12 @@ class TextLines:
 
     def __init__(self, out, kinds):
         self._out, self._kinds, self._who = out, frozenset(kinds) - {"message"}, {}
-        self._refused, self._violations = Counter(), 0
+        self._refused, self._violations, self._packets = Counter(), 0, 0
 
     def __call__(self, table, rows):
         event = EVENTS.get(table)
         self._violations += rows.num_rows if event == "violation" else 0
+        self._packets += rows.num_rows if event == "packet" else 0
         if event not in self._kinds:
             return
         for row in rows.to_pylist():
@@ -219,7 +224,8 @@ class TextLines:
         for ends, n in self._refused.items() if "connection" in self._kinds else ():
             if not _round(n):
                 self._out.write(refusals(ends, n) + "\n")
-        self._out.write(_counted(self._violations, "violation") + "\n")
+        seen = self._violations or self._packets
+        self._out.write((_counted(self._violations, "violation") if seen else NOTHING) + "\n")
         self._out.flush()
 
     def _line(self, event, row):
@@ -228,7 +234,7 @@ class TextLines:
         if event == "packet":
             if row["client_id"]:
                 self._who[row["connection"]] = row["client_id"]
-            who = self._who.get(row["connection"], f"connection {row['connection']}")
+            who = self._who.get(row["connection"]) or row["client"]
             return f"{at} {clean(who)} {_packet(row)}"
         if event == "connection":
             self._who.pop(row["connection"], None)
@@ -241,7 +247,7 @@ class TextLines:
         if event == "finding":
             return f"{at} {finding(row)}"
         if event == "violation":
-            said = "VIOLATION", row["client_id"], row["sender"], rule(row)
+            said = "VIOLATION", row["client_id"] or row.get("client"), row["sender"], rule(row)
         else:
-            said = "problem:", row["client_id"], row["problem"]
+            said = "problem:", row["client_id"] or row.get("client"), row["problem"]
         return f"{at} {_joined(*said)}: {clean(row['what'])}"

@@ -57,11 +57,13 @@ class Rows:
         self.arrays, self.sink, self.steps = arrays, sink, steps
         self.files, self.pairs = {}, []
         self.tallies = Tallies(span)
+        self.addresses = None  #: a dict: gets (client, broker) of each connection by its id
         self.repeats = 0  #: messages that joining.sent_again() has to look at
         self._clients = []  # client id of each connection, or None
         self._ends = []  # (client, broker) of each connection, each as host:port
         self._shown = {}
         self._protocols = {}
+        self._unknown = {}  # protocol level of CONNECT that no version has, or None
         self._reasons = {}  # of DISCONNECT
         self._hellos = {}  # of TLS: what hello.read() says of both sides
         self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE, of UNSUBSCRIBE
@@ -80,9 +82,12 @@ class Rows:
         """Name the connections that are new."""
         conns = self.arrays.conns[len(self._ends) :]
         self._clients += [None] * len(conns)
-        for pair, server in zip(conns["pair"].tolist(), conns["server"].tolist()):
+        for ident, pair, server in zip(*(conns[n].tolist() for n in ("id", "pair", "server"))):
             ends = self.pairs[pair]
-            self._ends.append((self._show(ends[2 - server]), self._show(ends[server - 1])))
+            shown = self._show(ends[2 - server]), self._show(ends[server - 1])
+            self._ends.append(shown)
+            if self.addresses is not None:
+                self.addresses[ident] = shown
 
     def _whose(self, conn, none=None):
         """Columns of an array of connections: connection, client_id, broker. Where `none` is
@@ -109,7 +114,7 @@ class Rows:
             row = rows[k]
             out = bodies.read(kind, raw, int(row["level"]))
             if row["damaged"] or len(raw) < row["length"]:
-                out.broken = []
+                out.broken, out.unknown = [], None
             elif row["level"] == 5:
                 out.broken += bodies.of_other_side(kind, row["from_server"], out.values)
                 out.broken += self._agreed.packet(conn, kind, row["from_server"], out.values)
@@ -145,9 +150,14 @@ class Rows:
     def _note(self, conn, kind, ident, out, row):
         """What a packet says about its connection or the one that it answers."""
         c = self.arrays.conns[conn]
-        if kind == CONNECT and "client_id" in out.values and self._clients[conn] is None:
-            self._clients[conn] = out.values["client_id"]
-            self._protocols[conn] = out.values["protocol"]
+        if kind == CONNECT:
+            self._unknown[conn] = None if row["found"] & FOUND else out.unknown
+            if "client_id" in out.values and self._clients[conn] is None:
+                self._clients[conn] = out.values["client_id"]
+                self._protocols[conn] = out.values["protocol"]
+        elif kind == CONNACK and self._unknown.get(conn) is not None:
+            if out.values.get("return_code") == 0:
+                self._violate(52, row, self._unknown[conn])
         elif kind == CONNACK and c["level"] in (4, 5):
             accepted = out.values.get("return_code") == 0
             if accepted and c["clean"] and out.values["session_present"]:

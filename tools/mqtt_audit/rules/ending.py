@@ -127,13 +127,15 @@ def _violations(conns, ways):
     # A FIN of the broker that the capture lacks would have ended the silence.
     judged = keeps & stayed & calm[:, 0] & ~_more(ways)[:, 1]
     owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])
+    imposed = conns["imposed"] > 0
     patience = np.where(keeps, np.minimum(allowed, PING_ANSWER), PING_ANSWER)
     watch_all = keeps & watched
     conns["longest"] = np.where(watch_all, np.maximum(conns["longest"], silent), conns["longest"])
     out, most = [], np.where(open_, allowed * 3 // 2, allowed) + grace
     heard, pinged = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
-        (10, 0, silent, heard, judged & (quiet > most)),
+        (10, 0, silent, heard, judged & (quiet > most) & ~imposed),
+        (149, 0, silent, heard, judged & (quiet > most) & imposed),
         (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker),
         (11, 1, conns["owed"], conns["owed_frame"], owed),
         (127, 1, closed_after, heard, judged & (closed_after > closes) & by_broker),

@@ -24,19 +24,28 @@ from ..compiled.layout import (
 
 _IN_FLIGHT = "packet id {} is still in flight, with another message"
 
+#: Of rules on texts the value is a place here, or IN_PROPERTY and the number of a property.
+FIELDS = ("the topic name", "the client id", "the topic of the will", "the user name",
+          "a topic filter")  # fmt: skip
+TOPIC_NAME, CLIENT_ID, WILL_TOPIC, USER_NAME, TOPIC_FILTER = range(len(FIELDS))
+IN_PROPERTY = 1 << 8
+#: Of rules on properties the value is the number of one and, BESIDE bits higher, what it has.
+BESIDE = 8
+
 #: code: (statement of MQTT 3.1.1 or None, section of MQTT 3.1 or None, text; {} is the value)
 RULES = {
     1: ("MQTT-2.2.2-1", None, "reserved flags of the fixed header are {}"),
     2: ("MQTT-3.1.0-1", "3.1", "the first packet of the client is no CONNECT"),
     3: ("MQTT-3.1.0-2", "3.1", "a second CONNECT"),
     4: ("MQTT-3.1.2-1", "3.1", "protocol name is wrong"),
-    52: ("MQTT-3.1.2-2", "3.1", "protocol level {}, which no version with this name has"),
+    52: ("MQTT-3.1.2-2", "3.1", "accepts protocol level {}, which no version with this name has"),
     5: ("MQTT-3.1.2-3", None, "the reserved bit of the connect flags is 1"),
     6: ("MQTT-3.1.2-13", "3.1", "will flag 0 and will QoS {}"),
     7: ("MQTT-3.1.2-14", "3.1", "will QoS 3"),
     8: ("MQTT-3.1.2-15", None, "will flag 0 and will retain 1"),
     9: ("MQTT-3.1.2-22", "3.1", "password without user name"),
     10: ("MQTT-3.1.2-23", "3.1", "{seconds:.1f} s without a packet, longer than the keep alive"),
+    149: (None, None, "{seconds:.1f} s without a packet, longer than the Server Keep Alive"),
     11: ("MQTT-3.1.2-24", "3.1", "{seconds:.1f} s without a packet, over one and a half times the "
          "keep alive, and still connected"),
     12: ("MQTT-3.1.3-1", "3.1", "the payload of CONNECT does not hold what its flags announce"),
@@ -53,17 +62,17 @@ RULES = {
     23: ("MQTT-3.3.2-2", "3.3", "a wildcard in a topic name"),
     24: ("MQTT-4.7.3-1", "2.2", "an empty topic name or filter"),
     25: ("MQTT-4.7.3-2", None, "U+0000 in a topic name or filter"),
-    26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8"),
-    27: ("MQTT-1.5.3-2", None, "U+0000 in a text"),
+    26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8: {field}"),
+    27: ("MQTT-1.5.3-2", None, "U+0000 in a text: {field}"),
     28: ("MQTT-2.3.1-1", "2.4", "packet id 0, or none"),
     29: ("MQTT-2.3.1-2", "2.4", _IN_FLIGHT),
     30: ("MQTT-2.3.1-4", "2.4", _IN_FLIGHT),
     31: ("MQTT-2.3.1-6", "2.4", "packet id {} acknowledged, which is not in flight"),
-    32: ("MQTT-3.3.1-1", "2.1", "PUBLISH {} sent again without DUP"),
+    32: ("MQTT-3.3.1-1", "2.1", "PUBLISH with packet id {} sent again without DUP"),
     33: ("MQTT-4.3.2-2", "4.1", "QoS 1 not answered by PUBACK"),
     34: ("MQTT-4.3.3-2", "4.1", "QoS 2 not answered by PUBREC"),
-    35: ("MQTT-4.3.3-1", "4.1", "PUBLISH {} sent again after its PUBREL"),
-    54: ("MQTT-4.3.3-1", "4.1", "PUBREL {} sent before PUBREC came"),
+    35: ("MQTT-4.3.3-1", "4.1", "PUBLISH with packet id {} sent again after its PUBREL"),
+    54: ("MQTT-4.3.3-1", "4.1", "PUBREL with packet id {} sent before PUBREC came"),
     36: ("MQTT-3.6.1-1", None, "flags of PUBREL are {}, not 2"),
     37: ("MQTT-3.8.1-1", None, "flags of SUBSCRIBE are {}, not 2"),
     38: ("MQTT-3.10.1-1", None, "flags of UNSUBSCRIBE are {}, not 2"),
@@ -81,8 +90,8 @@ RULES = {
     48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet type of the other side only, or reserved"),
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
-    57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP {} answers no PUBREL"),
-    56: ("MQTT-2.3.1-6", "2.4", "PUBREL {} of a message that is not in flight"),
+    57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP with packet id {} answers no PUBREL"),
+    56: ("MQTT-2.3.1-6", "2.4", "PUBREL with packet id {} of a message that is not in flight"),
     109: ("MQTT 3.1.1, 2.2.3", "2.1", "a Remaining Length of more than four bytes"),
     123: (None, None, "a Server Reference in a DISCONNECT of the client"),
     124: (None, None, "Payload Format Indicator 1 and a payload that is not UTF-8"),
@@ -90,13 +99,13 @@ RULES = {
     126: ("MQTT-3.1.3-8", None, "an empty client id with clean session 0 is accepted"),
     127: ("MQTT-3.1.2-24", "3.1", "closed after {seconds:.1f} s without a packet, limit "
           "{limit:g} s (one and a half times the keep alive)"),
-    51: ("MQTT-2.3.1-7", "3.9", "SUBACK or UNSUBACK with id {}, which nothing asked for"),
+    51: ("MQTT-2.3.1-7", "3.9", "SUBACK or UNSUBACK with packet id {}, which nothing asked for"),
     58: (None, None, "a topic alias of 0"),
     59: (None, None, "topic alias {}, more than the server allows"),
     63: (None, None, "topic alias {}, more than the client allows"),
-    60: (None, None, "property {} is none of this packet"),
-    61: (None, None, "property {} twice"),
-    62: (None, None, "property {} twice in the will"),
+    60: (None, None, "property {property} is none of this packet"),
+    61: (None, None, "property {property} twice"),
+    62: (None, None, "property {property} twice in the will"),
     64: (None, None, "more messages in flight than the server's Receive Maximum, {}"),
     65: (None, None, "more messages in flight than the client's Receive Maximum, {}"),
     66: (None, None, "a packet of {} bytes, more than the client's Maximum Packet Size"),
@@ -119,27 +128,29 @@ RULES = {
     97: (None, None, "topic alias {}, which has no topic"),
     98: (None, None, "a wildcard in a Response Topic"),
     99: (None, None, "a Subscription Identifier in a PUBLISH of the client"),
-    100: (None, None, "property {} has a value that it must not have"),
+    100: (None, None, "property {property} has the value {rest}, which it must not have"),
     101: (None, None, "Authentication Data without an Authentication Method"),
     102: (None, None, "No Local on a shared subscription"),
     103: (None, None, "UNSUBACK has another number of codes than UNSUBSCRIBE has filters"),
     104: (None, None, "Session Expiry Interval in a DISCONNECT of the server"),
     105: (None, None, "DISCONNECT keeps a session that CONNECT let end with the connection"),
-    106: (None, None, "PUBLISH {} sent again on the same connection"),
-    128: (None, None, "PUBREL {} sent again on the same connection"),
-    136: (None, None, "PUBREC {} sent again on the same connection"),
+    106: (None, None, "PUBLISH with packet id {} sent again on the same connection"),
+    128: (None, None, "PUBREL with packet id {} sent again on the same connection"),
+    136: (None, None, "PUBREC with packet id {} sent again on the same connection"),
     129: (None, None, "bytes follow the properties of the packet"),
     107: (None, None, "DISCONNECT of the server after a CONNACK that refuses, {}"),
-    108: (None, None, "property {} of the will has a value that it must not have"),
+    108: (None, None,
+          "property {property} of the will has the value {rest}, which it must not have"),
     110: (None, None, "a shared subscription without a ShareName"),
     111: (None, None, "a ShareName with a wildcard, or without a filter behind it"),
     112: (None, None, "the server authenticates a client that named no Authentication Method"),
     113: (None, None, "AUTH of a client that named no Authentication Method"),
     114: (None, None, "not the Authentication Method of CONNECT"),
-    115: ("MQTT-4.6.0-2", None, "PUBACK {} is sent after that of a later PUBLISH"),
-    116: ("MQTT-4.6.0-3", None, "PUBREC {} is sent after that of a later PUBLISH"),
-    117: ("MQTT-4.6.0-4", None, "PUBREL {} is sent after that of a later PUBREC"),
-    118: ("MQTT-4.6.0-1", None, "PUBLISH {} sent again after one that was first sent later"),
+    115: ("MQTT-4.6.0-2", None, "PUBACK with packet id {} is sent after that of a later PUBLISH"),
+    116: ("MQTT-4.6.0-3", None, "PUBREC with packet id {} is sent after that of a later PUBLISH"),
+    117: ("MQTT-4.6.0-4", None, "PUBREL with packet id {} is sent after that of a later PUBREC"),
+    118: ("MQTT-4.6.0-1", None,
+          "PUBLISH with packet id {} sent again after one that was first sent later"),
     119: ("MQTT-4.7.1-1", "A", "a wildcard in the topic of the will"),
     120: (None, None, "a wildcard in a topic filter, which the server does not support"),
     121: (None, None, "a Subscription Identifier, which the server does not support"),
@@ -153,7 +164,8 @@ RULES = {
 FIVE = {
     1: "MQTT-2.1.3-1", 2: "MQTT-3.1.0-1", 3: "MQTT-3.1.0-2", 4: "MQTT-3.1.2-1",
     52: "MQTT-3.1.2-2", 5: "MQTT-3.1.2-3", 6: "MQTT-3.1.2-11", 7: "MQTT-3.1.2-12",
-    8: "MQTT-3.1.2-13", 10: "MQTT-3.1.2-20", 11: "MQTT-3.1.2-22", 12: "MQTT-3.1.3-1",
+    8: "MQTT-3.1.2-13", 10: "MQTT-3.1.2-20", 149: "MQTT-3.1.2-21",
+    11: "MQTT-3.1.2-22", 12: "MQTT-3.1.3-1",
     15: "MQTT-3.2.0-1", 16: "MQTT-3.2.2-2", 17: "MQTT-3.2.2-6", 18: "MQTT-3.2.2-7",
     20: "MQTT-3.3.1-2", 21: "MQTT-3.3.1-4", 22: "MQTT-3.3.2-1", 23: "MQTT-3.3.2-2",
     24: "MQTT-4.7.3-1", 25: "MQTT-4.7.3-2", 26: "MQTT-1.5.4-1", 27: "MQTT-1.5.4-2",
@@ -193,8 +205,8 @@ ONCE = {CONNECT: "3.1.2.11", CONNACK: "3.2.2.3", PUBLISH: "3.3.2.3", PUBACK: "3.
         PUBREC: "3.5.2.2", PUBREL: "3.6.2.2", PUBCOMP: "3.7.2.2", SUBSCRIBE: "3.8.2.1",
         SUBACK: "3.9.2.1", UNSUBSCRIBE: "3.10.2.1", UNSUBACK: "3.11.2.1",
         DISCONNECT: "3.14.2.2", AUTH: "3.15.2.2"}  # fmt: skip
-KEEP_ALIVE = (10, 11, 127)
-SILENCE = (10, 11, 47, 53, 127)  #: what is told from time alone; the value is in ms
+KEEP_ALIVE = (10, 11, 127, 149)
+SILENCE = (10, 11, 47, 53, 127, 149)  #: what is told from time alone; the value is in ms
 AGAIN, RELEASED, OVERTAKEN = 32, 35, 118
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
 _NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))

@@ -1,8 +1,8 @@
 """From frames to TCP segments: link layer, IPv4 and IPv6, TCP, compiled.
 
-Knows: Ethernet, VLAN, Linux cooked v1 and v2, loopback, raw IP; options and extension headers.
-Must not know: streams, files, what a segment holds (openings.py, midway.py), what VLANs (lans.py)
-and time stamps (stamps.py) mean.
+Knows: Ethernet, VLAN, PPPoE, Linux cooked v1 and v2, loopback, raw IP; options and extension
+headers. Must not know: streams, files, what a segment holds (openings.py, midway.py), what VLANs
+(lans.py) and time stamps (stamps.py) mean.
 """
 
 import numpy as np
@@ -30,24 +30,34 @@ from .midway import SEEN, SPLIT, shown
 from .openings import asks
 
 IPV4, IPV6 = 0x0800, 0x86DD
+PPPOE = 0x8864  #: of a PPPoE session; behind its header is the protocol of PPP
+PPP_IPV4, PPP_IPV6 = 0x0021, 0x0057
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
-TAGS, STAMP, SUM = 16, 17, 18
-NUMBERS = 19  #: of them
+TAGS, STAMP, SUM, UNREAD = 16, 17, 18, 19
+NUMBERS = 20  #: of them
 NOT_TCP = 0
 SHORTEST = 46  #: bytes behind Ethernet's header in the shortest frame, which may be filled up
 
 
 @kernel
 def _behind_tags(d, p, end, kind, q, out):
-    """Place of IP behind an EtherType and any number of VLAN tags, or NOT_TCP (0). The ids of the
-    two inner VLANs go to out[TAGS]; 0 is the id of none."""
+    """Place of IP behind an EtherType, any number of VLAN tags and PPPoE, or NOT_TCP (0), and then
+    the EtherType in out[UNREAD]. The ids of the two inner VLANs go to out[TAGS]; 0 is the id of
+    none."""
     while kind in (0x8100, 0x88A8, 0x9100) and q + 4 <= end:
         ident = u16(d, q, True) & 0xFFF
         out[TAGS] = (out[TAGS] << 12 | ident) & 0xFFFFFF if ident else out[TAGS]
         kind = u16(d, q + 2, True)
         q += 4
-    return q if kind == IPV4 or kind == IPV6 else NOT_TCP
+    if kind == IPV4 or kind == IPV6:
+        return q
+    if kind == PPPOE and q + 8 <= end:
+        ppp = u16(d, q + 6, True)
+        if ppp == PPP_IPV4 or ppp == PPP_IPV6:
+            return q + 8
+    out[UNREAD] = kind
+    return NOT_TCP
 
 
 @kernel
@@ -240,18 +250,20 @@ def _find(keys, trails, slots, state, out, swap):
 
 @entry
 def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows, problems,
-             cut, pauses, clock):  # fmt: skip
+             cut, pauses, clock, unread):  # fmt: skip
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
     pairs there are, and fragments of IPv4; cut: of each its place in `frames`, that of its IP
     header, and its VLANs. trails, seen: as midway.shown() has them. problems: a row for each kind,
-    with the first frame that has it. pauses, clock: rows and state of stamps.Pauses."""
+    with the first frame that has it. pauses, clock: rows and state of stamps.Pauses. unread: how
+    many frames of each EtherType were not read."""
     n = state[1] = 0
     for i in range(len(frames)):
         frame = frames[i]
-        out[OFF] = 0
+        out[OFF] = out[UNREAD] = 0
         if frame["cap"] >= 0:
             stamps.pause(pauses, clock, frame["time"])
         found = tcp(d, frame, size, out)
+        unread[out[UNREAD]] += 1
         if found == -P_FRAGMENT and out[OFF]:
             row = cut[state[1]]
             row[0], row[1], row[2] = i, out[OFF], out[TAGS]
@@ -328,6 +340,7 @@ class Endpoints:
         self._fragments = Fragments()
         self._out = np.zeros(NUMBERS, np.int64)
         self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
+        self._unread = np.zeros(1 << 16, np.int64)
 
     def segments(self, data, first, frames):
         """The TCP segments of `frames`, the first of which has number `first`."""
@@ -345,7 +358,7 @@ class Endpoints:
         self.pauses.room(len(frames))
         n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,
                      self._slots, self._state, self._out, rows, self._problems, cut,
-                     self.pauses.rows, self.pauses.state)  # fmt: skip
+                     self.pauses.rows, self.pauses.state, self._unread)  # fmt: skip
         found = [rows[:n]]
         for i, ip, tags in cut[: self._state[1]].tolist():
             frame = frames[i]
@@ -374,6 +387,11 @@ class Endpoints:
     def keys(self):
         """Rows of layout.KEY; a segment's `key` is the index."""
         return self._keys[: self._state[0]]
+
+    @property
+    def unread(self):
+        """{EtherType: frames of it that were not read}; at 0 all others."""
+        return {k: int(self._unread[k]) for k in np.flatnonzero(self._unread).tolist()}
 
     @property
     def problems(self):
