@@ -22,6 +22,9 @@ _TOOLS = re.escape(str(Path(__file__).parents[1]))
 _OURS = re.compile(rf"{_TOOLS}[\\/](?:umqtt_runtime|umqtt_pipeline|mqtt_audit)[\\/]|<frozen")
 _LIBRARY = re.compile(rf"{re.escape(sysconfig.get_path('stdlib'))}[\\/](?!site-packages)")
 _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
+#: the parts of an object of Delta's kernel, which stands for a file of a log; and who says so
+_PARTS = re.compile(r'ParsedLogPath \{.*?\bpath: "([^"]*)".*?\bfile_type: \w+ \}')
+_KERNEL = re.compile(r"\AKernel error: Generic delta kernel error: ")
 
 
 def _raised(text):
@@ -63,6 +66,7 @@ def plain(error):
     """What a library says of a failure, in one line. Of a chain of causes it is the first and the
     last; what the library tells its own developers is left out."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    text = _PARTS.sub(r"\1", _KERNEL.sub("", text))
     lines = [line.strip() for line in text.splitlines()] or [""]
     causes = [line.removeprefix("\u21b3").strip() for line in lines if line.startswith("\u21b3")]
     return ": ".join([lines[0], *causes[-1:]])[:500] or type(error).__name__

@@ -4,6 +4,7 @@ table that is gone."""
 import datetime
 import json
 import random
+import re
 import shutil
 import threading
 from threading import Lock
@@ -248,6 +249,19 @@ def test_the_newest_commit_of_a_table_is_gone_if_a_later_one_was_made(tmp_path, 
         for name in sorted(IN_TURN[:latest]) if name not in left]  # fmt: skip
     Ledger(Tables(tmp_path, ALL)).recover()
     assert wrong(tmp_path) == [] and len(commits(tmp_path, "silver")) == 1 + batches
+
+
+@pytest.mark.parametrize("command,log", [("verify", "silver"), ("clean", "silver"),
+                                         ("clean", "_state/intents")])  # fmt: skip
+def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log):
+    """The library prints what its own objects are made of."""
+    decided(tmp_path, 3)
+    before, gone, after = commits(tmp_path, log)[1:4]
+    gone.unlink()
+    done = CliRunner().invoke(commands.main, (command, "--tables", str(tmp_path)))
+    assert done.exit_code and isinstance(done.exception, SystemExit)
+    said = f"Expected contiguous commit files, but found gap: {before} -> {after}"
+    assert said in done.output and not re.search("[Kk]ernel|{", done.output), done.output
 
 
 @pytest.mark.parametrize("command", ["verify", "quarantine"])

@@ -18,6 +18,7 @@ import zlib
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
 from .lock import InUse
@@ -65,8 +66,7 @@ class Intents:
 
     def _damaged(self, error):
         where = self.storage.path(self.name)
-        why = str(error).partition("\n")[0]
-        return SpoolError(f"{where} is damaged ({why}): {self.advice}")
+        return SpoolError(f"{where} is damaged ({failures.plain(error)}): {self.advice}")
 
     def _newest(self):
         # Not by history(): it finds nothing below a folder with some names.
