@@ -269,12 +269,15 @@ class TestNoMQTT:
 
         for name in FOLDERS:
             full, none = pq.read_table(earlier / name), pq.read_table(nothing / name)
-            assert none.num_rows == 0 and full.schema.equals(none.schema), name
+            # That no frame could be read, as ARP, is a problem.
+            assert not none.num_rows or name == "problems", name
+            assert full.schema.equals(none.schema), name
             assert list(pandas.read_parquet(nothing / name)) == full.column_names
             files = nothing / name / "*.parquet"
             assert duckdb.read_parquet(str(files)).columns == full.column_names
             by_spark = [spark.read.parquet(str(f / name)) for f in (earlier, nothing)]
-            assert by_spark[0].schema == by_spark[1].schema and not by_spark[1].count()
+            assert by_spark[0].schema == by_spark[1].schema
+            assert by_spark[1].count() == none.num_rows
 
     def test_the_command_ends_with_status_0(self, tmp_path):
         done = command("audit", kit.pcap(tmp_path / "t.pcap", []), "--out", tmp_path / "out",
