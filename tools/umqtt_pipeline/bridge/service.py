@@ -256,8 +256,8 @@ class Bridge:
 
     def _received(self):
         """Time of receipt, unix us. A clock that is set to before 1970 while messages come costs
-        their time, and no message. One that is set back otherwise is told of: rows of two days
-        change places."""
+        their time, and no message. One that is set back otherwise is told of, for later messages
+        then have earlier times."""
         early, now = time.time() < 0, now_us()
         if now < self._latest - SET_BACK_US and not early:
             log.warning("the clock of this computer was set back by %s: messages are said to be "
