@@ -154,7 +154,10 @@ def _fits(row, value):
         return False
     if value == "":
         return low == 0 or kind == HEX
-    size = len(value.encode())
+    try:
+        size = len(value.encode())
+    except UnicodeError:  # half of a surrogate pair, on a host
+        return False
     if not low <= size <= high or "\0" in value:
         return False
     return kind == TEXT or (_is_name(value) if kind == NAME else _is_hex(value))

@@ -199,8 +199,9 @@ def test_readings_signed_with_the_key_that_the_board_shows_need_no_key_here(
 
 
 def _change(copy, settings):
-    """Other settings in a copy that is whole by its manifest, as its thief may leave it."""
-    data = json.dumps(settings).encode()
+    """Other settings in a copy that is whole by its manifest, as its thief may leave it. bytes:
+    as they are."""
+    data = settings if isinstance(settings, bytes) else json.dumps(settings).encode()
     (copy / "files" / "settings.json").write_bytes(data)
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["files"]["/settings.json"] = hashlib.sha256(data).hexdigest()
@@ -238,14 +239,52 @@ def test_settings_with_which_a_board_does_not_start_are_written_only_if_wanted(
 ):
     copy = tmp_path / "copy"
     _backup(used, copy)
-    for settings, why in (({"broker.host": 5}, "broker.host: expected a text"), (7, "damaged")):
-        _change(copy, settings)
+    place = ("--board", "unix", "--folder", str(used.folder), "--from", str(copy))
+    strange = {"broker.host": "h", "device": "\x1b[2Jx/y\ud800", "telemetry": "signed"}
+    for settings, why, change in (
+        ({"broker.host": 5}, "broker.host: expected a text", 'broker.host: "h" becomes 5'),
+        (strange, "device: expected ", 'broker.host: 5 becomes "h"'),
+    ):
+        _change(copy, settings | {"\ud800": 1, "command_key": "5e" * 32})
         before = mpremote(used, "cat", ":settings.json")
-        with pytest.raises(BoardError, match=f"Nothing was changed: .* does not start .*{why}"):
+        status, said = _cli("restore", *place, data=tmp_path)
+        assert status == 2 and "Nothing was changed: " in said and "does not start" in said
+        assert why in said and mpremote(used, "cat", ":settings.json") == before
+        status, said = _cli("restore", *place, "--yes", data=tmp_path)
+        assert status == 0 and change in said, said
+        assert "\x1b" not in said
+        # What the operator was told is what the board reads, and a foreign key is not in it.
+        written = json.loads(mpremote(used, "cat", ":settings.json"))
+        assert written == settings | {"\ud800": 1}
+
+
+def test_a_board_keeps_its_settings_where_those_of_a_copy_are_damaged(used, mpremote, tmp_path):
+    """MicroPython may read what Python does not, and nobody would be told what it says."""
+    copy = tmp_path / "copy"
+    _backup(used, copy)
+    before = mpremote(used, "cat", ":settings.json")
+    for data in (b"7", b'{"device":"one",,"broker.host":"evil"}', b'{"dev', b"\xff\xfe{"):
+        _change(copy, data)
+        with pytest.raises(BoardError, match="Nothing was changed: the settings .* are damaged"):
             _restore(used, copy)
+        _restore(used, copy, yes=True)
         assert mpremote(used, "cat", ":settings.json") == before
-    _restore(used, copy, yes=True)
-    assert mpremote(used, "cat", ":settings.json") == "7"
+
+
+def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path):
+    settings = {"device": "one", "broker.host": "h", "command_key": "5e" * 32}
+    put(used, "settings.json", json.dumps(settings))
+    copy = tmp_path / "copy"
+    _backup(used, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | {"commands": False}))
+    place = ("--board", "unix", "--folder", str(used.folder), "--from", str(copy))
+    status, said = _cli("restore", *place, data=tmp_path)
+    assert status == 2 and "Nothing was changed: the copy changes command_key of" in said, said
+    assert json.loads(mpremote(used, "cat", ":settings.json")) == settings
+    status, said = _cli("restore", *place, "--yes", data=tmp_path)
+    assert status == 0 and "obeys no command and no update until a flash" in said, said
+    assert "command_key" not in json.loads(mpremote(used, "cat", ":settings.json"))
 
 
 def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):

@@ -218,7 +218,9 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then "
                              "YES=1.")  # fmt: skip
-    _see_settings(device, folder, manifest, confirm, progress)
+    right = _see_settings(device, folder, manifest, confirm, progress)
+    if not right:
+        giving = None  # a board that does not start obeys nobody
     if giving:
         _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
@@ -279,32 +281,43 @@ def _is_blank(device, opening):
 
 def _see_settings(device, folder, manifest, confirm, progress):
     """Say what the settings of a copy change on the board: who has had it in hand may have changed
-    them. BoardError for settings with which it does not start, unless that is wanted."""
+    them. False if the board does not start with them; BoardError unless that is wanted."""
     if settings_file.PATH not in manifest["files"]:
-        return
+        return True
     rules = settings_file.firmware_settings()
     new = settings_file.from_board(_file(folder, settings_file.PATH))
-    faults = ["they are damaged"] if new is None else rules.validate(new)
+    if new is None:
+        text = f"the settings of {folder} are damaged: without them the board keeps those it has"
+        if not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. YES=1 restores the rest.")
+        return False
+    faults = rules.validate(new)
     if faults:
         text = f"the board does not start with the settings of {folder}: {'; '.join(faults)}"
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 writes them all the same; "
                              "`make flash SETTINGS=...` gives it others then.")  # fmt: skip
-        return
     old = settings_file.from_board(device.read_file(settings_file.PATH)) or {}
     for key in sorted({*old, *new} - {"command_key"}):
         if old.get(key) != new.get(key):
             before, after = (_shown(rules, key, one.get(key)) for one in (old, new))
             progress("settings", f"{key}: {before} becomes {after}")
     usual = {row[0]: row[4] for row in rules.SCHEMA}
-    own.refuse_other(device, new, confirm)
+    if not faults:
+        own.refuse_other(device, new, confirm)
     changed = [key for key in _TRUST
                if old and old.get(key, usual[key]) != new.get(key, usual[key])]  # fmt: skip
+    if not (manifest.get("commands") or new.get("command_key")):
+        progress("commands", "the copy is of a board without a command key: with it the "
+                             "board obeys no command and no update until a flash with "
+                             "SETTINGS=")  # fmt: skip
+        changed += ["command_key"] if old.get("command_key") else []
     if changed:
         text = (f"the copy changes {', '.join(changed)} of the board. Who has had it in hand may "
                 "have written that")  # fmt: skip
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores it.")
+    return not faults
 
 
 def _shown(rules, key, value):
@@ -354,15 +367,18 @@ def _files_to_put(device, folder, manifest, giving, progress):
     """{path: content}: the copy's, but for the key and the counter of commands."""
     files = {path: _file(folder, path) for path in manifest["files"]}
     least = 0
-    settings = settings_file.from_board(files.get(settings_file.PATH)) or {}
-    if settings.pop("command_key", "") or settings and manifest.get("commands"):
-        least = counters.now()
-        if giving:
-            there = settings_file.from_board(device.read_file(settings_file.PATH))
-            settings, count = giving.for_board(device, settings, there,
-                                             tell=lambda text: progress("commands", text))
-            least = max(least, count)
-            files[settings_file.PATH] = settings_file.as_item(settings).data
+    settings = settings_file.from_board(files.pop(settings_file.PATH, None))
+    if settings is not None:
+        key = settings.get("command_key") and settings.pop("command_key")
+        if key or settings and manifest.get("commands"):
+            least = counters.now()
+            if giving:
+                there = settings_file.from_board(device.read_file(settings_file.PATH))
+                settings, count = giving.for_board(device, settings, there,
+                                                 tell=lambda text: progress("commands", text))
+                least = max(least, count)
+        # Written anew: what MicroPython reads in other bytes may be something else.
+        files[settings_file.PATH] = settings_file.as_item(settings).data
     if counters.STATE in files:
         kept = _see_interval(files[counters.STATE], progress)
         if counters.ahead(counters.count(counters.state(kept)) or 0):
