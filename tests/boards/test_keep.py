@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from umqtt_board import boards
-from umqtt_board.backup import copies, held
+from umqtt_board.backup import copies, held, journal
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import giving, keys
 from umqtt_board.port import device
+from umqtt_min import FileStore
 
 UNIX = boards.load("unix")
 JOURNAL = "import vboard\nvboard.journal.writeblocks(3, b'message' * 100, 0)\nprint(1)"
@@ -285,6 +286,41 @@ def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path)
     status, said = _cli("restore", *place, "--yes", data=tmp_path)
     assert status == 0 and "obeys no command and no update until a flash" in said, said
     assert "command_key" not in json.loads(mpremote(used, "cat", ":settings.json"))
+
+
+def test_another_boards_messages_do_not_come_with_a_copy_unasked(used, tmp_path):
+    copy, folder = tmp_path / "copy", tmp_path / "other"
+    _backup(used, copy)
+    before = _flash(used)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    store = FileStore(str(folder), size=manifest["region"]["size"], segment=4096, small=False)
+    store.open()
+    for number, name in enumerate((b"one", b"two", b"one", b"other"), 1):
+        store.put(number, 2, b"fleet/default/" + name + b"/telemetry", b"21.5")
+    store.close()
+    for where in ("region", "files"):
+        _put_messages(copy, folder, manifest, where)
+        with device.Device(used.port) as one, pytest.raises(BoardError, match="2 of 4 messages"):
+            copies.restore(one, UNIX, copy, lambda text: "not of default/one" not in text, _quiet,
+                           _quiet)  # fmt: skip
+        assert _flash(used) == before
+
+
+def _put_messages(copy, folder, manifest, where):
+    """The journal in `folder` comes into a copy, as its region or as files of its store."""
+    manifest = {**manifest, "files": dict(manifest["files"])}
+    if where == "region":
+        image = journal.load(folder).ljust(manifest["region"]["size"], b"\xff")
+        manifest["region"] = {"size": len(image), "sha256": hashlib.sha256(image).hexdigest()}
+        (copy / "journal.img").write_bytes(image)
+    else:
+        manifest["region"] = None
+        (copy / "files" / "mqtt").mkdir()
+        for file in folder.iterdir():
+            data = file.read_bytes()
+            (copy / "files" / "mqtt" / file.name).write_bytes(data)
+            manifest["files"][f"/mqtt/{file.name}"] = hashlib.sha256(data).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):

@@ -221,6 +221,8 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
     right = _see_settings(device, folder, manifest, confirm, progress)
     if not right:
         giving = None  # a board that does not start obeys nobody
+    else:
+        _see_messages(device, folder, manifest, confirm)
     if giving:
         _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
@@ -344,6 +346,24 @@ def _see_key(device, folder, manifest, confirm, giving):
                 "then")  # fmt: skip
         if not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores without it.")
+
+
+def _see_messages(device, folder, manifest, confirm):
+    """The journal in the copy may be another board's: a board cannot deliver such readings, and
+    all others wait behind them."""
+    if settings_file.PATH not in manifest["files"]:
+        return
+    flat = settings_file.from_board(_file(folder, settings_file.PATH))
+    name = f"{flat.get('group', 'default')}/{name_of(device, flat)}"
+    found = held.topics_in(known.content(folder, IMAGE)) if manifest["region"] else []
+    stored = [path for path in manifest["files"] if path not in known.OWN]
+    found += held.topics_in_files({path: _file(folder, path) for path in stored})
+    foreign = sum(not topic.startswith(f"fleet/{name}/".encode()) for topic in found)
+    if foreign:
+        text = (f"{foreign} of {len(found)} messages in the copy are not of {name}: the board "
+                "cannot deliver them, and all that it takes waits behind them")  # fmt: skip
+        if not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. YES=1 restores them all the same.")
 
 
 def _see_interval(state, progress):

@@ -54,7 +54,7 @@ def topics(device, board):
     """
     found = _in_files(device)
     if board["journal"]["kind"] != "files":
-        found += _topics(region(device, verify.opening(board["journal"])) or b"")
+        found += topics_in(region(device, verify.opening(board["journal"])) or b"")
     return found
 
 
@@ -89,16 +89,21 @@ def region_size(device, opening):
 
 
 def _in_files(device):
-    paths, _ = stored_files(device)
-    if not paths:
+    return topics_in_files({path: device.read_file(path) for path in stored_files(device)[0]})
+
+
+def topics_in_files(files):
+    """The topic of each message that waits in a FileStore's files, {path: bytes}, as a list."""
+    if not files:
         return []
     with tempfile.TemporaryDirectory() as folder:
-        for path in paths:
-            (Path(folder) / Path(path).name).write_bytes(device.read_file(path))
-        return _topics(journal.load(Path(folder)))
+        for path, data in files.items():
+            (Path(folder) / Path(path).name).write_bytes(data)
+        return topics_in(journal.load(Path(folder)))
 
 
-def _topics(image):
+def topics_in(image):
+    """The topic of each message that waits in a journal's image, bytes, as a list."""
     try:
         return [message[3] for message in journal.Journal(image).live.values()]
     except journal.NoJournal:
