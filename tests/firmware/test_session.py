@@ -130,6 +130,30 @@ def test_a_board_that_makes_room_is_asked_again(session, monkeypatch):
     assert asked == ["ota"]
 
 
+def test_a_board_that_began_anew_without_the_update_gets_its_command_again(session, monkeypatch):
+    """What a board has of a signed set lies in memory until the signature was looked at."""
+    session, oven = session
+    now, sent = [1000.0], []
+    monkeypatch.setattr(send.time, "monotonic", lambda: now[0])
+    session._client.publish = lambda topic, payload, qos: sent.append(topic.rpartition("/")[2])
+    oven.start = "a"
+    session._command({}, [oven])
+    told(session, oven, state="receiving", have=0)
+
+    def goes_on(seconds):
+        del sent[:]
+        for _ in range(seconds * 10):
+            session._push([oven], {})
+            now[0] += 0.1
+        return sent.count("ota")
+
+    assert goes_on(40) == 0, "the board is only slow"
+    oven.start = "b"
+    assert goes_on(20) == 1 and oven.state == "sent"
+    told(session, oven, state="receiving", have=0)
+    assert goes_on(40) == 0 and "piece" in sent
+
+
 def report(key, **said):
     """What a broker brings of the board g/oven with that key."""
     topic = "fleet/g/oven/status"

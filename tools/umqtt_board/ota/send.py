@@ -49,6 +49,7 @@ class Member:
     trial  when it was first heard to be on trial with the set, by time.monotonic(); 0: never
     start  name of its present start, by the last report that was heard of it; "": none was
     up     its uptime in that report, seconds
+    told   the start for which it was sent the last command; "": for any
     last   counter of the last command that it was sent
     foreign  whether something in its name came with a code of no key that this computer ever had:
              its own, flashed elsewhere, or anybody's
@@ -68,6 +69,7 @@ class Member:
     trial: float = 0.0
     start: str = ""
     up: int = 0
+    told: str = ""
     last: int = 0
     late: int = 0
     refused: int = 0
@@ -292,7 +294,7 @@ class Session:
                 self.changed.wait_for(lambda: all(member.start for member in members), HEAR_S)
             for member in members:
                 member.count = member.count or count
-                member.last = count
+                member.last, member.told = count, member.start
             heard = [(member.record, {"start": member.start, "up": member.up + self.valid})
                      for member in members if member.start]  # fmt: skip
             others = [member.record for member in members if not member.start]
@@ -361,6 +363,9 @@ class Session:
         now = time.monotonic()
         silent = [m for m in members if m.state == "sent"
                   and (m.again or now - m.asked > COMMAND_AGAIN_S)]  # fmt: skip
+        # One that lost its power before it had looked at the signature knows nothing of the set.
+        silent += [m for m in members if m.state == "receiving" and m.told != m.start
+                   and now - m.heard > QUIET_S]  # fmt: skip
         self._command(body, silent)
         for member in members:
             if member.state != "receiving":
