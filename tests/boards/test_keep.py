@@ -288,22 +288,40 @@ def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path)
     assert "command_key" not in json.loads(mpremote(used, "cat", ":settings.json"))
 
 
-def test_another_boards_messages_do_not_come_with_a_copy_unasked(used, tmp_path):
+@pytest.mark.parametrize("where", ["region", "files"])
+def test_a_journal_that_the_board_cannot_deliver_does_not_come_back_unasked(
+    used, tmp_path, where
+):
     copy, folder = tmp_path / "copy", tmp_path / "other"
     _backup(used, copy)
     before = _flash(used)
     manifest = json.loads((copy / "manifest.json").read_text())
     store = FileStore(str(folder), size=manifest["region"]["size"], segment=4096, small=False)
     store.open()
-    for number, name in enumerate((b"one", b"two", b"one", b"other"), 1):
-        store.put(number, 2, b"fleet/default/" + name + b"/telemetry", b"21.5")
+    own = b"fleet/default/one/telemetry"
+    for pid, flags, topic in ((1, 2, own), (2, 2, b"fleet/default/two/telemetry"), (3, 4, own),
+                              (4, 2, own + b"#"), (0, 2, own), (5, 6, own)):  # fmt: skip
+        store.put(pid, flags, topic, b"21.5")
     store.close()
-    for where in ("region", "files"):
-        _put_messages(copy, folder, manifest, where)
-        with device.Device(used.port) as one, pytest.raises(BoardError, match="2 of 4 messages"):
-            copies.restore(one, UNIX, copy, lambda text: "not of default/one" not in text, _quiet,
-                           _quiet)  # fmt: skip
-        assert _flash(used) == before
+    _put_messages(copy, folder, manifest, where)
+    with device.Device(used.port) as one, pytest.raises(BoardError, match="4 of 6 messages"):
+        copies.restore(one, UNIX, copy, lambda text: "no readings of default/one" not in text,
+                       _quiet, _quiet)  # fmt: skip
+    assert _flash(used) == before
+
+
+def test_a_journal_at_the_end_of_its_numbers_does_not_come_back_unasked(used, tmp_path):
+    copy, folder = tmp_path / "copy", tmp_path / "other"
+    _backup(used, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    store = FileStore(str(folder), size=manifest["region"]["size"], segment=4096, small=False)
+    store.open()
+    store.seq = (1 << 29) + 1
+    store.put(1, 2, b"fleet/default/one/telemetry", b"21.5")
+    store.close()
+    _put_messages(copy, folder, manifest, "region")
+    with device.Device(used.port) as one, pytest.raises(BoardError, match="numbers that no board"):
+        copies.restore(one, UNIX, copy, lambda text: "numbers" not in text, _quiet, _quiet)
 
 
 def _put_messages(copy, folder, manifest, where):

@@ -113,7 +113,8 @@ def restore(board, port, folder, source, yes):
     manifest = copies.load(source, description)  # before anything is asked of the board
     say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
     say("", "get numbers that were given then, and the pipeline takes them for copies, or dates")
-    say("", "them by the clock of the boot that had the number of theirs")
+    say("", "them by the clock of the boot that had the number of theirs. In the end it may stop")
+    say("", "measuring: boards/README.md, If the board ran on after the copy was made")
     with _open(board, port, folder, start=True) as (description, device):
         copies.restore(device, description, source, confirmed_by(yes), say, transferred,
                        giving)  # fmt: skip

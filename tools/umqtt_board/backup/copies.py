@@ -145,6 +145,8 @@ def _fingerprint(device, settings, key):
         return ""
 
 
+_NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
+
 _UNLIKE = (
     "{what} on {port} did not come over as it is on the board: run the same command again; if it "
     "stays so see to the cable."
@@ -349,21 +351,34 @@ def _see_key(device, folder, manifest, confirm, giving):
 
 
 def _see_messages(device, folder, manifest, confirm):
-    """The journal in the copy may be another board's: a board cannot deliver such readings, and
-    all others wait behind them."""
+    """Who has had the copy in hand may have put another journal into it: a board cannot deliver
+    what is not its own, and all that it takes waits behind that."""
     if settings_file.PATH not in manifest["files"]:
         return
     flat = settings_file.from_board(_file(folder, settings_file.PATH))
     name = f"{flat.get('group', 'default')}/{name_of(device, flat)}"
-    found = held.topics_in(known.content(folder, IMAGE)) if manifest["region"] else []
+    own = f"fleet/{name}/telemetry".encode()
     stored = [path for path in manifest["files"] if path not in known.OWN]
-    found += held.topics_in_files({path: _file(folder, path) for path in stored})
-    foreign = sum(not topic.startswith(f"fleet/{name}/".encode()) for topic in found)
-    if foreign:
-        text = (f"{foreign} of {len(found)} messages in the copy are not of {name}: the board "
-                "cannot deliver them, and all that it takes waits behind them")  # fmt: skip
-        if not confirm(text):
-            raise BoardError(f"Nothing was changed: {text}. YES=1 restores them all the same.")
+    images = [held.image_of({path: _file(folder, path) for path in stored})]
+    if manifest["region"]:
+        images.append(known.content(folder, IMAGE))
+    for image in images:
+        try:
+            there = journal.Journal(image)
+        except journal.NoJournal:
+            continue
+        foreign = sum(topic != own or not pid or flags >> 1 not in (1, 2)
+                      for pid, flags, _, topic, *_ in there.live.values())  # fmt: skip
+        text = ""
+        if foreign:
+            text = (f"{foreign} of {len(there.live)} messages in the copy are no readings of "
+                    f"{name}: the board cannot deliver them, and all that it takes waits behind "
+                    "them")  # fmt: skip
+        elif max(there.state["seq"], there.state["boot"]) > _NUMBERS:
+            text = ("the journal in the copy has numbers that no board comes to: they run out, "
+                    "and would be given twice then")  # fmt: skip
+        if text and not confirm(text):
+            raise BoardError(f"Nothing was changed: {text}. YES=1 restores it all the same.")
 
 
 def _see_interval(state, progress):

@@ -89,17 +89,15 @@ def region_size(device, opening):
 
 
 def _in_files(device):
-    return topics_in_files({path: device.read_file(path) for path in stored_files(device)[0]})
+    return topics_in(image_of({path: device.read_file(path) for path in stored_files(device)[0]}))
 
 
-def topics_in_files(files):
-    """The topic of each message that waits in a FileStore's files, {path: bytes}, as a list."""
-    if not files:
-        return []
+def image_of(files):
+    """The journal in a FileStore's files, {path: bytes}, as one image; empty without any."""
     with tempfile.TemporaryDirectory() as folder:
         for path, data in files.items():
             (Path(folder) / Path(path).name).write_bytes(data)
-        return topics_in(journal.load(Path(folder)))
+        return journal.load(Path(folder))
 
 
 def topics_in(image):
