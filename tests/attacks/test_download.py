@@ -73,6 +73,11 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(release, tmp_path):
     pack(path, parts | {"../x": b"x"})
     with pytest.raises(BoardError, match="other parts"):
         bundle.load(path)
+    pack(path, parts)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("set", parts["set"])
+    with pytest.raises(BoardError, match="other parts"):
+        bundle.load(path)
     with pytest.raises(BoardError, match="cannot be read"):
         bundle.load(tmp_path / "none")
 

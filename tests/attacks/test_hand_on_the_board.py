@@ -230,7 +230,7 @@ def test_a_copy_from_which_a_board_has_run_on_is_told_of(boards, tmp_path):
     with device.Device(board.port) as one:
         copies.backup(one, UNIX, tmp_path / "copy", quiet, quiet)
         one.hard_reset(keep_open=True)
-    before = count()
+    before = copied = count()
     wait_until(lambda: count() > before, 20, "readings")
     restore()
     found = re.search("has given the numbers ([0-9]+) to ([0-9]+) since", asked.pop())
@@ -240,6 +240,6 @@ def test_a_copy_from_which_a_board_has_run_on_is_told_of(boards, tmp_path):
         held.give_up(one, UNIX)
         one.hard_reset(keep_open=True)
     before = count()
-    wait_until(lambda: count() > before, 20, "readings")
+    wait_until(lambda: count() > before + copied, 20, "more readings than are in the copy")
     restore()
     assert "will be replaced" in asked[0] and "since" not in asked[0]

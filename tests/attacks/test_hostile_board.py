@@ -15,13 +15,15 @@ from update_kit import fleet as running
 LEVELS = ("telemetry", "status", "ota", "ack", "cmd/interval", "cmd/ota", "cmd/piece")
 TOPICS = [f"fleet/{group}/{device}/{level}" for group, device in (*BOARDS, ("g", "-all"))
           for level in LEVELS] + ["fleet/g/new/telemetry", "elsewhere"]  # fmt: skip
+# Of a group that this fleet does not have: it may be somebody else's.
+TOPICS += [f"fleet/x/a/{level}" for level in ("telemetry", "status", "ack", "cmd/ota")]
 USERS = ("bridge", "operator", "g/a", "h/a")
 
 
 def may_publish(user, topic):
     """Whether the page says that this user may."""
     parts = topic.split("/")
-    if parts[0] != "fleet" or len(parts) < 4:
+    if parts[0] != "fleet" or parts[1] == "x":
         return False
     if user == "bridge":
         return parts[3] == "ack"
@@ -32,7 +34,7 @@ def may_publish(user, topic):
 
 def may_receive(user, topic):
     parts = topic.split("/")
-    if parts[0] != "fleet" or len(parts) < 4:
+    if parts[0] != "fleet" or parts[1] == "x":
         return False
     if user == "bridge":
         return parts[3] == "telemetry"

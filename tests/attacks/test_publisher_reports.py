@@ -86,11 +86,15 @@ def test_nothing_counts_before_the_first_command_of_the_session(session):
     assert oven.state == "waiting" and oven.status == {}
 
 
+# Each ends with a brace: seal() puts the code before it.
 @pytest.mark.parametrize("body", [
-    b"[]", b"7", b"\xff", b"", b"[" * 5000, b'{"count": "9999"}', b'{"count": true}', b"{}",
-    b'{"count": 9999, "failed": "x", "set": ""}', b'{"count": 9999, "id": "ID", "state": 7}',
+    b"[}", b"7}", b"\xff}", b"}", b"[" * 5000 + b"}", b"{}", b'{"count": "9999"}',
+    b'{"count": 9999, "online": true, "failed": "x"}', b'{"count": 9999, "id": "ID", "state": 7}',
     b'{"count": 9999, "id": "ID", "state": "receiving", "have": "1"}',
-    b'{"count": 9999, "id": "ID", "why": []}', b'{"count": 9999, "id": "ID", "state": "done"}',
+    b'{"count": 9999, "id": "ID", "state": "refused", "why": [1]}',
+    b'{"count": 9999, "id": "ID", "state": "done"}', b'{"count": 9999, "start": 7}',
+    b'{"count": 9999, "start": "aaaaaaaa", "up": "1"}',
+    b'{"count": 9999, "start": "aaaaaaaa", "refused_late": "1"}',
     b'{"count": 9999, "id": "ID", "state": "refused", "x": "' + b"x" * reports.LONGEST + b'"}',
 ])  # fmt: skip
 def test_a_board_that_says_nonsense_with_its_key_ends_nothing(session, body):
@@ -199,6 +203,8 @@ def test_a_command_that_a_board_goes_on_refusing_as_late_is_sent_again_a_few_tim
         if n:
             hear(session, *late(COUNT + n - 1, "aaaaaaaa", 0))  # said again, of the one before
             assert not oven.again and oven.late == n
+        hear(session, *late(COUNT + n + 1, "cccccccc", 0))  # of another operator's command
+        assert not oven.again and oven.late == n
         for _ in range(2):
             hear(session, *late(COUNT + n, f"{n:08x}", n))
             assert oven.again == (n < LATE_MOST) and oven.late == n + 1
@@ -230,7 +236,7 @@ def test_what_another_operator_sent_between_is_not_taken_for_a_command_refused_a
     def publish(topic, payload, qos):
         sent.append(json.loads(payload.rpartition(b".")[0]))
         if len(sent) == 1:
-            hear(session, *late(COUNT, "bbbbbbbb", 3))
+            hear(session, *late(COUNT, "bbbbbbbb", 3, obeyed=COUNT + 9))
         else:
             hear(session, *said("status", {"online": True, "count": obeyed, "start": "bbbbbbbb"}))
 

@@ -54,7 +54,10 @@ def test_a_copy_with_another_name_in_it_is_refused(tmp_path, number):
 def test_a_manifest_of_another_shape_is_refused(tmp_path, files):
     copy = copy_with(tmp_path / "copy", {"/settings.json": SETTINGS})
     manifest = json.loads((copy / "manifest.json").read_text())
-    for other in (manifest | {"files": files}, manifest | {"region": 7}, [], 7):
+    (copy / "journal.img").write_bytes(b"")
+    region = {"size": "0", "sha256": hashlib.sha256(b"").hexdigest()}
+    for other in (manifest | {"files": files}, manifest | {"region": 7}, [], 7,
+                  manifest | {"region": region}, manifest | {"made": 7}, manifest | {"key": 7}):
         (copy / "manifest.json").write_text(json.dumps(other))
         with pytest.raises(BoardError, match="is no copy of a board|is damaged"):
             copies.load(copy, UNIX)

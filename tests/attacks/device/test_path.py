@@ -59,10 +59,15 @@ def test_every_qos_both_ways_with_der_and_pem():
     echo(*client({"cadata": read("ca.pem")}), sizes=(10,))
 
 
-def test_a_context_of_the_application():
+def context_of_the_application():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=read("ca.der"))
     context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_a_context_of_the_application():
+    context = context_of_the_application()
     echo(*client(None, ssl=context), sizes=(10,))
     # ... and the name in the certificate, where the broker is called by its address.
     named = {"server_hostname": "localhost"}
@@ -76,9 +81,12 @@ def test_a_certificate_of_another_authority_is_refused():
 
 
 def test_another_host_name_is_refused():
-    c, _ = client({"cadata": read("ca.der"), "server_hostname": "elsewhere.example"})
-    raises((OSError, ValueError), c.connect)
-    assert not c.connected
+    name = "elsewhere.example"
+    made = client({"cadata": read("ca.der"), "server_hostname": name})
+    with_context = client({"server_hostname": name}, ssl=context_of_the_application())
+    for c, _ in (made, with_context):
+        raises((OSError, ValueError), c.connect)
+        assert not c.connected
 
 
 def test_no_authority_is_an_error_that_says_what_to_do():

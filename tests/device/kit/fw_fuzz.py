@@ -8,8 +8,8 @@ Must not know how the firmware reads them.
 A board with the pipeline's confirmation and a command key runs on a clock that does not wait. Each
 case is one message, spoiled or not, by QoS 1. The verdict is the board's own work: over the same
 connection it acknowledges the message, takes a reading, delivers it, obeys a good mark; nothing is
-released that no mark covered, no reading's number is skipped, no update is put in force, and no
-exception was caught that nobody expected.
+released that no mark covered, no reading's number is skipped, no update is put in force or begun
+that is not as its fields have to be, and no exception was caught that nobody expected.
 """
 
 import gc
@@ -275,6 +275,8 @@ class FirmwareFuzzer:
         assert app.troubles == 0 and app.sensor_errors == 0, self.board.lines[-5:]
         assert not [line for line in self.board.lines if " failed: " in line], self.board.lines
         assert loader.pointer() == {"slot": 0}, loader.pointer()
+        if app.remote.updating:
+            self._look_at_update(app.remote._update._get)
         # One number is the clock record's.
         assert app.store.seq - app.sensor.taken in (1, 2), "a number is lost"
         if kind != "mark":
@@ -289,6 +291,11 @@ class FirmwareFuzzer:
         good = {"epoch": app.epoch, "upto": last, "missing": []}
         self._publish(BASE + b"ack", text(good))
         self._run(lambda: app.confirm.mark >= last, "confirming")
+
+    def _look_at_update(self, taken):
+        for key, kind, low, high in ota._FIELDS:
+            size = len(taken[key]) if kind is str else taken[key]
+            assert low <= size <= high, (key, taken[key])
 
     def command(self, name, body, key=None, poison=None):
         """(topic, payload) of a command, rightly signed, with a poison under one key."""
