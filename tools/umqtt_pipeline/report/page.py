@@ -109,6 +109,16 @@ def _heard_of(root, quarantine):
     return heard
 
 
+def _newer(root):
+    """How many batches have brought readings since the last run of gold; 0 if nobody can tell."""
+    made, came = _read(root, "gold_day", ["batch"]), _read(root, "batches", ["batch", "readings"])
+    if made is None or came is None:
+        return 0
+    last = pc.max(made["batch"], min_count=1).as_py()
+    later = pc.greater(came["batch"], -1 if last is None else last)
+    return came.filter(pc.and_(later, pc.greater(came["readings"], 0))).num_rows
+
+
 def _latest(root, name, columns):
     """The number of an event table's rows, and the last of them by time of receipt."""
     table = _read(root, name)
@@ -272,7 +282,8 @@ def build(root, out):
     devices, last = _devices(root, table, quarantine)
     shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)
     text = _template().render(
-        devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons[:SHOWN],
+        devices=shown, hidden=len(devices) - len(shown), last=last, newer=_newer(root),
+        reasons=reasons[:SHOWN],
         tiles=_tiles(table, devices, reasons, len(_read(root, "conflicts", ["device"]) or ())),
         batches=_batches(root), days=DAYS,
         largest=f"{plots.LARGEST:g}", refused=refused.newest(quarantine, REFUSED),
