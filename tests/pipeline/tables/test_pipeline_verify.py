@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from patience import PATIENCE
-from pipeline_kit import fill, publish, run, senml, wait_for
+from pipeline_kit import QUICK, fill, publish, run, senml, wait_for
 from pipeline_tables import files, put, three_days
 from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
@@ -178,9 +178,11 @@ def test_a_table_that_a_full_disk_left_without_a_log(root, tmp_path):
 
 
 def test_a_commit_that_was_removed(root):
-    middle = commits(root, "bronze")[2]
-    middle.unlink()
-    assert any("bronze" in line and "missing" in line for line in wrong(root))
+    first, second, after = commits(root, "bronze")[2:5]
+    first.unlink()
+    assert f"{second}: the commit 2 before it is missing" in wrong(root)
+    second.unlink()
+    assert f"{after}: the commits 2 to 3 before it are missing" in wrong(root)
 
 
 def test_an_older_copy_of_a_table(root):
@@ -216,7 +218,7 @@ def test_a_commit_that_a_kill_has_left_undone_is_no_damage(root):
     ledger = Ledger(Tables(root, ALL))
     file = File("date=2026-01-01/x", 1, 1, "2026-01-01")
     ledger.storage.keep(f"bronze/{file.path}", b"x")
-    ledger.decide("batch", {"bronze": ([file], [])})
+    ledger.decide("batch", {"bronze": ([file], [])}, query=QUERY)
     assert wrong(root) == []
     (root / "bronze" / file.path).unlink()
     assert any("bronze" in line and "no commit after batch" in line for line in wrong(root))
@@ -307,9 +309,13 @@ def test_the_last_commits_of_a_batch_are_gone(tmp_path, say, known, gone):
     assert verified(root).notes == wrong(root) == []
 
 
-@pytest.mark.parametrize("command,log", [("verify", "silver"), ("clean", "silver"),
-                                         ("clean", "_state/intents")])  # fmt: skip
-def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log):
+@pytest.mark.parametrize("command,log,advice", [
+    ("verify", "silver", "; RECOVERY.md says what to do\n"),
+    ("clean", "silver", "; `umqtt-pipeline verify --tables {}` names all that is damaged, and "
+                        "RECOVERY.md says what to do\n"),
+    ("clean", "_state/intents", "put it back as it was, or begin in another folder (--tables)\n"),
+])  # fmt: skip
+def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log, advice):
     """The library prints what its own objects are made of."""
     decided(tmp_path, 3)
     before, gone, after = commits(tmp_path, log)[1:4]
@@ -318,6 +324,7 @@ def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log):
     assert done.exit_code and isinstance(done.exception, SystemExit)
     said = f"Expected contiguous commit files, but found gap: {before} -> {after}"
     assert said in done.output and not re.search("[Kk]ernel|{", done.output), done.output
+    assert done.output.endswith(advice.format(tmp_path)), done.output
 
 
 def test_tables_whose_state_is_gone_are_looked_at_all_the_same(tmp_path):
@@ -395,6 +402,23 @@ def test_verify_says_what_is_wrong(root):
     assert str(segment) in said[2] and said[3].endswith("3 damaged; RECOVERY.md says what to do")
 
 
+HINT = ("`umqtt-pipeline verify --tables {}` names all that is damaged, and RECOVERY.md says what "
+        "to do")  # fmt: skip
+
+
+@pytest.mark.parametrize("gone,said", [
+    (True, "No such file or directory"), (False, "it cannot be read")])  # fmt: skip
+def test_gold_of_a_damaged_file_names_it(root, gone, said):
+    """A file that is gone is found before Spark is started, another one by Spark."""
+    path = files(root, "silver" if gone else "quarantine")[0]
+    path.write_bytes(path.read_bytes()[:-48] + b"\xff" * 40 + path.read_bytes()[-8:])
+    if gone:
+        path.unlink()
+    done = run("gold", "--anew", "--tables", root, *QUICK)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == f"Error: {path}: {said}; {HINT.format(root)}"
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_copy_of_a_table_with_a_damaged_file_names_it(tmp_path, gone):
     decided(tmp_path, 2)
@@ -407,8 +431,7 @@ def test_a_copy_of_a_table_with_a_damaged_file_names_it(tmp_path, gone):
     done = CliRunner().invoke(commands.main, (
         "export", "--tables", str(tmp_path), "--out", str(tmp_path / "out")))
     assert done.exit_code == 1 and done.output.splitlines()[-1] == (
-        f"Error: {one}: {why}; `umqtt-pipeline verify --tables {tmp_path}` names all that is "
-        "damaged")  # fmt: skip
+        f"Error: {one}: {why}; {HINT.format(tmp_path)}")
 
 
 def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):

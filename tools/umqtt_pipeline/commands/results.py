@@ -12,7 +12,7 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import OutputFile, TablesHere
-from .group import main, reachable, sentence_if_in_use, there
+from .group import all_damaged, main, reachable, sentence_if_in_use, there
 
 REASONS = 20  #: that are listed: a decoder of one's own may give each message another
 
@@ -132,5 +132,4 @@ def _exported(tables, name, out, version):
         wrong = verifying.damaged(tables, name, version)
         if wrong is None:
             raise
-        raise click.ClickException(f"{wrong}; `umqtt-pipeline verify --tables {tables}` names all "
-                                   "that is damaged")  # fmt: skip
+        raise click.ClickException(f"{wrong}; {all_damaged(tables)}")

@@ -287,7 +287,10 @@ def _commits(found, storage, name):
         found.at(f"{count:,} of {len(commits):,} commits")
         path = storage.path(file)
         if before is not None and version != before + 1:
-            found.say(path, f"the commits {before + 1} to {version - 1} before it are missing")
+            gone = f"commits {before + 1} to {version - 1} before it are"
+            if version == before + 2:
+                gone = f"commit {before + 1} before it is"
+            found.say(path, f"the {gone} missing")
         before = version
         try:
             data = read.result()
