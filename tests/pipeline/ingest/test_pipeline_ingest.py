@@ -387,10 +387,12 @@ def test_a_commit_that_a_power_cut_has_torn_is_made_again(spark, cut, told, tmp_
     sorted((root / "silver" / "_delta_log").glob("*.json"))[-1].write_bytes(b"")
     intents = sorted((root / "_state" / "intents" / "_delta_log").glob("*.json"))
     torn = intents[-1].with_name(f"{len(intents):020d}.json")
-    torn.write_bytes(intents[-1].read_bytes()[:99])
+    half = intents[-1].read_bytes()[:99]
+    torn.write_bytes(half)
     shutil.rmtree(root / "_checkpoint" / "commits")
     ingest(spark, told / "spool", root, 60)
     assert tables(root) == before and not torn.exists()
+    assert torn.with_name(f"{torn.name}.torn").read_bytes() == half
 
 
 def test_one_writer_at_a_time(tmp_path):
