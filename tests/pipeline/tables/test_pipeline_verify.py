@@ -420,16 +420,22 @@ def test_gold_of_a_damaged_file_names_it(root, gone, said):
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_copy_of_a_table_with_a_damaged_file_names_it(tmp_path, gone):
+@pytest.mark.parametrize("table,command", [
+    ("silver", ["export", "--out", "out"]), ("quarantine", ["quarantine"]),
+    ("gold_device", ["report", "--out", "r.html"])], ids=lambda one: one[0])  # fmt: skip
+def test_a_damaged_file_is_named(tmp_path, monkeypatch, table, command, gone):
+    monkeypatch.chdir(tmp_path)
     decided(tmp_path, 2)
-    one, _ = files(tmp_path, "silver")
+    if table != "silver":
+        columns = {**ALL, **build.TABLES}[table]
+        put(tmp_path, table, columns, {"topic": "t"} if table in ALL else {"group": "g"})
+    one = files(tmp_path, table)[0]
     raw = one.read_bytes()
     one.write_bytes(raw[:-48] + b"\xff" * 40 + raw[-8:])  # of its footer
     if gone:
         one.unlink()
     why = "No such file or directory" if gone else "its bytes are not those that were written"
-    done = CliRunner().invoke(commands.main, (
-        "export", "--tables", str(tmp_path), "--out", str(tmp_path / "out")))
+    done = CliRunner().invoke(commands.main, (*command, "--tables", str(tmp_path)))
     assert done.exit_code == 1 and done.output.splitlines()[-1] == (
         f"Error: {one}: {why}; {HINT.format(tmp_path)}")
 

@@ -18,6 +18,7 @@ from ..spool.files import SpoolError
 
 #: Spark's words for a file of a table that it cannot read
 _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\].* file (?:file://)?(\S+\.parquet)")
+LOST = (None, errno.ENOENT, errno.EIO)  #: of an OSError that may come of a damaged disk
 _AWAY = re.compile(r"Generic \w+ error|error sending request")  #: a store, not what is in it
 
 
@@ -28,11 +29,32 @@ def all_damaged(tables):
             "RECOVERY.md says what to do")  # fmt: skip
 
 
+@contextmanager
+def damaged_file_named(tables, names, version=None):
+    """What Arrow cannot read is named: its own words seldom do. names: of the tables that are
+    read; version: the only one as it was then."""
+    import pyarrow as pa
+
+    from ..tables import verifying
+    from ..tables.store import existing
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) not in LOST:
+            raise
+        for name in set(names) & set(existing(tables).columns):
+            wrong = verifying.damaged(tables, name, version)
+            if wrong:
+                raise click.ClickException(f"{wrong}; {all_damaged(tables)}")
+        raise
+
+
 def _damaged(error):
     """What an exception says of tables that are damaged; None if it is of something else."""
     if isinstance(error, OSError):
         path = str(error.filename or error)
-        lost = error.errno in (None, errno.ENOENT, errno.EIO) and path.endswith(".parquet")
+        lost = error.errno in LOST and path.endswith(".parquet")
         return f"{path}: {error.strerror or 'No such file or directory'}" if lost else None
     if failures.of_spark(error):
         found = _FILE.search(str(error))

@@ -30,6 +30,7 @@ ID = ["group", "device"]
 TEMPLATE = "report.html.j2"
 REFUSED = 20  #: packets of the quarantine
 LETTERS = 120  #: of a payload
+READS = [*schema.TABLES, "gold_day", "batches", "quarantine", "duplicates", "clock"]  #: tables
 
 
 class NoTables(Exception):
