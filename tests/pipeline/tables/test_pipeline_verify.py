@@ -18,8 +18,9 @@ from pipeline_kit import QUICK, fill, publish, run, senml, wait_for
 from pipeline_tables import files, put, three_days
 from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
-from umqtt_pipeline.ingest.ledger import Ledger, finished, state_files
+from umqtt_pipeline.ingest.ledger import Ledger, finished, ready, state_files
 from umqtt_pipeline.spool import consumers, logs
+from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
 from umqtt_pipeline.tables import compaction, verifying
 from umqtt_pipeline.tables.schema import ALL
@@ -302,9 +303,9 @@ def test_the_last_commits_of_a_batch_are_gone(tmp_path, say, known, gone):
         assert last.endswith(f": {len(gone)} damaged; RECOVERY.md says what to do")
     else:
         assert done.exit_code == 0 and last.endswith("nothing damaged") and lines == [
-            f"{root}/_state/intents: batch 1 has no commit in {', '.join(sorted(gone))}: a kill "
-            "came before, or the commits were lost; the next `umqtt-pipeline ingest` makes them, "
-            "and until then readers do not see what they bring"]
+            f"{root}/_state/intents: batch 1 has no commit in {', '.join(sorted(gone))}: ingest "
+            "is just making it, a kill came before, or it was lost. The next `umqtt-pipeline "
+            "ingest` makes it; until then readers do not see what it brings"]
     Ledger(Tables(root, ALL)).recover()
     assert verified(root).notes == wrong(root) == []
 
@@ -342,6 +343,22 @@ def test_tables_whose_state_is_gone_are_looked_at_all_the_same(tmp_path):
     assert said[1] == (f"{tmp_path}/tables/_state/intents: it is gone, and there are batches in "
                        "batches, bronze, silver")
     assert said[2].startswith(f"{segment}: ") and ": 4 damaged; " in said[-1]
+
+
+def test_a_torn_intent_of_a_batch_that_the_tables_have_is_kept(tmp_path):
+    """No power cut leaves that, as it was durable before the batch was committed. Put back, all is
+    as it was."""
+    decided(tmp_path, 2)
+    newest = commits(tmp_path, "_state/intents")[-1]
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:99])
+    for _ in range(2):
+        with pytest.raises(SpoolError, match="batch 1, which .*/_state does not know"):
+            ready(tmp_path)
+    assert newest.with_name(f"{newest.name}.torn").read_bytes() == whole[:99]
+    newest.write_bytes(whole)
+    assert wrong(tmp_path) == []
+    ready(tmp_path)
 
 
 def test_tables_whose_state_is_gone(tmp_path):

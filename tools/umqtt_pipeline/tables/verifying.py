@@ -157,9 +157,9 @@ def _look_at_unfinished(found, tables, decided):
     if names and _newest(found, tables.storage, decided.name) == decided.last:
         found.notes.append(
             f"{tables.storage.path(decided.name)}: {decided.what} {decided.last} has no commit in "
-            f"{', '.join(names)}: a kill came before, or the commits were lost; the next "
-            f"`umqtt-pipeline {decided.program}` makes them, and until then readers do not see "
-            "what they bring")
+            f"{', '.join(names)}: {decided.program} is just making it, a kill came before, or it "
+            f"was lost. The next `umqtt-pipeline {decided.program}` makes it; until then readers "
+            "do not see what it brings")
 
 
 def _look_at_gone(found, storage, decided, names):
