@@ -23,6 +23,25 @@ def said(marks):
             for key, m in marks.marks.items()}  # fmt: skip
 
 
+def test_damage_is_told_from_what_a_kill_leaves(tmp_path):
+    """Each flipped bit of a record with another one behind it, and of the first one; a last record
+    that is cut anywhere is none."""
+    marks, ends = Marks(), []
+    file = MarkFile(tmp_path)
+    for number in (1, 2, 3):
+        feed(marks, b"dev%d" % number, number)
+        file.save(marks, number, {})
+        ends.append((tmp_path / "marks").stat().st_size)
+    raw = (tmp_path / "marks").read_bytes()
+    assert not mark_file.is_damaged(raw)
+    for at in range(ends[1]):
+        flipped = raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1 :]
+        assert mark_file.is_damaged(flipped), at
+    for end in range(ends[0], len(raw)):
+        assert not mark_file.is_damaged(raw[:end]), end
+    assert mark_file.is_damaged(raw[: ends[0] - 1]) and mark_file.is_damaged(b"")
+
+
 def loaded(folder):
     """(what the marks say, position, peers) by the file, as a bridge that starts reads it."""
     marks = Marks()

@@ -12,7 +12,7 @@ from umqtt_pipeline.decode.own import Decoders
 from umqtt_pipeline.gold import build, days, events, fleet, schema
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.query import COLUMNS
-from umqtt_pipeline.tables.schema import CLOCK_ROWS, SILVER, ddl
+from umqtt_pipeline.tables.schema import CLOCK_ROWS, SEEN, SILVER, ddl
 from umqtt_pipeline.tables.store import Tables
 
 UTC = datetime.UTC
@@ -43,11 +43,13 @@ def told(sequence, boot, uptime_ms, exact):
 def found(spark):
     """Rows of a function of gold/events.py for readings and clock rows, as dicts in UTC."""
 
-    def make(function, readings, clocks=(), refused=None):
+    def make(function, readings, clocks=(), refused=None, gone=()):
         mixed = [random.Random(1).sample(rows, len(rows)) for rows in (readings, list(clocks))]
         boots = days.boot_days(*(spark.createDataFrame(rows, ddl(columns))
                                for rows, columns in zip(mixed, (SILVER, CLOCK_ROWS))))
-        more = () if refused is None else (spark.createDataFrame(refused, ddl(schema.DEVICE_DAY)),)
+        more = () if refused is None else (
+            spark.createDataFrame(refused, ddl(schema.DEVICE_DAY)),
+            spark.createDataFrame(gone, ddl(SEEN)))  # fmt: skip
         made = function(boots, *more)
         name = next(n for n in schema.TABLES if n == function.__name__)
         assert made.columns == list(schema.TABLES[name])
@@ -105,6 +107,19 @@ def test_numbers_in_quarantine_are_not_missing(found):
     assert chosen(rows, "first", "last", "missing", "quarantined", "reason") == [
         (2, 4, 1, 2, events.MISSING), (6, 7, 0, 2, events.REFUSED), (9, 11, 1, 2, events.MISSING),
         (14, 19, 6, 0, events.MISSING)]  # fmt: skip
+
+
+def test_numbers_that_were_let_go_are_not_missing(found):
+    """Ranges within a gap, over its ends and over several gaps; of another device; of a number
+    that is in quarantine, too."""
+    gone = [("g", "d", "e", *run) for run in ((3, 3), (7, 12), (16, 16), (18, 18))]
+    rows = found(events.gaps, [reading(n, 1, n) for n in (1, 5, 8, 10, 15, 19)],
+                 refused=[refused((2, 2), (16, 17))], gone=[*gone, ("g", "o", "e", 1, 99)])
+    rows.sort(key=lambda row: row["first"])
+    assert chosen(rows, "first", "last", "missing", "quarantined", "deleted", "reason") == [
+        (2, 4, 1, 1, 1, events.MISSING), (6, 7, 1, 0, 1, events.MISSING),
+        (9, 9, 0, 0, 1, events.DELETED), (11, 14, 2, 0, 2, events.MISSING),
+        (16, 18, 0, 2, 1, events.DELETED)]  # fmt: skip
 
 
 def test_a_wrong_number_is_told_and_what_is_missing_is_told_all_the_same(found):
@@ -222,8 +237,8 @@ def test_late_readings_and_a_replay_change_the_tables(spark, tmp_path):
     def made(function, *columns):
         held = Tables(tables, COLUMNS)
         made = days.boot_days(held.read(spark, "silver"), held.read(spark, "clock"))
-        more = [spark.createDataFrame([], ddl(schema.DEVICE_DAY))] * (function is events.gaps)
-        rows = function(made, *more).toArrow()
+        none = [spark.createDataFrame([], ddl(each)) for each in (schema.DEVICE_DAY, SEEN)]
+        rows = function(made, *(none if function is events.gaps else ())).toArrow()
         return chosen(rows.sort_by(columns[0]).to_pylist(), *columns)
 
     first = [senml(n, boot=1, **epoch) for n in (1, 2, 3, 6)]

@@ -263,6 +263,26 @@ def test_stopped_with_a_backlog(spark, tmp_path, once):
     assert numbers(root) == list(range(1, 9)) and not table(root, "duplicates")
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+def test_no_compaction_is_begun_when_told_to_stop(spark, tmp_path, stopped):
+    folder, root = tmp_path / "spool", tmp_path / "tables"
+    fill(folder, [publish(senml(n)) for n in (1, 2)], per_block=1)
+    ingest(spark, folder, root, rows=1)
+    fill(folder, [publish(senml(3))])
+    runner = Runner(spark, str(folder), str(root), once=True, compact_files=2, patience=1)
+    work = runner.ingest.work
+
+    def told(*given, **more):
+        if stopped:
+            runner.stop()
+        return work(*given, **more)
+
+    runner.ingest.work = told
+    runner.run()
+    assert numbers(root) == [1, 2, 3]
+    assert runner.ingest.ledger.last["kind"] == ("batch" if stopped else "compact")
+
+
 def test_a_lost_state_is_an_error_not_a_table_of_duplicates(spark, tmp_path):
     folder, root = tmp_path / "spool", tmp_path / "tables"
     fill(folder, [publish(senml(1))])
@@ -387,10 +407,12 @@ def test_a_commit_that_a_power_cut_has_torn_is_made_again(spark, cut, told, tmp_
     sorted((root / "silver" / "_delta_log").glob("*.json"))[-1].write_bytes(b"")
     intents = sorted((root / "_state" / "intents" / "_delta_log").glob("*.json"))
     torn = intents[-1].with_name(f"{len(intents):020d}.json")
-    torn.write_bytes(intents[-1].read_bytes()[:99])
+    half = intents[-1].read_bytes()[:99]
+    torn.write_bytes(half)
     shutil.rmtree(root / "_checkpoint" / "commits")
     ingest(spark, told / "spool", root, 60)
     assert tables(root) == before and not torn.exists()
+    assert torn.with_name(f"{torn.name}.torn").read_bytes() == half
 
 
 def test_one_writer_at_a_time(tmp_path):

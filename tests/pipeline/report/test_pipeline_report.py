@@ -13,11 +13,11 @@ from pipeline_tables import put
 from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.gold.events import MISSING
-from umqtt_pipeline.gold.schema import DEVICES, MINUTE
+from umqtt_pipeline.gold.schema import DAY, DEVICES, MINUTE
 from umqtt_pipeline.report import page as report
 from umqtt_pipeline.report import plots
 from umqtt_pipeline.tables import quarantine
-from umqtt_pipeline.tables.schema import QUARANTINE
+from umqtt_pipeline.tables.schema import BATCHES, QUARANTINE
 
 WIDTHS = [plots.WIDE, plots.NARROW]
 
@@ -75,6 +75,19 @@ def test_a_device_of_which_a_packet_came_is_not_silent(fleet):
     assert cells(text, "dev2")["last heard"] == "2026-01-01 12:03:00"
     assert "last heard!" in cells(text, "dev3") and "<b>1</b>silent" in text
     assert "The last message came at 2026-01-01 12:03:00" in text
+
+
+@pytest.mark.parametrize("made,words", [
+    ([0, 1], "2 batches with readings came after the last run of"), ([3], "1 batch with readings"),
+    ([4], None), ([5], None), ([], "4 batches with readings"), (None, None)])  # fmt: skip
+def test_readings_that_gold_does_not_have_yet_are_told_of(fleet, made, words):
+    """made: the batches that gold has had, None without that table."""
+    put(fleet, "batches", BATCHES, *({"batch": n, "rows": 9, "readings": 9 * (n != 2)}
+                                     for n in (0, 1, 2, 3, 4)))  # fmt: skip
+    if made is not None:
+        put(fleet, "gold_day", DAY, *({"batch": n, "readings": 9} for n in made))
+    text = page(fleet)
+    assert (words in text) if words else "the last run of" not in text
 
 
 def test_no_name_is_markup_or_turns_the_direction_of_what_stands_beside_it(tmp_path):

@@ -17,8 +17,10 @@ from damage_kit import (
     salvaged,
 )
 from pipeline_kit import NOON, fill, publish, run, senml
-from umqtt_pipeline.spool import logs, reader
-from umqtt_pipeline.spool.files import HEADER, SpoolError
+from umqtt_pipeline.bridge.mark_file import MarkFile
+from umqtt_pipeline.bridge.marks import Marks
+from umqtt_pipeline.spool import consumers, logs, reader
+from umqtt_pipeline.spool.files import HEADER, Deleted, SpoolError, keep_deleted
 from umqtt_pipeline.spool.segment import BLOCK
 
 folder, whole, said_anew = damage_kit.folder, damage_kit.whole, damage_kit.said_anew  # fixtures
@@ -144,16 +146,38 @@ def test_verify_names_all_that_is_damaged(folder):
     assert said[1] == f"{folder}/consumers/r.json is damaged"
     assert said[2] == f"{first}: bytes {begin} to {end} are no whole block"
     assert said[3] == lost and said[4].startswith(f"{third}: bytes ")
-    assert said[5].endswith(": 5 damaged") and len(said) == 6
+    assert said[5].endswith(": 5 damaged; RECOVERY.md says what to do") and len(said) == 6
 
 
-@pytest.mark.parametrize("name,said", [
-    ("durable", "durable is missing or damaged"), ("deleted", "deleted is damaged")])
-def test_verify_looks_at_the_small_files(folder, name, said):
-    (folder / name).write_bytes(b"x")
+@pytest.mark.parametrize("name,damaged,gone", [
+    ("durable", "is missing or damaged", "is missing or damaged"),
+    ("deleted", "is damaged", "is gone: the bridge makes it again"),
+    ("spool.json", "is damaged", "is gone: the bridge writes it again"),
+    ("marks", "is damaged: the bridge makes the marks again",
+     "is gone: the bridge makes the marks again"),
+    ("consumers", "/r.json is damaged", "has no reader, though one was done with what is below"),
+])  # fmt: skip
+def test_verify_looks_at_the_small_files(folder, name, damaged, gone):
+    """Of a spool of which the bridge has deleted the first segment."""
+    second, key = reader.segments(folder)[1], reader.spool_id(folder)
+    consumers.register(folder, "r", second.base)
+    keep_deleted(folder, Deleted(key, second.base))
+    reader.segments(folder)[0].path.unlink()
+    MarkFile(folder).save(Marks(), second.base, {})
+
+    def wrong():
+        return [wrong for _, wrong in logs.verify(folder) if wrong]
+
+    assert wrong() == []
+    path = folder / name
+    for file in path.iterdir() if path.is_dir() else [path]:
+        file.write_bytes(bytes(byte ^ 0x55 for byte in file.read_bytes()))
+        found = wrong()
+        assert len(found) == 1 and name in found[0] and damaged in found[0]
+        file.unlink()
     flip(last(folder), blocks(last(folder))[-1][0] + 40)
-    wrong = [wrong for _, wrong in logs.verify(folder) if wrong]
-    assert said in wrong[0] and str(last(folder)) in wrong[-1]
+    found = wrong()
+    assert f"{name} {gone}" in found[0] and str(last(folder)) in found[-1]
 
 
 def test_verify_names_an_end_and_a_header_that_are_gone(folder):

@@ -5,15 +5,18 @@ import datetime
 import os
 import shutil
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from pipeline_kit import DAY_US, NOON, fill, publish, put_back, run, senml
+from pipeline_kit import DAY_US, NOON, clock, fill, flat, publish, put_back, run, senml
 from pipeline_tables import arrow, clock_of_tables, files, ingest, numbers, tables, three_days
 from umqtt_pipeline.gold import build
-from umqtt_pipeline.ingest.ledger import Ledger
+from umqtt_pipeline.ingest import let_go
+from umqtt_pipeline.ingest.ledger import Ledger, state_files
 from umqtt_pipeline.tables import maintenance, store
 from umqtt_pipeline.tables.schema import ALL
+from umqtt_pipeline.tables.storage import Storage
 from umqtt_pipeline.tables.store import Tables
 
 THIRD = datetime.date(2026, 1, 3)
@@ -78,6 +81,55 @@ def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
     DeltaTable(str(root / "silver")).delete("sequence = 25")
     build.build(spark, root)
     assert "silver lacks 1 readings of batches 2 to 2" in caplog.text
+
+
+def test_gold_says_which_numbers_were_let_go(spark, tmp_path):
+    """They came, and may not be called missing: readings, a packet in quarantine, in the end a
+    clock record, too, whose boot still has a clock."""
+    root = tmp_path / "tables"
+    first = [senml(1), clock(2, NOON // 1_000_000), senml(3), flat(4, t=None), senml(5)]
+    for day, sent in enumerate((first, [senml(6)], [senml(n) for n in (8, 10)])):
+        fill(tmp_path / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
+        with clock_of_tables(NOON):
+            ingest(spark, tmp_path / "spool", root)
+    lost = (7, 7, 1, 0, 0, "never came")
+    for day, name, want in (
+            (0, "silver", [(3, 5, 0, 1, 2, "deleted"), lost]),
+            (0, "quarantine", [(3, 5, 0, 0, 3, "deleted"), lost]),
+            (1, "silver", [(3, 7, 1, 0, 4, "never came")]), (0, "clock", [])):  # fmt: skip
+        held = ledger(root)
+        maintenance.expire(held.tables, held, {name: 1}, THIRD + datetime.timedelta(day))
+        build.build(spark, root)
+        told = [tuple(row[name] for name in ("first", "last", "missing", "quarantined", "deleted",
+                                             "reason"))
+                for row in arrow(root, "gaps").sort_by("first").to_pylist()]  # fmt: skip
+        assert told == [*want, (9, 9, 1, 0, 0, "never came")]
+        assert arrow(root, "gold_boot")["clock"].to_pylist() == [True]
+    (part,) = (root / "_state" / "let_go").iterdir()
+    assert f"_state/let_go/{part.name}" in state_files(root)
+
+
+def test_numbers_of_many_files_become_few_ranges(tmp_path, monkeypatch, caplog):
+    """A file that cannot be read does not stop what is let go, and is named."""
+    monkeypatch.setattr(let_go, "AT_ONCE", 2)
+    storage, day = Storage(tmp_path), "2026-01-01"
+
+    def file(name, *numbers):
+        one = {"group": "g", "device": "d", "epoch": "e", "topic": "fleet/g/d/telemetry"}
+        rows = pa.Table.from_pylist([{**one, "sequence": n} for n in numbers])
+        return store.written(storage, name, 0, day, rows)
+
+    silver = [file("silver", n, n + 1) for n in (1, 9, 3, 7, 20)]
+    damaged = tmp_path / "silver" / silver[-1].path
+    damaged.write_bytes(b"x")
+    gone = {"silver": ([], silver), "quarantine": ([], [file("quarantine", 5, 12)]),
+            "duplicates": ([], [file("duplicates", 30)])}  # fmt: skip
+    first = let_go.after(storage, {"seen": ["x"]}, 1, gone)
+    state = let_go.after(storage, first, 2, {"clock": ([], [file("clock", 6, 40)])})
+    found = let_go.newest(storage, lambda: state).sort_by("first").to_pylist()
+    assert [(row["first"], row["last"]) for row in found] == [(1, 10), (12, 12), (40, 40)]
+    assert state["seen"] == ["x"] and f"{damaged}: it cannot be read" in caplog.text
+    assert let_go.after(storage, {}, 3, {"duplicates": ([], [file("duplicates", 30)])}) == {}
 
 
 def test_killed_at_any_operation_of_letting_go(root, cuts):

@@ -14,12 +14,14 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from patience import PATIENCE
-from pipeline_kit import fill, publish, run, senml, wait_for
+from pipeline_kit import QUICK, fill, publish, run, senml, wait_for
 from pipeline_tables import files, put, three_days
 from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
-from umqtt_pipeline.ingest.ledger import Ledger, state_files
-from umqtt_pipeline.spool import logs
+from umqtt_pipeline.ingest.ledger import Ledger, finished, ready, state_files
+from umqtt_pipeline.spool import consumers, logs
+from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.writer import SpoolWriter
 from umqtt_pipeline.tables import compaction, verifying
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.storage import Storage
@@ -46,8 +48,12 @@ def root(made, tmp_path):
     return tmp_path / "all" / "tables"
 
 
+def verified(root):
+    return verifying.verify(root, lambda: state_files(root), lambda told: finished(root, told))
+
+
 def wrong(root):
-    return verifying.verify(root, lambda: state_files(root)).wrong
+    return verified(root).wrong
 
 
 def faults(done):
@@ -97,7 +103,7 @@ def test_every_flipped_bit_of_data_is_found(root):
     """40 single bits in the files of tables and state: all are found, before and after a reader
     has looked at the same files."""
     choose = random.Random(4)
-    whole = verifying.verify(root, lambda: state_files(root))
+    whole = verified(root)
     paths = [path for name in ALL for path in files(root, name)]
     paths += [root / name for name in state_files(root)]
     assert whole.wrong == [] and whole.files > len(paths)
@@ -151,7 +157,7 @@ def test_a_log_that_cannot_be_read_is_one_sentence(root):
     assert done.returncode == 1 and not faults(done)
     *lines, last = done.stdout.splitlines()
     assert len(lines) == 2 and all(line.startswith(str(root / "silver")) for line in lines)
-    assert last.endswith("2 damaged")
+    assert last.endswith("2 damaged; RECOVERY.md says what to do")
 
 
 @pytest.mark.parametrize("gone", ["silver", "silver/_delta_log", "_state/intents"])
@@ -173,9 +179,11 @@ def test_a_table_that_a_full_disk_left_without_a_log(root, tmp_path):
 
 
 def test_a_commit_that_was_removed(root):
-    middle = commits(root, "bronze")[2]
-    middle.unlink()
-    assert any("bronze" in line and "missing" in line for line in wrong(root))
+    first, second, after = commits(root, "bronze")[2:5]
+    first.unlink()
+    assert f"{second}: the commit 2 before it is missing" in wrong(root)
+    second.unlink()
+    assert f"{after}: the commits 2 to 3 before it are missing" in wrong(root)
 
 
 def test_an_older_copy_of_a_table(root):
@@ -201,7 +209,7 @@ def test_a_table_that_lacks_what_the_newest_batch_did(root, tmp_path, older):
     else:
         Tables(root, ALL)
     number = ledger.last["number"]
-    said = f"after batch {number - 2}" if older else "of a batch"
+    said = f"after batch {number - 2}" if older else "of any batch"
     assert any(line.startswith(f"{root / 'bronze'}: it has no commit {said}, and batch {number} ")
                for line in wrong(root)), wrong(root)
 
@@ -211,13 +219,16 @@ def test_a_commit_that_a_kill_has_left_undone_is_no_damage(root):
     ledger = Ledger(Tables(root, ALL))
     file = File("date=2026-01-01/x", 1, 1, "2026-01-01")
     ledger.storage.keep(f"bronze/{file.path}", b"x")
-    ledger.decide("batch", {"bronze": ([file], [])})
+    ledger.decide("batch", {"bronze": ([file], [])}, query=QUERY)
     assert wrong(root) == []
     (root / "bronze" / file.path).unlink()
     assert any("bronze" in line and "no commit after batch" in line for line in wrong(root))
 
 
 IN_TURN = ["bronze", "silver", "batches"]  #: the order of the commits of a batch
+
+
+QUERY = {"id": "q", "batch": 7, "end": ['{"s": [9, 0]}']}  #: of each batch
 
 
 def decided(root, batches):
@@ -228,7 +239,7 @@ def decided(root, batches):
         for name in IN_TURN:
             rows = pa.table({"batch" if name == "batches" else "offset": [1]})
             changes[name] = [written(ledger.storage, name, number, "2026-01-01", rows)], []
-        ledger.decide("batch", changes)
+        ledger.decide("batch", changes, query=QUERY)
         ledger.finish()
 
 
@@ -251,9 +262,61 @@ def test_the_newest_commit_of_a_table_is_gone_if_a_later_one_was_made(tmp_path, 
     assert wrong(tmp_path) == [] and len(commits(tmp_path, "silver")) == 1 + batches
 
 
-@pytest.mark.parametrize("command,log", [("verify", "silver"), ("clean", "silver"),
-                                         ("clean", "_state/intents")])  # fmt: skip
-def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log):
+def reader(root, end, tables=None):
+    """The spool of a reader who is done up to an offset, for these tables by default."""
+    SpoolWriter(root / "spool").close()
+    consumers.register(root / "spool", "ingest", 0, tables=str(tables or root), committed=end)
+
+
+def checkpoint(root, query, batch):
+    (root / "_checkpoint" / "commits").mkdir(parents=True)
+    (root / "_checkpoint" / "commits" / str(batch)).write_text("v1\n{}")
+    (root / "_checkpoint" / "metadata").write_text(json.dumps({"id": query}))
+
+
+@pytest.mark.parametrize("gone", [IN_TURN[2:], IN_TURN], ids=len)
+@pytest.mark.parametrize("say,known", [
+    (lambda root: checkpoint(root, "q", 7), True),
+    (lambda root: reader(root, {"s": [9, 0]}), True),
+    (lambda root: checkpoint(root, "q", 6), False),
+    (lambda root: checkpoint(root, "p", 7), False),
+    (lambda root: reader(root, {"s": [8, 5]}), False),
+    (lambda root: reader(root, {"s": [9, 0]}, "/others"), False),
+    (lambda root: None, False),
+], ids="checkpoint reader earlier another-query reader-earlier others-reader none".split())
+def test_the_last_commits_of_a_batch_are_gone(tmp_path, say, known, gone):
+    """They are gone if somebody knows that the batch was done; else they may be those that a kill
+    has left undone, of which readers lack as much. `say`: who knows of the batch."""
+    root = tmp_path / "tables"
+    decided(root, 2)
+    say(root)
+    for name in gone:
+        commits(root, name)[-1].unlink()
+    spools = [arg for path in root.glob("spool") for arg in ("--spool", str(path))]
+    done = CliRunner().invoke(commands.main, ("verify", "--tables", str(root), *spools))
+    *lines, last = done.output.splitlines()
+    lines = [line for line in lines if " umqtt.progress: verify: " not in line]
+    if known:
+        assert done.exit_code == 1 and lines == [
+            f"{root / name}: its log has lost its commit of batch 1: the next "
+            "`umqtt-pipeline ingest` makes it again" for name in sorted(gone)]  # fmt: skip
+        assert last.endswith(f": {len(gone)} damaged; RECOVERY.md says what to do")
+    else:
+        assert done.exit_code == 0 and last.endswith("nothing damaged") and lines == [
+            f"{root}/_state/intents: batch 1 has no commit in {', '.join(sorted(gone))}: ingest "
+            "is just making it, a kill came before, or it was lost. The next `umqtt-pipeline "
+            "ingest` makes it; until then readers do not see what it brings"]
+    Ledger(Tables(root, ALL)).recover()
+    assert verified(root).notes == wrong(root) == []
+
+
+@pytest.mark.parametrize("command,log,advice", [
+    ("verify", "silver", "; RECOVERY.md says what to do\n"),
+    ("clean", "silver", "; `umqtt-pipeline verify --tables {}` names all that is damaged, and "
+                        "RECOVERY.md says what to do\n"),
+    ("clean", "_state/intents", "put it back as it was, or begin in another folder (--tables)\n"),
+])  # fmt: skip
+def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log, advice):
     """The library prints what its own objects are made of."""
     decided(tmp_path, 3)
     before, gone, after = commits(tmp_path, log)[1:4]
@@ -262,13 +325,46 @@ def test_a_gap_in_a_log_is_told_by_its_ends(tmp_path, command, log):
     assert done.exit_code and isinstance(done.exception, SystemExit)
     said = f"Expected contiguous commit files, but found gap: {before} -> {after}"
     assert said in done.output and not re.search("[Kk]ernel|{", done.output), done.output
+    assert done.output.endswith(advice.format(tmp_path)), done.output
 
 
-@pytest.mark.parametrize("command", ["verify", "quarantine"])
-def test_tables_whose_state_is_gone(tmp_path, command):
+def test_tables_whose_state_is_gone_are_looked_at_all_the_same(tmp_path):
+    decided(tmp_path / "tables", 1)
+    shutil.rmtree(tmp_path / "tables" / "_state")
+    (damaged,) = files(tmp_path / "tables")
+    damaged.write_bytes(b"x")
+    fill(tmp_path / "spool", [publish(senml(1))])
+    (segment,) = (tmp_path / "spool").glob("*.seg")
+    segment.write_bytes(segment.read_bytes()[:-1])
+    done = CliRunner().invoke(commands.main, (
+        "verify", "--tables", str(tmp_path / "tables"), "--spool", str(tmp_path / "spool")))
+    said = [line for line in done.output.splitlines() if " umqtt.progress: " not in line]
+    assert done.exit_code == 1 and said[0].startswith(f"{damaged}: 1 bytes, the log says ")
+    assert said[1] == (f"{tmp_path}/tables/_state/intents: it is gone, and there are batches in "
+                       "batches, bronze, silver")
+    assert said[2].startswith(f"{segment}: ") and ": 4 damaged; " in said[-1]
+
+
+def test_a_torn_intent_of_a_batch_that_the_tables_have_is_kept(tmp_path):
+    """No power cut leaves that, as it was durable before the batch was committed. Put back, all is
+    as it was."""
+    decided(tmp_path, 2)
+    newest = commits(tmp_path, "_state/intents")[-1]
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:99])
+    for _ in range(2):
+        with pytest.raises(SpoolError, match="batch 1, which .*/_state does not know"):
+            ready(tmp_path)
+    assert newest.with_name(f"{newest.name}.torn").read_bytes() == whole[:99]
+    newest.write_bytes(whole)
+    assert wrong(tmp_path) == []
+    ready(tmp_path)
+
+
+def test_tables_whose_state_is_gone(tmp_path):
     decided(tmp_path, 1)
     shutil.rmtree(tmp_path / "_state")
-    done = CliRunner().invoke(commands.main, (command, "--tables", str(tmp_path)))
+    done = CliRunner().invoke(commands.main, ("quarantine", "--tables", str(tmp_path)))
     assert done.exit_code == 2 and done.output == (
         f"Error: {tmp_path / 'bronze'} has batch 0, which {tmp_path / '_state'} does not know: "
         "its rows would come a second time. Put that folder back as it was, or begin in another "
@@ -320,23 +416,45 @@ def test_verify_says_what_is_wrong(root):
     said = done.stdout.splitlines()
     assert said[0] == f"{one}: No such file or directory"
     assert said[1] == f"{two}: {len(raw) - 1} bytes, the log says {len(raw)}"
-    assert str(segment) in said[2] and said[3].endswith("3 damaged")
+    assert str(segment) in said[2] and said[3].endswith("3 damaged; RECOVERY.md says what to do")
+
+
+HINT = ("`umqtt-pipeline verify --tables {}` names all that is damaged, and RECOVERY.md says what "
+        "to do")  # fmt: skip
+
+
+@pytest.mark.parametrize("gone,said", [
+    (True, "No such file or directory"), (False, "it cannot be read")])  # fmt: skip
+def test_gold_of_a_damaged_file_names_it(root, gone, said):
+    """A file that is gone is found before Spark is started, another one by Spark."""
+    path = files(root, "silver" if gone else "quarantine")[0]
+    path.write_bytes(path.read_bytes()[:-48] + b"\xff" * 40 + path.read_bytes()[-8:])
+    if gone:
+        path.unlink()
+    done = run("gold", "--anew", "--tables", root, *QUICK)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == f"Error: {path}: {said}; {HINT.format(root)}"
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_copy_of_a_table_with_a_damaged_file_names_it(tmp_path, gone):
+@pytest.mark.parametrize("table,command", [
+    ("silver", ["export", "--out", "out"]), ("quarantine", ["quarantine"]),
+    ("gold_device", ["report", "--out", "r.html"])], ids=lambda one: one[0])  # fmt: skip
+def test_a_damaged_file_is_named(tmp_path, monkeypatch, table, command, gone):
+    monkeypatch.chdir(tmp_path)
     decided(tmp_path, 2)
-    one, _ = files(tmp_path, "silver")
+    if table != "silver":
+        columns = {**ALL, **build.TABLES}[table]
+        put(tmp_path, table, columns, {"topic": "t"} if table in ALL else {"group": "g"})
+    one = files(tmp_path, table)[0]
     raw = one.read_bytes()
     one.write_bytes(raw[:-48] + b"\xff" * 40 + raw[-8:])  # of its footer
     if gone:
         one.unlink()
     why = "No such file or directory" if gone else "its bytes are not those that were written"
-    done = CliRunner().invoke(commands.main, (
-        "export", "--tables", str(tmp_path), "--out", str(tmp_path / "out")))
+    done = CliRunner().invoke(commands.main, (*command, "--tables", str(tmp_path)))
     assert done.exit_code == 1 and done.output.splitlines()[-1] == (
-        f"Error: {one}: {why}; `umqtt-pipeline verify --tables {tmp_path}` names all that is "
-        "damaged")  # fmt: skip
+        f"Error: {one}: {why}; {HINT.format(tmp_path)}")
 
 
 def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):

@@ -89,6 +89,18 @@ def position(raw):
     return about(found[-1])[0]["position"] if found else None
 
 
+def is_damaged(raw):
+    """Whether the bytes of a file are not those that were written. Of a last record that is not
+    whole nobody can tell: a kill leaves one, too."""
+    ends = [end for end, _ in records(raw)]
+    at = raw.find(MAGIC, ends[-1] + 1) if ends else -1
+    while at >= 0:  # each was durable before the next one was begun
+        if next(records(raw[at:]), None):
+            return True
+        at = raw.find(MAGIC, at + 1)
+    return not ends
+
+
 def load(marks, raw):
     """Take over into `marks`, which are empty, what the bytes of a file say; returns (position,
     peers, [end of each record]). Raises ValueError if there is no whole record."""

@@ -3,9 +3,12 @@
 Knows what comes before a command's name. Must not know any command.
 """
 
+import errno
+import re
 from contextlib import contextmanager
 
 import click
+from umqtt_runtime import failures
 from umqtt_runtime.log_lines import log_to_stderr
 from umqtt_runtime.options import Problem, Sentences
 from umqtt_runtime.stop import Stop
@@ -13,9 +16,71 @@ from umqtt_runtime.stop import Stop
 from .. import options as arguments
 from ..spool.files import SpoolError
 
+#: Spark's words for a file of a table that it cannot read
+_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\].* file (?:file://)?(\S+\.parquet)")
+LOST = (None, errno.ENOENT, errno.EIO)  #: of an OSError that may come of a damaged disk
+_AWAY = re.compile(r"Generic \w+ error|error sending request")  #: a store, not what is in it
+
+
+def all_damaged(tables):
+    """Where to find out what else of tables is damaged, and what to do, for the end of a
+    sentence."""
+    return (f"`umqtt-pipeline verify --tables {tables}` names all that is damaged, and "
+            "RECOVERY.md says what to do")  # fmt: skip
+
+
+@contextmanager
+def damaged_file_named(tables, names, version=None):
+    """What Arrow cannot read is named: its own words seldom do. names: of the tables that are
+    read; version: the only one as it was then."""
+    import pyarrow as pa
+
+    from ..tables import verifying
+    from ..tables.store import existing
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) not in LOST:
+            raise
+        for name in set(names) & set(existing(tables).columns):
+            wrong = verifying.damaged(tables, name, version)
+            if wrong:
+                raise click.ClickException(f"{wrong}; {all_damaged(tables)}")
+        raise
+
+
+def _damaged(error):
+    """What an exception says of tables that are damaged; None if it is of something else."""
+    if isinstance(error, OSError):
+        path = str(error.filename or error)
+        lost = error.errno in LOST and path.endswith(".parquet")
+        return f"{path}: {error.strerror or 'No such file or directory'}" if lost else None
+    if failures.of_spark(error):
+        found = _FILE.search(str(error))
+        return found and f"{found[1]}: it cannot be read"
+    if failures.of_tables(error) and not _AWAY.search(str(error)):
+        return failures.plain(error)
+    return None
+
+
+class Command(click.Command):
+    """A command. If it ends because its tables are damaged, it says who knows more."""
+
+    def invoke(self, context):
+        try:
+            return super().invoke(context)
+        except Exception as error:
+            tables, said = context.params.get("tables"), _damaged(error)
+            if said is None or tables is None or self.name == "verify":
+                raise
+            raise click.ClickException(f"{said}; {all_damaged(tables)}")
+
 
 class Commands(Sentences, click.Group):
     """The commands."""
+
+    command_class = Command
 
     def invoke(self, context):
         try:

@@ -12,7 +12,7 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import OutputFile, TablesHere
-from .group import main, reachable, sentence_if_in_use, there
+from .group import damaged_file_named, main, reachable, sentence_if_in_use, there
 
 REASONS = 20  #: that are listed: a decoder of one's own may give each message another
 
@@ -49,7 +49,8 @@ def report(tables, out):
 
     reachable(tables)
     try:
-        making.build(tables, out)
+        with damaged_file_named(tables, making.READS):
+            making.build(tables, out)
     except making.NoTables as error:
         raise Problem(str(error))
     logging.getLogger("umqtt.report").info("wrote %s", out)
@@ -70,8 +71,9 @@ def quarantine(tables, topic, reason, limit, as_json):
     from ..tables import quarantine as refused
 
     there(tables)
-    chosen = refused.select(tables, topic, reason)
-    held = refused.last(tables, chosen, limit)
+    with damaged_file_named(tables, ["quarantine"]):
+        chosen = refused.select(tables, topic, reason)
+        held = refused.last(tables, chosen, limit)
     if as_json:
         for row in held:
             click.echo(refused.as_json(row))
@@ -112,13 +114,13 @@ def export(tables, out, names, version):
 
 def _exported(tables, name, out, version):
     """Export one table; returns how many rows."""
-    import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
-    from ..tables import maintenance, verifying
+    from ..tables import maintenance
 
     try:
-        return maintenance.export(tables, name, out, version)
+        with damaged_file_named(tables, [name], version):
+            return maintenance.export(tables, name, out, version)
     except KeyError as error:
         raise Problem(f"--table: there is no table {error}")
     except FileExistsError as error:
@@ -128,9 +130,3 @@ def _exported(tables, name, out, version):
         if version is None or first <= version <= last:
             raise
         raise Problem(f"--version {version}: {name} has the versions {first} to {last}")
-    except (pa.ArrowException, OSError):
-        wrong = verifying.damaged(tables, name, version)
-        if wrong is None:
-            raise
-        raise click.ClickException(f"{wrong}; `umqtt-pipeline verify --tables {tables}` names all "
-                                   "that is damaged")  # fmt: skip

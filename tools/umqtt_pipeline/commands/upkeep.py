@@ -13,7 +13,7 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import SpoolFolder, SpoolHere, TablesHere
-from .group import main, sentence_if_in_use, there, with_decoders
+from .group import main, reachable, sentence_if_in_use, there, with_decoders
 
 
 def _locked(tables, who):
@@ -126,18 +126,23 @@ def verify(tables, spools):
     """Look at every byte of the tables, of their logs, of ingest's state and of spools: exit
     status 1, and a line for each file, if bits have flipped or files are gone. Ingest may run
     meanwhile."""
-    from ..ingest.ledger import state_files
+    from ..ingest.ledger import finished, state_files
     from ..spool import logs
     from ..spool.files import SpoolError
     from ..tables import verifying
+    from ..tables.store import existing
 
     if tables is None and not spools:
         raise Problem("--tables or --spool: say what to look at")
     found = verifying.Verified()
     try:
         if tables is not None:
-            there(tables)
-            found = verifying.verify(tables, lambda: state_files(tables))
+            reachable(tables)
+            if not existing(tables).columns:
+                there(tables)
+            places = logs.spools(spools)
+            found = verifying.verify(tables, lambda: state_files(tables),
+                                     lambda intent: finished(tables, intent, places))
         with progress.Watch(None, "verify", doing="spools") as watch:
             for size, wrong in (each for spool in spools for each in logs.verify(spool)):
                 found.bytes += size
@@ -145,10 +150,11 @@ def verify(tables, spools):
                 watch.at(f"{found.bytes:,} bytes")
     except SpoolError as error:
         raise click.ClickException(str(error))
-    for line in found.wrong:
+    for line in (*found.notes, *found.wrong):
         click.echo(line)
+    wrong = f"{len(found.wrong)} damaged; RECOVERY.md says what to do" if found.wrong else None
     click.echo(f"{found.files} files of tables, {found.bytes:,} bytes with those of spools: "
-               f"{len(found.wrong) or 'nothing'} damaged")  # fmt: skip
+               f"{wrong or 'nothing damaged'}")  # fmt: skip
     if found.wrong:
         raise click.exceptions.Exit(1)
 

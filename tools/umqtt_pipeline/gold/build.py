@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from umqtt_runtime import progress
 
-from ..ingest import ledger
+from ..ingest import ledger, let_go
 from ..spool.files import SpoolError
 from ..tables import intents
-from ..tables.schema import ALL
+from ..tables.schema import ALL, SEEN, ddl
 from ..tables.store import Tables
 from . import days, events, fleet
 from .schema import MADE, OF_DAYS, TABLES
@@ -250,7 +250,11 @@ class _Run:
         self.now[name] = self._store(name, rows.repartition(1))
 
     def _gaps(self, boots):
-        return events.gaps(boots, self._output("gold_device_day"))
+        # Behind the files of silver: what is let go meanwhile is in both.
+        storage = self.tables.storage
+        gone = let_go.newest(storage, lambda: ledger.newest(storage.root)["state"])
+        return events.gaps(boots, self._output("gold_device_day"),
+                           self.spark.createDataFrame(gone, ddl(SEEN)))
 
     def _devices(self, boots):
         self._replace("gold_latency", self._latency())

@@ -62,21 +62,38 @@ def restarts(boot_days):
 #: What a gap is for. Of a gap with a wrong number at one of its ends nothing is missing: its
 #: device cannot have taken so many readings between the two records.
 MISSING, REFUSED, WRONG = "never came", "in quarantine", "a number is wrong"
+DELETED = "deleted"
 
 
-def gaps(boot_days, device_days):
+def gaps(boot_days, device_days, let_go):
     """Runs of sequence numbers that no reading has, between the first and the last of an epoch.
 
     missing          how many of them came nowhere;   quarantined: how many are in quarantine
-    reason           MISSING, REFUSED if nothing is missing, or WRONG: see there
+    deleted          how many came and were let go since, out of silver, clock or quarantine
+    reason           MISSING; if nothing is missing DELETED or else REFUSED; or WRONG: see there
     first_received   when the record behind the gap came, and so when the gap was first to be seen
+
+    let_go           rows of SEEN: numbers that were let go
     """
     rows = _holes(boot_days)
     came = _came(rows, device_days)
-    rows = rows.join(came, [*KEY, "first"], "left").fillna(0, ["quarantined"])
-    missing = F.col("last") - F.col("first") + 1 - F.col("quarantined")
-    reason = F.when(F.col("wrong"), WRONG).when(missing > 0, MISSING).otherwise(REFUSED)
-    return rows.select("*", missing.alias("missing"), reason.alias("reason")).select(*GAPS)
+    rows = rows.join(came, [*KEY, "first"], "left").join(
+        _deleted(rows, let_go), [*KEY, "first"], "left").fillna(0, ["quarantined", "_deleted"])
+    others = F.col("last") - F.col("first") + 1 - F.col("quarantined")
+    deleted = F.least("_deleted", others)  # a number may have been let go and be in quarantine
+    rows = rows.select("*", deleted.alias("deleted"), (others - deleted).alias("missing"))
+    reason = F.when(F.col("wrong"), WRONG).when(F.col("missing") > 0, MISSING).when(
+        F.col("deleted") > 0, DELETED).otherwise(REFUSED)
+    return rows.select("*", reason.alias("reason")).select(*GAPS)
+
+
+def _deleted(holes, let_go):
+    """How many of the numbers that were let go lie in each hole: _deleted, by KEY and first."""
+    gone = let_go.select(*KEY, F.col("first").alias("_first"), F.col("last").alias("_last"))
+    both = holes.join(gone, KEY).where(
+        (F.col("_first") <= F.col("last")) & (F.col("first") <= F.col("_last")))
+    within = F.least("last", "_last") - F.greatest("first", "_first") + 1
+    return both.groupBy(*KEY, "first").agg(F.sum(within).alias("_deleted"))
 
 
 def _came(holes, device_days):

@@ -37,7 +37,8 @@ RESTARTS = {
 }  # fmt: skip
 GAPS = {
     "group": "string", "device": "string", "epoch": "string", "first": "bigint",
-    "last": "bigint", "missing": "bigint", "quarantined": "bigint", "reason": "string",
+    "last": "bigint", "missing": "bigint", "quarantined": "bigint", "deleted": "bigint",
+    "reason": "string",
     "before_boot": "int", "before_time": "timestamp", "after_boot": "int",
     "after_time": "timestamp", "first_received": "timestamp",
 }  # fmt: skip

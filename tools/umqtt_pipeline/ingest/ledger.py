@@ -7,11 +7,16 @@ spool is read. Must not know what a row of a table or of the state means.
     TABLES/_state/PART/*.parquet  the state (state.py); the intents say which files count
 """
 
+import json
+
+from ..spool import consumers
 from ..spool.files import SpoolError
 from ..tables import intents
 from ..tables.intents import PUT_BACK, Intents
-from ..tables.schema import ALL, STATE
+from ..tables.schema import ALL, LET_GO, STATE
+from ..tables.storage import place, storage_of
 from ..tables.store import Tables, last_of
+from . import let_go, state
 
 NAME = "_state/intents"
 #: As if before the first batch. query: which batch of which query was the last; places: the last
@@ -35,9 +40,22 @@ class Ledger(Intents):
         self.forget_undecided()
         needed = {name for names in self.last["state"].values() for name in names}
         age = self.storage.patience
-        for part in STATE:
+        for part in (*STATE, LET_GO):
             for name in set(self.storage.children(f"_state/{part}", age)) - needed:
                 self.storage.remove(name)
+
+    def let_go(self, gone, expired):
+        """Decide that tables lose old files, whose numbers are remembered, and make the commits.
+
+        gone      {table: (Files added, Files let go)}
+        expired   {table: highest number of a batch that has been let go}
+
+        Raises SpoolError, OSError.
+        """
+        now = let_go.after(self.storage, self.last["state"], self.next(), gone)
+        old = self.decide("expire", gone, expired=expired, state=now)
+        self.finish()
+        state.forget(self.storage, old["state"], now)
 
     def forget_undecided(self):
         """Remove the tables' files of a batch that was not decided."""
@@ -88,6 +106,24 @@ def newest(root):
 def state_files(root):
     """The files of the state that count. Raises SpoolError."""
     return [name for names in newest(root)["state"].values() for name in names]
+
+
+def finished(root, intent, spools=()):
+    """Whether all commits of an intent of the tables below `root` are known to have been made:
+    Spark's checkpoint, or the file of a reader, says that its batch is done. False if nothing says
+    so. spools: places of spools, with the files of their readers. Raises Unreachable."""
+    query = intent["query"]
+    if intent["kind"] != "batch" or not query:
+        return False
+    storage = storage_of(root)
+    try:
+        known = json.loads(storage.read("_checkpoint/metadata"))["id"] == query["id"]
+    except (OSError, ValueError, TypeError, KeyError):
+        known = False
+    if known and storage.exists(f"_checkpoint/commits/{query['batch']}"):
+        return True
+    ends = [json.loads(end) for end in query["end"] or ()]
+    return any(end in ends for each in spools for end in consumers.committed(each, place(root)))
 
 
 def ready(root):

@@ -157,6 +157,7 @@ class Ingest:
         self.on_batch = on_batch or (lambda counts: None)
         self.compact_files = compact_files
         self.begun = threading.Event()  # a batch
+        self.stopping = False  # no more is begun than the batch that runs
 
     def _query(self, batch):
         """What a batch of the query of this checkpoint is known by: the query's id, the batch's
@@ -183,7 +184,7 @@ class Ingest:
                  "%(quarantine)d quarantined, %(other)d other; %(seconds)s s", counts)  # fmt: skip
         if counts["known"]:
             log.info("batch %d: %d messages more were in bronze already", number, counts["known"])
-        if self.compact_files:
+        if self.compact_files and not self.stopping:
             with progress.Watch(self.spark, f"after batch {number}") as watch:
                 watch.doing("joining small files")
                 compaction.run(self.spark, self.tables, self.ledger, self.compact_files)
@@ -330,7 +331,7 @@ class Runner:
 
     def stop(self):
         """End after the batch that runs; may be called from a signal handler, and by on_batch."""
-        self._stopping = True
+        self._stopping = self.ingest.stopping = True
         try:
             self._last.touch()
         except OSError as error:

@@ -30,6 +30,7 @@ ID = ["group", "device"]
 TEMPLATE = "report.html.j2"
 REFUSED = 20  #: packets of the quarantine
 LETTERS = 120  #: of a payload
+READS = [*schema.TABLES, "gold_day", "batches", "quarantine", "duplicates", "clock"]  #: tables
 
 
 class NoTables(Exception):
@@ -107,6 +108,16 @@ def _heard_of(root, quarantine):
                 key, at = (row["group"], row["device"]), row["received_at_max"]
                 heard[key] = max(heard.get(key, at), at)
     return heard
+
+
+def _newer(root):
+    """How many batches have brought readings since the last run of gold; 0 if nobody can tell."""
+    made, came = _read(root, "gold_day", ["batch"]), _read(root, "batches", ["batch", "readings"])
+    if made is None or came is None:
+        return 0
+    last = pc.max(made["batch"], min_count=1).as_py()
+    later = pc.greater(came["batch"], -1 if last is None else last)
+    return came.filter(pc.and_(later, pc.greater(came["readings"], 0))).num_rows
 
 
 def _latest(root, name, columns):
@@ -272,7 +283,8 @@ def build(root, out):
     devices, last = _devices(root, table, quarantine)
     shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)
     text = _template().render(
-        devices=shown, hidden=len(devices) - len(shown), last=last, reasons=reasons[:SHOWN],
+        devices=shown, hidden=len(devices) - len(shown), last=last, newer=_newer(root),
+        reasons=reasons[:SHOWN],
         tiles=_tiles(table, devices, reasons, len(_read(root, "conflicts", ["device"]) or ())),
         batches=_batches(root), days=DAYS,
         largest=f"{plots.LARGEST:g}", refused=refused.newest(quarantine, REFUSED),

@@ -91,6 +91,14 @@ def reached(folder, key):
     return found
 
 
+def committed(folder, tables):
+    """The offsets up to which readers that work for these tables are done, as far as their files
+    say it."""
+    held = [_held(path) for path in _files(folder)]
+    return [each["committed"] for each in held if each.get("tables") == tables
+            and "committed" in each]  # fmt: skip
+
+
 def lag(folder, key, position):
     """{name: bytes up to `position` that a reader has not stored yet} of the spool in `folder`,
     whose id is `key`. It may have stored more than it has released."""

@@ -3,7 +3,7 @@
 Knows which of the two a place is. Must not know what is done with the packets.
 """
 
-from . import consumers, objects, reader, shipped
+from . import consumers, objects, reader, recovery, shipped
 from .files import HEADER, SpoolError, segments, spool_id, tell_once
 
 
@@ -37,6 +37,8 @@ def verify(place):
     """Look at every byte of a spool, or of all logs below a place; yields (bytes that are right,
     None or what is wrong). Raises Unreachable."""
     for each in spools([place]):
+        if not objects.is_place(each):
+            yield from ((0, wrong) for wrong in recovery.wrong_beside(each))
         yield from _of(each).verify(each)
 
 

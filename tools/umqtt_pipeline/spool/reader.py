@@ -36,7 +36,6 @@ one segment, `recovery.py` finds out where a writer may go on.
 
 import bisect
 import zlib
-from pathlib import Path
 
 from . import consumers, lock
 from .files import (
@@ -265,9 +264,8 @@ def walk(folder, start, stop):
 
 
 def verify(folder):
-    """Look at every byte of a spool; yields (bytes that are right, None or what is wrong), and
-    goes on behind what is wrong. Its bridge and its readers may go on meanwhile."""
-    yield from ((0, wrong) for wrong in _small_files(folder))
+    """Look at every byte of the segments; yields (bytes that are right, None or what is wrong),
+    and goes on behind what is wrong. The bridge and the readers may go on meanwhile."""
     listed = segments(folder)
     at = begin(folder, listed)
     try:
@@ -287,18 +285,6 @@ def verify(folder):
             yield from found
     if at < end:
         yield 0, f"{folder}: positions {at} to {end} are missing"
-
-
-def _small_files(folder):
-    """What is wrong with the files beside the segments; the marks are the bridge's."""
-    try:
-        spool_id(folder)
-    except SpoolError as error:
-        yield str(error)
-    if Path(folder, "deleted").exists() and deleted(folder) is None:
-        yield f"{folder}/deleted is damaged"
-    for path in consumers.unreadable(folder):
-        yield f"{path} is damaged"
 
 
 def _pieces(segment, at, end):

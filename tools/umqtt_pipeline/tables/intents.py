@@ -54,7 +54,7 @@ class Intents:
         self._nothing, self._writers = nothing, writers
         self._unfinished = True  # until it is known
         if mend:
-            self.storage.drop_torn(f"{name}/_delta_log")
+            self.storage.put_torn_aside(f"{name}/_delta_log")
         try:
             self._log = DeltaTable(self.storage.uri(name), storage_options=self.storage.options)
         except TableNotFoundError:

@@ -45,8 +45,7 @@ def expire(tables, ledger, keep, today=None):
             last = max(file.greatest.get("batch", -1) for file in old)
             expired[name] = max(last, expired.get(name, -1))
     if gone:
-        ledger.decide("expire", gone, expired=expired)
-        ledger.finish()
+        ledger.let_go(gone, expired)
     for name, (_, old) in gone.items():
         log.info("%s: %s are let go", name, _told(old))
     return {name: len(old) for name, (_, old) in gone.items()}

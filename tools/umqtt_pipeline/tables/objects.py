@@ -94,7 +94,7 @@ class Objects:
     def sync(self, name):
         """A put is durable."""
 
-    def drop_torn(self, name):
+    def put_torn_aside(self, name):
         """A put is never torn."""
 
     def remove(self, name):

@@ -155,16 +155,18 @@ class Storage:
                 if not older_than or path.stat().st_mtime <= until:
                     path.unlink(missing_ok=True)
 
-    def drop_torn(self, name):
-        """Remove from the log `name` a last commit that a power cut has torn: it is made again.
-        Every one before it was made durable before the next one began."""
+    def put_torn_aside(self, name):
+        """Rename the last commit of the log `name` if it is torn, as a power cut leaves it: it is
+        made again. Every one before it was made durable before the next one began. It is kept for
+        whoever has to find out what a disk has lost, which may look the same."""
         found = sorted(Path(self.root, name).glob("*.json"))
         try:
             for line in found[-1].read_text().splitlines() or [""] if found else ():
                 json.loads(line)
         except ValueError:
-            log.warning("%s was torn by a power cut and is made again", found[-1])
-            found[-1].unlink()
+            aside = found[-1].with_name(f"{found[-1].name}.torn")
+            log.warning("%s is torn, as a power cut leaves it: it is now %s", found[-1], aside)
+            found[-1].replace(aside)
 
     def read_parquet(self, name, **how):
         """A Parquet file as an Arrow table; page checksums are verified. Raises pa.ArrowException,

@@ -143,7 +143,7 @@ class Tables:
 
     def _ensure(self, name, kinds):
         """Have a table with these columns: made, or given those that it lacks."""
-        self.storage.drop_torn(f"{name}/_delta_log")
+        self.storage.put_torn_aside(f"{name}/_delta_log")
         held = self.find(name)
         if held is None:
             held = begin(self.storage, name, arrow_schema(kinds),

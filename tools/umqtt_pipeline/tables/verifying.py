@@ -42,14 +42,15 @@ INGEST = "_state/intents"  #: whose intents must be there when tables are
 
 
 class Verified:
-    """What was found: how many files and bytes, and `wrong`, a list of sentences.
+    """What was found: how many files and bytes; `wrong`, a list of sentences; and `notes`, what is
+    to be said and is no damage.
 
     watch: a progress.Watch that is told how far it is, or None
     """
 
     def __init__(self, watch=None):
         self.files = self.bytes = 0
-        self.wrong, self.watch = [], watch
+        self.wrong, self.notes, self.watch = [], [], watch
 
     def doing(self, what):
         """A step begins."""
@@ -85,15 +86,17 @@ class Verified:
         return None
 
 
-def verify(root, state):
+def verify(root, state, finished):
     """Look at every byte that counts of the tables below `root`; returns Verified. Ingest and gold
     may go on meanwhile.
 
-    state   function that gives the names of the files of ingest's state; it may raise SpoolError
+    state      function that gives the names of the files of ingest's state; it may raise
+               SpoolError
+    finished   function of an intent of ingest: whether it is known that all its commits were made
     """
     with progress.Watch(None, "verify", doing="listing") as watch:
         found = Verified(watch)
-        _verify(found, root, state)
+        _verify(found, root, state, finished)
     found.watch = None
     return found
 
@@ -109,15 +112,17 @@ def damaged(root, name, version=None):
     return None
 
 
-def _verify(found, root, state):
-    decided = _decided(found, Tables(root, {}))  # first: all but the last are committed then
+def _verify(found, root, state, finished):
+    decided = _decided(found, Tables(root, {}), finished)  # first: all but the last are committed
     tables = existing(root)
-    for name in tables.columns:
-        _Table(found, tables, name, decided).look()
+    numbers = {name: _Table(found, tables, name, decided).look() for name in tables.columns}
+    if INGEST not in [each.name for each in decided]:
+        _look_at_no_intents(found, tables.storage, numbers)
     for each in decided:
         _look_at_gone(found, tables.storage, each, sorted(set(each.touched) - set(tables.columns)))
     for each in decided:
         _look_beyond(found, tables.storage, each)
+        _look_at_unfinished(found, tables, each)
     found.doing("the state of ingest")
     _look_at_state(found, tables.storage, state)
 
@@ -125,11 +130,36 @@ def _verify(found, root, state):
 def _look_beyond(found, storage, decided):
     """Look at commits that are newer than the newest intent was: it may be an older copy, or
     somebody has gone on meanwhile."""
-    last = _Decided(Verified(found.watch), storage, decided.name).last if decided.beyond else 0
+    last = _newest(found, storage, decided.name) if decided.beyond else 0
     for path, number in decided.beyond:
         if number > last and decided.whole:
             found.say(path, f"it is of {decided.what} {number}, which "
                       f"{storage.path(decided.name)} does not know")  # fmt: skip
+
+
+def _look_at_no_intents(found, storage, numbers):
+    """Tell that the intents of ingest are gone, if a table has a batch. numbers: {table: highest
+    number of a batch, None if its log cannot be read}"""
+    names = [name for name, number in numbers.items() if name in ALL and number not in (None, -1)]
+    if names:
+        found.say(storage.path(INGEST), f"it is gone, and there are batches in {', '.join(names)}")
+
+
+def _newest(found, storage, name):
+    """The number of the newest intent by now."""
+    return _Decided(Verified(found.watch), storage, name).last
+
+
+def _look_at_unfinished(found, tables, decided):
+    """Say which commits of the newest intent are not made; not if somebody has gone on
+    meanwhile."""
+    names = [name for name in decided.to_come if not decided.committed(tables, name)]
+    if names and _newest(found, tables.storage, decided.name) == decided.last:
+        found.notes.append(
+            f"{tables.storage.path(decided.name)}: {decided.what} {decided.last} has no commit in "
+            f"{', '.join(names)}: {decided.program} is just making it, a kill came before, or it "
+            f"was lost. The next `umqtt-pipeline {decided.program}` makes it; until then readers "
+            "do not see what it brings")
 
 
 def _look_at_gone(found, storage, decided, names):
@@ -156,13 +186,13 @@ def _look_at_state(found, storage, state):
             found.wrong.append(str(error))
 
 
-def _decided(found, tables):
+def _decided(found, tables, finished):
     storage = tables.storage
     names = [f"{name}/intents" for name in storage.children("") if name.startswith("_")]
     decided = [_Decided(found, storage, name) for name in sorted(names)
                if storage.listed(f"{name}/_delta_log")]  # fmt: skip
     for each in decided:
-        each.look_at_newest(tables)
+        each.look_at_newest(tables, finished if each.name == INGEST else lambda intent: False)
     return decided
 
 
@@ -174,14 +204,17 @@ class _Decided:
     newest    the newest intent, whose commits may not be made yet
     made      names of the tables in which the newest intent was committed, or must have been:
               its commits are made in turn
+    to_come   names of those in which it is not, and can be; nobody can tell whether it was
     whole     whether none of them is damaged
     beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
     """
 
     def __init__(self, found, storage, name):
-        self.name, self.what = name, "intent" if name != INGEST else "batch"
+        self.name = name
+        self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
         self.tables, self.touched, self.first, self.last = {}, {}, None, -1
         self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
+        self.to_come = []
         before = len(found.wrong)
         for path, version, actions in _commits(found, storage, name):
             told = _one(actions, "commitInfo")
@@ -204,15 +237,17 @@ class _Decided:
                 [_added(each, change) for each in added]
                 + [_removed(each, change) for each in removed])  # fmt: skip
 
-    def look_at_newest(self, tables):
+    def look_at_newest(self, tables, finished):
         """Find which commits of the newest intent are made. To be called before the tables are
-        looked at: ingest, or gold, may go on meanwhile."""
+        looked at: ingest, or gold, may go on meanwhile. finished: as `verify` has it."""
         in_turn = list(self.newest["tables"]) if self.newest else []
-        while in_turn and not self._committed(tables, in_turn[-1]):
+        known = bool(in_turn) and finished(self.newest)
+        while in_turn and not known and not self.committed(tables, in_turn[-1]):
             in_turn.pop()
         self.made.update(in_turn)
 
-    def _committed(self, tables, name):
+    def committed(self, tables, name):
+        """Whether the newest intent is committed in a table."""
         try:
             return tables.number(name) >= self.last
         except (DeltaError, SpoolError, OSError, ValueError, TypeError):
@@ -252,7 +287,10 @@ def _commits(found, storage, name):
         found.at(f"{count:,} of {len(commits):,} commits")
         path = storage.path(file)
         if before is not None and version != before + 1:
-            found.say(path, f"the commits {before + 1} to {version - 1} before it are missing")
+            gone = f"commits {before + 1} to {version - 1} before it are"
+            if version == before + 2:
+                gone = f"commit {before + 1} before it is"
+            found.say(path, f"the {gone} missing")
         before = version
         try:
             data = read.result()
@@ -321,9 +359,10 @@ class _Table:
         self.found, self.tables, self.name = found, tables, name
         self.storage, self.path = tables.storage, tables.storage.path(name)
         self.decided = [each for each in decided if name in each.touched]
-        self.there = INGEST in [each.name for each in decided]
 
     def look(self):
+        """Returns the highest number of a batch that the table has, None if its log cannot be
+        read."""
         try:
             held = self.tables.there(self.name)
             files, number, version = files_of(held), last_of(held), held.version()
@@ -334,7 +373,7 @@ class _Table:
         before = len(self.found.wrong)
         named = self._commits(version)
         if number is None:
-            return
+            return None
         self._look_at_number(number)
         self.found.doing(self.name)
         reads = _read_ahead(self.storage, [(self._place(file), file.size) for file in files])
@@ -345,6 +384,7 @@ class _Table:
             if {file.path for file in files} != named:
                 self.found.say(self.path, "the checkpoint in its log has other files than its "
                                "commits name")  # fmt: skip
+        return number
 
     # -- the log ----------------------------------------------------------------------------------
 
@@ -421,16 +461,14 @@ class _Table:
             if number >= touched:
                 continue
             if not each.can_come(self.name, number):
-                which = f"after {each.what} {number}" if number >= 0 else f"of a {each.what}"
+                which = f"after {each.what} {number}" if number >= 0 else f"of any {each.what}"
                 self.found.say(self.path, f"it has no commit {which}, and {each.what} {touched} "
                                "has changed it")  # fmt: skip
             elif self.name in each.made:
-                program = "ingest" if each.name == INGEST else "gold"
                 self.found.say(self.path, f"its log has lost its commit of {each.what} {touched}: "
-                               f"the next `umqtt-pipeline {program}` makes it again")
-        if number >= 0 and self.name in ALL and not self.there:
-            self.found.say(self.storage.path(INGEST), f"it is gone, and {self.name} has batch "
-                           f"{number}")  # fmt: skip
+                               f"the next `umqtt-pipeline {each.program}` makes it again")
+            else:
+                each.to_come.append(self.name)
 
     # -- the files --------------------------------------------------------------------------------
 
