@@ -56,6 +56,8 @@ def _behind_tags(d, p, end, kind, q, out):
         ppp = u16(d, q + 6, True)
         if ppp == PPP_IPV4 or ppp == PPP_IPV6:
             return q + 8
+        if d[q + 6] == PPP_IPV4 or d[q + 6] == PPP_IPV6:  # compressed (RFC 1661, 6.5): one byte
+            return q + 7
     out[UNREAD] = kind
     return NOT_TCP
 
