@@ -77,6 +77,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: ping_waited: how long it could have answered since, up to what it sent instead.
 #: owed...: a silence after which the broker should have closed, and the packet that ended it; it
 #: is told when the broker has acknowledged that packet. 0: none.
+#: tears: how often its numbers jumped so that another connection may have begun (tcp/places.py);
+#: torn: how many of these lie before the packet that was read last.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -84,7 +86,7 @@ CONN = _rows(
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
-    "silences:i4 longest:i8 spoilt:i8"
+    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
@@ -114,7 +116,7 @@ STREAM = _rows(
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
-    "past:i8 past_frame:i8"
+    "past:i8 past_frame:i8 top:i8 top_known:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -131,6 +133,7 @@ STREAM = _rows(
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
+#: top: the greatest number of its bytes that a segment of either side has told of.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -160,12 +163,12 @@ REMEMBERED = 16  #: of them are known of each stream
 #: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
 #: are not there (yet); lapses: as STREAM's of the other side. calm: since when all that its side
 #: had sent before was acknowledged, without trouble of TCP (tcp/calm.py); calm_other: of the other
-#: side; 0: not.
+#: side; 0: not. tears: as CONN's.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
     "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1 "
-    "lapse:u1 now:u1 lapses:i4 calm:i8 calm_other:i8"
+    "lapse:u1 now:u1 lapses:i4 tears:i4 calm:i8 calm_other:i8"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
@@ -174,11 +177,11 @@ PACKET = _rows(
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
 #: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there. turn: of a
 #: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
-#: among those of its connection; 0: not known.
+#: among those of its connection; 0: not known. tears: CONN's torn when it began.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4 turn:i8"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4 tears:i4 turn:i8"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 FOUND, OTHER_FOUND = 1, 2
@@ -255,8 +258,13 @@ KINDS = {
     28: ("length", "a Remaining Length of more than four bytes"),  # told as a violation
     29: ("after the end", "{} bytes came long after the end of the connection, and are left out: "
          "they may be of another one with the same ports"),
+    30: ("jump", "sequence numbers jump by {} bytes: perhaps to another connection with the same "
+         "ports, the beginning of which the capture lacks; what was before counts no more"),
+    31: ("doubled", "segments that the capture has twice, each as one IP packet ({} such): they "
+         "count once"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
- P_BROKEN, P_FIVE, P_PAST) = range(1, 30)  # fmt: skip
+ P_BROKEN, P_FIVE, P_PAST, P_JUMP,
+ P_DOUBLED) = range(1, 32)  # fmt: skip

@@ -85,14 +85,15 @@ def _whole(s):
 
 
 @kernel
-def _order_of_five(st, c, row, conn, sender):
-    """What MQTT 5 says about CONNACK, AUTH and the DISCONNECT of a server beside that."""
+def _order_of_five(st, c, row, conn, sender, sure):
+    """What MQTT 5 says about CONNACK, AUTH and the DISCONNECT of a server beside that; sure: as
+    in check_order()."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
     if sender and c["dismissed"]:
         violation(st, 44, conn, 1, kind, time, frame, 0)
     if sender and kind == DISCONNECT and not c["acked"] and _whole(st.streams[2 * conn + 1]):
         violation(st, 148, conn, 1, kind, time, frame, 0)
-    if sender and kind == DISCONNECT and c["acked"] and c["code"] >= 128:
+    if sender and kind == DISCONNECT and c["acked"] and c["code"] >= 128 and sure:
         violation(st, 107, conn, 1, kind, time, frame, c["code"])
     if kind == AUTH and c["method"] == METHOD_NONE:
         violation(st, 112 if sender else 113, conn, sender, kind, time, frame, 0)
@@ -106,8 +107,11 @@ def check_order(st, c, row, conn, sender):
     """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
     first = row["opening"]
+    if row["lapse"]:  # the end of one connection and the beginning of another may be missing
+        c["dismissed" if sender else "disconnected"] = 0
+    sure = not (row["lapse"] or c["torn"])
     if sender == 0:
-        if kind == CONNECT and c["connects"]:
+        if kind == CONNECT and c["connects"] and sure:
             violation(st, 3, conn, 0, kind, time, frame, 0)
         if first and kind != CONNECT:
             violation(st, 2, conn, 0, kind, time, frame, 0)
@@ -117,9 +121,10 @@ def check_order(st, c, row, conn, sender):
         violation(st, 15, conn, 1, kind, time, frame, 0)
     # Before MQTT 5 a second CONNECT may have one, too.
     once = c["level"] and c["connects"] == 1 and not (c["code"] or row["missing"])
-    if sender and kind == CONNACK and c["acked"] and (c["level"] == 5 or once):
+    if sender and kind == CONNACK and c["acked"] and (c["level"] == 5 or once) and sure:
         violation(st, 94, conn, 1, kind, time, frame, 0)
     if c["level"] == 5:
-        _order_of_five(st, c, row, conn, sender)
-    if sender and c["code"] and c["acked"] and not (kind == DISCONNECT and c["level"] == 5):
+        _order_of_five(st, c, row, conn, sender, sure)
+    if sender and c["code"] and c["acked"] and sure and not (
+            kind == DISCONNECT and c["level"] == 5):
         violation(st, 18, conn, 1, kind, time, frame, c["code"])

@@ -350,12 +350,26 @@ def _keep_body(st, d, p, have, row, conn, sender):
 
 
 @kernel
+def _forget(st, c, conn, tears):
+    """From this packet on the connection may be another one, of which nothing is known."""
+    c["torn"] = tears
+    c["connected"] = c["disconnected"] = c["dismissed"] = c["agreed"] = 0
+    c["ping_at"] = c["ping_heard"] = c["ping_waited"] = c["owed"] = 0
+    for way in range(2):
+        s = st.streams[2 * conn + way]
+        s["receive_max"] = s["packet_max"] = s["max_qos"] = s["no_retain"] = 0
+        s["alias_max"] = -1
+
+
+@kernel
 def _packet(st, d, row):
     """Fill in a row that has the fixed header and the place of the rest."""
     conn, sender, p, have = row["conn"], wide(row["from_server"]), row["at"], row["have"]
     c = st.conns[conn]
     s = st.streams[2 * conn + sender]
     s["packets"] += 1
+    if row["tears"] > c["torn"]:
+        _forget(st, c, conn, row["tears"])
     row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0

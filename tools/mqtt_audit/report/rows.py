@@ -144,8 +144,9 @@ class Rows:
     def _violate(self, code, row, value=0):
         if row["found"] & FOUND or row["found"] and code in ORDER:
             return
+        level = 0 if row["tears"] else row["level"]  # as compiled.arena.violation() has it
         self._found.append((row["time"], row["conn"], row["frame"], value, code, row["kind"],
-                            row["from_server"], row["level"]))  # fmt: skip
+                            row["from_server"], level))  # fmt: skip
 
     def _note(self, conn, kind, ident, out, row):
         """What a packet says about its connection or the one that it answers."""

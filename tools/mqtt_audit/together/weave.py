@@ -13,8 +13,9 @@ from ..compiled.arena import copy
 from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import COPY, FIN, MASK, SYN
 from ..scratch import BUNCH
-from ..tcp.connections import FAR
 from ..tcp.sequence import diff
+
+FAR = 1 << 26  #: bytes; so far from its place a segment is of another connection
 
 #: How far one direction of a pair of endpoints has come, in one capture or in all. There are two
 #: of them: [FULL] of segments with data, which go up to the end of their bytes; [EMPTY] of all
