@@ -25,7 +25,9 @@ SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 fla
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 KNOWN_FLAGS = 63  #: the flags up to URG
 SHUT = 64  #: no flag of TCP: the window is 0, the other side may send nothing
-COPY = 128  #: no flag of TCP: another capture has the segment as well (together/weave.py)
+#: No flag of TCP: another capture has the segment as well (together/weave.py), or this one had it
+#: already (tcp/doubles.py).
+COPY = 128
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
 #: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
@@ -43,11 +45,15 @@ KEY = _rows(
 #: many bytes are there, and which.
 #: Of the end's latest segment, of any kind, the headers: VLAN tags, numbers of TCP, checksum; met:
 #: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
-#: pauses: how many the capture had had then (tcp/stamps.py).
+#: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied: how
+#: often that was another one than before (tcp/doubles.py).
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
-    "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8"
+    "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
+    "ident:u2 varied:u2"
 )
+#: A segment that the capture has had, in case it has it twice.
+RECENT = _rows("time:i8 seq:u4 ack:u4 key:u4 wire:u4 sum:u2 ident:u2 flags:u1 dir:u1 used:u1")
 #: A time in ns in which the capture has no frame, or in which its clock went back (since > until);
 #: right, wrong: whether time stamps confirm it, or deny it.
 PAUSE = _rows("since:i8 until:i8 right:u1 wrong:u1")

@@ -2,7 +2,7 @@
 
 Knows: Ethernet, VLAN, PPPoE, Linux cooked v1 and v2, loopback, raw IP; options and extension
 headers. Must not know: streams, files, what a segment holds (openings.py, midway.py), what VLANs
-(lans.py) and time stamps (stamps.py) mean.
+(lans.py), time stamps (stamps.py) and segments that come twice (doubles.py) mean.
 """
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from ..capture.records import u16, u32
 from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
+    COPY,
     KEY,
     KINDS,
     KNOWN_FLAGS,
+    P_DOUBLED,
     P_FRAGMENT,
     P_HEADER,
     P_LINK,
@@ -23,7 +25,7 @@ from ..compiled.layout import (
     TRAIL,
     V4,
 )  # fmt: skip
-from . import stamps
+from . import doubles, stamps
 from .fragments import Fragments
 from .lans import met, root_of
 from .midway import SEEN, SPLIT, shown
@@ -34,8 +36,8 @@ PPPOE = 0x8864  #: of a PPPoE session; behind its header is the protocol of PPP
 PPP_IPV4, PPP_IPV6 = 0x0021, 0x0057
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
-TAGS, STAMP, SUM, UNREAD = 16, 17, 18, 19
-NUMBERS = 20  #: of them
+TAGS, STAMP, SUM, UNREAD, IDENT = 16, 17, 18, 19, 20
+NUMBERS = 21  #: of them
 NOT_TCP = 0
 SHORTEST = 46  #: bytes behind Ethernet's header in the shortest frame, which may be filled up
 
@@ -96,7 +98,7 @@ def _ipv4(d, p, end, wire_end, out):
     if u16(d, p + 6, True) & 0x3FFF:
         out[OFF] = p
         return -P_FRAGMENT, 0
-    total = u16(d, p + 2, True)
+    total, out[IDENT] = u16(d, p + 2, True), u16(d, p + 4, True)
     if size < 20 or 0 < total < size:
         return -P_HEADER, 0
     for k in range(2):
@@ -112,7 +114,7 @@ def _ipv6(d, p, end, wire_end, out):
     """As _ipv4, through the extension headers; without a length it ends with the frame."""
     if p + 40 > end:
         return -P_HEADER, 0
-    total = u16(d, p + 4, True)
+    total, out[IDENT] = u16(d, p + 4, True), 0
     for k in range(4):
         out[SRC + k], out[DST + k] = u32(d, p + 8 + 4 * k, True), u32(d, p + 24 + 4 * k, True)
     last = p + 40 + total if total else wire_end
@@ -250,14 +252,24 @@ def _find(keys, trails, slots, state, out, swap):
     return k
 
 
+@kernel
+def _count(problems, kind, frame, number):
+    """A frame has a problem of some kind; the first of them is named."""
+    row = problems[kind]
+    if row["count"] == 0:
+        row["kind"], row["off"], row["time"] = kind, frame["off"], frame["time"]
+        row["frame"], row["conn"] = number, -1
+    row["count"] += 1
+
+
 @entry
 def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows, problems,
-             cut, pauses, clock, unread):  # fmt: skip
+             cut, pauses, clock, unread, recent):  # fmt: skip
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
     pairs there are, and fragments of IPv4; cut: of each its place in `frames`, that of its IP
     header, and its VLANs. trails, seen: as midway.shown() has them. problems: a row for each kind,
     with the first frame that has it. pauses, clock: rows and state of stamps.Pauses. unread: how
-    many frames of each EtherType were not read."""
+    many frames of each EtherType were not read. recent: as doubles.recent() makes it."""
     n = state[1] = 0
     for i in range(len(frames)):
         frame = frames[i]
@@ -271,11 +283,7 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
             row[0], row[1], row[2] = i, out[OFF], out[TAGS]
             state[1] += 1
         elif found < 0:
-            row = problems[-found]
-            if row["count"] == 0:
-                row["kind"], row["off"], row["time"] = -found, frame["off"], frame["time"]
-                row["frame"], row["conn"] = first + i, -1
-            row["count"] += 1
+            _count(problems, -found, frame, first + i)
         if found <= 0:
             continue
         swap = _order(out)
@@ -294,6 +302,10 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
         row["cap"], row["wire"], row["dir"] = out[CAP], out[WIRE], 1 if swap else 0
+        way = 1 if swap else 0
+        if doubles.doubled(recent, trails[k, way], out, k, way, frame["time"]):
+            row["flags"] = out[FLAGS] | COPY
+            _count(problems, P_DOUBLED, frame, first + i)
         n += 1
     return n
 
@@ -339,7 +351,7 @@ class Endpoints:
         self._seen = np.zeros(SPLIT + SEEN, np.uint8)
         self._slots = np.full(1 << 13, -1, np.int64)
         self._state = np.zeros(2, np.int64)
-        self._fragments = Fragments()
+        self._fragments, self._recent = Fragments(), doubles.recent()
         self._out = np.zeros(NUMBERS, np.int64)
         self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
         self._unread = np.zeros(1 << 16, np.int64)
@@ -360,7 +372,7 @@ class Endpoints:
         self.pauses.room(len(frames))
         n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,
                      self._slots, self._state, self._out, rows, self._problems, cut,
-                     self.pauses.rows, self.pauses.state, self._unread)  # fmt: skip
+                     self.pauses.rows, self.pauses.state, self._unread, self._recent)  # fmt: skip
         found = [rows[:n]]
         for i, ip, tags in cut[: self._state[1]].tolist():
             frame = frames[i]

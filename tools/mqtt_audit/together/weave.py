@@ -64,6 +64,8 @@ def mark(rows, which, side, own, every):
         if k < 0:
             continue
         row["wire"] = row["cap"]
+        if row["flags"] & COPY:
+            continue
         seq, e = wide(row["seq"]), every[k, FULL]
         opens = row["flags"] & SYN and not (e["isn_known"] and e["isn"] == seq)
         if opens or e["known"] and abs(diff(seq, e["to"])) > FAR:
