@@ -81,6 +81,19 @@ def test_the_next_connection_is_no_sign_of_life(client, broker, tmp_path):
     assert [c["client_id"] for c in found["connections"]] == ["old0", "new"]
 
 
+@pytest.mark.parametrize("isn", [1000, 777_777])
+def test_a_device_that_begins_anew_is_no_sign_of_life_of_the_old_connection(isn, tmp_path):
+    """It lost power, and takes the same port again, and maybe the same first number."""
+    made = old(0, ENDS["nothing"], keep_alive=10).wait(18)
+    for _ in range(3):
+        made.segment(1, flags=kit.FIN | kit.ACK, seq=made.seq[1]).wait(0.3)
+    made.wait(5).seq = [isn, 90_000_000]
+    in_with(made.open()).client(kit.DISCONNECT).close()
+    found = read([made], tmp_path)
+    assert [(v["sender"], v["what"]) for v in found["violations"]] == []
+    assert [c["client_id"] for c in found["connections"]] == ["old0", "new"]
+
+
 def test_a_connect_behind_missing_bytes_begins_a_connection(tmp_path):
     """Some hundred bytes are missing, as no more were sent; then keep alive and session are the
     new CONNECT's."""
