@@ -10,10 +10,12 @@ import numpy as np
 from ..capture.records import u16, u32
 from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
+    ACK,
     COPY,
     KEY,
     KINDS,
     KNOWN_FLAGS,
+    MASK,
     P_DOUBLED,
     P_FRAGMENT,
     P_HEADER,
@@ -246,7 +248,7 @@ def _find(keys, trails, slots, state, out, swap):
     row["a0"], row["a1"], row["a2"], row["a3"] = out[a], out[a + 1], out[a + 2], out[a + 3]
     row["b0"], row["b1"], row["b2"], row["b3"] = out[b], out[b + 1], out[b + 2], out[b + 3]
     row["ap"], row["bp"], row["hash"], row["server"] = ap, bp, h, 0
-    row["tags"], row["root"], row["apart"] = out[TAGS], root, 0
+    row["tags"], row["root"], row["apart"], row["opened"] = out[TAGS], root, 0, 0
     if root < 0:
         row["root"], row["apart"] = k, apart
     return k
@@ -289,6 +291,8 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         swap = _order(out)
         k = _find(keys, trails, slots, state, out, swap)
         k = root_of(keys, trails, k, swap, out)
+        if out[FLAGS] & (SYN | ACK) == SYN | ACK and not keys[k]["opened"]:
+            keys[k]["opened"] = max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
         if out[STAMP]:
             stamps.note(pauses, clock, trails[k, 1 if swap else 0], frame["time"], out[STAMP],
                         out[FLAGS] & SYN)  # fmt: skip
