@@ -28,11 +28,11 @@ from ..compiled.layout import (
 
 @kernel
 def _wrong_way(kind, sender, level):
-    """Whether a type is of the other side only, or of no side."""
+    """Whether a type is of the other side only."""
     servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
     clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
     clients = clients or kind == DISCONNECT and level != 5
-    return (clients if sender else servers) or kind == RESERVED or kind == AUTH and level != 5
+    return clients if sender else servers
 
 
 @kernel
@@ -61,6 +61,8 @@ def check_form(st, row, conn, sender):
         violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
     if _wrong_way(kind, sender, level):
         violation(st, 48, conn, sender, kind, time, frame, 0)
+    elif kind == RESERVED or kind == AUTH and level != 5:
+        violation(st, 152, conn, sender, kind, time, frame, kind)
     if kind == CONNECT and not length:
         violation(st, 12, conn, sender, kind, time, frame, 0)
     elif not _length_right(kind, length, level):
@@ -82,6 +84,15 @@ def check_size(st, row, conn, sender):
 def _whole(s):
     """Whether a side is whole from SYN on."""
     return s["isn_known"] and s["whole"] and not s["gaps"] and not s["blind"]
+
+
+@kernel
+def first_of_session(c, s):
+    """Whether the server's latest PUBLISH is the first of QoS 1 or 2 in a session that began with
+    this connection, so that it can be no retransmission."""
+    new = c["clean"] or c["acked"] and not c["present"] and c["level"] >= 4
+    alone = s["publish1"] + s["publish2"] == 1
+    return new and alone and c["begun"] and c["connects"] == 1 and _whole(s)
 
 
 @kernel
@@ -107,9 +118,12 @@ def check_order(st, c, row, conn, sender):
     """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
     first = row["opening"]
-    if row["lapse"]:  # the end of one connection and the beginning of another may be missing
-        c["dismissed" if sender else "disconnected"] = 0
+    # Behind missing bytes it may be another connection.
     sure = not (row["lapse"] or c["torn"])
+    if row["lapse"] and sender:
+        c["dismissed"] = 0
+    elif row["lapse"]:
+        c["disconnected"] = 0
     if sender == 0:
         if kind == CONNECT and c["connects"] and sure:
             violation(st, 3, conn, 0, kind, time, frame, 0)

@@ -126,6 +126,8 @@ def _violations(conns, ways):
     closes = closing(allowed, conns["rtt"])
     # A FIN of the broker that the capture lacks would have ended the silence.
     judged = keeps & stayed & calm[:, 0] & ~_more(ways)[:, 1]
+    never = timed & unheard & calm[:, 1] & (unanswered > allowed + grace)
+    speaks = judged & (conns["acked"] > 0)  # who waits for CONNACK may
     owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])
     imposed = conns["imposed"] > 0
     patience = np.where(keeps, np.minimum(allowed, PING_ANSWER), PING_ANSWER)
@@ -134,15 +136,14 @@ def _violations(conns, ways):
     out, most = [], np.where(open_, allowed * 3 // 2, allowed) + grace
     heard, pinged = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
-        (10, 0, silent, heard, judged & (quiet > most) & ~imposed),
-        (149, 0, silent, heard, judged & (quiet > most) & imposed),
-        (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker),
-        (11, 1, conns["owed"], conns["owed_frame"], owed),
+        (10, 0, silent, heard, speaks & (quiet > most) & ~imposed),
+        (149, 0, silent, heard, speaks & (quiet > most) & imposed),
+        (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker & ~never),
+        (11, 1, conns["owed"], conns["owed_frame"], owed & ~never),
         (127, 1, closed_after, heard, judged & (closed_after > closes) & by_broker),
         (47, 1, waited, pinged,
          whole & (conns["ping_at"] > 0) & (waited > patience + grace)),
-        (53, 1, unanswered, conns["asked_frame"],
-         timed & unheard & calm[:, 1] & (unanswered > allowed + grace)),
+        (53, 1, unanswered, conns["asked_frame"], never),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)

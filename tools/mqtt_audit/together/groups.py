@@ -52,7 +52,9 @@ def _sharing(split, ports, keys_of):
         if s["first"] is None:
             continue
         keys = keys_of(s)
-        keys = keys[_of_mqtt(keys, brokers, ports)]
+        keys = keys[_of_mqtt(keys, brokers, ports)] if len(keys) else keys
+        if not len(keys):
+            continue
         mine, at = np.unique(ends(keys), return_inverse=True)
         seen = np.zeros(len(mine), int)
         np.bitwise_or.at(seen, at, keys["ways"])
