@@ -133,7 +133,7 @@ class Following:
 
     def _ready(self):
         self._decoder.drain()
-        self._decoder.rows.ended()
+        self._decoder.rows.ended(self._ends.pauses.last)
 
     def _frames(self, name, data, first, frames):
         segments = self._ends.segments(data, first, frames)

@@ -12,9 +12,12 @@ from ..compiled.layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    END_FIN_CLIENT,
+    END_FIN_SERVER,
     FOUND,
     HELLO_NONE,
     HELLO_WHOLE,
+    MASK,
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
@@ -28,6 +31,7 @@ from ..compiled.layout import (
     P_LENGTH,
     PROBLEM,
     PUBLISH,
+    SECOND,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -46,6 +50,7 @@ _EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBL
 
 KNOWN = 1 << 14  #: different properties of PUBLISH that are remembered
 SUBSCRIBED = "Subscription Identifier"
+LINGER = 2 * SECOND  #: in which the acknowledgement of the last FIN may come
 
 
 class Rows:
@@ -276,9 +281,16 @@ class Rows:
         n[_EMPTIED] = 0
         self._late = tuple(rows[:0] for rows in self._late)
 
-    def ended(self):
-        """Hand on the connections that have ended, before the capture is over."""
-        self._connections(self.arrays.conns["end"][: len(self._ends)] > 0)
+    def ended(self, now=None):
+        """Hand on the connections that have ended, before the capture is over. now: the time of
+        its latest frame; then a FIN has to be acknowledged, or LINGER to go by."""
+        conns, ways = (rows[: len(self._ends)] for rows in (self.arrays.conns, self.arrays.ways))
+        over = conns["end"] > 0
+        if now is not None:
+            heard = ((ways["acked"] - ways["next"] & MASK) == 1).all(axis=1)
+            by_fin = np.isin(conns["end"], (END_FIN_CLIENT, END_FIN_SERVER))
+            over &= heard | ~by_fin | (now - conns["last"] > LINGER)
+        self._connections(over)
 
     def _connections(self, which):
         known = np.zeros(len(which), bool)
