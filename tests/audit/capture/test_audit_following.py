@@ -158,7 +158,8 @@ def test_lines_tell_the_addresses_of_whom_they_are_about(tmp_path):
     from mqtt_audit import sources
     from mqtt_audit.report.lines import EVENTS, JsonLines
 
-    nameless = kit.Talk(("10.0.0.7", 7)).open().client(kit.publish("a")).client(kit.PINGREQ[:1])
+    nameless = kit.Talk(("10.0.0.7", 7)).open().client(kit.publish("a", b"", 1, 1))
+    nameless.broker(kit.ack(4, 1)).client(kit.PINGREQ[:1])
     again = []
     for port in (8, 9):
         made = kit.Talk(("10.0.0.8", port), start=nameless.now + port * 10**9).open()
@@ -170,10 +171,11 @@ def test_lines_tell_the_addresses_of_whom_they_are_about(tmp_path):
     found = _events(out.getvalue())
     ends = {e["connection"]: (e["client"], e["broker"]) for e in found
             if e["event"] == "connection"}  # fmt: skip
-    told = [e for e in found if e["event"] in ("packet", "violation", "problem")]
+    told = [e for e in found if e["event"] in ("packet", "message", "violation", "problem")]
     assert all((e["client"], e["broker"]) == ends[e["connection"]] for e in told)
     whose = {(e["event"], e["client"]) for e in told}
     assert whose >= {("packet", "10.0.0.7:7"), ("violation", "10.0.0.7:7"),
+                     ("message", "10.0.0.7:7"), ("message", "10.0.0.8:9"),
                      ("problem", "10.0.0.7:7"), ("violation", "10.0.0.8:9")}  # fmt: skip
 
 
