@@ -66,6 +66,17 @@ def test_what_the_old_connection_said_is_not_held_against_the_new_one(first, end
     assert len(found["connections"]) >= 1.5 * len(talks)
 
 
+def test_a_syn_with_ack_begins_a_connection_also_if_the_old_one_began_before(tmp_path):
+    """The capture has the SYN of neither; the numbers of the client go back."""
+    made = old(0, ENDS["nothing"])
+    made.frames = made.frames[4:]
+    jump(made, 3 << 30, 1 << 30).segment(1, flags=kit.SYN | kit.ACK).segment(0, flags=kit.ACK)
+    found = read([in_with(made).client(kit.DISCONNECT).close()], tmp_path)
+    assert found["violations"] == []
+    assert [c["client_id"] for c in found["connections"]] == [None, "new"]
+    assert [c["client_packets"] for c in found["connections"]] == [2, 2]
+
+
 @pytest.mark.parametrize("client, broker", [(5000, 1 << 30), (1 << 30, 3 << 30),
                                             (3 << 30, 3 << 30)])  # fmt: skip
 def test_the_next_connection_is_no_sign_of_life(client, broker, tmp_path):

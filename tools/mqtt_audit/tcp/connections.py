@@ -26,7 +26,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..mqtt.framing import shaped_as_connect
 from .openings import is_connect
-from .places import OTHER, place
+from .places import OTHER, off, place
 from .sequence import diff
 
 STRAY = -2  #: no connection: a segment of another one than is known, with nothing in it
@@ -99,7 +99,8 @@ def connection(st, d, pair, seg):
     sender = 1 if c["server"] == 1 + seg["dir"] else 0
     s, other = st.streams[2 * conn + sender], st.streams[2 * conn + 1 - sender]
     # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
-    opens = opens or seg["flags"] & SYN and s["isn_known"] and (c["end"] or s["first"])
+    another = s["isn_known"] and (c["end"] or s["first"]) or off(s, wide(seg["seq"])) != 0
+    opens = opens or seg["flags"] & SYN and another
     if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED

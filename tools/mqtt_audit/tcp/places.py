@@ -22,7 +22,7 @@ SAME, BEHIND, OTHER = range(3)
 
 
 @kernel
-def _off(s, number):
+def off(s, number):
     """How far a number is from the greatest that is known of a stream; 0: it fits."""
     if not s["top_known"]:
         return 0
@@ -56,8 +56,8 @@ def place(c, s, other, seg):
     if flags & SYN or flags & RST and not seg["seq"]:
         return SAME
     seq, ack = wide(seg["seq"]), wide(seg["ack"])
-    ahead = _off(s, seq)
-    heard = _off(other, ack) if flags & ACK else 0
+    ahead = off(s, seq)
+    heard = off(other, ack) if flags & ACK else 0
     if not ahead and not heard:
         return SAME
     if c["end"] or c["begun"] and not s["top_known"]:  # in answer to what was before the SYN
