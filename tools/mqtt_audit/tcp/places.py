@@ -17,6 +17,8 @@ from .sequence import diff
 JUMP = 1 << 15
 BACK = 1 << 20  #: bytes; nothing that is on its way is so far behind
 FAR = 1 << 22  #: bytes; both sides at once do not send so much in a gap
+#: Bytes; no capture is so far out of order, as mergecap makes one of computers with other clocks.
+LOST = 1 << 26
 LONG = 1 << 30  #: bytes of a stream, after which its first number tells nothing
 SAME, BEHIND, OTHER = range(3)
 
@@ -43,13 +45,14 @@ def _early(s, number):
 def _gone(s, number, ahead):
     """Whether a number that is so far off can only be another connection's, as far as one side
     shows it."""
-    return ahead and (ahead < 0 or ahead > FAR or _early(s, number))
+    return ahead and (ahead < -LOST or ahead > FAR or _early(s, number))
 
 
 @kernel
 def place(c, s, other, seg):
     """SAME, also if bytes are missing before the segment, which may still come; BEHIND: nothing of
-    the connection is on its way from so far behind; OTHER: it is of another connection. One that
+    the connection is on its way from so far behind; OTHER: it is of another connection, or shows
+    nothing. One that
     was reset, or closed by both sides, does not go on. Of SYN, and of RST with the number 0, as of
     one that answers a SYN, the numbers tell nothing."""
     flags = seg["flags"]
@@ -60,11 +63,16 @@ def place(c, s, other, seg):
     heard = off(other, ack) if flags & ACK else 0
     if not ahead and not heard:
         return SAME
-    if c["end"] or c["begun"] and not s["top_known"]:  # in answer to what was before the SYN
+    if c["begun"] and not s["top_known"]:  # in answer to what was before the SYN
         return OTHER
-    if _gone(s, seq, ahead) and (_gone(other, ack, heard) or not flags & ACK):
+    gone, gone_too = _gone(s, seq, ahead), _gone(other, ack, heard)
+    if c["end"] and (gone or gone_too or ahead > 0 or heard > 0):
         return OTHER
-    return BEHIND if ahead < 0 and seg["cap"] else SAME
+    if gone and (gone_too or not flags & ACK):
+        return OTHER
+    if ahead < 0 or heard < 0:
+        return BEHIND if seg["cap"] else OTHER
+    return SAME
 
 
 @kernel
