@@ -125,6 +125,17 @@ def test_a_second_connect_on_a_whole_connection_stays_a_violation(end, said, tmp
     assert len(found["connections"]) == 1
 
 
+def test_a_long_connection_stays_one_when_its_numbers_come_round(tmp_path):
+    """Three gigabytes each way of TLS, of which the capture has a segment in each megabyte;
+    nothing is known of such bytes but their numbers."""
+    made = kit.Talk(broker=("10.0.0.1", 8883)).open().client(b"\x16\x03\x01\0\x05\1\0\0\1\0")
+    made.broker(b"\x16\x03\3\0\x05\2\0\0\1\0")
+    for _ in range(3200):
+        made.client(b"\x17\x03\3\x10\0").broker(b"\x17\x03\3\x10\0")
+        made.seq = [(n + 1_000_000) & kit.MASK for n in made.seq]
+    assert len(read([made.close()], tmp_path)["connections"]) == 1
+
+
 def test_a_connect_in_a_payload_with_a_hole_begins_no_connection(tmp_path):
     """A message that carries a CONNECT, which begins a segment behind one that is missing."""
     inner = kit.connect("inner")

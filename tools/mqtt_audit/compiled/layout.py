@@ -140,7 +140,8 @@ STREAM = _rows(
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
-#: top: the greatest number of its bytes that a segment of either side has told of.
+#: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
+#: none, 2 (tcp/places.py) if its first number tells nothing any more.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:

@@ -28,11 +28,9 @@ def recent():
 
 @kernel
 def _place(out, key, way):
-    h = 2166136261
-    for number in (out[SEQ], out[ACKED], out[WIRE], key << 1 | way):
-        h = (h ^ number) * 16777619 & MASK
-        h ^= h >> 15
-    return h & PLACES - 1
+    one, other = out[SEQ] + (out[WIRE] << 8), out[ACKED] + (key << 1 | way)
+    h = (one * 2654435761 ^ other * 2246822519) & MASK
+    return (h ^ h >> 15) & PLACES - 1
 
 
 @kernel

@@ -20,6 +20,7 @@ FAR = 1 << 22  #: bytes; both sides at once do not send so much in a gap
 #: Bytes; no capture is so far out of order, as mergecap makes one of computers with other clocks.
 LOST = 1 << 26
 LONG = 1 << 30  #: bytes of a stream, after which its first number tells nothing
+LONG_AGO = 2  #: STREAM.top_known of one that has come so far
 SAME, BEHIND, OTHER = range(3)
 
 
@@ -38,7 +39,7 @@ def off(s, number):
 @kernel
 def _early(s, number):
     """Whether a number lies before the first one of a stream."""
-    return s["isn_known"] and s["bytes"] + s["lost"] < LONG and diff(number, s["isn"]) < 0
+    return s["isn_known"] and s["top_known"] != LONG_AGO and diff(number, s["isn"]) < 0
 
 
 @kernel
@@ -90,11 +91,21 @@ def tear(st, conn, sender, time, frame, size):
 
 
 @kernel
+def _age(s):
+    if s["isn_known"] and s["top_known"] and diff(s["top"], s["isn"]) > LONG:
+        s["top_known"] = LONG_AGO
+
+
+@kernel
 def reach(s, other, seg):
     """Note how far a segment says that both streams go."""
     end = wide(seg["seq"]) + wide(seg["wire"]) + (seg["flags"] & (SYN | FIN) > 0)
     if not seg["flags"] & RST and (not s["top_known"] or diff(end, s["top"]) > 0):
-        s["top"], s["top_known"] = end & MASK, 1
+        s["top"] = end & MASK
+        s["top_known"] = max(1, s["top_known"])
     ack = wide(seg["ack"])
     if seg["flags"] & ACK and (not other["top_known"] or diff(ack, other["top"]) > 0):
-        other["top"], other["top_known"] = ack, 1
+        other["top"] = ack
+        other["top_known"] = max(1, other["top_known"])
+    _age(s)
+    _age(other)
