@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ..rules.findings import quantiles
+from ..flows.quantiles import by_group
 from ..rules.why import REFUSED
 from . import template
 from .columns import MARK, TABLES
@@ -256,7 +256,7 @@ def _hellos(root):
 
 def _quantiles(root):
     """Latency of QoS 1 and 2 by quantile."""
-    rows = list(quantiles(_read(root, "latencies"), "broker"))
+    rows = list(by_group(_read(root, "latencies"), "broker"))
     schema = pa.schema([("broker", pa.string()), ("sender", pa.string()), ("qos", pa.int64()),
                         ("messages", pa.int64()), *((n, pa.float64()) for n in (
                             "p50", "p90", "p99", "longest_ms"))])  # fmt: skip
