@@ -115,6 +115,49 @@ def test_what_comes_in_pieces_is_what_lies_in_a_file(form, tmp_path):
             assert _rows(found, name) == _rows(wanted, name), name
 
 
+def _fragmented(packet, size):
+    """An IPv4 packet as fragments of `size` bytes."""
+    for at in range(20, len(packet), size):
+        part = packet[at : at + size]
+        mark = (at - 20) // 8 | (0x2000 if at + size < len(packet) else 0)
+        total = (20 + len(part)).to_bytes(2, "big")
+        yield packet[:2] + total + packet[4:6] + mark.to_bytes(2, "big") + packet[8:20] + part
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_pieces_have_the_offsets_silences_and_fragments_of_the_file(packed, tmp_path):
+    """Of a frame with a bad header, and of bytes that contradict others; of the silence before
+    FIN."""
+    from mqtt_audit.following import Following
+
+    long = kit.publish("long", random.Random(1).randbytes(900), 1, 5)
+    talk = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    talk.client(kit.PINGREQ).broker(kit.PINGRESP).client(long).broker(kit.ack(4, 5))
+    talk.segment(0, bytes(len(long)), seq=talk.seq[0] - len(long))
+    silent = kit.Talk(("10.0.0.4", 2), start=talk.now).open().client(kit.connect())
+    silent.broker(kit.connack()).wait(5).close()
+    frames = [(ns, kit.ethernet(p)) for ns, packet in talk.frames + silent.frames for p in (
+        _fragmented(packet, 200) if long in packet else [packet])]  # fmt: skip
+    cut = kit.Talk(("10.0.0.3", 1)).segment(0).frames[0][1]
+    frames[9:9] = [(frames[8][0], kit.ethernet(cut[:32] + b"\0" + cut[33:]))]
+    path = kit.pcap(tmp_path / "t", frames)
+    wanted, raw = kit.read([path], tmp_path), path.read_bytes()
+    raw = gzip.compress(raw) if packed else raw
+    found = {}
+    following = Following(lambda table, rows: found.setdefault(table, []).extend(rows.to_pylist()))
+    third = len(raw) // 3  # between the fragments
+    following.capture("t", [raw[:third], raw[third:]])
+    following.finish()
+    assert [p["topic"] for p in found["packets"] if p["topic"]] == ["long"]
+    assert {"bad header", "other content"} <= {p["problem"] for p in found["problems"]}
+    places = [sorted((p["problem"], p["offset"] or 0) for p in rows["problems"])
+              for rows in (found, wanted)]  # fmt: skip
+    assert places[0] == places[1]
+    silences = [{c["client"]: c["longest_silence_s"] for c in rows["connections"]}
+                for rows in (found, wanted)]  # fmt: skip
+    assert silences[0] == silences[1] and silences[0]["10.0.0.4:2"] > 5
+
+
 def test_damage_between_frames_is_told_and_passed_over(tmp_path):
     from mqtt_audit.following import Following
 
