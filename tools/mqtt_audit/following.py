@@ -30,7 +30,7 @@ SHARED = ("has connections of {} at the same time: packets may be missing; audit
           "not packed: those are read as one")  # fmt: skip
 #: Of the rows that are kept up to the end.
 _SCHEMAS = {**columns.TABLES, "_pieces": columns.PIECES}
-ADDRESSED, NOBODY = ("packets", "violations", "problems"), (None, None)
+ADDRESSED, NOBODY = ("packets", "flows", "_pieces", "violations", "problems"), (None, None)
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
 
 
