@@ -213,11 +213,26 @@ def test_lines_tell_the_addresses_of_whom_they_are_about(tmp_path):
     found = _events(out.getvalue())
     ends = {e["connection"]: (e["client"], e["broker"]) for e in found
             if e["event"] == "connection"}  # fmt: skip
-    told = [e for e in found if e["event"] in ("packet", "violation", "problem")]
+    told = [e for e in found if e["event"] in ("packet", "violation", "problem", "message")]
+    assert sum(e["event"] == "message" for e in told) == 2
     assert all((e["client"], e["broker"]) == ends[e["connection"]] for e in told)
     whose = {(e["event"], e["client"]) for e in told}
     assert whose >= {("packet", "10.0.0.7:7"), ("violation", "10.0.0.7:7"),
                      ("problem", "10.0.0.7:7"), ("violation", "10.0.0.8:9")}  # fmt: skip
+
+
+def test_a_line_is_one_to_every_program(tmp_path):
+    """Also to one that takes U+2028 for the end of a line; and nothing turns a terminal round."""
+    from mqtt_audit import sources
+    from mqtt_audit.report.lines import TOLD, JsonLines
+
+    topic, out = "a\u2028b\u2029c\u202ed\x85e\U000e0001f\u00fc", io.StringIO()
+    talk = kit.Talk().open().client(kit.connect()).client(kit.publish(topic)).close()
+    sources.lines([str(kit.pcap(tmp_path / "t", talk.wrapped()))], JsonLines(out, TOLD), (1883,))
+    text = out.getvalue()
+    assert text.splitlines() == text.split("\n")[:-1] and "f\u00fc" in text
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert topic in [e.get("topic") for e in _events(text)]
 
 
 class TestTheCommand:
