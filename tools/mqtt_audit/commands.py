@@ -74,7 +74,7 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
 
     try:
         if as_json:
-            sources.lines(captures, JsonLines(sys.stdout, events), ports)
+            sources.lines(captures, JsonLines(sys.stdout, events), ports, stop)
             return
         with sources.files(captures) as (captures, names):
             _into(out, stop, captures, names, ports, cores, with_workers, memory, conf)

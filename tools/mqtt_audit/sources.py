@@ -7,11 +7,13 @@ Knows: streams, dumpcap. Must not know: formats, what is in a capture.
 import logging
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ INPUT = "-"
 NAME = "standard input"
 DROPPED = "frames that came faster than dumpcap could take them, and are missing: {:,}"
 PIECE = 1 << 20  #: bytes read at once
+LAST_S = 0.5  #: seconds for the last bytes of a pipe, after a signal
 NO_DUMPCAP = (
     "dumpcap is not installed, which does the capturing. It comes with Wireshark: Debian and "
     "Ubuntu: apt install tshark; Fedora: dnf install wireshark-cli; macOS: brew install wireshark"
@@ -41,6 +44,28 @@ def _pieces(handle):
     """What comes from a file handle, as soon as it is there."""
     while raw := os.read(handle, PIECE):
         yield raw
+
+
+def _until_told(stop, handle):
+    """The same, up to a signal. The program that writes may have got it too: its last bytes may
+    take LAST_S seconds."""
+    told, tell = os.pipe()
+    stop.tell(lambda: os.write(tell, b"."))
+    pieces = _pieces(handle)
+    try:
+        while told not in select.select([handle, told], [], [])[0]:
+            if not (raw := next(pieces, b"")):
+                return
+            yield raw
+        until = time.monotonic() + LAST_S
+        while (left := until - time.monotonic()) > 0 and select.select([handle], [], [], left)[0]:
+            if not (raw := next(pieces, b"")):
+                return
+            yield raw
+    finally:
+        stop.tell(lambda: None)
+        os.close(told)
+        os.close(tell)
 
 
 @contextmanager
@@ -127,8 +152,9 @@ def _weave(following, members, sink, scratch):
     following.weave(woven, np.concatenate([s["steps"] for s in split]))
 
 
-def lines(captures, sink, ports):
-    """Tell what captures hold while they are read. Raises Refused if none can be read."""
+def lines(captures, sink, ports, stop=None):
+    """Tell what captures hold while they are read. stop: a signal to it ends standard input, which
+    nobody can read again, and what was read of it is told. Raises Refused if none can be read."""
     following, found, read = Following(sink, ports), _in_order(captures), 0
     with tempfile.TemporaryDirectory(prefix="mqtt-audit-") as scratch:
         for members in _together(found, ports, scratch):
@@ -136,7 +162,7 @@ def lines(captures, sink, ports):
                 _weave(following, members, sink, scratch)
                 read += 1
             else:
-                read += _read(following, members[0][0])
+                read += _read(following, members[0][0], stop)
     following.finish()
     if not read:
         raise Refused("no capture could be read")
@@ -144,15 +170,20 @@ def lines(captures, sink, ports):
         log.warning("no MQTT was found, so nothing was judged")
 
 
-def _read(following, path):
+def _read(following, path, stop):
     """Tell what one capture holds; whether it could be read."""
-    with ExitStack() as stack:
-        source = sys.stdin if path == INPUT else stack.enter_context(open(path, "rb"))
-        try:
-            following.capture(NAME if path == INPUT else shown(path), _pieces(source.fileno()))
-        except NotACapture as error:
-            log.warning("%s", error)
-            return False
+    try:
+        if path == INPUT:
+            handle = sys.stdin.fileno()
+            following.capture(NAME, _until_told(stop, handle) if stop else _pieces(handle))
+            return True
+        with open(path, "rb") as source:
+            following.capture(shown(path), _pieces(source.fileno()))
+    except NotACapture as error:
+        if stop and stop.asked:  # before its beginning had come
+            return True
+        log.warning("%s", error)
+        return False
     return True
 
 

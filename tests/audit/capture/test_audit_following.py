@@ -236,6 +236,32 @@ def test_a_line_is_one_to_every_program(tmp_path):
 
 
 class TestTheCommand:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_ends_a_pipe_with_all_that_was_read(self, number, tmp_path):
+        """Nobody can read it again. Open connections and findings are told at the end only."""
+        talks = [kit.Talk(("10.0.0.2", 40_000 + k), start=kit.START + k * 10**9).open()
+                 .client(kit.connect()).broker(kit.connack()) for k in range(11)]  # fmt: skip
+        raw = kit.pcap(tmp_path / "t", [f for t in talks for f in t.wrapped()]).read_bytes()
+        program = subprocess.Popen([AUDIT, "--json", "-"], stdin=subprocess.PIPE, text=False,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(program.stdout), daemon=True)
+        reader.start()
+        try:
+            program.stdin.write(raw)
+            program.stdin.flush()
+            wait_until(lambda: len(lines) >= 22, SECONDS, "the packets")
+            program.send_signal(number)
+            assert program.wait(SECONDS) == 0
+            reader.join(SECONDS)
+            said = program.stderr.read()
+        finally:
+            program.kill()
+            program.wait()
+        found = [json.loads(line)["event"] for line in lines]
+        assert found.count("connection") == 11 and found.count("finding") == 1
+        assert b"start it again" not in said
+
     def test_events_come_while_the_capture_does(self, tmp_path):
         raw = kit.pcap(tmp_path / "t", _talks()).read_bytes()
         program = subprocess.Popen([AUDIT, "--json", "-"], stdin=subprocess.PIPE,
