@@ -34,6 +34,13 @@ NAME = "standard input"
 DROPPED = "frames that came faster than dumpcap could take them, and are missing: {:,}"
 PIECE = 1 << 20  #: bytes read at once
 LAST_S = 0.5  #: seconds for the last bytes of a pipe, after a signal
+#: The capture filter of `live`: TCP, and what may hide it from a filter: VLAN tags that the kernel
+#: leaves in the frame, as the second of two, and PPPoE. The word `vlan` would do for the tags on
+#: Ethernet, but there are interfaces for which libpcap refuses it.
+TAGGED = ("0x8100", "0x88a8", "0x9100", "0x8864")
+FILTER = " or ".join(["tcp", *(f"ether proto {kind}" for kind in TAGGED)])
+#: How lines begin that dumpcap writes of every capture.
+USUAL = ("Capturing on", "File:", "Packets captured:", "Packets received/dropped")
 NO_DUMPCAP = (
     "dumpcap is not installed, which does the capturing. It comes with Wireshark: Debian and "
     "Ubuntu: apt install tshark; Fedora: dnf install wireshark-cli; macOS: brew install wireshark"
@@ -192,9 +199,15 @@ def dropped(said):
     return sum(int(n) for n in re.findall(r"received/dropped on interface .*: \d+/(\d+)", said))
 
 
+def _said(text):
+    """What dumpcap says of a fault, without what it says of every capture."""
+    return " ".join(line.strip().removeprefix("dumpcap: ") for line in text.splitlines()
+                    if line.strip() and not line.startswith(USUAL))  # fmt: skip
+
+
 def live(stop, interface, wanted, sink, ports):
-    """Tell what passes an interface, until a signal comes. wanted: a capture filter. Raises
-    Refused if nothing can be captured there."""
+    """Tell what passes an interface, until a signal comes; why it ended without one, or None.
+    wanted: a capture filter. Raises Refused if nothing can be captured there."""
     if not shutil.which("dumpcap"):
         raise Refused(NO_DUMPCAP)
     warm()
@@ -205,19 +218,22 @@ def live(stop, interface, wanted, sink, ports):
                           start_new_session=True) as dumpcap:  # fmt: skip
         stop.tell(dumpcap.terminate)
         stop.leave(dumpcap.kill)
+        began = True
         try:
             log.info("following %s; Ctrl-C ends it", interface)
             following.capture(interface, _pieces(dumpcap.stdout.fileno()))
         except NotACapture:  # it ended before its first byte
-            pass
+            began = False
         finally:
             with suppress(OSError):
                 dumpcap.terminate()
         said = dumpcap.stderr.read().decode(errors="replace")
-    if not stop.asked and dumpcap.returncode:
-        raise Refused(f"dumpcap ended: {said.strip() or dumpcap.returncode}")
+    why = None if stop.asked else f"dumpcap ended: {_said(said) or f'status {dumpcap.returncode}'}"
+    if why and not began:
+        raise Refused(why)
     if dropped(said):
         what = DROPPED.format(dropped(said))
         log.warning("%s: %s", interface, what)
         sink("problems", columns.files([(interface, "dropped", what)]))
     following.finish()
+    return why

@@ -398,3 +398,62 @@ def test_an_interface_is_followed(as_json, server):
     # Of the first one there may be only the end. It is told last if its FIN is not there.
     ends = sorted((e for e in found if e["event"] == "connection"), key=lambda e: e["first"])
     assert ends and all(e["begun"] for e in ends[1:]), found
+
+
+@pytest.fixture
+def link():
+    """Two interfaces, each of which has what is sent on the other one; returns their names."""
+    names = [f"umqtt{k}{os.getpid() % 1_000_000}" for k in (0, 1)]
+    made = shutil.which("ip") and subprocess.run(
+        ["ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1]],
+        capture_output=True, timeout=SECONDS).returncode == 0  # fmt: skip
+    if not made or not _may_capture():
+        pytest.skip("no interface can be made or captured here")
+    for name in names:
+        subprocess.run(["ip", "link", "set", name, "up"], check=True, timeout=SECONDS)
+    yield names
+    subprocess.run(["ip", "link", "del", names[0]], capture_output=True, timeout=SECONDS)
+
+
+#: What stands between the addresses of a frame and its IP packet of so many bytes.
+TAGS = {
+    "plain": lambda n: b"\x08\0",
+    "one VLAN": lambda n: b"\x81\0\0\5\x08\0",
+    "two VLANs": lambda n: b"\x88\xa8\0\5\x81\0\0\6\x08\0",
+    "PPPoE": lambda n: b"\x88\x64\x11\0\0\7" + (n + 2).to_bytes(2, "big") + b"\0\x21",
+}
+
+
+def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface_goes(link):
+    """What was read until then is told: the connections were open."""
+    program = subprocess.Popen([AUDIT, "live", "-i", link[0], "--json"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)  # fmt: skip
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(program.stdout), daemon=True)
+    reader.start()
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sender.bind((link[1], 0))
+
+    def told():
+        for k, (name, tag) in enumerate(TAGS.items()):
+            talk = kit.Talk((f"10.0.1.{k}", 1000 + k)).open().client(kit.connect(name))
+            for _, frame in talk.wrapped():
+                sender.send(frame[:12] + tag(len(frame) - 14) + frame[14:])
+        seen = {event.get("client_id") for event in map(json.loads, list(lines))}
+        return set(TAGS) <= seen
+
+    try:
+        wait_until(told, SECONDS, "a CONNECT of each kind")
+        subprocess.run(["ip", "link", "del", link[0]], check=True, timeout=SECONDS)
+        assert program.wait(SECONDS) == 1
+        reader.join(SECONDS)
+        said = program.stderr.read().decode()
+    finally:
+        sender.close()
+        program.kill()
+        program.wait()
+    assert "dumpcap ended" in said and "no longer attached" in said
+    assert "Packets captured" not in said and "Traceback" not in said
+    ends = {e["client_id"]: e["ended"] for e in map(json.loads, lines)
+            if e["event"] == "connection"}  # fmt: skip
+    assert {ends[name] for name in TAGS} == {"open"}
