@@ -405,6 +405,8 @@ def test_bad_input_is_said_with_status_2(tmp_path):
     empty.touch()
     packed = tmp_path / "t.pcap.gz"
     packed.write_bytes(b"\x1f\x8b\x08rest")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.tex").write_text("mine")
@@ -413,7 +415,8 @@ def test_bad_input_is_said_with_status_2(tmp_path):
         ((empty, text), "neither pcap nor pcapng"),
         ((empty,), "it is empty"),
         ((packed,), "damaged gzip file"),
-        ((tmp_path,), "Is a directory"),
+        ((tmp_path,), f"Is a directory; name the captures in it, as {tmp_path}/*.pcap"),
+        ((pipe,), f"give - for it and redirect standard input: < {pipe}"),
     ):
         done = command("audit", *arguments, "--out", tmp_path / "out")
         assert done.returncode == 2 and said in done.stderr, done.stderr
