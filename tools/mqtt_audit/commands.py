@@ -76,7 +76,7 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
         if as_json:
             sources.lines(captures, JsonLines(sys.stdout, events), ports, stop)
             return
-        with sources.files(captures) as (captures, names):
+        with sources.files(captures, stop) as (captures, names):
             _into(out, stop, captures, names, ports, cores, with_workers, memory, conf)
         told(out, sys.stdout)
     except run.Refused as error:

@@ -76,8 +76,9 @@ def _until_told(stop, handle):
 
 
 @contextmanager
-def files(captures):
-    """(paths, {path: name}) of captures; standard input is written into a file for so long."""
+def files(captures, stop):
+    """(paths, {path: name}) of captures; standard input is written into a file for so long. A
+    signal to `stop` ends standard input; the next one ends the program."""
     captures = list(captures)
     if INPUT not in captures:
         yield captures, {}
@@ -85,8 +86,9 @@ def files(captures):
     with tempfile.TemporaryDirectory(prefix="mqtt-audit-") as folder:
         path = str(Path(folder, "input"))
         with open(path, "wb") as out:
-            for raw in _pieces(sys.stdin.fileno()):
+            for raw in _until_told(stop, sys.stdin.fileno()):
                 out.write(raw)
+        stop.tell(None)
         yield [path if c == INPUT else c for c in captures], {path: NAME}
 
 

@@ -15,6 +15,7 @@ import subprocess
 import threading
 
 import audit_kit as kit
+import pyarrow.parquet as pq
 import pytest
 from mqtt_audit.capture import files as captures
 from patience import wait_until
@@ -300,11 +301,25 @@ class TestTheCommand:
         assert len(found) == 6 * 21 + 6
         assert {e["outcome"] for e in found if e["event"] == "message"} == {"acknowledged"}
 
-    def test_standard_input_into_a_folder(self, tmp_path):
-        raw = kit.pcap(tmp_path / "t", _talks()).read_bytes()
-        done = subprocess.run([AUDIT, "-", "--out", tmp_path / "out"], input=raw, timeout=300,
-                              capture_output=True)  # fmt: skip
-        assert done.returncode == 0, done.stderr
+    @pytest.mark.parametrize("ended", ["by its end", "by a signal"])
+    def test_standard_input_into_a_folder(self, ended, tmp_path):
+        """Ctrl-C is how one ends tcpdump, and goes to all programs of the pipe."""
+        more = [(kit.START, bytes(12) + b"\x08\x06" + bytes(1000))] * 1200  # than a pipe holds
+        raw = kit.pcap(tmp_path / "t", _talks() + more).read_bytes()
+        program = subprocess.Popen([AUDIT, "-", "--out", tmp_path / "out"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
+        try:
+            program.stdin.write(raw)  # some of it is read when this returns
+            program.stdin.flush()
+            if ended == "by a signal":
+                program.send_signal(signal.SIGINT)
+                assert program.wait(300) == 0
+            said = program.communicate(timeout=300)[1]
+        finally:
+            program.kill()
+            program.wait()
+        assert program.returncode == 0 and b"start it again" not in said, said
+        assert pq.read_table(tmp_path / "out" / "packets").num_rows == WHOLE
         facts = json.loads((tmp_path / "out" / "audit.json").read_text())
         assert facts["files"][0]["file"] == "standard input"
         assert "standard input" in (tmp_path / "out" / "report.html").read_text()
