@@ -66,7 +66,7 @@ def _codes(column):
 
 class _Found:
     def __init__(self, connections):
-        self.table = connections.sort_by("first")
+        self.table = connections.sort_by([(n, "ascending") for n in ("first", "connection")])
         self.first, self.last = (_numbers(self.table[n]) for n in ("first", "last"))
         self.rows = []
 
