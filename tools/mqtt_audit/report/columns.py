@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
 from ..mqtt.properties import PROPERTIES
-from ..rules.ending import full
+from ..rules.ending import full, longest
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
 from ..rules.why import ANSWERS, never_answered, refused, why
@@ -463,7 +463,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
         "why": pa.array([why(c, reasons.get(k), *no) for k, (c, *no) in enumerate(
             zip(conns, refused(conns, ways), never_answered(conns, ways)))], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
-        "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
+        "longest_silence_s": numbers(longest(conns, ways) / 1e9, pa.float64()),
         **_hellos(hellos, len(conns)),
         **counts,
     })  # fmt: skip

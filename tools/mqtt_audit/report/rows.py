@@ -61,6 +61,7 @@ class Rows:
     def __init__(self, arrays, sink, span, steps=()):
         self.arrays, self.sink, self.steps = arrays, sink, steps
         self.files, self.pairs = {}, []
+        self.at = 0  #: where in its capture the bytes lie that are read now
         self.tallies = Tallies(span)
         self.addresses = None  #: a dict: gets (client, broker) of each connection by its id
         self.repeats = 0  #: messages that joining.sent_again() has to look at
@@ -262,7 +263,9 @@ class Rows:
             ids = self.arrays.conns["id"][rows["conn"]]
             self.sink("packets", columns.packets(
                 rows, st.text[: n[N_TEXT]].copy(), ids, self.files, values))  # fmt: skip
-        wrong = np.concatenate([st.problems[: n[N_PROBLEMS]], self._late[1]])
+        seen = st.problems[: n[N_PROBLEMS]]
+        seen["off"][seen["off"] >= 0] += self.at
+        wrong = np.concatenate([seen, self._late[1]])
         wrong = self._malformed(wrong)
         broken = self._violations()
         if len(broken):

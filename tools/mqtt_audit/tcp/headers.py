@@ -346,16 +346,18 @@ def _grown(rows, used, size):
 
 class Endpoints:
     """The pairs of endpoints of one file; grows with their number and nothing else. `pauses`: a
-    stamps.Pauses; before: as it has it."""
+    stamps.Pauses; before: as it has it. `at`: where in the file the bytes lie that segments() is
+    given, if not at its beginning."""
 
     def __init__(self, before=-1):
-        self.pauses = stamps.Pauses(before)
+        self.pauses, self.at = stamps.Pauses(before), 0
         self._keys = np.zeros(1 << 12, KEY)
         self._trails = np.zeros((1 << 12, 2), TRAIL)
         self._seen = np.zeros(SPLIT + SEEN, np.uint8)
         self._slots = np.full(1 << 13, -1, np.int64)
         self._state = np.zeros(2, np.int64)
         self._fragments, self._recent = Fragments(), doubles.recent()
+        self._piece = self._data = None
         self._out = np.zeros(NUMBERS, np.int64)
         self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
         self._unread = np.zeros(1 << 16, np.int64)
@@ -374,20 +376,29 @@ class Endpoints:
             _rehash(self._keys, int(self._state[0]), self._slots)
         rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 3), np.int64)
         self.pauses.room(len(frames))
+        told = self._problems["count"] > 0
         n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,
                      self._slots, self._state, self._out, rows, self._problems, cut,
                      self.pauses.rows, self.pauses.state, self._unread, self._recent)  # fmt: skip
+        self._problems["off"][~told & (self._problems["count"] > 0)] += self.at
         found = [rows[:n]]
         for i, ip, tags in cut[: self._state[1]].tolist():
             frame = frames[i]
             whole = self._fragments.add(data, ip, int(frame["off"] + frame["cap"]), first + i,
-                                        int(frame["time"]))  # fmt: skip
+                                        int(frame["time"]), self.at)  # fmt: skip
             if whole:
                 found.append(self._joined(data, tags, *whole))
         if len(found) == 1:
             return rows[:n]
         found = np.concatenate(found)
         return found[np.argsort(found["frame"], kind="stable")]
+
+    def with_waiting(self, data):
+        """The next piece of a capture that comes in pieces, behind it the bytes of fragments that
+        wait for the rest of their datagram: what segments() is to be given."""
+        if data is not self._piece:
+            self._piece, self._data = data, self._fragments.moved(self._data, data)
+        return self._data
 
     def _joined(self, data, tags, numbers, rows):
         """Segments that were fragments, with their pair of endpoints."""
