@@ -74,9 +74,9 @@ def audit(stop, captures, out, as_json, events, ports, cores, with_workers, memo
 
     try:
         if as_json:
-            sources.lines(captures, JsonLines(sys.stdout, events), ports)
+            sources.lines(captures, JsonLines(sys.stdout, events), ports, stop)
             return
-        with sources.files(captures) as (captures, names):
+        with sources.files(captures, stop) as (captures, names):
             _into(out, stop, captures, names, ports, cores, with_workers, memory, conf)
         told(out, sys.stdout)
     except run.Refused as error:
@@ -122,8 +122,9 @@ def _into(out, stop, captures, names, ports, cores, with_workers, memory, conf):
     "help_option_names": ["-h", "--help"], "show_default": True})  # fmt: skip
 @click.argument("_", metavar="", type=click.Choice(["live"]))
 @click.option("-i", "--interface", required=True, help="as dumpcap -D names them, lo for instance")
-@click.option("-f", "--filter", "wanted", default="tcp",
-              help="capture filter as dumpcap takes it; \"tcp port 1883\" costs the machine less")
+@click.option("-f", "--filter", "wanted", default=None,
+              help="capture filter as dumpcap takes it; without: TCP, and all of VLANs and PPPoE; "
+                   "\"tcp port 1883\" costs the machine less")
 @click.option("--json", "as_json", is_flag=True, help="an object a line, instead of words")
 @with_events
 @click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),
@@ -139,10 +140,12 @@ def live(stop, _, interface, wanted, as_json, events, ports):  # fmt: skip
     log_to_stderr()
     out = JsonLines(sys.stdout, events) if as_json else TextLines(sys.stdout, events)
     try:
-        sources.live(stop, interface, wanted, out, ports)
+        why = sources.live(stop, interface, wanted or sources.FILTER, out, ports)
         out.close()
     except sources.Refused as error:
         raise Problem(str(error))
+    if why:  # what came until then is told
+        raise click.ClickException(why)
 
 
 @click.command(cls=Audit, options_metavar="warm-up [OPTIONS]",

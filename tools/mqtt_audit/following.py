@@ -30,7 +30,7 @@ SHARED = ("has connections of {} at the same time: packets may be missing; audit
           "not packed: those are read as one")  # fmt: skip
 #: Of the rows that are kept up to the end.
 _SCHEMAS = {**columns.TABLES, "_pieces": columns.PIECES}
-ADDRESSED, NOBODY = ("packets", "violations", "problems"), (None, None)
+ADDRESSED, NOBODY = ("packets", "flows", "_pieces", "violations", "problems"), (None, None)
 OPENINGS = 1 << 16  #: connections to no known broker whose first segments are remembered
 
 
@@ -57,11 +57,11 @@ class Following:
         self._ends = Endpoints(-1 if before is None else before)
         self._pairs, self._openings = np.zeros(0, np.int64), {}
         for raw in pieces:
-            for data, first, frames in incoming.take(raw):
-                self._frames(name, data, first, frames)
+            for piece in incoming.take(raw):
+                self._frames(name, incoming.at, *piece)
             self._ready()
-        for data, first, frames in incoming.end():
-            self._frames(name, data, first, frames)
+        for piece in incoming.end():
+            self._frames(name, incoming.at, *piece)
         self._ready()
         self._steps.append(clocks.steps_of(self._ends.pauses.doubted))
         self._tell_shared(name)
@@ -94,6 +94,7 @@ class Following:
         rules/clock.py has them."""
         self._number += 1
         decoder, keys = self._decoder, woven.keys
+        decoder.rows.at = 0
         self._steps.append(steps)
         decoder.rows.steps = np.concatenate(self._steps)
         for k in np.flatnonzero(np.isin(keys["server"], BEGUN)).tolist():
@@ -133,9 +134,11 @@ class Following:
 
     def _ready(self):
         self._decoder.drain()
-        self._decoder.rows.ended()
+        self._decoder.rows.ended(self._ends.pauses.last)
 
-    def _frames(self, name, data, first, frames):
+    def _frames(self, name, at, data, first, frames):
+        self._ends.at = self._decoder.rows.at = at
+        data = self._ends.with_waiting(data)
         segments = self._ends.segments(data, first, frames)
         steps = clocks.steps_of(self._ends.pauses.doubted)
         self._decoder.rows.steps = np.concatenate([*self._steps, steps])

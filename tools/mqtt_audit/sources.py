@@ -7,11 +7,13 @@ Knows: streams, dumpcap. Must not know: formats, what is in a capture.
 import logging
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,14 @@ INPUT = "-"
 NAME = "standard input"
 DROPPED = "frames that came faster than dumpcap could take them, and are missing: {:,}"
 PIECE = 1 << 20  #: bytes read at once
+LAST_S = 0.5  #: seconds for the last bytes of a pipe, after a signal
+#: The capture filter of `live`: TCP, and what may hide it from a filter: VLAN tags that the kernel
+#: leaves in the frame, as the second of two, and PPPoE. The word `vlan` would do for the tags on
+#: Ethernet, but there are interfaces for which libpcap refuses it.
+TAGGED = ("0x8100", "0x88a8", "0x9100", "0x8864")
+FILTER = " or ".join(["tcp", *(f"ether proto {kind}" for kind in TAGGED)])
+#: How lines begin that dumpcap writes of every capture.
+USUAL = ("Capturing on", "File:", "Packets captured:", "Packets received/dropped")
 NO_DUMPCAP = (
     "dumpcap is not installed, which does the capturing. It comes with Wireshark: Debian and "
     "Ubuntu: apt install tshark; Fedora: dnf install wireshark-cli; macOS: brew install wireshark"
@@ -43,9 +53,32 @@ def _pieces(handle):
         yield raw
 
 
+def _until_told(stop, handle):
+    """The same, up to a signal. The program that writes may have got it too: its last bytes may
+    take LAST_S seconds."""
+    told, tell = os.pipe()
+    stop.tell(lambda: os.write(tell, b"."))
+    pieces = _pieces(handle)
+    try:
+        while told not in select.select([handle, told], [], [])[0]:
+            if not (raw := next(pieces, b"")):
+                return
+            yield raw
+        until = time.monotonic() + LAST_S
+        while (left := until - time.monotonic()) > 0 and select.select([handle], [], [], left)[0]:
+            if not (raw := next(pieces, b"")):
+                return
+            yield raw
+    finally:
+        stop.tell(lambda: None)
+        os.close(told)
+        os.close(tell)
+
+
 @contextmanager
-def files(captures):
-    """(paths, {path: name}) of captures; standard input is written into a file for so long."""
+def files(captures, stop):
+    """(paths, {path: name}) of captures; standard input is written into a file for so long. A
+    signal to `stop` ends standard input; the next one ends the program."""
     captures = list(captures)
     if INPUT not in captures:
         yield captures, {}
@@ -53,8 +86,9 @@ def files(captures):
     with tempfile.TemporaryDirectory(prefix="mqtt-audit-") as folder:
         path = str(Path(folder, "input"))
         with open(path, "wb") as out:
-            for raw in _pieces(sys.stdin.fileno()):
+            for raw in _until_told(stop, sys.stdin.fileno()):
                 out.write(raw)
+        stop.tell(None)
         yield [path if c == INPUT else c for c in captures], {path: NAME}
 
 
@@ -127,8 +161,9 @@ def _weave(following, members, sink, scratch):
     following.weave(woven, np.concatenate([s["steps"] for s in split]))
 
 
-def lines(captures, sink, ports):
-    """Tell what captures hold while they are read. Raises Refused if none can be read."""
+def lines(captures, sink, ports, stop=None):
+    """Tell what captures hold while they are read. stop: a signal to it ends standard input, which
+    nobody can read again, and what was read of it is told. Raises Refused if none can be read."""
     following, found, read = Following(sink, ports), _in_order(captures), 0
     with tempfile.TemporaryDirectory(prefix="mqtt-audit-") as scratch:
         for members in _together(found, ports, scratch):
@@ -136,7 +171,7 @@ def lines(captures, sink, ports):
                 _weave(following, members, sink, scratch)
                 read += 1
             else:
-                read += _read(following, members[0][0])
+                read += _read(following, members[0][0], stop)
     following.finish()
     if not read:
         raise Refused("no capture could be read")
@@ -144,15 +179,20 @@ def lines(captures, sink, ports):
         log.warning("no MQTT was found, so nothing was judged")
 
 
-def _read(following, path):
+def _read(following, path, stop):
     """Tell what one capture holds; whether it could be read."""
-    with ExitStack() as stack:
-        source = sys.stdin if path == INPUT else stack.enter_context(open(path, "rb"))
-        try:
-            following.capture(NAME if path == INPUT else shown(path), _pieces(source.fileno()))
-        except NotACapture as error:
-            log.warning("%s", error)
-            return False
+    try:
+        if path == INPUT:
+            handle = sys.stdin.fileno()
+            following.capture(NAME, _until_told(stop, handle) if stop else _pieces(handle))
+            return True
+        with open(path, "rb") as source:
+            following.capture(shown(path), _pieces(source.fileno()))
+    except NotACapture as error:
+        if stop and stop.asked:  # before its beginning had come
+            return True
+        log.warning("%s", error)
+        return False
     return True
 
 
@@ -161,9 +201,15 @@ def dropped(said):
     return sum(int(n) for n in re.findall(r"received/dropped on interface .*: \d+/(\d+)", said))
 
 
+def _said(text):
+    """What dumpcap says of a fault, without what it says of every capture."""
+    return " ".join(line.strip().removeprefix("dumpcap: ") for line in text.splitlines()
+                    if line.strip() and not line.startswith(USUAL))  # fmt: skip
+
+
 def live(stop, interface, wanted, sink, ports):
-    """Tell what passes an interface, until a signal comes. wanted: a capture filter. Raises
-    Refused if nothing can be captured there."""
+    """Tell what passes an interface, until a signal comes; why it ended without one, or None.
+    wanted: a capture filter. Raises Refused if nothing can be captured there."""
     if not shutil.which("dumpcap"):
         raise Refused(NO_DUMPCAP)
     warm()
@@ -174,19 +220,22 @@ def live(stop, interface, wanted, sink, ports):
                           start_new_session=True) as dumpcap:  # fmt: skip
         stop.tell(dumpcap.terminate)
         stop.leave(dumpcap.kill)
+        began = True
         try:
             log.info("following %s; Ctrl-C ends it", interface)
             following.capture(interface, _pieces(dumpcap.stdout.fileno()))
         except NotACapture:  # it ended before its first byte
-            pass
+            began = False
         finally:
             with suppress(OSError):
                 dumpcap.terminate()
         said = dumpcap.stderr.read().decode(errors="replace")
-    if not stop.asked and dumpcap.returncode:
-        raise Refused(f"dumpcap ended: {said.strip() or dumpcap.returncode}")
+    why = None if stop.asked else f"dumpcap ended: {_said(said) or f'status {dumpcap.returncode}'}"
+    if why and not began:
+        raise Refused(why)
     if dropped(said):
         what = DROPPED.format(dropped(said))
         log.warning("%s: %s", interface, what)
         sink("problems", columns.files([(interface, "dropped", what)]))
     following.finish()
+    return why

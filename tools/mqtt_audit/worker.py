@@ -138,7 +138,6 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
             "steps": clocks.steps_of(ends.pauses.doubted),
             "bytes": len(capture.data), "headers": ends.problems,
             "unread": ends.unread,
-            "one_way": bool((ends.keys["ways"] % 3 > 0).any()),
             "brokers": _brokers(ends.keys)}  # fmt: skip
 
 
@@ -161,7 +160,6 @@ def whole(parts):
             "unread": dict(unread),
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),
-            "one_way": any(p["one_way"] for p in parts),
             "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
 
 

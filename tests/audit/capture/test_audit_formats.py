@@ -63,9 +63,10 @@ def test_vlan(tags, tmp_path):
     read(kit.pcap(tmp_path / "t.pcap", frames), tmp_path)
 
 
-def pppoe(packet, tags=(), session=7):
+def pppoe(packet, tags=(), session=7, compressed=False):
     """An Ethernet frame of a PPPoE session (RFC 2516)."""
-    inside = struct.pack(">H", 0x0057 if packet[0] >> 4 == 6 else 0x0021) + packet
+    kind = 0x0057 if packet[0] >> 4 == 6 else 0x0021
+    inside = (bytes([kind]) if compressed else struct.pack(">H", kind)) + packet
     head = struct.pack(">BBHH", 0x11, 0, session, len(inside))
     return kit.ethernet(head + inside, (*tags, (0x8864, 0)))[: 14 + 4 * len(tags)] + head + inside
 
@@ -79,17 +80,23 @@ def test_sessions_of_pppoe(ends, tags, tmp_path):
     read(kit.pcap(tmp_path / "t.pcap", [(frames[0][0], lcp), *frames]), tmp_path)
 
 
+@pytest.mark.parametrize("ends", [(kit.CLIENT, kit.BROKER), IPV6], ids=["IPv4", "IPv6"])
+def test_pppoe_with_a_protocol_field_of_one_byte(ends, tmp_path):
+    frames = [(ns, pppoe(p, compressed=True)) for ns, p in conversation(ends).frames]
+    read(kit.pcap(tmp_path / "t.pcap", frames), tmp_path)
+
+
 @pytest.mark.parametrize("reads", [True, False], ids=["one is read", "none is read"])
-def test_a_capture_without_a_frame_that_is_read_is_told(reads, tmp_path, caplog):
-    """By the tables and by the lines: frames of MPLS."""
+def test_frames_that_are_not_read_are_told(reads, tmp_path, caplog):
+    """By the tables and by the lines: frames of MPLS. Beside frames that are read ARP is not."""
     frames = [(ns, f[:12] + b"\x88\x47" + f[14:]) for ns, f in conversation().wrapped()]
     datagram = bytearray(conversation().wrapped()[0][1])
     datagram[23] = 17  # UDP
-    frames += [(frames[-1][0], bytes(datagram))] * reads
-    path = kit.pcap(tmp_path / "t.pcap", frames)
-    told = [] if reads else [
-        ("EtherType", len(frames),
-         f"none of the frames can be read: EtherType 0x8847 ({len(frames)})")]  # fmt: skip
+    others = [frames[0][1][:12] + b"\x08\x06" + bytes(46), bytes(datagram)] * reads
+    path = kit.pcap(tmp_path / "t.pcap", frames + [(frames[-1][0], f) for f in others])
+    which = ("frames are not read that may have others inside" if reads else
+             "none of the frames can be read")  # fmt: skip
+    told = [("EtherType", len(frames), f"{which}: EtherType 0x8847 ({len(frames)})")]
     rows = []
     sources.lines([path], lambda table, found: rows.extend(
         found.to_pylist() if table == "problems" else ()), (1883,))  # fmt: skip

@@ -89,9 +89,10 @@ def test_one_file_for_each_direction_with_clocks_that_are_apart(ahead, tmp_path)
     assert said(kit.read(paths, tmp_path)) == whole
 
 
-@pytest.mark.parametrize("ahead", [2.5, -1.5])
+@pytest.mark.parametrize("ahead", [2.5, -1.5, 3600, -86_400])
 def test_clocks_that_are_apart(ahead, tmp_path):
-    """The later one's times are put right; nobody is accused of a silence between the two."""
+    """The later one's times are put right; nobody is accused of a silence between the two. By an
+    hour or a day, as time zones are, they do not overlap."""
     from mqtt_audit import run
 
     frames = made()
@@ -107,6 +108,18 @@ def test_clocks_that_are_apart(ahead, tmp_path):
     assert pq.read_table(tmp_path / "out" / "violations").num_rows == 0
     times = sorted(p["time"] for p in pq.read_table(tmp_path / "out" / "packets").to_pylist())
     assert (times[-1] - times[0]).total_seconds() < 20
+
+
+def test_the_same_endpoints_hours_later_are_other_connections(tmp_path):
+    """A client that always takes the same port and the same first number; the broker does not."""
+    paths = []
+    for k in range(2):
+        talk = kit.Talk(isn=(6509, 5000 + k), start=kit.START + k * 3600 * 10**9).open()
+        talk.client(kit.connect("d")).broker(kit.connack()).client(kit.DISCONNECT).close()
+        paths.append(kit.pcap(tmp_path / f"{k}.pcap", talk.wrapped()))
+    found = kit.read(paths, tmp_path)
+    assert len(found["connections"]) == 2 and found["problems"] == []
+    assert len({p["time"].hour for p in found["packets"]}) == 2
 
 
 def test_three_captures_in_a_chain_and_one_beside(tmp_path):

@@ -45,6 +45,33 @@ def tcp_ip(source, target, seq, ack, flags, payload=b"", options=b"", extension=
     return start + a.packed + b.packed + options + body
 
 
+def _sum(raw):
+    raw += bytes(len(raw) % 2)
+    found = sum(struct.unpack(f">{len(raw) // 2}H", raw))
+    while found >> 16:
+        found = (found & 0xFFFF) + (found >> 16)
+    return found
+
+
+def tcp_at(frame):
+    """Places of the addresses and of the TCP header of an IP packet."""
+    return (12, 20) if frame[0] >> 4 == 4 else (8, 40)
+
+
+def summed(frame, wrong=0):
+    """An IP packet with TCP's checksum; wrong: something else is there instead, as a computer
+    leaves it that has its network card put it in."""
+    ends, tcp = tcp_at(frame)
+    pseudo = frame[ends:tcp] + struct.pack(">II", len(frame) - tcp, 6)
+    found = ~_sum(pseudo + frame[tcp:]) & 0xFFFF
+    return frame[: tcp + 16] + struct.pack(">H", found ^ wrong) + frame[tcp + 18 :]
+
+
+def identified(frame, number):
+    """An IPv4 packet with its identification."""
+    return frame[:4] + struct.pack(">H", number & 0xFFFF) + frame[6:]
+
+
 def ethernet(packet, tags=()):
     """An Ethernet frame; tags: (EtherType, VLAN id) from the outside in."""
     kind = b"\x86\xdd" if packet[0] >> 4 == 6 else b"\x08\x00"

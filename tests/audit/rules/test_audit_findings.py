@@ -67,11 +67,12 @@ def burst(number, seconds):
     return [talk.wait(seconds / 2).client(kit.PINGREQ).broker(kit.PINGRESP)]
 
 
-def late(number, ms):
+def late(number, ms, of=20):
+    """So many messages, of which one in `of` is acknowledged after so many ms."""
     talk = opened(("10.0.0.7", 40_000), 0, "patient")
     for ident in range(1, number + 1):
         talk.client(kit.publish("a", qos=1, ident=ident))
-        talk.wait((ms if ident % 20 == 0 else 5) / 1000).broker(kit.ack(4, ident))
+        talk.wait((ms if ident % of == 0 else 5) / 1000).broker(kit.ack(4, ident))
     return [talk]
 
 
@@ -93,7 +94,7 @@ CASES = {
     "slow handshake": (held(5, 14), held(4, 14), "10.0.0.8"),
     "flood": (flood(230, 20), flood(150, 12), "loud"),
     "burst": (burst(120, 90), burst(80, 90), "bursty"),
-    "slow acknowledgements": (late(120, 1500), late(80, 1500), "patient"),
+    "slow acknowledgements": (late(110, 1500, 55), late(80, 1500), "patient"),
     "lossy link": (lossy(200, 10), lossy(200, 50), "far"),
 }
 
@@ -125,11 +126,60 @@ def test_the_evidence_of_a_burst_is_its_first_message(tmp_path):
 @pytest.mark.parametrize("wrong", [
     storm(12, 10), [t.client(kit.DISCONNECT) for t in (
         opened(("10.0.0.2", 40_000 + k), k) for k in range(30))],
-    guesses(20, code=3), held(9, 5), storm(9, 1) + storm(9, 1, "dev2")],
+    guesses(20, code=3), held(9, 5), storm(9, 1) + storm(9, 1, "dev2"), late(199, 1500, 100)],
     ids=["storm over two minutes", "a client that says goodbye", "a broker that is unavailable",
-         "handshakes of five seconds", "two clients"])  # fmt: skip
+         "handshakes of five seconds", "two clients", "one slow answer of 199"])  # fmt: skip
 def test_what_is_like_it_and_is_not(wrong, tmp_path):
     assert found(wrong, tmp_path)[0] == []
+
+
+def doubled(apart, tags=(), identified=True, six=False):
+    """Acknowledged messages, of which the capture has each frame twice, the second one `apart`
+    seconds later, in VLANs."""
+    ends = (("2001:db8::2", 7), ("2001:db8::1", 1883)) if six else (kit.CLIENT, kit.BROKER)
+    made = kit.Talk(*ends, step=60_000).open().client(kit.connect()).broker(kit.connack())
+    for k in range(150):
+        made.client(kit.publish("a", b"%d" % k, 1, k + 1)).broker(kit.ack(4, k + 1))
+    frames = []
+    for number, (time, frame) in enumerate(made.close().frames):
+        frame = kit.identified(frame, 7 + number) if identified and not six else frame
+        frame = kit.summed(frame)
+        frames += [(time, kit.ethernet(frame)),
+                   (time + int(apart * 1e9), kit.ethernet(frame, tags))]
+    return sorted(frames, key=lambda f: f[0]), len(made.frames)
+
+
+@pytest.mark.parametrize("more", [
+    {"apart": 0.0002}, {"apart": 0.00001, "tags": [(0x8100, 5)]}, {"apart": 0.05},
+    {"apart": 0.0003, "identified": False}, {"apart": 0.0003, "six": True}])  # fmt: skip
+def test_what_the_capture_has_twice_was_not_sent_twice(more, tmp_path):
+    """As two taps give it, or a mirror port with and without VLAN tags."""
+    frames, sent = doubled(**more)
+    assert kit.findings(frames, tmp_path) == []
+    found = kit.read([tmp_path / "t.pcap"], tmp_path)
+    (conn,) = found["connections"]
+    some = sent // 20  # the first ones, and where one took another's place
+    assert conn["client_resent"] + conn["broker_resent"] <= some
+    assert conn["client_segments"] + conn["broker_segments"] <= sent + (
+        some if more.get("identified", True) and "six" not in more else sent // 2 + some)
+    (problem,) = found["problems"]
+    assert problem["problem"] == "doubled" and sent // 2 <= problem["count"] <= sent
+
+
+@pytest.mark.parametrize("more", [
+    {"apart": 0.2, "identified": False}, {"apart": 0.2, "six": True}, {"apart": 1.5}])
+def test_what_comes_later_was_sent_twice(more, tmp_path):
+    """Where nothing tells that it is the same IP packet, or too late for that."""
+    frames, _ = doubled(**more)
+    assert {f["finding"] for f in kit.findings(frames, tmp_path)} == {"lossy link"}
+
+
+def test_what_tcp_sends_again_has_another_identification(tmp_path):
+    """Within a millisecond, with the same checksum."""
+    made = lossy(200, 10)[0]
+    frames = [(time, kit.ethernet(kit.summed(kit.identified(frame, number))))
+              for number, (time, frame) in enumerate(made.frames)]  # fmt: skip
+    assert [f["finding"] for f in kit.findings(frames, tmp_path)] == ["lossy link"]
 
 
 @pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)

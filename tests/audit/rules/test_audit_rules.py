@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import audit_kit as kit
+import mqtt5
 import pytest
-from mqtt_audit import rules
+from mqtt_audit import rules, sources
 from mqtt_audit.rules.statements import RULES, statement
 
 
@@ -75,6 +76,7 @@ CASES = [
     ("2.3.1-2", [("c", PUB1), ("c", kit.publish("a/b", b"other", 1, 7))], "client"),
     ("2.3.1-4", [("b", PUB1), ("b", kit.publish("a/b", b"other", 1, 7))], "broker"),
     ("2.3.1-6", [("b", kit.ack(4, 9))], "broker"),
+    ("3.3.1-3", [("b", PUB1_DUP)], "broker"),
     ("3.3.1-1", [("c", PUB1), ("c", PUB1)], "client"),
     ("4.3.2-2", [("c", PUB1), ("b", kit.ack(5, 7))], "broker"),
     ("4.3.3-2", [("c", PUB2), ("b", kit.ack(4, 8))], "broker"),
@@ -132,6 +134,91 @@ def test_a_violation_at_the_beginning(statement, packets, sender, tmp_path):
     for who, raw in packets:
         made.segment("cb".index(who), raw)
     assert broken(found(made, tmp_path)) == [(f"MQTT-{statement}", sender)]
+
+
+def both_ways(made, tmp_path):
+    """The violations that tables and lines of JSON have, which are the same."""
+    lines = []
+    tables = broken(found(made, tmp_path))
+    sources.lines([str(tmp_path / "t.pcap")], lambda table, rows: lines.extend(
+        rows.to_pylist() if table == "violations" else ()), (1883,))  # fmt: skip
+    assert sorted((v["statement"], v["sender"]) for v in lines) == sorted(tables)
+    return tables
+
+
+def opened(level=4, flags=2, present=0):
+    made = kit.Talk().open()
+    if level == 5:
+        return made.client(mqtt5.connect(flags=flags)).broker(mqtt5.connack(present=present))
+    name = "MQTT" if level == 4 else "MQIsdp"
+    made.client(kit.connect(flags=flags, level=level, name=name))
+    return made.broker(kit.connack(0, present))
+
+
+def _dup_behind_a_hole():
+    made = opened()
+    made.seq[1] += 20
+    return made.broker(PUB1_DUP)
+
+
+def _dup_of_a_session_from_before():
+    made = opened()
+    made.frames = made.frames[3:]
+    return made.broker(PUB1_DUP)
+
+
+#: PUBLISH with DUP 1 of the server, and whether it can be no retransmission.
+DUPS = {
+    "clean session": (lambda: opened().broker(PUB1_DUP), True),
+    "QoS 2": (lambda: opened().broker(kit.publish("a", b"2", 2, 8, dup=True)), True),
+    "session present 0": (lambda: opened(flags=0).broker(PUB1_DUP), True),
+    "MQTT 5": (lambda: opened(5).broker(mqtt5.publish("a", qos=1, ident=7, dup=True)), True),
+    "session present": (lambda: opened(flags=0, present=1).broker(PUB1_DUP), False),
+    "MQTT 3.1": (lambda: opened(3).broker(PUB1_DUP), False),
+    "after another one": (
+        lambda: opened().broker(PUB1).client(kit.ack(4, 7)).broker(PUB1_DUP), False),
+    "behind a hole": (_dup_behind_a_hole, False),
+    "began before": (_dup_of_a_session_from_before, False),
+    "the client's": (lambda: opened().client(PUB1_DUP), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DUPS)
+def test_a_new_session_has_nothing_to_send_again(name, tmp_path):
+    make, told = DUPS[name]
+    wanted = [("MQTT-3.3.1-3", "broker")] if told else []
+    assert both_ways(make().client(kit.PINGREQ).broker(kit.PINGRESP).close(), tmp_path) == wanted
+
+
+@pytest.mark.parametrize("name,level,wanted", [
+    ("MQTT", 3, "MQTT 3.1, 3.1"), ("MQIsdp", 4, "MQTT 3.1.1, 3.1.2.2"), ("MQTT", 4, None),
+    ("MQIsdp", 5, "MQTT 5, 3.1.2.2"), ("MQIsdp", 3, None), ("MQIsdp", 131, None),
+    ("MQTT", 132, None)])  # fmt: skip
+def test_name_and_level_are_those_of_one_version(name, level, wanted, tmp_path):
+    """The client is to write both; a server may take them by what else it knows [MQTT-3.1.2-1]."""
+    more = b"\0" if level == 5 else b""
+    body = kit.string(name) + bytes([level, 2, 0, 60]) + more + kit.string("dev1")
+    answer = kit.packet(0x20, b"\0\0" + more)
+    made = kit.Talk().open().client(kit.packet(0x10, body)).broker(answer)
+    made.client(kit.DISCONNECT).close()
+    assert both_ways(made, tmp_path) == ([(wanted, "client")] if wanted else [])
+
+
+@pytest.mark.parametrize("raw,what", [
+    (kit.packet(0x00), "packet type 0 is reserved"),
+    (kit.packet(0xF0), "packet type 15 is reserved"),
+    (kit.PINGRESP, "a packet type that only the other side sends")])  # fmt: skip
+def test_a_wrong_packet_type_is_told_as_what_it_is(raw, what, tmp_path):
+    (one,) = found(talk().client(raw), tmp_path)["violations"]
+    assert (one["statement"], one["what"]) == ("MQTT 3.1.1, 2.2.1", what)
+
+
+def test_one_silence_of_a_server_that_never_answers_has_one_row(tmp_path):
+    """The client waits for CONNACK; that the server does not close is the same fault."""
+    made = kit.Talk().open().client(kit.connect(keep_alive=5)).segment(1, flags=kit.ACK)
+    made.wait(60).segment(1, flags=kit.ACK).client(kit.PINGREQ).segment(1, flags=kit.ACK)
+    made.wait(2).segment(0, flags=kit.FIN | kit.ACK).segment(1, flags=kit.FIN | kit.ACK)
+    assert both_ways(made, tmp_path) == [("MQTT-3.1.4-4", "broker")]
 
 
 def test_31_and_the_draft_have_their_own_rules(tmp_path):

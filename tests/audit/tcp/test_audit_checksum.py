@@ -5,7 +5,6 @@ Knows: audit_kit, TCP's checksum. Must not know: how the audit decides.
 """
 
 import random
-import struct
 
 import audit_kit as kit
 import audit_traffic as traffic
@@ -15,28 +14,6 @@ PUB = kit.publish("topic/a", b"payload", 1, 1)
 BAD_TEXT = PUB[:6] + bytes([PUB[6] ^ 0x80]) + PUB[7:]
 QOS_3 = b"\x36" + PUB[1:]
 LONG = PUB[:1] + bytes([PUB[1] ^ 0x40]) + PUB[2:]
-
-
-def _sum(raw):
-    raw += bytes(len(raw) % 2)
-    found = sum(struct.unpack(f">{len(raw) // 2}H", raw))
-    while found >> 16:
-        found = (found & 0xFFFF) + (found >> 16)
-    return found
-
-
-def _start(frame):
-    """Places of the addresses and of the TCP header of an IP packet."""
-    return (12, 20) if frame[0] >> 4 == 4 else (8, 40)
-
-
-def summed(frame, wrong=0):
-    """An IP packet with TCP's checksum; wrong: something else is there instead, as a computer
-    leaves it that has its network card put it in."""
-    ends, tcp = _start(frame)
-    pseudo = frame[ends:tcp] + struct.pack(">II", len(frame) - tcp, 6)
-    found = ~_sum(pseudo + frame[tcp:]) & 0xFFFF
-    return frame[: tcp + 16] + struct.pack(">H", found ^ wrong) + frame[tcp + 18 :]
 
 
 def damaged(frame, content):
@@ -58,7 +35,7 @@ def spoilt(content, six=False, ack=True):
     made.broker(kit.ack(4, 1))
     for k in range(10):
         made.client(kit.publish("a", b"%d" % k, 1, 2)).broker(kit.ack(4, 2))
-    made.frames = [(t, summed(f)) for t, f in made.client(kit.DISCONNECT).close().frames]
+    made.frames = [(t, kit.summed(f)) for t, f in made.client(kit.DISCONNECT).close().frames]
     made.frames[place] = made.frames[place][0], damaged(made.frames[place][1], content)
     return made, place
 
@@ -82,7 +59,7 @@ def test_a_fault_that_stands_in_both_is_the_senders(tmp_path):
     made = talk().client(kit.publish("a/#"))
     made.client(PUB).wait(0.3).segment(0, PUB, seq=made.seq[0] - len(PUB))
     made.client(kit.publish("b/#"))
-    made.frames = [(t, summed(f)) for t, f in made.frames]
+    made.frames = [(t, kit.summed(f)) for t, f in made.frames]
     found = read(made, tmp_path)
     assert [(v["statement"], v["sender"]) for v in found["violations"]] == [
         ("MQTT-3.3.2-2", "client")] * 2  # fmt: skip
@@ -93,7 +70,7 @@ def test_a_damaged_second_copy_changes_nothing(tmp_path):
     made = talk()
     made.client(PUB).segment(0, PUB, seq=made.seq[0] - len(PUB)).broker(kit.ack(4, 1))
     made.client(kit.publish("b/#"))
-    made.frames = [(t, summed(f)) for t, f in made.frames]
+    made.frames = [(t, kit.summed(f)) for t, f in made.frames]
     at = len(made.frames) - 3
     made.frames[at] = made.frames[at][0], damaged(made.frames[at][1], BAD_TEXT)
     found = read(made, tmp_path)
@@ -109,7 +86,7 @@ def test_nobody_is_accused_if_the_capture_does_not_tell_which_copy_is_right(wron
     if wrong == "zero":
         made.frames = [(t, f[:36] + b"\0\0" + f[38:]) for t, f in made.frames]
     else:
-        made.frames = [(t, summed(f, 0x1234)) for t, f in made.frames]
+        made.frames = [(t, kit.summed(f, 0x1234)) for t, f in made.frames]
     found = read(made, tmp_path)
     assert found["violations"] == []
     assert "does not tell which is right" in found["problems"][0]["what"]
@@ -119,7 +96,7 @@ def test_wrong_checksums_alone_say_nothing(tmp_path):
     """The network card puts them in behind the capture; TCP sends one segment again as it was."""
     made = talk().client(PUB).segment(0, PUB, seq=1000 + 1 + len(kit.connect()))
     made.broker(kit.ack(4, 1)).client(kit.publish("a/#")).broker(kit.ack(4, 9))
-    made.frames = [(t, summed(f, 0x1234)) for t, f in made.frames]
+    made.frames = [(t, kit.summed(f, 0x1234)) for t, f in made.frames]
     found = read(made, tmp_path)
     assert [(v["statement"], v["sender"]) for v in found["violations"]] == [
         ("MQTT-3.3.2-2", "client"), ("MQTT-2.3.1-6", "broker")]  # fmt: skip
@@ -137,7 +114,7 @@ def test_a_message_that_damage_made_is_not_in_flight(tmp_path):
     for k in range(20):
         made.client(kit.publish("a", b"%d" % k, 1, 2)).broker(kit.ack(4, 2))
     made.client(kit.publish("b", b"y", 1, 3)).broker(kit.ack(4, 3))
-    made.frames = [(t, summed(f)) for t, f in made.frames]
+    made.frames = [(t, kit.summed(f)) for t, f in made.frames]
     made.frames[place] = made.frames[place][0], damaged(made.frames[place][1], other)
     assert read(made, tmp_path)["violations"] == []
 
@@ -163,7 +140,7 @@ def _hurt(frames, choice):
         packet = frame[14 : 14 + int.from_bytes(frame[16:18], "big")]
         one, other = packet[12:16] + packet[20:22], packet[16:20] + packet[22:24]
         out += [(t, kit.ethernet(right)) for right in owed.pop(other, ())]
-        right, payload = summed(packet), bytearray(packet[40:])
+        right, payload = kit.summed(packet), bytearray(packet[40:])
         if not payload or choice.random() > 0.08:
             out.append((t, kit.ethernet(right)))
             continue

@@ -58,8 +58,11 @@ def magic(path):
     Raises NotACapture."""
     try:
         mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() may wait for ever
-            raise NotACapture(f"{path}: is no regular file; write what comes from it into one")
+        if stat.S_ISDIR(mode):
+            raise NotACapture(f"{path}: Is a directory; name the captures in it, as {path}/*.pcap")
+        if not stat.S_ISREG(mode):  # open() may wait for ever
+            raise NotACapture(f"{path}: is no regular file; to read what comes from it, give - "
+                              f"for it and redirect standard input: < {path}")  # fmt: skip
         with open(path, "rb") as file:
             head = file.read(_LOOKED)
             if head.startswith(GZIP):

@@ -64,6 +64,11 @@ class Incoming:
         yield from self._whole(len(self._rest))
 
     @property
+    def at(self):
+        """Where in the capture, unpacked, the bytes begin that are handed on now."""
+        return self._at
+
+    @property
     def wrong(self):
         """What is wrong with the packing, in words, or None."""
         return self._unpacking.wrong if self._unpacking else None

@@ -117,7 +117,8 @@ def violation(st, code, conn, from_server, kind, time, frame, value):
     row = st.violations[k]
     row["code"], row["conn"], row["from_server"], row["kind"] = code, conn, from_server, kind
     row["time"], row["frame"], row["value"] = time, frame, value
-    row["level"] = st.conns[conn]["level"]
+    c = st.conns[conn]
+    row["level"] = 0 if c["torn"] else c["level"]  # another connection may have another version
     st.n[N_VIOLATIONS] = k + 1
 
 

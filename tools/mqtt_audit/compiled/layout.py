@@ -25,17 +25,20 @@ SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 fla
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 KNOWN_FLAGS = 63  #: the flags up to URG
 SHUT = 64  #: no flag of TCP: the window is 0, the other side may send nothing
-COPY = 128  #: no flag of TCP: another capture has the segment as well (together/weave.py)
+#: No flag of TCP: another capture has the segment as well (together/weave.py), or this one had it
+#: already (tcp/doubles.py).
+COPY = 128
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
 #: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
 #: 5 a, 6 b: MQTT that began before the capture. tags: ids of its VLANs, 12 bits each, the outer
 #: one above; 0: none. root: the key that its segments count for, another one if its frames are of
 #: the same connections in another VLAN; sure: segments of both were the same. apart: another key
-#: of the same endpoints has other connections. ways: bit 0 if a sent, bit 1 if b did.
+#: of the same endpoints has other connections. ways: bit 0 if a sent, bit 1 if b did. opened: both
+#: numbers of its first SYN with ACK, mixed; 0: none.
 KEY = _rows(
     "a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1 "
-    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4"
+    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4 opened:u4"
 )
 #: One end's packets on a connection that may be MQTT (tcp/midway.py): where the next one begins
 #: and whether that is known; how many stood where they must, whether a topic was seen, and a
@@ -43,11 +46,15 @@ KEY = _rows(
 #: many bytes are there, and which.
 #: Of the end's latest segment, of any kind, the headers: VLAN tags, numbers of TCP, checksum; met:
 #: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
-#: pauses: how many the capture had had then (tcp/stamps.py).
+#: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied: how
+#: often that was another one than before (tcp/doubles.py).
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
-    "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8"
+    "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
+    "ident:u2 varied:u2"
 )
+#: A segment that the capture has had, in case it has it twice.
+RECENT = _rows("time:i8 seq:u4 ack:u4 key:u4 wire:u4 sum:u2 ident:u2 flags:u1 dir:u1 used:u1")
 #: A time in ns in which the capture has no frame, or in which its clock went back (since > until);
 #: right, wrong: whether time stamps confirm it, or deny it.
 PAUSE = _rows("since:i8 until:i8 right:u1 wrong:u1")
@@ -77,6 +84,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: ping_waited: how long it could have answered since, up to what it sent instead.
 #: owed...: a silence after which the broker should have closed, and the packet that ended it; it
 #: is told when the broker has acknowledged that packet. 0: none.
+#: tears: how often its numbers jumped so that another connection may have begun (tcp/places.py);
+#: torn: how many of these lie before the packet that was read last.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -84,7 +93,7 @@ CONN = _rows(
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
-    "silences:i4 longest:i8 spoilt:i8"
+    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
@@ -114,7 +123,7 @@ STREAM = _rows(
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
-    "past:i8 past_frame:i8"
+    "past:i8 past_frame:i8 top:i8 top_known:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -131,6 +140,8 @@ STREAM = _rows(
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
+#: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
+#: none, 2 (tcp/places.py) if its first number tells nothing any more.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -160,12 +171,12 @@ REMEMBERED = 16  #: of them are known of each stream
 #: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
 #: are not there (yet); lapses: as STREAM's of the other side. calm: since when all that its side
 #: had sent before was acknowledged, without trouble of TCP (tcp/calm.py); calm_other: of the other
-#: side; 0: not.
+#: side; 0: not. tears: as CONN's.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
     "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1 "
-    "lapse:u1 now:u1 lapses:i4 calm:i8 calm_other:i8"
+    "lapse:u1 now:u1 lapses:i4 tears:i4 calm:i8 calm_other:i8"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
@@ -174,11 +185,11 @@ PACKET = _rows(
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
 #: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there. turn: of a
 #: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
-#: among those of its connection; 0: not known.
+#: among those of its connection; 0: not known. tears: CONN's torn when it began.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4 turn:i8"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4 tears:i4 turn:i8"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 FOUND, OTHER_FOUND = 1, 2
@@ -255,8 +266,13 @@ KINDS = {
     28: ("length", "a Remaining Length of more than four bytes"),  # told as a violation
     29: ("after the end", "{} bytes came long after the end of the connection, and are left out: "
          "they may be of another one with the same ports"),
+    30: ("jump", "sequence numbers jump by {} bytes: perhaps to another connection with the same "
+         "ports, the beginning of which the capture lacks; what was before counts no more"),
+    31: ("doubled", "segments that the capture has twice, each as one IP packet ({} such): they "
+         "count once"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
- P_BROKEN, P_FIVE, P_PAST) = range(1, 30)  # fmt: skip
+ P_BROKEN, P_FIVE, P_PAST, P_JUMP,
+ P_DOUBLED) = range(1, 32)  # fmt: skip

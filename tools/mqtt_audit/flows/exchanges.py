@@ -111,7 +111,7 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
     f["frame"], f["missing"], f["lapses"] = frame, missing, -1
     f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = f["unsure"] = 0
-    f["turn"] = 0
+    f["turn"], f["tears"] = 0, st.conns[conn]["torn"]
     return k
 
 
@@ -173,14 +173,23 @@ def _hidden(f, row):
 
 
 @kernel
+def _still_open(st, conn, sender, ident):
+    """As find(), of a message of this connection for sure: others that are open are given up."""
+    at = find(st, conn, sender, ident)
+    if at >= 0 and st.flows[st.slots[at]]["tears"] != st.conns[conn]["torn"]:
+        finish(st, at, F_OPEN)
+        at = find(st, conn, sender, ident)
+    return at
+
+
+@kernel
 def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     """A PUBLISH at QoS 1 or 2, a row of layout.PACKET; topic: its place in d. If it is late, that
     is, captured after TCP's acknowledgement of it, its answer may be there already. What looks
     like the message before, without DUP, is another one if the answer to that may be missing."""
     ident, length, time, frame = row["id"], row["length"], row["time"], row["frame"]
     late, missing = row["late"], row["missing"]
-    at = find(st, conn, sender, ident)
-    ended = False
+    at, ended = _still_open(st, conn, sender, ident), False
     asked = find(st, conn, REQUEST, ident)
     if asked >= 0 and not (sender or dup):
         f = st.flows[st.slots[asked]]
@@ -380,6 +389,7 @@ def name(st, conn, sender, alias, d, topic, size, time, frame):
     """A topic gets an alias on this connection; topic, size: its place in d."""
     at = find(st, conn, ALIAS + sender, alias)
     k = st.slots[at] if at >= 0 else _begin(st, at, conn, ALIAS + sender, alias, time, frame, 0)
+    st.flows[k]["tears"] = st.conns[conn]["torn"]
     place = take(st, size)
     if place >= 0:
         copy(d, topic, size, st.arena, place)
@@ -390,7 +400,7 @@ def name(st, conn, sender, alias, d, topic, size, time, frame):
 def named(st, conn, sender, alias):
     """(place in the arena, length) of the topic that has an alias; place -1: none has."""
     at = find(st, conn, ALIAS + sender, alias)
-    if at < 0:
+    if at < 0 or st.flows[st.slots[at]]["tears"] != st.conns[conn]["torn"]:
         return -1, 0
     f = st.flows[st.slots[at]]
     return f["topic"], f["topic_len"]

@@ -35,7 +35,7 @@ from .reasons import RETURNED
 from .wording import shared_rules, together_rules, value_rules
 
 NAMES = {(b"MQTT", 4): "3.1.1", (b"MQIsdp", 3): "3.1", (b"MQIpdp", 2): "MQIpdp", (b"MQTT", 5): "5"}
-
+NAME = b"MQTT"  #: of MQTT 3.1.1 and of all that come after it
 LEVELS = {level for _, level in NAMES}
 SHORT = 2  #: bytes of a CONNACK before MQTT 5, which has no properties
 
@@ -82,7 +82,7 @@ def text(raw):
 @dataclass
 class Body:
     """What was read. `values`: columns of the packet table; `broken`: [(code, value)]; `unknown`:
-    the protocol level of a CONNECT that no version with its name has, else None."""
+    the protocol level of a CONNECT that no version has, else None."""
 
     values: dict = field(default_factory=dict)
     unknown: int | None = None
@@ -271,10 +271,12 @@ def connect(reader, out):
     values["protocol_level"] = shown
     protocol = NAMES.get((bytes(name), level))
     if protocol is None:
-        if any(name == its for its, _ in NAMES):
-            out.unknown = shown  # the client may ask for it, the server must refuse
-        else:
+        if all(name != its for its, _ in NAMES):
             out.broken.append((4, 0))
+        elif level in LEVELS:
+            out.broken.append((150, shown))  # a server may take it by what it knows
+        elif name == NAME:
+            out.unknown = shown  # the client may ask for it, the server must refuse
     values["protocol"] = protocol or f"{text(name)[:20]} {level}"
     flags = reader.byte()
     values["clean_session"] = bool(flags & 2)

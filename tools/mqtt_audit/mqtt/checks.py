@@ -28,11 +28,11 @@ from ..compiled.layout import (
 
 @kernel
 def _wrong_way(kind, sender, level):
-    """Whether a type is of the other side only, or of no side."""
+    """Whether a type is of the other side only."""
     servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
     clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
     clients = clients or kind == DISCONNECT and level != 5
-    return (clients if sender else servers) or kind == RESERVED or kind == AUTH and level != 5
+    return clients if sender else servers
 
 
 @kernel
@@ -61,6 +61,8 @@ def check_form(st, row, conn, sender):
         violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
     if _wrong_way(kind, sender, level):
         violation(st, 48, conn, sender, kind, time, frame, 0)
+    elif kind == RESERVED or kind == AUTH and level != 5:
+        violation(st, 152, conn, sender, kind, time, frame, kind)
     if kind == CONNECT and not length:
         violation(st, 12, conn, sender, kind, time, frame, 0)
     elif not _length_right(kind, length, level):
@@ -85,14 +87,24 @@ def _whole(s):
 
 
 @kernel
-def _order_of_five(st, c, row, conn, sender):
-    """What MQTT 5 says about CONNACK, AUTH and the DISCONNECT of a server beside that."""
+def first_of_session(c, s):
+    """Whether the server's latest PUBLISH is the first of QoS 1 or 2 in a session that began with
+    this connection, so that it can be no retransmission."""
+    new = c["clean"] or c["acked"] and not c["present"] and c["level"] >= 4
+    alone = s["publish1"] + s["publish2"] == 1
+    return new and alone and c["begun"] and c["connects"] == 1 and _whole(s)
+
+
+@kernel
+def _order_of_five(st, c, row, conn, sender, sure):
+    """What MQTT 5 says about CONNACK, AUTH and the DISCONNECT of a server beside that; sure: as
+    in check_order()."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
     if sender and c["dismissed"]:
         violation(st, 44, conn, 1, kind, time, frame, 0)
     if sender and kind == DISCONNECT and not c["acked"] and _whole(st.streams[2 * conn + 1]):
         violation(st, 148, conn, 1, kind, time, frame, 0)
-    if sender and kind == DISCONNECT and c["acked"] and c["code"] >= 128:
+    if sender and kind == DISCONNECT and c["acked"] and c["code"] >= 128 and sure:
         violation(st, 107, conn, 1, kind, time, frame, c["code"])
     if kind == AUTH and c["method"] == METHOD_NONE:
         violation(st, 112 if sender else 113, conn, sender, kind, time, frame, 0)
@@ -106,8 +118,14 @@ def check_order(st, c, row, conn, sender):
     """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
     kind, time, frame = row["kind"], row["time"], row["frame"]
     first = row["opening"]
+    # Behind missing bytes it may be another connection.
+    sure = not (row["lapse"] or c["torn"])
+    if row["lapse"] and sender:
+        c["dismissed"] = 0
+    elif row["lapse"]:
+        c["disconnected"] = 0
     if sender == 0:
-        if kind == CONNECT and c["connects"]:
+        if kind == CONNECT and c["connects"] and sure:
             violation(st, 3, conn, 0, kind, time, frame, 0)
         if first and kind != CONNECT:
             violation(st, 2, conn, 0, kind, time, frame, 0)
@@ -117,9 +135,10 @@ def check_order(st, c, row, conn, sender):
         violation(st, 15, conn, 1, kind, time, frame, 0)
     # Before MQTT 5 a second CONNECT may have one, too.
     once = c["level"] and c["connects"] == 1 and not (c["code"] or row["missing"])
-    if sender and kind == CONNACK and c["acked"] and (c["level"] == 5 or once):
+    if sender and kind == CONNACK and c["acked"] and (c["level"] == 5 or once) and sure:
         violation(st, 94, conn, 1, kind, time, frame, 0)
     if c["level"] == 5:
-        _order_of_five(st, c, row, conn, sender)
-    if sender and c["code"] and c["acked"] and not (kind == DISCONNECT and c["level"] == 5):
+        _order_of_five(st, c, row, conn, sender, sure)
+    if sender and c["code"] and c["acked"] and sure and not (
+            kind == DISCONNECT and c["level"] == 5):
         violation(st, 18, conn, 1, kind, time, frame, c["code"])

@@ -44,7 +44,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
 from ..rules.limits import closing
-from .checks import check_form, check_order, check_size
+from .checks import check_form, check_order, check_size, first_of_session
 from .properties import ALIASED, FORMAT, METHOD, has_property, limits, number_of, variable
 from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind, utf8
 
@@ -159,6 +159,8 @@ def _publish(st, d, p, have, row, conn, sender, digest):
     row["id"] = _id_at(d, p + 2 + n, level)
     if row["id"] == 0:
         violation(st, 28, conn, sender, PUBLISH, time, frame, 0)
+    if sender and flags & 8 and first_of_session(st.conns[conn], s):
+        violation(st, 151, conn, 1, PUBLISH, time, frame, row["id"])
     if qos < 3 and not row["damaged"]:
         publish(st, conn, sender, row, qos, flags >> 3 & 1, digest, st.text, at,
                 st.n[N_TEXT] - at)  # fmt: skip
@@ -240,8 +242,9 @@ def _silence(st, c, conn, start, row):
         return  # what was sent is still on its way, or comes too late to be heard
     if row["now"] == PENDING:
         return  # the broker may have closed: its FIN may be missing
+    waits = not (c["acked"] or row["missing"])  # for CONNACK
     allowed, quiet, grace = c["keep_alive"] * SECOND, start - since, GRACE + c["rtt"]
-    if quiet > allowed + grace:
+    if quiet > allowed + grace and not waits:
         c["silences"] += 1
         code = 149 if c["imposed"] else 10
         violation(st, code, conn, 0, row["kind"], row["time"], row["frame"], gap // 1_000_000)
@@ -350,12 +353,26 @@ def _keep_body(st, d, p, have, row, conn, sender):
 
 
 @kernel
+def _forget(st, c, conn, tears):
+    """From this packet on the connection may be another one, of which nothing is known."""
+    c["torn"] = tears
+    c["connected"] = c["disconnected"] = c["dismissed"] = c["agreed"] = 0
+    c["ping_at"] = c["ping_heard"] = c["ping_waited"] = c["owed"] = 0
+    for way in range(2):
+        s = st.streams[2 * conn + way]
+        s["receive_max"] = s["packet_max"] = s["max_qos"] = s["no_retain"] = 0
+        s["alias_max"] = -1
+
+
+@kernel
 def _packet(st, d, row):
     """Fill in a row that has the fixed header and the place of the rest."""
     conn, sender, p, have = row["conn"], wide(row["from_server"]), row["at"], row["have"]
     c = st.conns[conn]
     s = st.streams[2 * conn + sender]
     s["packets"] += 1
+    if row["tears"] > c["torn"]:
+        _forget(st, c, conn, row["tears"])
     row["level"] = c["level"]
     row["id"] = row["payload"] = row["body"] = -1
     row["body_len"] = row["topic"] = 0

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
 from ..mqtt.properties import PROPERTIES
-from ..rules.ending import full
+from ..rules.ending import full, longest
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
 from ..rules.why import ANSWERS, never_answered, refused, why
@@ -23,6 +23,9 @@ OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
 #: Names of the protocol levels.
 PROTOCOLS = {2: "MQIpdp", 3: "3.1", 4: "3.1.1", 5: "5"}
 ETHER_TYPES = 5  #: of frames that are not read, that are named
+#: Those of frames that have frames or datagrams inside: TRILL, Ethernet bridging, E-Tag, MPLS,
+#: MACsec, provider bridges, VN-Tag, NSH, and tags of VLANs from before 802.1ad.
+CARRIERS = {0x22F3, 0x6558, 0x893F, 0x8847, 0x8848, 0x88E5, 0x88E7, 0x8926, 0x894F, 0x9200, 0x9300}
 ENDS = ("open", "FIN by client", "FIN by broker", "RST by client", "RST by broker", "port reused")
 
 
@@ -361,15 +364,20 @@ def files(found):
 
 
 def unread(name, counts):
-    """The table of problems with a capture of which no frame has an EtherType that is read, else
-    without rows. counts: as Endpoints.unread has them."""
+    """The table of problems with a capture that has frames which are not read though MQTT may be
+    in them: of CARRIERS, or all, if no frame has an EtherType that is read. counts: as
+    Endpoints.unread has them."""
+    some = counts.get(0, 0) > 0
+    counts = {kind: n for kind, n in counts.items() if kind in CARRIERS or not some}
     frames = sum(counts.values())
-    if counts.get(0) or not frames:
+    if not frames:
         return PROBLEMS.empty_table()
     most = sorted(counts, key=counts.get, reverse=True)[:ETHER_TYPES]
     said = ", ".join(f"0x{kind:04X} ({counts[kind]:,})" for kind in most)
     more = ", ..." if len(counts) > len(most) else ""
-    what = f"none of the frames can be read: EtherType {said}{more}"
+    which = "frames are not read that may have others inside" if some else (
+        "none of the frames can be read")  # fmt: skip
+    what = f"{which}: EtherType {said}{more}"
     return build(PROBLEMS, {"count": numbers([frames], pa.int64()), **{
         n: pa.array([text], pa.string())
         for n, text in (("file", name), ("problem", "EtherType"), ("what", what))}})  # fmt: skip
@@ -455,7 +463,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
         "why": pa.array([why(c, reasons.get(k), *no) for k, (c, *no) in enumerate(
             zip(conns, refused(conns, ways), never_answered(conns, ways)))], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
-        "longest_silence_s": numbers(conns["longest"] / 1e9, pa.float64()),
+        "longest_silence_s": numbers(longest(conns, ways) / 1e9, pa.float64()),
         **_hellos(hellos, len(conns)),
         **counts,
     })  # fmt: skip

@@ -30,6 +30,14 @@ def _plain(value):
     return value.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def _on_a_line(text):
+    """JSON without characters that some programs take for the end of a line (U+2028), or that turn
+    text round on a terminal (U+202E): those as \\uHHHH, which is the same to JSON."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
 class JsonLines:
     """Writes an object a line to the stream `out`: the columns of the row that are not null, and
     `event`, which says what it is. kinds: the events wanted."""
@@ -48,7 +56,8 @@ class JsonLines:
         lines = []
         for row in rows.select(names).to_pylist():
             said = {k: v for k, v in row.items() if v is not None}
-            lines.append(json.dumps({"event": event, **said}, default=_plain, ensure_ascii=False))
+            lines.append(_on_a_line(json.dumps({"event": event, **said}, default=_plain,
+                                               ensure_ascii=False)))  # fmt: skip
         self._out.write("".join(line + "\n" for line in lines))
         self._out.flush()
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ..rules.findings import quantiles
+from ..flows.quantiles import by_group
 from ..rules.why import REFUSED
 from . import template
 from .columns import MARK, TABLES
@@ -162,13 +162,16 @@ def _short(name):
     return f"{name[: LONG - 20]} … {name[-12:]} ({len(name)} characters)"
 
 
-def _list(title, table, columns, order):
+def _list(title, table, columns, order, rising=()):
     """(title, heads, rows), each cell with its class: l for a text, k for a word, bad for a bad
-    sign; the worst rows first."""
+    sign; the worst rows first: by `order`, from the greatest on. rising: what orders those that
+    are equal. All columns come after that: the tables' own order is that in which tasks ended."""
     left = {f.name: "l" if f.name in _TEXTS else "k"
             for f in table.schema if pa.types.is_string(f.type)}  # fmt: skip
-    if order:
-        table = table.sort_by([(n, "descending") for n in order])
+    if order or rising:
+        then = [n for n in dict.fromkeys([*rising, *columns]) if n not in order]
+        keys = [(n, "descending") for n in order] + [(n, "ascending") for n in then]
+        table = table.sort_by(keys)
     if table.num_rows > SHOWN:
         title += f" ({SHOWN} of {table.num_rows:,})"
     rows = [
@@ -214,9 +217,10 @@ def _broken(root):
               _counted(violations, "client_id", "sender", "protocol", "statement"),
               {"client_id": "client id", "protocol": "MQTT", "statement": "statement",
                "sender": "by", "count_all": "times"}, ["count_all"]),
-        _list("Where rules were broken", violations.sort_by("time"),
+        _list("Where rules were broken", violations,
               {"file": "file", "frame": "frame", "time": "time (UTC)", "client_id": "client id",
-               "sender": "by", "protocol": "MQTT", "statement": "statement", "what": "what"}, []),
+               "sender": "by", "protocol": "MQTT", "statement": "statement", "what": "what"}, [],
+              ["time"]),
     ]  # fmt: skip
 
 
@@ -233,11 +237,11 @@ def _connections(root):
         found = found.append_column(side, total)
     found = found.append_column("resent", pc.add(found["client_resent"], found["broker_resent"]))
     found = found.filter(pc.not_equal(found["why"], REFUSED))  # these have a list of their own
-    return _list("Connections", found.sort_by("first"), {
+    return _list("Connections", found, {
         "client_id": "client id", "why": "why it ended", "first": "began (UTC)",
         "seconds": "seconds", "sent": "messages sent", "received": "received",
         "protocol": "MQTT", "keep_alive": "keep alive", "client": "client", "broker": "broker",
-        "resent": "TCP sent again", "client_dup": "with DUP"}, [])  # fmt: skip
+        "resent": "TCP sent again", "client_dup": "with DUP"}, [], ["first"])  # fmt: skip
 
 
 def _hellos(root):
@@ -256,7 +260,7 @@ def _hellos(root):
 
 def _quantiles(root):
     """Latency of QoS 1 and 2 by quantile."""
-    rows = list(quantiles(_read(root, "latencies"), "broker"))
+    rows = list(by_group(_read(root, "latencies"), "broker"))
     schema = pa.schema([("broker", pa.string()), ("sender", pa.string()), ("qos", pa.int64()),
                         ("messages", pa.int64()), *((n, pa.float64()) for n in (
                             "p50", "p90", "p99", "longest_ms"))])  # fmt: skip
@@ -294,16 +298,18 @@ def _problems(root):
     refused = _read(root, "connections", ["client_id", "client", "broker", "first", "return_code"])
     refused = refused.filter(pc.greater(refused["return_code"], 0))
     problems = _read(root, "problems", ["problem", "file", "frame", "client_id", "what"])
+    problems = problems.append_column("whole", pc.is_null(problems["frame"]))  # these come first
     return [
-        _list("Refused connections", refused.sort_by("first"),
+        _list("Refused connections", refused,
               {"client_id": "client id", "client": "client", "broker": "broker",
-               "first": "time (UTC)", "return_code": "return code"}, []),
+               "first": "time (UTC)", "return_code": "return code"}, [], ["first"]),
         _unheard(root),
         _list("Problems of the capture", _counted(problems, "problem"),
               {"problem": "problem", "what_min": "for instance", "count_all": "rows"},
               ["count_all"]),
         _list("Where the capture has problems", problems,
-              {"file": "file", "frame": "frame", "client_id": "client id", "what": "what"}, []),
+              {"file": "file", "frame": "frame", "client_id": "client id", "what": "what"},
+              ["whole"]),
     ]  # fmt: skip
 
 

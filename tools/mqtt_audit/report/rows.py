@@ -12,9 +12,12 @@ from ..compiled.layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    END_FIN_CLIENT,
+    END_FIN_SERVER,
     FOUND,
     HELLO_NONE,
     HELLO_WHOLE,
+    MASK,
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
@@ -28,6 +31,7 @@ from ..compiled.layout import (
     P_LENGTH,
     PROBLEM,
     PUBLISH,
+    SECOND,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -46,6 +50,7 @@ _EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBL
 
 KNOWN = 1 << 14  #: different properties of PUBLISH that are remembered
 SUBSCRIBED = "Subscription Identifier"
+LINGER = 2 * SECOND  #: in which the acknowledgement of the last FIN may come
 
 
 class Rows:
@@ -56,6 +61,7 @@ class Rows:
     def __init__(self, arrays, sink, span, steps=()):
         self.arrays, self.sink, self.steps = arrays, sink, steps
         self.files, self.pairs = {}, []
+        self.at = 0  #: where in its capture the bytes lie that are read now
         self.tallies = Tallies(span)
         self.addresses = None  #: a dict: gets (client, broker) of each connection by its id
         self.repeats = 0  #: messages that joining.sent_again() has to look at
@@ -144,8 +150,9 @@ class Rows:
     def _violate(self, code, row, value=0):
         if row["found"] & FOUND or row["found"] and code in ORDER:
             return
+        level = 0 if row["tears"] else row["level"]  # as compiled.arena.violation() has it
         self._found.append((row["time"], row["conn"], row["frame"], value, code, row["kind"],
-                            row["from_server"], row["level"]))  # fmt: skip
+                            row["from_server"], level))  # fmt: skip
 
     def _note(self, conn, kind, ident, out, row):
         """What a packet says about its connection or the one that it answers."""
@@ -256,7 +263,9 @@ class Rows:
             ids = self.arrays.conns["id"][rows["conn"]]
             self.sink("packets", columns.packets(
                 rows, st.text[: n[N_TEXT]].copy(), ids, self.files, values))  # fmt: skip
-        wrong = np.concatenate([st.problems[: n[N_PROBLEMS]], self._late[1]])
+        seen = st.problems[: n[N_PROBLEMS]]
+        seen["off"][seen["off"] >= 0] += self.at
+        wrong = np.concatenate([seen, self._late[1]])
         wrong = self._malformed(wrong)
         broken = self._violations()
         if len(broken):
@@ -275,9 +284,16 @@ class Rows:
         n[_EMPTIED] = 0
         self._late = tuple(rows[:0] for rows in self._late)
 
-    def ended(self):
-        """Hand on the connections that have ended, before the capture is over."""
-        self._connections(self.arrays.conns["end"][: len(self._ends)] > 0)
+    def ended(self, now=None):
+        """Hand on the connections that have ended, before the capture is over. now: the time of
+        its latest frame; then a FIN has to be acknowledged, or LINGER to go by."""
+        conns, ways = (rows[: len(self._ends)] for rows in (self.arrays.conns, self.arrays.ways))
+        over = conns["end"] > 0
+        if now is not None:
+            heard = ((ways["acked"] - ways["next"] & MASK) == 1).all(axis=1)
+            by_fin = np.isin(conns["end"], (END_FIN_CLIENT, END_FIN_SERVER))
+            over &= heard | ~by_fin | (now - conns["last"] > LINGER)
+        self._connections(over)
 
     def _connections(self, which):
         known = np.zeros(len(which), bool)

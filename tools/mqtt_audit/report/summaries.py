@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..flows.quantiles import quantiles
 from .columns import CONNECTIONS, LATENCIES, OUTCOMES, VIOLATIONS, WAYS
 
 OPEN, ACKNOWLEDGED, REUSED, _ = OUTCOMES
@@ -27,7 +28,7 @@ NEEDED = {
     "latencies": LATENCIES.names,
     "violations": ["client_id", "broker", "keep_alive"],
 }  # fmt: skip
-_SHARES = (0.5, 0.99)  #: of the percentiles
+_PERCENTS = (50, 99)  #: of the quantiles
 
 
 def share(rows, part, parts):
@@ -47,25 +48,6 @@ def without_clients(latencies):
     found = latencies.group_by(same, use_threads=False).aggregate(list(sums.items()))
     found = found.rename_columns({f"{n}_{how}": n for n, how in sums.items()})
     return found.append_column("client_id", pa.nulls(found.num_rows, pa.string()))
-
-
-def percentiles(group, value, weight, n, shares):
-    """Of each of n groups the percentiles of `value`, each of which is there `weight` times: the
-    value at share * (number - 1), between two of them in proportion; NaN if there is none."""
-    order = np.lexsort((value, group))
-    group, value, up_to = group[order], value[order], np.cumsum(weight[order])
-    ends = np.searchsorted(group, np.arange(n), side="right")
-    total = np.concatenate([[0], up_to])[ends]
-    before = np.concatenate([[0], total[:-1]])
-    found = np.full((len(shares), n), np.nan)
-    some = np.flatnonzero(total > before)
-    for k, share_ in enumerate(shares):
-        place = share_ * (total - before - 1)[some]
-        low, high = np.floor(place), np.ceil(place)
-        a, b = (value[np.searchsorted(up_to, before[some] + at, side="right")]
-                for at in (low, high))  # fmt: skip
-        found[k, some] = np.where(a == b, a, a * (high - place) + b * (place - low))
-    return found
 
 
 class _Sums:
@@ -98,14 +80,14 @@ class _Sums:
         return pa.array(out)
 
     def latency(self, mine):
-        """{name: values}: percentiles, and the greatest, of the rows that are `mine`."""
+        """{name: values}: quantiles, and the greatest, of the rows that are `mine`."""
         kept = pc.and_(mine, pc.is_valid(self.table["latency_ms"]))
-        value, weight = (self.table[n].filter(kept).to_numpy()
-                         for n in ("latency_ms", "messages"))  # fmt: skip
+        columns = (self.table[n].filter(kept).to_numpy()
+                   for n in ("latency_ms", "messages", "longest_ms"))  # fmt: skip
         place = self.place[kept.to_numpy()]
-        found = percentiles(place, value, weight, self.n, _SHARES)
-        out = {f"p{int(share_ * 100)}": pa.array(row, mask=np.isnan(row))
-               for share_, row in zip(_SHARES, found)}  # fmt: skip
+        found = quantiles(place, *columns, self.n, _PERCENTS)
+        out = {f"p{percent}": pa.array(row, mask=np.isnan(row))
+               for percent, row in zip(_PERCENTS, found)}  # fmt: skip
         longest = pc.if_else(mine, self.table["longest_ms"], None)
         return {**out, "max": self._aggregate(longest, "max")}
 

@@ -96,14 +96,26 @@ def _waited(conns, calm, since, until):
     return np.where(calm[:, 1], until - np.maximum(heard, since[:, 1]), 0)
 
 
+def _keeps(conns, ways):
+    """Of which connections the keep alive is known."""
+    silent = (conns["acked"] == 0) & full(ways)[:, 1]
+    return (conns["keep_alive"] > 0) & ((conns["agreed"] > 0) | silent)
+
+
+def longest(conns, ways):
+    """The longest silence of each connection's client in ns, with that before its end."""
+    timed = _keeps(conns, ways) & _watched(conns, ways)
+    last = np.where(timed, _until(conns) - conns["last_client"], 0)
+    return np.maximum(conns["longest"], last)
+
+
 def _violations(conns, ways):
-    """Rows of layout.VIOLATION, with the frame in which the silence began; notes the longest
-    silence."""
+    """Rows of layout.VIOLATION, with the frame in which the silence began."""
     last = _until(conns)
     open_ = (conns["end"] == END_OPEN) & (conns["closed"] == 0)
     watched, timed = _watched(conns, ways), conns["keep_alive"] > 0
     whole = full(ways)[:, 1]
-    keeps = timed & ((conns["agreed"] > 0) | (conns["acked"] == 0) & whole)
+    keeps = _keeps(conns, ways)
     stayed = conns["disconnected"] == 0
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
     grace = GRACE + conns["rtt"]
@@ -126,23 +138,22 @@ def _violations(conns, ways):
     closes = closing(allowed, conns["rtt"])
     # A FIN of the broker that the capture lacks would have ended the silence.
     judged = keeps & stayed & calm[:, 0] & ~_more(ways)[:, 1]
+    never = timed & unheard & calm[:, 1] & (unanswered > allowed + grace)
+    speaks = judged & (conns["acked"] > 0)  # who waits for CONNACK may
     owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])
     imposed = conns["imposed"] > 0
     patience = np.where(keeps, np.minimum(allowed, PING_ANSWER), PING_ANSWER)
-    watch_all = keeps & watched
-    conns["longest"] = np.where(watch_all, np.maximum(conns["longest"], silent), conns["longest"])
     out, most = [], np.where(open_, allowed * 3 // 2, allowed) + grace
     heard, pinged = ways["reached"][:, 0], conns["ping_frame"]
     for code, sender, length, frame, broken in (
-        (10, 0, silent, heard, judged & (quiet > most) & ~imposed),
-        (149, 0, silent, heard, judged & (quiet > most) & imposed),
-        (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker),
-        (11, 1, conns["owed"], conns["owed_frame"], owed),
+        (10, 0, silent, heard, speaks & (quiet > most) & ~imposed),
+        (149, 0, silent, heard, speaks & (quiet > most) & imposed),
+        (11, 1, unclosed, heard, judged & whole & (unclosed > closes) & ~by_broker & ~never),
+        (11, 1, conns["owed"], conns["owed_frame"], owed & ~never),
         (127, 1, closed_after, heard, judged & (closed_after > closes) & by_broker),
         (47, 1, waited, pinged,
          whole & (conns["ping_at"] > 0) & (waited > patience + grace)),
-        (53, 1, unanswered, conns["asked_frame"],
-         timed & unheard & calm[:, 1] & (unanswered > allowed + grace)),
+        (53, 1, unanswered, conns["asked_frame"], never),
     ):
         found = np.flatnonzero(watched & broken)
         rows = np.zeros(len(found), VIOLATION)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..compiled.layout import FLOOD, FLOOD_S
+from ..flows.quantiles import by_group
 from ..mqtt.reasons import CREDENTIALS
 from .why import ANSWERS
 
@@ -44,7 +45,8 @@ RULES = {
     "flood": f"{FLOOD} messages a second or more for {FLOOD_S} s or longer, on one connection",
     "burst": f"{BURST} or more messages in one second, {BURST_TIMES} times the connection's mean "
              f"or more, on a connection of {BURST_S} s or longer",
-    "slow acknowledgements": f"one of 100 takes longer than {LATE_MS} ms, of {LATE_OF} or more",
+    "slow acknowledgements": f"more than one of 100 takes longer than {LATE_MS} ms, of "
+                            f"{LATE_OF} or more",
     "lossy link": f"{RESENT:.0%} of the segments of a side or more are sent again by TCP, of "
                   f"{RESENT_OF} or more",
 }  # fmt: skip
@@ -64,7 +66,7 @@ def _codes(column):
 
 class _Found:
     def __init__(self, connections):
-        self.table = connections.sort_by("first")
+        self.table = connections.sort_by([(n, "ascending") for n in ("first", "connection")])
         self.first, self.last = (_numbers(self.table[n]) for n in ("first", "last"))
         self.rows = []
 
@@ -226,28 +228,9 @@ def _links(found):
                       f"{dups[k]:,} PUBLISH with DUP")  # fmt: skip
 
 
-def quantiles(latencies, *by):
-    """Rows {*by, sender, qos, messages, p50, p90, p99, longest_ms} of acknowledged messages."""
-    done = latencies.filter(pc.and_(pc.is_valid(latencies["latency_ms"]),
-                                    pc.is_valid(latencies["qos"])))  # fmt: skip
-    names = (*by, "sender", "qos")
-    groups = {}
-    for row in done.sort_by("latency_ms").select(
-            [*names, "latency_ms", "messages", "longest_ms"]).to_pylist():  # fmt: skip
-        groups.setdefault(tuple(row[n] for n in names), []).append(row)
-    for key, rows in groups.items():
-        up_to = np.cumsum([r["messages"] for r in rows])
-        longest = max(r["longest_ms"] for r in rows)
-        at = [rows[int(np.searchsorted(up_to, share * (up_to[-1] - 1), "right"))]["latency_ms"]
-              for share in (0.5, 0.9, 0.99)]  # fmt: skip
-        at = [min(ms, longest) for ms in at]  # which are rounded to a step
-        yield {**dict(zip(names, key)), "messages": int(up_to[-1]),
-               **dict(zip(("p50", "p90", "p99"), at)), "longest_ms": longest}  # fmt: skip
-
-
 def _late(found, latencies):
     ids, brokers = found.column("client_id"), found.column("broker")
-    for row in quantiles(latencies, "client_id", "broker"):
+    for row in by_group(latencies, "client_id", "broker"):
         if row["messages"] < LATE_OF or row["p99"] <= LATE_MS:
             continue
         mine = [k for k, one in enumerate(zip(ids, brokers))
@@ -255,7 +238,7 @@ def _late(found, latencies):
         if mine:
             by = "broker" if row["sender"] == "client" else "client"
             what = (f"QoS {row['qos']}, by the {by}: half of {row['messages']:,} within "
-                    f"{row['p50']:.1f} ms, one of 100 over {row['p99']:.0f} ms")  # fmt: skip
+                    f"{row['p50']:.1f} ms, 99 % within {row['p99']:,.0f} ms")  # fmt: skip
             found.add("slow acknowledgements", row["client_id"], np.array(mine), what)
 
 

@@ -38,7 +38,7 @@ RULES = {
     2: ("MQTT-3.1.0-1", "3.1", "the first packet of the client is no CONNECT"),
     3: ("MQTT-3.1.0-2", "3.1", "a second CONNECT"),
     4: ("MQTT-3.1.2-1", "3.1", "protocol name is wrong"),
-    52: ("MQTT-3.1.2-2", "3.1", "accepts protocol level {}, which no version with this name has"),
+    52: ("MQTT-3.1.2-2", "3.1", "accepts protocol level {}, which no version has"),
     5: ("MQTT-3.1.2-3", None, "the reserved bit of the connect flags is 1"),
     6: ("MQTT-3.1.2-13", "3.1", "will flag 0 and will QoS {}"),
     7: ("MQTT-3.1.2-14", "3.1", "will QoS 3"),
@@ -64,7 +64,7 @@ RULES = {
     25: ("MQTT-4.7.3-2", None, "U+0000 in a topic name or filter"),
     26: ("MQTT-1.5.3-1", "2.5", "text that is not UTF-8: {field}"),
     27: ("MQTT-1.5.3-2", None, "U+0000 in a text: {field}"),
-    28: ("MQTT-2.3.1-1", "2.4", "packet id 0, or none"),
+    28: ("MQTT-2.3.1-1", "2.4", "packet id 0"),
     29: ("MQTT-2.3.1-2", "2.4", _IN_FLIGHT),
     30: ("MQTT-2.3.1-4", "2.4", _IN_FLIGHT),
     31: ("MQTT-2.3.1-6", "2.4", "packet id {} acknowledged, which is not in flight"),
@@ -87,7 +87,11 @@ RULES = {
     53: ("MQTT-3.1.4-4", "3.2",
          "CONNECT without CONNACK for {seconds:.1f} s, and still connected"),
     47: ("MQTT-3.12.4-1", "3.13", "PINGREQ without PINGRESP for {seconds:.1f} s"),
-    48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet type of the other side only, or reserved"),
+    48: ("MQTT 3.1.1, 2.2.1", "2.1", "a packet type that only the other side sends"),
+    152: ("MQTT 3.1.1, 2.2.1", "2.1", "packet type {} is reserved"),
+    150: ("MQTT 3.1.1, 3.1.2.2", "3.1",
+          "protocol level {}, which is that of a version with another name"),
+    151: ("MQTT-3.3.1-3", None, "DUP 1 in the first PUBLISH of a new session, packet id {}"),
     49: ("MQTT 3.1.1, 2.2.3", "2.1", "the length does not fit the packet type"),
     50: ("MQTT 3.1.1, 3.8.3", "3.8", "the payload of the packet is cut short"),
     57: ("MQTT-4.3.3-2", "4.1", "PUBCOMP with packet id {} answers no PUBREL"),
@@ -195,6 +199,7 @@ FIVE = {
     146: "MQTT-3.2.2-12", 147: "MQTT-3.2.2-13", 148: "MQTT-3.14.0-1",
     134: "MQTT-3.4.2-1", 135: "MQTT-3.5.2-1", 144: "MQTT-3.14.2-1", 145: "MQTT-3.15.2-1",
     85: "MQTT-3.15.2-1", 89: "MQTT-6.0.0-1", 54: "MQTT-4.3.3-4", 55: "MQTT 5, 3.8.3.1",
+    150: "MQTT 5, 3.1.2.2", 151: "MQTT-3.3.1-3", 152: "MQTT 5, 2.1.2",
 }  # fmt: skip
 #: The same of what the server sent, where that has a statement of its own.
 OF_SERVER = {28: "MQTT-2.2.1-4"}
@@ -209,7 +214,7 @@ KEEP_ALIVE = (10, 11, 127, 149)
 SILENCE = (10, 11, 47, 53, 127, 149)  #: what is told from time alone; the value is in ms
 AGAIN, RELEASED, OVERTAKEN = 32, 35, 118
 #: Not held against a connection whose CONNECT was not seen: what they say is no fault in MQTT 5.
-_NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50))
+_NOT_IN_5 = frozenset((19, 24, 26, 39, 40, 41, 43, 45, 46, 48, 49, 50, 152))
 
 
 def statement(code, level, kind, from_server):

@@ -13,6 +13,7 @@ from ..compiled.layout import (
     END_REUSED,
     END_RST_CLIENT,
     FIN,
+    IN_BODY,
     IN_STEP,
     MASK,
     N_CONNS,
@@ -23,10 +24,12 @@ from ..compiled.layout import (
     SYN,
     WANT_CONNS,
 )  # fmt: skip
+from ..mqtt.framing import shaped_as_connect
 from .openings import is_connect
+from .places import OTHER, off, place
 from .sequence import diff
 
-FAR = 1 << 26  #: so far from its place a segment after the end is of a new connection
+STRAY = -2  #: no connection: a segment of another one than is known, with nothing in it
 
 
 @kernel
@@ -51,12 +54,30 @@ def _new_connection(st, pair, seg, server):
 
 
 @kernel
+def _alone(d, seg):
+    """Whether a segment is a CONNECT and nothing else, as far as it is there."""
+    p, n = wide(seg["off"]), wide(seg["cap"])
+    return is_connect(d, p, n) and (n < seg["wire"] or shaped_as_connect(d, p, p + n))
+
+
+@kernel
+def _behind_gap(s, ahead):
+    """Whether bytes are missing before a segment, and it is not in the payload of the packet that
+    they are of."""
+    inside = s["stage"] == IN_BODY and ahead < s["rem"] - s["got"]
+    return s["first"] and ahead > 0 and not inside
+
+
+@kernel
 def _signs_in(c, s, d, seg):
     """Whether a client begins anew with CONNECT, although its SYN is not here: its connection is
-    over, and this is not the CONNECT of that once more, nor a second one right behind what it
-    sent."""
-    over = c["closed"] or s["left"] and diff(seg["seq"], s["next"])
-    if not over or not s["known"] or not is_connect(d, wide(seg["off"]), wide(seg["cap"])):
+    over, or may be, as bytes are missing; and this is not the CONNECT of that once more, nor a
+    second one right behind what it sent."""
+    ahead = diff(seg["seq"], s["next"])
+    over = c["closed"] or s["left"] and ahead
+    if not s["known"] or not (over or _behind_gap(s, ahead)):
+        return False
+    if not (is_connect(d, wide(seg["off"]), wide(seg["cap"])) if over else _alone(d, seg)):
         return False
     begin = s["isn"] + 1 & MASK if s["isn_known"] else s["origin"]
     return diff(seg["seq"], begin) != 0
@@ -64,7 +85,8 @@ def _signs_in(c, s, d, seg):
 
 @kernel
 def connection(st, d, pair, seg):
-    """The connection that a segment belongs to, a new one if the ports are used again."""
+    """The connection that a segment belongs to, a new one if the ports are used again; STRAY: one
+    that only begins with a later segment, as this one has no payload."""
     row = st.pairs[pair]
     conn = row["cur"]
     opens = seg["flags"] & (SYN | ACK) == SYN
@@ -74,16 +96,19 @@ def connection(st, d, pair, seg):
     if conn < 0:
         return _new_connection(st, pair, seg, server)
     c = st.conns[conn]
-    s = st.streams[2 * conn + (1 if c["server"] == 1 + seg["dir"] else 0)]
+    sender = 1 if c["server"] == 1 + seg["dir"] else 0
+    s, other = st.streams[2 * conn + sender], st.streams[2 * conn + 1 - sender]
     # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
-    opens = opens or seg["flags"] & SYN and s["isn_known"] and (c["end"] or s["first"])
+    another = s["isn_known"] and (c["end"] or s["first"]) or off(s, wide(seg["seq"])) != 0
+    opens = opens or seg["flags"] & SYN and another
     if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED
         return _new_connection(st, pair, seg, server)
-    if c["end"] and seg["cap"] and s["known"] and abs(diff(seg["seq"], s["next"])) > FAR:
-        return _new_connection(st, pair, seg, server)
-    if seg["cap"] and c["server"] != 1 + seg["dir"] and _signs_in(c, s, d, seg):
+    another = place(c, s, other, seg) == OTHER
+    if another and not seg["cap"]:
+        return STRAY
+    if another or seg["cap"] and not sender and _signs_in(c, s, d, seg):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED
         return _new_connection(st, pair, seg, server)

@@ -3,8 +3,8 @@
 Knows: IPv4 and TCP headers (RFC 791, RFC 9293). Must not know: link layers, streams.
 
 The bytes stay where they are in the file: each fragment becomes a segment of its own, as a segment
-with its part of the payload would have been. All of them have the frame that completed the
-datagram.
+with its part of the payload would have been. Of a capture that comes in pieces they are copied
+behind the next piece. All of them have the frame that completed the datagram.
 """
 
 import numpy as np
@@ -29,14 +29,25 @@ class Fragments:
         left = [part[2:5] for parts in self._waiting.values() for part in parts.values()]
         return sorted(self._lost + left)
 
-    def add(self, data, ip, end, frame, time):
-        """A fragment whose IP header is at `ip`. Returns (16 numbers as headers.tcp() has them,
-        rows of layout.SEGMENT) when it completes its datagram, else None."""
+    def moved(self, old, new):
+        """The bytes `new`, behind them those of the fragments that wait, which lie in `old`."""
+        found, at = [new], len(new)
+        for parts in self._waiting.values():
+            for offset, (place, length, *rest) in parts.items():
+                found.append(old[place : place + length])
+                parts[offset] = at, length, *rest
+                at += length
+        return np.concatenate(found) if len(found) > 1 else new
+
+    def add(self, data, ip, end, frame, time, begin=0):
+        """A fragment whose IP header is at `ip`; begin: where in the file `data` begins. Returns
+        (16 numbers as headers.tcp() has them, rows of layout.SEGMENT) when it completes its
+        datagram, else None."""
         head = (int(data[ip]) & 15) * 4
         total, ident, mark = (int.from_bytes(data[ip + k : ip + k + 2].tobytes(), "big")
                               for k in (2, 4, 6))  # fmt: skip
         if head < 20 or ip + total > end or total <= head:
-            self._lost.append((frame, ip, time))
+            self._lost.append((frame, begin + ip, time))
             return None
         key = (data[ip + 12 : ip + 20].tobytes(), ident)
         at = (mark & 0x1FFF) * 8
@@ -44,7 +55,8 @@ class Fragments:
         if at in parts or any(abs(time - part[4]) > LIFE for part in parts.values()):
             self._lost += [part[2:5] for part in self._waiting.pop(key).values()]  # of another one
         parts = self._waiting.setdefault(key, {})
-        parts[at] = (ip + head, total - head, frame, ip, time, not mark & 0x2000)
+        parts[at] = (ip + head, total - head, frame, begin + ip, time,
+                     not mark & 0x2000)
         if len(self._waiting) > WAITING or len(parts) > PARTS:
             oldest = key if len(parts) > PARTS else next(iter(self._waiting))
             self._lost += [part[2:5] for part in self._waiting.pop(oldest).values()]

@@ -2,7 +2,7 @@
 
 Knows: Ethernet, VLAN, PPPoE, Linux cooked v1 and v2, loopback, raw IP; options and extension
 headers. Must not know: streams, files, what a segment holds (openings.py, midway.py), what VLANs
-(lans.py) and time stamps (stamps.py) mean.
+(lans.py), time stamps (stamps.py) and segments that come twice (doubles.py) mean.
 """
 
 import numpy as np
@@ -10,9 +10,13 @@ import numpy as np
 from ..capture.records import u16, u32
 from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import (
+    ACK,
+    COPY,
     KEY,
     KINDS,
     KNOWN_FLAGS,
+    MASK,
+    P_DOUBLED,
     P_FRAGMENT,
     P_HEADER,
     P_LINK,
@@ -23,7 +27,7 @@ from ..compiled.layout import (
     TRAIL,
     V4,
 )  # fmt: skip
-from . import stamps
+from . import doubles, stamps
 from .fragments import Fragments
 from .lans import met, root_of
 from .midway import SEEN, SPLIT, shown
@@ -34,8 +38,8 @@ PPPOE = 0x8864  #: of a PPPoE session; behind its header is the protocol of PPP
 PPP_IPV4, PPP_IPV6 = 0x0021, 0x0057
 # Places in the array that a frame's headers are read into.
 SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 12, 13, 14, 15
-TAGS, STAMP, SUM, UNREAD = 16, 17, 18, 19
-NUMBERS = 20  #: of them
+TAGS, STAMP, SUM, UNREAD, IDENT = 16, 17, 18, 19, 20
+NUMBERS = 21  #: of them
 NOT_TCP = 0
 SHORTEST = 46  #: bytes behind Ethernet's header in the shortest frame, which may be filled up
 
@@ -56,6 +60,8 @@ def _behind_tags(d, p, end, kind, q, out):
         ppp = u16(d, q + 6, True)
         if ppp == PPP_IPV4 or ppp == PPP_IPV6:
             return q + 8
+        if d[q + 6] == PPP_IPV4 or d[q + 6] == PPP_IPV6:  # compressed (RFC 1661, 6.5): one byte
+            return q + 7
     out[UNREAD] = kind
     return NOT_TCP
 
@@ -94,7 +100,7 @@ def _ipv4(d, p, end, wire_end, out):
     if u16(d, p + 6, True) & 0x3FFF:
         out[OFF] = p
         return -P_FRAGMENT, 0
-    total = u16(d, p + 2, True)
+    total, out[IDENT] = u16(d, p + 2, True), u16(d, p + 4, True)
     if size < 20 or 0 < total < size:
         return -P_HEADER, 0
     for k in range(2):
@@ -110,7 +116,7 @@ def _ipv6(d, p, end, wire_end, out):
     """As _ipv4, through the extension headers; without a length it ends with the frame."""
     if p + 40 > end:
         return -P_HEADER, 0
-    total = u16(d, p + 4, True)
+    total, out[IDENT] = u16(d, p + 4, True), 0
     for k in range(4):
         out[SRC + k], out[DST + k] = u32(d, p + 8 + 4 * k, True), u32(d, p + 24 + 4 * k, True)
     last = p + 40 + total if total else wire_end
@@ -242,20 +248,30 @@ def _find(keys, trails, slots, state, out, swap):
     row["a0"], row["a1"], row["a2"], row["a3"] = out[a], out[a + 1], out[a + 2], out[a + 3]
     row["b0"], row["b1"], row["b2"], row["b3"] = out[b], out[b + 1], out[b + 2], out[b + 3]
     row["ap"], row["bp"], row["hash"], row["server"] = ap, bp, h, 0
-    row["tags"], row["root"], row["apart"] = out[TAGS], root, 0
+    row["tags"], row["root"], row["apart"], row["opened"] = out[TAGS], root, 0, 0
     if root < 0:
         row["root"], row["apart"] = k, apart
     return k
 
 
+@kernel
+def _count(problems, kind, frame, number):
+    """A frame has a problem of some kind; the first of them is named."""
+    row = problems[kind]
+    if row["count"] == 0:
+        row["kind"], row["off"], row["time"] = kind, frame["off"], frame["time"]
+        row["frame"], row["conn"] = number, -1
+    row["count"] += 1
+
+
 @entry
 def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows, problems,
-             cut, pauses, clock, unread):  # fmt: skip
+             cut, pauses, clock, unread, recent):  # fmt: skip
     """Fill `rows` (as long as `frames`) with the TCP segments; returns how many. state: how many
     pairs there are, and fragments of IPv4; cut: of each its place in `frames`, that of its IP
     header, and its VLANs. trails, seen: as midway.shown() has them. problems: a row for each kind,
     with the first frame that has it. pauses, clock: rows and state of stamps.Pauses. unread: how
-    many frames of each EtherType were not read."""
+    many frames of each EtherType were not read. recent: as doubles.recent() makes it."""
     n = state[1] = 0
     for i in range(len(frames)):
         frame = frames[i]
@@ -269,16 +285,14 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
             row[0], row[1], row[2] = i, out[OFF], out[TAGS]
             state[1] += 1
         elif found < 0:
-            row = problems[-found]
-            if row["count"] == 0:
-                row["kind"], row["off"], row["time"] = -found, frame["off"], frame["time"]
-                row["frame"], row["conn"] = first + i, -1
-            row["count"] += 1
+            _count(problems, -found, frame, first + i)
         if found <= 0:
             continue
         swap = _order(out)
         k = _find(keys, trails, slots, state, out, swap)
         k = root_of(keys, trails, k, swap, out)
+        if out[FLAGS] & (SYN | ACK) == SYN | ACK and not keys[k]["opened"]:
+            keys[k]["opened"] = max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
         if out[STAMP]:
             stamps.note(pauses, clock, trails[k, 1 if swap else 0], frame["time"], out[STAMP],
                         out[FLAGS] & SYN)  # fmt: skip
@@ -292,6 +306,10 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
         row["cap"], row["wire"], row["dir"] = out[CAP], out[WIRE], 1 if swap else 0
+        way = 1 if swap else 0
+        if doubles.doubled(recent, trails[k, way], out, k, way, frame["time"]):
+            row["flags"] = out[FLAGS] | COPY
+            _count(problems, P_DOUBLED, frame, first + i)
         n += 1
     return n
 
@@ -328,16 +346,18 @@ def _grown(rows, used, size):
 
 class Endpoints:
     """The pairs of endpoints of one file; grows with their number and nothing else. `pauses`: a
-    stamps.Pauses; before: as it has it."""
+    stamps.Pauses; before: as it has it. `at`: where in the file the bytes lie that segments() is
+    given, if not at its beginning."""
 
     def __init__(self, before=-1):
-        self.pauses = stamps.Pauses(before)
+        self.pauses, self.at = stamps.Pauses(before), 0
         self._keys = np.zeros(1 << 12, KEY)
         self._trails = np.zeros((1 << 12, 2), TRAIL)
         self._seen = np.zeros(SPLIT + SEEN, np.uint8)
         self._slots = np.full(1 << 13, -1, np.int64)
         self._state = np.zeros(2, np.int64)
-        self._fragments = Fragments()
+        self._fragments, self._recent = Fragments(), doubles.recent()
+        self._piece = self._data = None
         self._out = np.zeros(NUMBERS, np.int64)
         self._problems = np.zeros(max(KINDS) + 1, PROBLEM)
         self._unread = np.zeros(1 << 16, np.int64)
@@ -356,20 +376,29 @@ class Endpoints:
             _rehash(self._keys, int(self._state[0]), self._slots)
         rows, cut = np.zeros(len(frames), SEGMENT), np.zeros((len(frames), 3), np.int64)
         self.pauses.room(len(frames))
+        told = self._problems["count"] > 0
         n = segments(data, len(data), first, frames, self._keys, self._trails, self._seen,
                      self._slots, self._state, self._out, rows, self._problems, cut,
-                     self.pauses.rows, self.pauses.state, self._unread)  # fmt: skip
+                     self.pauses.rows, self.pauses.state, self._unread, self._recent)  # fmt: skip
+        self._problems["off"][~told & (self._problems["count"] > 0)] += self.at
         found = [rows[:n]]
         for i, ip, tags in cut[: self._state[1]].tolist():
             frame = frames[i]
             whole = self._fragments.add(data, ip, int(frame["off"] + frame["cap"]), first + i,
-                                        int(frame["time"]))  # fmt: skip
+                                        int(frame["time"]), self.at)  # fmt: skip
             if whole:
                 found.append(self._joined(data, tags, *whole))
         if len(found) == 1:
             return rows[:n]
         found = np.concatenate(found)
         return found[np.argsort(found["frame"], kind="stable")]
+
+    def with_waiting(self, data):
+        """The next piece of a capture that comes in pieces, behind it the bytes of fragments that
+        wait for the rest of their datagram: what segments() is to be given."""
+        if data is not self._piece:
+            self._piece, self._data = data, self._fragments.moved(self._data, data)
+        return self._data
 
     def _joined(self, data, tags, numbers, rows):
         """Segments that were fragments, with their pair of endpoints."""

@@ -40,7 +40,8 @@ from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
 from .calm import acknowledge, again, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
-from .connections import connection, ends, syn
+from .connections import STRAY, connection, ends, syn
+from .places import BEHIND, JUMP, place, reach, tear
 from .sequence import diff
 
 PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
@@ -239,6 +240,8 @@ def _mend(st, k, conn, sender, time, final):
             return False
         hole = diff(h["seq"], s["next"])
         if hole > 0:
+            if hole > JUMP:
+                tear(st, conn, sender, h["time"], h["frame"], hole)
             lose(st, s, hole, conn, sender, h["time"], h["frame"], P_LOSS)
         if not _release(st, k, conn, sender, time):
             return False
@@ -335,6 +338,10 @@ def _segment(st, d, seg, conn, resumed):
     s, other = st.streams[k], st.streams[2 * conn + 1 - sender]
     c["last"] = max(c["last"], seg["time"])
     if not resumed:
+        if place(c, s, other, seg) == BEHIND:
+            tear(st, conn, sender, seg["time"], st.n[N_FILE] << 32 | wide(seg["frame"]),
+                 abs(diff(seg["seq"], s["top"])))  # fmt: skip
+        reach(s, other, seg)
         s["segments"] += not seg["flags"] & COPY
         if seg["flags"] & SYN:
             syn(s, other, seg)
@@ -363,6 +370,8 @@ def run(st, d, segments, pair_of, start):
             continue
         resumed = st.n[N_RESUMED]
         conn = st.pairs[pair]["cur"] if resumed else connection(st, d, pair, seg)
+        if conn == STRAY:
+            continue
         if conn < 0 or not _segment(st, d, seg, conn, resumed):
             st.n[N_RESUMED] = conn >= 0
             return i

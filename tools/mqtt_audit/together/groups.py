@@ -42,63 +42,69 @@ def _of_mqtt(keys, brokers, ports):
 
 def _sharing(split, ports, keys_of):
     """The sets of files (places in `split`) that have a connection of MQTT in common, and the
-    couples that have of all of these only one direction each, and not the same."""
+    couples of which that is sure, whatever their clocks say: both have the same SYN with ACK, or
+    of all these connections only one direction each, and not the same."""
     brokers = np.array(sorted({bytes.fromhex(a) + p.to_bytes(2, "little")
                                for s in split for a, p in s["brokers"]}), "S18")  # fmt: skip
     found, place, ways = [np.zeros(0, f"S{ENDS}")], [np.zeros(0, np.int64)], [np.zeros(0, int)]
+    opened = [np.zeros(0, np.int64)]
     for k, s in enumerate(split):
         if s["first"] is None:
             continue
         keys = keys_of(s)
-        keys = keys[_of_mqtt(keys, brokers, ports)]
+        keys = keys[_of_mqtt(keys, brokers, ports)] if len(keys) else keys
+        if not len(keys):
+            continue
         mine, at = np.unique(ends(keys), return_inverse=True)
         seen = np.zeros(len(mine), int)
         np.bitwise_or.at(seen, at, keys["ways"])
+        opens = np.zeros(len(mine), np.int64)
+        np.maximum.at(opens, at, keys["opened"])
+        opened.append(opens)
         found.append(mine)
         place.append(np.full(len(mine), k))
         ways.append(seen)
     _, pair, times = np.unique(np.concatenate(found), return_inverse=True, return_counts=True)
-    place, ways = np.concatenate(place), np.concatenate(ways)
+    place, ways, opened = (np.concatenate(c) for c in (place, ways, opened))
     several = times[pair] > 1
     order = np.lexsort((place[several], pair[several]))
-    pair, place, ways = (column[several][order] for column in (pair, place, ways))
+    pair, place, ways, opened = (
+        column[several][order] for column in (pair, place, ways, opened))  # fmt: skip
     cuts = np.flatnonzero(np.diff(pair)) + 1
-    sets, halves = set(), {}
-    for part, seen in zip(np.split(place, cuts), np.split(ways, cuts)):
+    sets, halves, twins = set(), {}, set()
+    for part, seen, opens in zip(*(np.split(column, cuts) for column in (place, ways, opened))):
         if not len(part):
             continue
         sets.add(tuple(part.tolist()))
         for j, k in zip(range(len(part)), range(1, len(part))):
             both = int(part[j]), int(part[k])
             halves[both] = halves.get(both, True) and {*seen[[j, k]].tolist()} == {1, 2}
-    return sets, {both for both, half in halves.items() if half}
+            if opens[j] and opens[j] == opens[k]:
+                twins.add(both)
+    return sets, twins | {both for both, half in halves.items() if half}
 
 
 def groups(split, ports, keys_of):
     """Files that have to be read as one: lists of them, each file in one, in order: those that
-    hold the same connections at the same time, or one direction of them each, whatever their
-    clocks say. split: results of worker.whole() in the order of time; keys_of: gives the rows of
-    layout.KEY of one."""
-    spans = [(s["first"], s["last"]) for s in split if s["first"] is not None]
-    until = np.maximum.accumulate([last for _, last in spans]).tolist()
-    at_once = any(overlap(*b, a) for a, b in zip(until, spans[1:]))
-    if not at_once and not any(s["one_way"] for s in split):
-        return [[s] for s in split]
-    sets, halves = _sharing(split, ports, keys_of)
+    hold the same connections at the same time, or for sure (_sharing()). split: results of
+    worker.whole() in the order of time; keys_of: gives the rows of layout.KEY of one."""
+    if len(split) == 1:
+        return [split]
+    sets, sure = _sharing(split, ports, keys_of)
     group = {k: {k} for k in range(len(split))}
     grown = True
     while grown:
         grown = False
         for some in sets:
             for one, other in zip(some, some[1:]):
-                grown = _meet(group, one, other, split, (one, other) in halves) or grown
+                grown = _meet(group, one, other, split, (one, other) in sure) or grown
     made = {min(members): members for members in group.values()}
     return [[split[k] for k in sorted(made[first])] for first in sorted(made)]
 
 
-def _meet(group, one, other, split, halves):
-    """Put two files' groups together if these overlap in time, or if each has one direction;
-    whether they were apart."""
+def _meet(group, one, other, split, sure):
+    """Put two files' groups together if these overlap in time, or if it is sure that they hold the
+    same; whether they were apart."""
     a, b = group[one], group[other]
     if a is b:
         return False
@@ -106,7 +112,7 @@ def _meet(group, one, other, split, halves):
                    for pick, name in ((min, "first"), (max, "last")))  # fmt: skip
     if first[0] > first[1]:
         first, last = first[::-1], last[::-1]
-    if not halves and not overlap(first[1], last[1], last[0]):
+    if not sure and not overlap(first[1], last[1], last[0]):
         return False
     both = a | b
     for k in both:

@@ -13,8 +13,9 @@ from ..compiled.arena import copy
 from ..compiled.jit import entry, kernel, wide
 from ..compiled.layout import COPY, FIN, MASK, SYN
 from ..scratch import BUNCH
-from ..tcp.connections import FAR
 from ..tcp.sequence import diff
+
+FAR = 1 << 26  #: bytes; so far from its place a segment is of another connection
 
 #: How far one direction of a pair of endpoints has come, in one capture or in all. There are two
 #: of them: [FULL] of segments with data, which go up to the end of their bytes; [EMPTY] of all
@@ -63,6 +64,8 @@ def mark(rows, which, side, own, every):
         if k < 0:
             continue
         row["wire"] = row["cap"]
+        if row["flags"] & COPY:
+            continue
         seq, e = wide(row["seq"]), every[k, FULL]
         opens = row["flags"] & SYN and not (e["isn_known"] and e["isn"] == seq)
         if opens or e["known"] and abs(diff(seq, e["to"])) > FAR:
