@@ -84,24 +84,27 @@ def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
 
 
 def test_gold_says_which_numbers_were_let_go(spark, tmp_path):
-    """They came, and may not be called missing: readings, and a packet in quarantine. Of silver
-    days go twice, clock stays."""
+    """They came, and may not be called missing: readings, a packet in quarantine, in the end a
+    clock record, too, whose boot still has a clock."""
     root = tmp_path / "tables"
     first = [senml(1), clock(2, NOON // 1_000_000), senml(3), flat(4, t=None), senml(5)]
     for day, sent in enumerate((first, [senml(6)], [senml(n) for n in (8, 10)])):
         fill(tmp_path / "spool", [publish(payload) for payload in sent], NOON + day * DAY_US)
         with clock_of_tables(NOON):
             ingest(spark, tmp_path / "spool", root)
-    for day, want in ((0, [(3, 5, 0, 0, 3, "deleted"), (7, 7, 1, 0, 0, "never came")]),
-                      (1, [(3, 7, 1, 0, 4, "never came")])):  # fmt: skip
+    lost = (7, 7, 1, 0, 0, "never came")
+    for day, name, want in (
+            (0, "silver", [(3, 5, 0, 1, 2, "deleted"), lost]),
+            (0, "quarantine", [(3, 5, 0, 0, 3, "deleted"), lost]),
+            (1, "silver", [(3, 7, 1, 0, 4, "never came")]), (0, "clock", [])):  # fmt: skip
         held = ledger(root)
-        maintenance.expire(held.tables, held, {"silver": 1, "quarantine": 1},
-                           THIRD + datetime.timedelta(day))
+        maintenance.expire(held.tables, held, {name: 1}, THIRD + datetime.timedelta(day))
         build.build(spark, root)
         told = [tuple(row[name] for name in ("first", "last", "missing", "quarantined", "deleted",
                                              "reason"))
                 for row in arrow(root, "gaps").sort_by("first").to_pylist()]  # fmt: skip
         assert told == [*want, (9, 9, 1, 0, 0, "never came")]
+        assert arrow(root, "gold_boot")["clock"].to_pylist() == [True]
     (part,) = (root / "_state" / "let_go").iterdir()
     assert f"_state/let_go/{part.name}" in state_files(root)
 

@@ -40,14 +40,16 @@ def _mean(value):
 
 
 def boots(boot_days):
-    """Per boot: its readings, their range, and whether a clock is known for it. Of a boot there
-    may be nothing but its clock record."""
+    """Per boot: its readings, their range, and whether a clock is known for it: its clock record
+    is there, or readings have their time by one that was let go. Of a boot there may be nothing
+    but its clock record."""
+    clock = (F.size("clocks") > 0) | F.col("base_ms").isNotNull()
     return boot_days.groupBy(*BOOT).agg(
         F.sum("readings").alias("readings"),
         F.min("first_sequence").alias("first_sequence"),
         F.max("last_sequence").alias("last_sequence"),
         F.min("first_time").alias("first_time"), F.max("last_time").alias("last_time"),
-        F.max(F.size("clocks") > 0).alias("clock"),
+        F.max(clock).alias("clock"),
     )  # fmt: skip
 
 
