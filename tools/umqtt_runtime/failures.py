@@ -21,6 +21,10 @@ _TOOLS = re.escape(str(Path(__file__).parents[1]))
 #: these packages' own code, and the import's own
 _OURS = re.compile(rf"{_TOOLS}[\\/](?:umqtt_runtime|umqtt_pipeline|mqtt_audit)[\\/]|<frozen")
 _LIBRARY = re.compile(rf"{re.escape(sysconfig.get_path('stdlib'))}[\\/](?!site-packages)")
+_CALLING = re.compile(r"\bAn error occurred while calling ")
+#: Spark's words for a Python process of its own that is gone, and what they mean
+_WORKER_GONE = "Python worker exited unexpectedly"
+WORKER_GONE = "a Python process of Spark was killed, perhaps because memory ran out"
 _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
 #: the parts of an object of Delta's kernel, which stands for a file of a log; and who says so
 _PARTS = re.compile(r'ParsedLogPath \{.*?\bpath: "([^"]*)".*?\bfile_type: \w+ \}')
@@ -34,6 +38,8 @@ def _raised(text):
     if not said:
         return None
     frames, last = said[-1]
+    if _CALLING.search(last):  # in the JVM, whose own words follow
+        return sentence(text[[found.start() for found in _CALLING.finditer(text)][-1]:])
     where = "".join(f" ({path}, line {line})" for path, line in _FRAME.findall(frames)[-1:])
     return f"{_OF_SPARK.sub('', last, count=1)[:500]}{where}"
 
@@ -123,4 +129,6 @@ def sentence(error):
     text = re.sub(r"\AAn error occurred while calling .*?: ", "", str(error), flags=re.DOTALL)
     causes = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)", text, re.MULTILINE)
     causes = [said for said in causes if "instantiating" not in said]
+    if causes and _WORKER_GONE in causes[0]:
+        return WORKER_GONE
     return (causes or [text.strip().partition("\n")[0]])[0][:500]

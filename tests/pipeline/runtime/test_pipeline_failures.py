@@ -7,7 +7,8 @@ import sys
 import pytest
 from pipeline_kit import QUICK, batch_done, fill, publish, senml, spawn, wait_for
 from pipeline_tables import numbers
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 from umqtt_pipeline.ingest.query import Runner
 from umqtt_runtime import failures
@@ -23,6 +24,25 @@ def test_a_worker_of_spark_does_not_heed_sigint(spark):
 
     rows = spark.range(3).mapInArrow(struck, "id bigint")
     assert sorted(row.id for row in rows.collect()) == [0, 1, 2]
+
+
+def test_a_killed_worker_is_a_sentence_in_a_batch_as_in_a_command(spark, tmp_path):
+    """Spark says first which call has failed."""
+    def killed(batches):
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    def batch(df, _):
+        df.mapInArrow(killed, "timestamp timestamp, value bigint").collect()
+
+    with pytest.raises(Py4JError) as error:
+        batch(spark.sql("select now() as timestamp, 1L as value"), 0)
+    assert failures.sentence(error.value) == failures.WORKER_GONE
+    query = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = query.writeStream.foreachBatch(batch).option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException) as failed:
+        query.start().awaitTermination(60)
+    assert failures.why(str(failed.value)) == failures.WORKER_GONE
 
 
 def test_a_column_that_there_is_not_is_raised_and_not_printed(spark, capfd):
