@@ -190,7 +190,7 @@ def test_killed_at_any_operation(spark, copy, cuts):
 def test_the_command(copy):
     held = Lock(copy)
     busy = run("compact", "--tables", copy)
-    assert busy.returncode == 2 and "another ingest, compact or replay" in busy.stderr
+    assert busy.returncode == 2 and "is being written by an ingest" in busy.stderr
     del held
     none = run("compact", "--tables", copy / "none")
     assert none.returncode == 2 and "does not exist" in none.stderr

@@ -23,8 +23,8 @@ class InUse(Exception):
 
 
 class Lock:
-    """Keeps a second ingest, compact or replay off the same tables. A killed one's JVM may live on
-    for a moment and still write; the next one waits for its end.
+    """Keeps a second ingest, compact, replay or clean off the same tables. A killed one's JVM may
+    live on for a moment and still write; the next one waits for its end.
 
     who        the command that takes the lock: the lock's file says it
     patience   seconds that a killed one's JVM may take to be gone
@@ -74,7 +74,7 @@ class Lock:
                 other = next(iter(self._said()), "")
                 passing = other in ENDING
                 if not passing or time.monotonic() >= end:
-                    whose = f"a {other}" if passing else "another ingest, compact or replay"
+                    whose = f"a {other}" if passing else "an ingest"
                     raise InUse(f"{root} is being written by {whose}", passing)
                 if other != known:
                     known = other
