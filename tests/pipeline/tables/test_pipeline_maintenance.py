@@ -173,7 +173,13 @@ def test_files_that_gold_needs_no_more_are_removed_but_not_those_of_a_run(root):
 
 
 def test_the_command_lets_days_go(root):
-    done = run("clean", "--tables", root, "--keep", "quarantine=30", "--keep", "duplicates=1")
+    keep = ("--keep", "quarantine=30", "--keep", "duplicates=1")
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    done = run("clean", "--tables", root, *keep, "--dry-run")
+    assert done.returncode == 0 and "nothing was changed" in done.stderr, done.stderr
+    assert "quarantine: 2 rows of 2026-01-01 to 2026-01-02 would be let go" in done.stderr
+    assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    done = run("clean", "--tables", root, *keep)
     assert done.returncode == 0 and "quarantine: 2 rows of 2026-01-01 to 2026-01-02" in done.stderr
     assert len(arrow(root, "bronze")) == 33 and not files(root, "quarantine")
 

@@ -92,7 +92,8 @@ def replay(stop, tables, decoders, keys, memory, conf):
                    "batches; several times")  # fmt: skip
 @click.option("--unused-days", type=click.IntRange(0), default=7,
               help="remove files that no table has needed for that many days")  # fmt: skip
-def clean(tables, keep, unused_days):
+@click.option("--dry-run", is_flag=True, help="change nothing: say what would go")
+def clean(tables, keep, unused_days, dry_run):
     """Delete old days, and remove files that no table needs any more.
 
     A table can be read as it was until its old files are removed."""
@@ -105,6 +106,13 @@ def clean(tables, keep, unused_days):
     if is_object_store(tables) and not unused_days:
         raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
                       "may be writing files that no table has yet")  # fmt: skip
+    if dry_run:
+        there(tables)
+        maintenance.expire(Tables(tables, {}), None, keep, dry_run=True)
+        count = maintenance.vacuum(existing(tables), unused_days, dry_run=True)
+        logging.getLogger("umqtt.tables").info(
+            "%d files that no table needs would be removed; nothing was changed", count)
+        return
     lock = _locked(tables, "clean")
     held = Tables(tables, ALL)
     with sentence_if_in_use():

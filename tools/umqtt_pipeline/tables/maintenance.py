@@ -20,16 +20,17 @@ log = logging.getLogger("umqtt.tables")
 EXPORT_ROWS = 1 << 20  #: of a file, at most
 
 
-def expire(tables, ledger, keep, today=None):
+def expire(tables, ledger, keep, today=None, dry_run=False):
     """Let go what was received longer ago than it is to be kept; returns {table: files}.
 
     keep    {table: days};   today: datetime.date, by default that of UTC
+    dry_run    only say what would go
 
     A file that was written less than that ago stays, because a bridge whose clock was years behind
     stamped with that what it received. The files stay on the disk until `vacuum` removes them.
     """
     today = today or datetime.datetime.now(datetime.UTC).date()
-    gone, expired = {}, dict(ledger.last.get("expired", {}))
+    gone, expired = {}, {} if dry_run else dict(ledger.last.get("expired", {}))
     for name, days in keep.items():
         first = today - datetime.timedelta(days=days)
         since = datetime.datetime(*first.timetuple()[:3], tzinfo=datetime.UTC).timestamp() * 1000
@@ -44,10 +45,10 @@ def expire(tables, ledger, keep, today=None):
             gone[name] = ([], old)
             last = max(file.greatest.get("batch", -1) for file in old)
             expired[name] = max(last, expired.get(name, -1))
-    if gone:
+    if gone and not dry_run:
         ledger.let_go(gone, expired)
     for name, (_, old) in gone.items():
-        log.info("%s: %s are let go", name, _told(old))
+        log.info("%s: %s %s let go", name, _told(old), "would be" if dry_run else "are")
     return {name: len(old) for name, (_, old) in gone.items()}
 
 
@@ -57,13 +58,14 @@ def _told(files):
     return f"{sum(file.rows for file in files)} rows of {min(days)} to {max(days)}"
 
 
-def vacuum(tables, days):
+def vacuum(tables, days, dry_run=False):
     """Remove the files that no commit of the last `days` days needs, those of killed batches among
-    them; returns how many. Beyond those days a table cannot be read as it was."""
+    them; returns how many. Beyond those days a table cannot be read as it was.
+    dry_run: only count them"""
     count = 0
     for name in tables.columns:
         held = tables.there(name)
-        count += len(held.vacuum(24 * days, dry_run=False, enforce_retention_duration=False,
+        count += len(held.vacuum(24 * days, dry_run=dry_run, enforce_retention_duration=False,
                                  full=True))  # fmt: skip
     return count
 
