@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,25 @@ def test_after_a_decoder_was_added(spark, copy):
     ingest(spark, copy / "spool", root, decoders=decoders())
     assert numbers(root, device="dev3") == [1, 2, 3, 4, 5]
     assert numbers(root, "duplicates", "dev3") == [3, 4]
+
+
+def test_what_a_wrong_decoder_has_made_is_made_again_from_bronze(spark, copy, monkeypatch):
+    """As DECODING.md has it: the spool is released, bronze has all."""
+    page = Path(umqtt_pipeline.__file__).with_name("DECODING.md").read_text()
+    code = next(part for part in page.split("```")[1::2] if "# respool.py" in part)
+    spool, old, new = (copy / name for name in ("spool", "tables", "tables-2"))
+    shutil.rmtree(spool)  # as if the bridge had deleted what ingest has stored
+    fill(spool, [line(5)], received=NOON + 2 * DAY_US)
+    monkeypatch.chdir(copy)
+    exec(textwrap.dedent(code.removeprefix("python\n")), {})
+    ingest(spark, copy / "spool-again", new, decoders=decoders())
+    ingest(spark, spool, new, consumer="again", decoders=decoders())
+    assert numbers(new, device="dev3") == [1, 2, 3, 4, 5] and numbers(new) == [1]
+    assert numbers(new, "duplicates", "dev3") == [3]
+    said = ("topic", "payload", "qos", "retain", "dup", "packet_id", "received_at")
+    came = [sorted(str([row[name] for name in said]) for row in table(root, "bronze"))
+            for root in (old, new)]  # fmt: skip
+    assert len(came[0]) == 8 and set(came[0]) < set(came[1]) and len(came[1]) == 9
 
 
 def test_killed_at_any_operation(spark, copy, cuts):
