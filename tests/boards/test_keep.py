@@ -288,10 +288,13 @@ def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path)
     assert "command_key" not in json.loads(mpremote(used, "cat", ":settings.json"))
 
 
-@pytest.mark.parametrize("where", ["region", "files"])
+@pytest.mark.parametrize("where, settings", [
+    ("region", None), ("files", None), ("region", b"{,}"), ("region", b""),
+])  # fmt: skip
 def test_a_journal_that_the_board_cannot_deliver_does_not_come_back_unasked(
-    used, tmp_path, where
+    used, tmp_path, where, settings
 ):
+    """Nor beside settings that are damaged or were taken out, when the board keeps its own."""
     copy, folder = tmp_path / "copy", tmp_path / "other"
     _backup(used, copy)
     before = _flash(used)
@@ -303,7 +306,11 @@ def test_a_journal_that_the_board_cannot_deliver_does_not_come_back_unasked(
                               (4, 2, own + b"#"), (0, 2, own), (5, 6, own)):  # fmt: skip
         store.put(pid, flags, topic, b"21.5")
     store.close()
+    if settings == b"":
+        del manifest["files"]["/settings.json"]
     _put_messages(copy, folder, manifest, where)
+    if settings:
+        _change(copy, settings)
     with device.Device(used.port) as one, pytest.raises(BoardError, match="4 of 6 messages"):
         copies.restore(one, UNIX, copy, lambda text: "no readings of default/one" not in text,
                        _quiet, _quiet)  # fmt: skip

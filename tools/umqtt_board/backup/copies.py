@@ -223,8 +223,7 @@ def restore(device, board, folder, confirm, progress, transfer, giving=None):
     right = _see_settings(device, folder, manifest, confirm, progress)
     if not right:
         giving = None  # a board that does not start obeys nobody
-    else:
-        _see_messages(device, folder, manifest, confirm)
+    _see_messages(device, folder, manifest, confirm)
     if giving:
         _see_key(device, folder, manifest, confirm, giving)
     files = _files_to_put(device, folder, manifest, giving, progress)
@@ -353,11 +352,15 @@ def _see_key(device, folder, manifest, confirm, giving):
 def _see_messages(device, folder, manifest, confirm):
     """Who has had the copy in hand may have put another journal into it: a board cannot deliver
     what is not its own, and all that it takes waits behind that."""
-    if settings_file.PATH not in manifest["files"]:
+    flat = None
+    if settings_file.PATH in manifest["files"]:
+        flat = settings_file.from_board(_file(folder, settings_file.PATH))
+    if flat is None:  # it keeps its own
+        flat = settings_file.from_board(device.read_file(settings_file.PATH))
+    if not flat:
         return
-    flat = settings_file.from_board(_file(folder, settings_file.PATH))
     name = f"{flat.get('group', 'default')}/{name_of(device, flat)}"
-    own = f"fleet/{name}/telemetry".encode()
+    own = f"fleet/{name}/telemetry".encode(errors="replace")
     stored = [path for path in manifest["files"] if path not in known.OWN]
     images = [held.image_of({path: _file(folder, path) for path in stored})]
     if manifest["region"]:
