@@ -1,12 +1,15 @@
 """What a board holds is kept over everything: backup, erase, flash, restore."""
 
+import contextlib
 import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from certificates import Authority
@@ -317,18 +320,33 @@ def test_a_journal_that_the_board_cannot_deliver_does_not_come_back_unasked(
     assert _flash(used) == before
 
 
-def test_a_journal_at_the_end_of_its_numbers_does_not_come_back_unasked(used, tmp_path):
-    copy, folder = tmp_path / "copy", tmp_path / "other"
+@pytest.mark.parametrize("boot, seq, confirmed, ok", [
+    (3, 101, 100, True), (3, 101, 101, False), (3, 1 << 29, 0, False), (1 << 30, 101, 0, False),
+    (3, 101, 500_000, False), (3, 1_000_000, 0, False),
+])  # fmt: skip
+def test_a_journal_with_numbers_of_no_board_does_not_come_back_unasked(
+    used, tmp_path, boot, seq, confirmed, ok
+):
+    copy = tmp_path / "copy"
     _backup(used, copy)
     manifest = json.loads((copy / "manifest.json").read_text())
-    store = FileStore(str(folder), size=manifest["region"]["size"], segment=4096, small=False)
-    store.open()
-    store.seq = (1 << 29) + 1
-    store.put(1, 2, b"fleet/default/one/telemetry", b"21.5")
-    store.close()
-    _put_messages(copy, folder, manifest, "region")
-    with device.Device(used.port) as one, pytest.raises(BoardError, match="numbers that no board"):
-        copies.restore(one, UNIX, copy, lambda text: "numbers" not in text, _quiet, _quiet)
+    head = b"uMqJ" + bytes([1, 12, 16, 0]) + b"an epoch" + struct.pack(
+        ">6IHBB", 5, 0, boot, seq, 0, confirmed, 0, 0, 0)  # fmt: skip
+    head += struct.pack(">I", crc32(head))
+    topic = b"fleet/default/one/telemetry"
+    put = b"\x42" + struct.pack(">HIH", 8 + len(topic), 100, len(topic)) + topic + b"\0\x05"
+    put += struct.pack(">I", crc32(head[-4:] + struct.pack(">H", len(head)) + put))
+    image = (head + put).ljust(manifest["region"]["size"], b"\xff")
+    (copy / "journal.img").write_bytes(image)
+    manifest["region"]["sha256"] = hashlib.sha256(image).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    assert 100 in journal.Journal(image).live
+    asked = []
+    with device.Device(used.port) as one:
+        with contextlib.nullcontext() if ok else pytest.raises(BoardError, match="of no board"):
+            copies.restore(one, UNIX, copy, lambda text: asked.append(text) or len(asked) < 2,
+                           _quiet, _quiet)  # fmt: skip
+    assert len(asked) == (1 if ok else 2)
 
 
 def _put_messages(copy, folder, manifest, where):

@@ -33,8 +33,8 @@ MANIFEST = "manifest.json"
 IMAGE = "journal.img"
 DAY_S = 86400
 # Settings that say whom a board trusts.
-_TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "marks", "telemetry",
-          "update.key", "update.spare")  # fmt: skip
+_TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
+          "telemetry", "update.key", "update.spare")  # fmt: skip
 _ASIDE = ".unfinished-"
 
 _HASH = """
@@ -377,11 +377,20 @@ def _see_messages(device, folder, manifest, confirm):
             text = (f"{foreign} of {len(there.live)} messages in the copy are no readings of "
                     f"{name}: the board cannot deliver them, and all that it takes waits behind "
                     "them")  # fmt: skip
-        elif max(there.state["seq"], there.state["boot"]) > _NUMBERS:
-            text = ("the journal in the copy has numbers that no board comes to: they run out, "
-                    "and would be given twice then")  # fmt: skip
+        elif _no_boards_numbers(there, len(image)):
+            text = ("the numbers in the copy's journal are those of no board: with them a board "
+                    "may let go of readings that nobody has, or not start")  # fmt: skip
         if text and not confirm(text):
             raise BoardError(f"Nothing was changed: {text}. YES=1 restores it all the same.")
+
+
+def _no_boards_numbers(there, size):
+    """Whether a journal.Journal of so many bytes has numbers that no board writes."""
+    state = there.state
+    # Each message takes more than 16 bytes, and the index has a place for each number.
+    wide = state["seq"] - min(there.live, default=state["seq"]) > size // 16
+    return wide or state["confirmed"] >= state["seq"] or max(state["seq"],
+                                                             state["boot"]) > _NUMBERS  # fmt: skip
 
 
 def _see_interval(state, progress):
