@@ -523,3 +523,30 @@ def test_data_files_are_read_together_as_far_as_there_is_room(
     verifying._Table(found, held, "batches", []).look()
     assert (held.storage.most, found.files) == (together, count)
     assert [line.partition(":")[0] for line in found.wrong] == [str(damaged)]
+
+
+class _Held:
+    """A storage whose second read lasts until it is let go."""
+
+    def __init__(self):
+        self.go, self.begun = threading.Event(), threading.Event()
+
+    def read(self, name):
+        if name == "held":
+            self.begun.set()
+            assert self.go.wait(60)
+        return b""
+
+
+def test_who_leaves_before_all_is_read_waits_for_nobody():
+    """Python ends a generator wherever it collects garbage: to wait for a thread there hangs, if
+    it is where a thread starts."""
+    storage = _Held()
+    reads = verifying._read_ahead(storage, [("free", 1), ("held", 1), ("free", 1)])
+    assert next(reads).result() == b"" and storage.begun.wait(60)
+    left = threading.Thread(target=reads.close, daemon=True)
+    left.start()
+    left.join(20)
+    waits = left.is_alive()
+    storage.go.set()
+    assert not waits

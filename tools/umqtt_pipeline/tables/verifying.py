@@ -309,7 +309,8 @@ def _commits(found, storage, name):
 def _read_ahead(storage, files):
     """Yield the Futures of the bytes of files in their order, while up to AT_ONCE of them, and
     READ_BYTES, are read. files: their (name, size)."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
         under_way, held = deque(), 0
         for name, size in files:
             while under_way and (len(under_way) == AT_ONCE or held + size > READ_BYTES):
@@ -320,6 +321,10 @@ def _read_ahead(storage, files):
             held += size
         while under_way:
             yield under_way.popleft()[0]
+    finally:
+        # Python may end a generator that nobody has read to its end wherever it collects garbage:
+        # within the start of a thread, too, which holds the lock that waiting for a thread needs.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _action(line):
