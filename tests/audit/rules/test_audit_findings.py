@@ -133,9 +133,9 @@ def test_what_is_like_it_and_is_not(wrong, tmp_path):
     assert found(wrong, tmp_path)[0] == []
 
 
-def doubled(apart, tags=(), identified=True, six=False):
+def doubled(apart, tags=(), identified=True, six=False, unfilled=False):
     """Acknowledged messages, of which the capture has each frame twice, the second one `apart`
-    seconds later, in VLANs."""
+    seconds later, in VLANs. unfilled: with another checksum of TCP, as where it is sent."""
     ends = (("2001:db8::2", 7), ("2001:db8::1", 1883)) if six else (kit.CLIENT, kit.BROKER)
     made = kit.Talk(*ends, step=60_000).open().client(kit.connect()).broker(kit.connack())
     for k in range(150):
@@ -144,13 +144,15 @@ def doubled(apart, tags=(), identified=True, six=False):
     for number, (time, frame) in enumerate(made.close().frames):
         frame = kit.identified(frame, 7 + number) if identified and not six else frame
         frame = kit.summed(frame)
+        other = frame[:36] + b"\x12\x34" + frame[38:] if unfilled else frame
         frames += [(time, kit.ethernet(frame)),
-                   (time + int(apart * 1e9), kit.ethernet(frame, tags))]
+                   (time + int(apart * 1e9), kit.ethernet(other, tags))]
     return sorted(frames, key=lambda f: f[0]), len(made.frames)
 
 
 @pytest.mark.parametrize("more", [
     {"apart": 0.0002}, {"apart": 0.00001, "tags": [(0x8100, 5)]}, {"apart": 0.05},
+    {"apart": 0.0002, "unfilled": True},
     {"apart": 0.0003, "identified": False}, {"apart": 0.0003, "six": True}])  # fmt: skip
 def test_what_the_capture_has_twice_was_not_sent_twice(more, tmp_path):
     """As two taps give it, or a mirror port with and without VLAN tags."""
