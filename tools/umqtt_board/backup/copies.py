@@ -32,7 +32,7 @@ from umqtt_board.settings import ca_file, settings_file, subject
 MANIFEST = "manifest.json"
 IMAGE = "journal.img"
 DAY_S = 86400
-# Settings that say whom a board trusts.
+# Settings that say whom a board trusts, and when it lets go of a reading.
 _TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
           "telemetry", "update.key", "update.spare")  # fmt: skip
 _ASIDE = ".unfinished-"

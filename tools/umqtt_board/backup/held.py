@@ -54,7 +54,7 @@ def topics(device, board):
     """
     found = _in_files(device)
     if board["journal"]["kind"] != "files":
-        found += topics_in(region(device, verify.opening(board["journal"])) or b"")
+        found += _topics(region(device, verify.opening(board["journal"])) or b"")
     return found
 
 
@@ -89,7 +89,7 @@ def region_size(device, opening):
 
 
 def _in_files(device):
-    return topics_in(image_of({path: device.read_file(path) for path in stored_files(device)[0]}))
+    return _topics(image_of({path: device.read_file(path) for path in stored_files(device)[0]}))
 
 
 def image_of(files):
@@ -100,8 +100,7 @@ def image_of(files):
         return journal.load(Path(folder))
 
 
-def topics_in(image):
-    """The topic of each message that waits in a journal's image, bytes, as a list."""
+def _topics(image):
     try:
         return [message[3] for message in journal.Journal(image).live.values()]
     except journal.NoJournal:
