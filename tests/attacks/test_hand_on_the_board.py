@@ -16,7 +16,7 @@ from patience import wait_until
 from rich.console import Console
 from umqtt_board import boards as board_files
 from umqtt_board import cli, plain
-from umqtt_board.backup import copies, held
+from umqtt_board.backup import copies, held, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
 from umqtt_board.ota import giving, keys, ota_cli, send
@@ -224,7 +224,8 @@ def test_a_copy_from_which_a_board_has_run_on_is_told_of(boards, tmp_path):
     def restore():
         with device.Device(board.port) as one:
             with contextlib.suppress(BoardError):
-                copies.restore(one, UNIX, tmp_path / "copy", ask, quiet, quiet)
+                kept = copies.load(tmp_path / "copy", UNIX)
+                restoring.restore(one, UNIX, kept, ask, quiet, quiet)
             one.hard_reset(keep_open=True)
 
     with device.Device(board.port) as one:

@@ -7,7 +7,7 @@ import pytest
 from bench import Subscriber
 from patience import PATIENCE
 from umqtt_board import boards as board_files
-from umqtt_board.backup import copies
+from umqtt_board.backup import copies, restoring
 from umqtt_board.flash.steps import flash
 from umqtt_board.ota import giving, keys
 from umqtt_board.ota.send import Session
@@ -53,7 +53,8 @@ def by_restoring(board, settings, copy):
     """Erase the board, flash it, and bring an older copy back: its key, its counter."""
     by_flashing(board, settings, copy)
     with Device(board.port) as device:
-        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, giving)
+        kept = copies.load(copy, UNIX)
+        restoring.restore(device, UNIX, kept, lambda _: True, quiet, quiet, giving)
 
 
 def by_an_older_copy(board, settings, copy):
@@ -62,7 +63,8 @@ def by_an_older_copy(board, settings, copy):
     board.erase()
     board.power_on()
     with Device(board.port) as device:
-        copies.restore(device, UNIX, copy, lambda _: True, quiet, quiet, giving)
+        kept = copies.load(copy, UNIX)
+        restoring.restore(device, UNIX, kept, lambda _: True, quiet, quiet, giving)
     flash("unix", port=board.port, giving=giving)
 
 

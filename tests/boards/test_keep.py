@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 from certificates import Authority
 from umqtt_board import boards
-from umqtt_board.backup import copies, held, journal
+from umqtt_board.backup import copies, held, journal, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import giving, keys
 from umqtt_board.port import device
@@ -59,7 +59,7 @@ def _backup(board, target):
 
 def _restore(board, source, yes=False):
     with device.Device(board.port) as one:
-        copies.restore(one, UNIX, source, lambda text: yes, _quiet, _quiet)
+        restoring.restore(one, UNIX, copies.load(source, UNIX), lambda text: yes, _quiet, _quiet)
 
 
 def test_backup_erase_restore(used, mpremote, tmp_path):
@@ -235,6 +235,11 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     status, said = _cli("restore", *place, "--from", str(copy))
     assert status == 2 and "is the certificate of default/two, and this board is default/one" in (
         said)
+    # One refusal names all that would have to be allowed; --yes says what it allows.
+    assert "; besides, the copy changes broker.ca of the board" in said and "YES=1" in said
+    status, said = _cli("restore", *place, "--from", str(copy), "--yes")
+    assert status == 0 and "--yes        the copy changes broker.ca of the board" in said
+    assert "--yes        broker.cert is the certificate of default/two" in said
     assert "broker.cert: (default) becomes the certificate 'default/two' " in said
 
 
@@ -315,8 +320,9 @@ def test_a_journal_that_the_board_cannot_deliver_does_not_come_back_unasked(
     if settings:
         _change(copy, settings)
     with device.Device(used.port) as one, pytest.raises(BoardError, match="4 of 6 messages"):
-        copies.restore(one, UNIX, copy, lambda text: "no readings of default/one" not in text,
-                       _quiet, _quiet)  # fmt: skip
+        restoring.restore(one, UNIX, copies.load(copy, UNIX),
+                          lambda text: "no readings of default/one" not in text,
+                          _quiet, _quiet)  # fmt: skip
     assert _flash(used) == before
 
 
@@ -344,8 +350,9 @@ def test_a_journal_with_numbers_of_no_board_does_not_come_back_unasked(
     asked = []
     with device.Device(used.port) as one:
         with contextlib.nullcontext() if ok else pytest.raises(BoardError, match="of no board"):
-            copies.restore(one, UNIX, copy, lambda text: asked.append(text) or len(asked) < 2,
-                           _quiet, _quiet)  # fmt: skip
+            restoring.restore(one, UNIX, copies.load(copy, UNIX),
+                              lambda text: asked.append(text) or len(asked) < 2,
+                              _quiet, _quiet)  # fmt: skip
     assert len(asked) == (1 if ok else 2)
 
 
@@ -393,7 +400,7 @@ def test_an_interval_that_is_none_does_not_come_back(wrong, used, put, mpremote,
     _backup(used, tmp_path / "copy")
     said = []
     with device.Device(used.port) as one:
-        copies.restore(one, UNIX, tmp_path / "copy", lambda text: True,
+        restoring.restore(one, UNIX, copies.load(tmp_path / "copy", UNIX), lambda text: True,
                        lambda step, text: said.append(text), _quiet)  # fmt: skip
     assert [text for text in said if "interval_ms" in text] == [
         "the interval_ms in the state of the copy is none, and is left out"]

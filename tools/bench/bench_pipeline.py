@@ -48,9 +48,20 @@ class Missing(Exception):
 
 
 def cpu(pid):
-    """Seconds of CPU that a process has used."""
+    """Seconds of CPU that a process has used, and its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_below(pid):
+    """Seconds of CPU that a process has used and all of its descendants, those that have ended
+    too."""
+    while True:
+        own = cpu(pid)
+        try:
+            return own + sum(cpu(each) for each in below(pid)[1:])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # one has ended meanwhile: its parent has its seconds now
 
 
 def below(pid):
@@ -187,11 +198,11 @@ def to_silver(messages, devices, rows, *form):
         for part in range(2):
             result(site.send(part * WARM // 2, WARM // 2, devices, *form))
             wait(lambda wanted=(part + 1) * WARM // 2: silver_rows(site) == wanted, "the warm-up")
-        before = {pid: cpu(pid) for pid in (bridge.pid, *below(ingest.pid))}
+        before = cpu(bridge.pid) + cpu_below(ingest.pid)
         sent = result(site.send(WARM, messages, devices, *form))
         wait(lambda: silver_rows(site) == WARM + messages, "the last row in silver")
         ended = time.monotonic()
-        used = sum(cpu(pid) - before.get(pid, 0) for pid in (bridge.pid, *below(ingest.pid)))
+        used = cpu(bridge.pid) + cpu_below(ingest.pid) - before
         return messages / (ended - sent["begun"]), used / messages * 1e6
 
 

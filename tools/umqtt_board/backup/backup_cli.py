@@ -1,7 +1,7 @@
 """The commands that keep, bring back and erase what a board holds: backup, restore, erase.
 
 Knows the terminal, and how each kind of chip is erased.
-Must not know: how a copy is made (copies.py).
+Must not know: how a copy is made (copies.py) and comes back (restoring.py).
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from umqtt_board import boards, plain
-from umqtt_board.backup import copies
+from umqtt_board.backup import copies, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import interpreter, onto_chip
 from umqtt_board.ota import giving
@@ -51,9 +51,12 @@ def transferred(done, total, name):
 
 
 def confirmed_by(yes):
-    """Return a function that asks before data is lost; without a terminal only `yes` allows it."""
+    """Return a function that asks before data is lost; without a terminal only `yes` allows it.
+    What `yes` allows is said all the same."""
 
     def ask(text):
+        if yes:
+            say("--yes", text)
         return yes or (sys.stdin.isatty() and click.confirm(f"  {plain.line(text)}. Go on?"))
 
     return ask
@@ -110,14 +113,13 @@ def restore(board, port, folder, source, yes):
     description = boards.load(board)
     if source is None:
         raise BoardError(f"Which copy? Give its folder as BACKUP= (--from). {_copies(board)}")
-    manifest = copies.load(source, description)  # before anything is asked of the board
-    say("restore", f"a copy of {manifest['made']}: if the board ran on after that, new readings")
+    copy = copies.load(source, description)  # before anything is asked of the board
+    say("restore", f"a copy of {copy.made}: if the board ran on after that, new readings")
     say("", "get numbers that were given then, and the pipeline takes them for copies, or dates")
     say("", "them by the clock of the boot that had the number of theirs. In the end it may stop")
     say("", "measuring: boards/README.md, If the board ran on after the copy was made")
     with _open(board, port, folder, start=True) as (description, device):
-        copies.restore(device, description, source, confirmed_by(yes), say, transferred,
-                       giving)  # fmt: skip
+        restoring.restore(device, description, copy, confirmed_by(yes), say, transferred, giving)
 
 
 @click.command()

@@ -10,25 +10,31 @@ from umqtt_board.ota.giving import name_of
 from umqtt_board.settings import ca_file, subject
 
 
-def refuse_other(device, flat, confirm):
-    """BoardError for settings `flat` with the certificate of another user of `umqtt-board
-    identity`: the broker would take the board for that one. Names of another form are somebody
-    else's, who knows what they mean.
+def doubt(device, flat):
+    """What is to be asked of settings `flat` with the certificate of another user of `umqtt-board
+    identity`: (what would happen, what to do). The broker would take the board for that one. None
+    if there is nothing to ask. Names of another form are somebody else's, who knows what they
+    mean.
 
     device   a device.Device; flat: the settings that it shall have, None for none
-    confirm  function(text): whether to write them all the same
     """
     certificate = (flat or {}).get("broker.cert", "")
     named = subject.common_name(certificate) if ca_file.is_pem(certificate) else ""
     if not (keys.is_name(named) or named in (access.BRIDGE, access.OPERATOR)):
-        return
+        return None
     own = access.user(flat.get("group", "default"), name_of(device, flat))
-    text = (f"broker.cert is the certificate of {named}, and this board is {own}: the broker "
-            f"takes it for {named}")  # fmt: skip
-    if named != own and not confirm(text):
-        raise BoardError(
-            f"Nothing was changed: {text}, and by the access lists it can deliver nothing. Give "
-            f"broker.cert and broker.key the files of {own}: in settings.toml "
+    if named == own:
+        return None
+    return (f"broker.cert is the certificate of {named}, and this board is {own}: the broker "
+            f"takes it for {named}, and by the access lists it can deliver nothing",
+            f"Give broker.cert and broker.key the files of {own}: in settings.toml "
             "boards/{group}/{device}.pem and boards/{group}/{device}-key.pem are each board's "
-            "own. Or give the board its right name. YES=1 (--yes) writes it all the same."
-        )
+            "own. Or give the board its right name. YES=1 (--yes) writes it all the same")
+
+
+def refuse_other(device, flat, confirm):
+    """BoardError if there is a doubt() about the settings `flat` and confirm(text) returns False:
+    the certificate is not to be written all the same."""
+    found = doubt(device, flat)
+    if found and not confirm(found[0]):
+        raise BoardError(f"Nothing was changed: {found[0]}. {found[1]}.")

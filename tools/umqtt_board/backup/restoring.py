@@ -1,0 +1,313 @@
+"""A copy on its way back to a board: its settings, its state and its journal.
+
+Who has had the copy in hand may have changed it, and its manifest with it. So whatever it changes
+of the board is said, and what could harm the board, its readings or its fleet is asked about: all
+of it before the first byte is written. The key of commands is not in a copy: the board gets the
+one that is valid now.
+
+Knows: what a copy may do to a board. Must not know: how a copy is made (copies.py).
+"""
+
+import base64
+import json
+from collections import namedtuple
+
+from umqtt_board.backup import copies, held, journal, known
+from umqtt_board.backup.held import PIECE, SECTOR
+from umqtt_board.errors import BoardError
+from umqtt_board.flash import install, verify
+from umqtt_board.flash.build import Item
+from umqtt_board.identity import own
+from umqtt_board.ota import counters
+from umqtt_board.ota.giving import name_of
+from umqtt_board.settings import ca_file, settings_file, subject
+
+# Settings that say whom a board trusts, and when it lets go of a reading.
+_TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
+          "telemetry", "update.key", "update.spare")  # fmt: skip
+_NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
+
+#: What a restore does only if it is wanted: what it would do, and what to do about that.
+Doubt = namedtuple("Doubt", "text advice")
+
+
+def restore(device, board, copy, confirm, progress, transfer, giving=None):
+    """Put a copy back: settings, state, journal. The board starts with it at its next reset.
+
+    board    the board's description, see boards.load()
+    copy     a copies.Copy
+    confirm  function(text): True if what the text says may be done
+    giving   as in steps.flash(): a board that takes commands gets the key that is valid now,
+             not that of the copy, and obeys none of the commands that it had after the copy
+    Until all of it is there the board has no main.py; a run that is cut is done again.
+
+    Raises BoardError, and nothing was changed, if the sizes of the journals differ or confirm()
+    returned False: its text has all that was not confirmed.
+    """
+    Restore(device, board, copy, progress, giving).run(confirm, transfer)
+
+
+class Restore:
+    """One copy on its way back to one board; arguments as in restore()."""
+
+    def __init__(self, device, board, copy, progress, giving):
+        self._device, self._board, self._copy = device, board, copy
+        self._progress, self._giving = progress, giving
+        self._rules = settings_file.firmware_settings()
+        self._opening = self._same_size()
+        self._image_sum = copies.region_hash(device, self._opening) if self._opening else None
+        device.doing = "reading its settings"
+        self._there = settings_file.from_board(device.read_file(settings_file.PATH))
+        #: The settings in the copy, None if it has none or they are damaged.
+        self._settings = settings_file.from_board(copy.files.get(settings_file.PATH))
+
+    def run(self, confirm, transfer):
+        """Ask, write, and say what came of it; see restore()."""
+        doubts = [*self._doubts()]
+        for at, doubt in enumerate(doubts):
+            if not confirm(doubt.text):
+                left = "; besides, ".join(f"{text}. {advice}" for text, advice in doubts[at:])
+                raise BoardError(f"Nothing was changed: {left}.")
+        files = self._files_to_put()
+        with install.without_main(self._device):
+            self._put_files(files, transfer)
+            if self._brings_journal():
+                self._put_region(transfer)
+            self._main_back()
+        if self._giving:
+            self._giving.arrived(self._device,
+                                 settings_file.from_board(files.get(settings_file.PATH)))
+        what = "the journal" if self._opening else "no journal region"
+        self._progress("restore", f"{copies.counted(self._copy.files)} and {what} from "
+                                  f"{self._copy.folder}")  # fmt: skip
+        if not install.hashes(self._device, [install.MAIN])[install.MAIN]:
+            self._progress("restore", "the board has no firmware: `make flash` brings it, and "
+                                      "keeps what was restored")  # fmt: skip
+
+    # ---- what is asked
+
+    def _doubts(self):
+        yield from self._of_newer_messages()
+        if settings_file.PATH in self._copy.files:
+            yield from self._of_settings()
+        yield from self._of_messages()
+        if self._giving and self._settings:
+            yield from self._of_key()
+
+    def _of_newer_messages(self):
+        if self._brings_journal() and not self._is_blank():
+            yield Doubt(
+                f"the messages that the board on {self._device.port} has now will be replaced"
+                f"{self._given_since()}", "`make backup` keeps them; then YES=1")
+
+    def _of_settings(self):
+        """Says what the settings of the copy change on the board. A board that does not start
+        with them gets no key: it obeys nobody."""
+        folder, new, old = self._copy.folder, self._settings, self._there or {}
+        if new is None:
+            self._giving = None
+            yield Doubt(f"the settings of {folder} are damaged: without them the board keeps "
+                        "those it has", "YES=1 restores the rest")  # fmt: skip
+            return
+        for key in sorted({*old, *new} - {"command_key"}):
+            if old.get(key) != new.get(key):
+                before, after = (self._shown(key, one.get(key)) for one in (old, new))
+                self._progress("settings", f"{key}: {before} becomes {after}")
+        if faults := self._rules.validate(new):
+            self._giving = None
+            yield Doubt(f"the board does not start with the settings of {folder}: "
+                        f"{'; '.join(faults)}", "YES=1 writes them all the same; `make flash "
+                        "SETTINGS=...` gives it others then")  # fmt: skip
+        elif doubt := own.doubt(self._device, new):
+            yield Doubt(*doubt)
+        if changed := self._trust_changed(old, new):
+            yield Doubt(f"the copy changes {', '.join(changed)} of the board. Who has had it in "
+                        "hand may have written that", "YES=1 restores it")  # fmt: skip
+
+    def _trust_changed(self, old, new):
+        usual = {row[0]: row[4] for row in self._rules.SCHEMA}
+        changed = [key for key in _TRUST
+                   if old and old.get(key, usual[key]) != new.get(key, usual[key])]  # fmt: skip
+        if self._copy.commands or new.get("command_key"):
+            return changed
+        self._progress("commands", "the copy is of a board without a command key: with it the "
+                                   "board obeys no command and no update until a flash with "
+                                   "SETTINGS=")  # fmt: skip
+        return changed + (["command_key"] if old.get("command_key") else [])
+
+    def _shown(self, key, value):
+        if value is None:
+            return "(default)"
+        if value and key in self._rules.SECRETS:
+            return "(secret)"
+        return subject.words(value) if ca_file.is_pem(value) else json.dumps(value)
+
+    def _of_messages(self):
+        """Another journal in the copy: a board cannot deliver what is not its own, and all that
+        it takes waits behind that."""
+        flat = self._settings or self._there  # it keeps its own
+        if not flat:
+            return
+        name = self._name(flat)
+        own_topic = f"fleet/{name}/telemetry".encode(errors="replace")
+        stored = {path: data for path, data in self._copy.files.items() if path not in known.OWN}
+        for image in (held.image_of(stored), self._copy.image or b""):
+            try:
+                there = journal.Journal(image)
+            except journal.NoJournal:
+                continue
+            foreign = sum(topic != own_topic or not pid or flags >> 1 not in (1, 2)
+                          for pid, flags, _, topic, *_ in there.live.values())  # fmt: skip
+            if foreign:
+                yield Doubt(
+                    f"{foreign} of {len(there.live)} messages in the copy are no readings of "
+                    f"{name}: the board cannot deliver them, and all that it takes waits behind "
+                    "them", "YES=1 restores it all the same")  # fmt: skip
+            elif _no_boards_numbers(there, len(image)):
+                yield Doubt(
+                    "the numbers in the copy's journal are those of no board: with them a board "
+                    "may let go of readings that nobody has, or not start",
+                    "YES=1 restores it all the same")  # fmt: skip
+
+    def _of_key(self):
+        """Readings in the copy may be signed with a key that is neither in it nor on this
+        computer."""
+        flat = self._settings
+        if flat.get("telemetry") != "signed" or not flat.get("device"):
+            return
+        if not self._giving.knows(self._device, flat, self._there, self._copy.key):
+            yield Doubt(
+                f"the readings in the copy are signed with a key of {flat['device']} that this "
+                "computer does not have: no bridge with --telemetry-keys takes them, and the "
+                "board publishes them again and again. `umqtt-board keys import` brings the key "
+                "from the computer that flashed the board; write telemetry-keys anew then",
+                "YES=1 restores without it")  # fmt: skip
+
+    # ---- what the board has now
+
+    def _same_size(self):
+        """The program that opens the board's region, None without one; BoardError if sizes
+        differ."""
+        if self._board["journal"]["kind"] == "files" or self._copy.image is None:
+            return None
+        opening = verify.opening(self._board["journal"])
+        size = held.region_size(self._device, opening)
+        if size != len(self._copy.image):
+            raise BoardError(
+                f"The journal region of the board on {self._device.port} has {size or 0} bytes, "
+                f"that of the copy {len(self._copy.image)}: flash the board first, with the same "
+                "board.toml."
+            )
+        return opening
+
+    def _brings_journal(self):
+        """Whether the copy has another journal than the board."""
+        return self._opening and self._image_sum != self._copy.image_sum
+
+    def _is_blank(self):
+        self._device.doing = "looking at its journal"
+        code = "_blank = b'\\xff' * %d\n_yes = True\n" % PIECE
+        code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\n"
+        return self._device.value(self._opening + held.READ + code + "print(_yes)")
+
+    def _given_since(self):
+        """What is to be said of a board whose journal is that of the copy, and has gone on."""
+        try:
+            then = journal.Journal(self._copy.image)
+            now = journal.Journal(held.region(self._device, self._opening))
+        except journal.NoJournal:
+            return ""
+        first, last = then.state["seq"], now.state["seq"] - 1
+        if now.epoch != then.epoch or last < first:
+            return ""
+        return (f". It ran on after this copy, and has given the numbers {first} to {last} since: "
+                "the next readings would get them again, and the pipeline would take these for "
+                "copies")  # fmt: skip
+
+    def _name(self, flat):
+        return f"{flat.get('group', 'default')}/{name_of(self._device, flat)}"
+
+    # ---- what is written
+
+    def _files_to_put(self):
+        """{path: content}: the copy's, but for the key and the counter of commands."""
+        files = {path: data for path, data in self._copy.files.items()
+                 if path != settings_file.PATH}  # fmt: skip
+        least = 0
+        if self._settings is not None:
+            settings = dict(self._settings)
+            key = settings.pop("command_key", "")
+            if key or settings and self._copy.commands:
+                least = counters.now()
+                if self._giving:
+                    settings, count = self._giving.for_board(
+                        self._device, settings, self._there,
+                        tell=lambda text: self._progress("commands", text))  # fmt: skip
+                    least = max(least, count)
+            # Written anew: what MicroPython reads in other bytes may be something else.
+            files[settings_file.PATH] = settings_file.as_item(settings).data
+        if counters.STATE in files:
+            kept = self._with_interval(files[counters.STATE])
+            if counters.ahead(counters.count(counters.state(kept)) or 0):
+                self._progress("commands", "the counter in the copy is months ahead of this "
+                                           "computer's clock: it does not count")  # fmt: skip
+            there = self._device.read_file(counters.STATE)
+            files[counters.STATE] = counters.forward(there, kept, least)
+        elif least:
+            files[counters.STATE] = counters.forward(None, b"{}", least)
+        return files
+
+    def _with_interval(self, state):
+        """The bytes of the state in a copy; says which interval, that once came by command, they
+        bring. One that the board would not heed is left out."""
+        found = counters.state(state) or {}
+        if counters.INTERVAL not in found:
+            return state
+        ms = found[counters.INTERVAL]
+        if type(ms) is int and not self._rules.validate({"broker.host": "-",
+                                                         counters.INTERVAL: ms}):  # fmt: skip
+            self._progress("settings", f"interval_ms, given by command: {ms} from this copy; "
+                                       "`umqtt-board command interval` changes it")  # fmt: skip
+            return state
+        self._progress("settings", "the interval_ms in the state of the copy is none, and is "
+                                   "left out")  # fmt: skip
+        del found[counters.INTERVAL]
+        return json.dumps(found).encode()
+
+    def _put_files(self, files, transfer):
+        for path, data in files.items():
+            self._device.doing = f"writing {path}"
+            parent = path.rpartition("/")[0]
+            if parent:
+                self._device.run(
+                    f"import os\ntry:\n os.mkdir({parent!r})\nexcept OSError:\n pass")
+            install.replace(self._device, Item(path, data))
+            transfer(len(data), len(data), path)
+
+    def _put_region(self, transfer):
+        device, data = self._device, self._copy.image
+        device.doing = "writing its journal"
+        device.run(self._opening + "\nfrom binascii import a2b_base64 as _d")
+        for at in range(0, len(data), SECTOR):
+            device.run(f"region.ioctl(6, {at // SECTOR})")
+            for off in range(0, SECTOR, PIECE):
+                piece = data[at + off : at + off + PIECE]
+                if piece != b"\xff" * PIECE:
+                    text = base64.b64encode(piece)
+                    device.run(f"region.writeblocks({at // SECTOR}, _d({text!r}), {off})")
+            transfer(at + SECTOR, len(data), "journal")
+        if copies.region_hash(device, self._opening) != self._copy.image_sum:
+            raise BoardError(copies.UNLIKE.format(what="The journal", port=device.port))
+
+    def _main_back(self):
+        if install.hashes(self._device, [install.OFF])[install.OFF]:
+            install.allow_main(self._device, False)
+
+
+def _no_boards_numbers(there, size):
+    """Whether a journal.Journal of so many bytes has numbers that no board writes."""
+    state = there.state
+    # Each message takes more than 16 bytes, and the index has a place for each number.
+    wide = state["seq"] - min(there.live, default=state["seq"]) > size // 16
+    return wide or state["confirmed"] >= state["seq"] or max(state["seq"],
+                                                             state["boot"]) > _NUMBERS  # fmt: skip
