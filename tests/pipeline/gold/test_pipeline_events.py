@@ -109,7 +109,7 @@ def test_numbers_in_quarantine_are_not_missing(found):
         (14, 19, 6, 0, events.MISSING)]  # fmt: skip
 
 
-def test_numbers_that_were_let_go_are_not_missing(found):
+def test_numbers_that_were_deleted_are_not_missing(found):
     """Ranges within a gap, over its ends and over several gaps; of another device; of a number
     that is in quarantine, too."""
     gone = [("g", "d", "e", *run) for run in ((3, 3), (7, 12), (16, 16), (18, 18))]

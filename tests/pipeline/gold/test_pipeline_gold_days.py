@@ -98,7 +98,7 @@ class Fleet:
                 self.late.append(publish(copy, device))
         self.choose.shuffle(packets)
         fill(self.spool, packets, NOON + self.day * DAY_US, per_block=5)
-        with clock_of_tables(NOON):  # so that `let_go` finds all old enough that looks so
+        with clock_of_tables(NOON):  # so that `clean` finds all old enough that looks so
             ingest(self.spark, self.spool, self.root)
 
     def compacted(self):
@@ -111,7 +111,7 @@ class Fleet:
     def replayed(self):
         replay.run(self.spark, self.root, csv_decoders())
 
-    def let_go(self):
+    def cleaned(self):
         held = Ledger(Tables(self.root, ALL))
         held.recover()
         keep = {name: self.choose.randint(1, self.day + 1)
@@ -125,7 +125,7 @@ def test_whatever_happened_it_is_as_if_made_anew(spark, tmp_path):
     fleet.sent()
     fleet.sent()
     build.build(spark, fleet.root)
-    for step in ([fleet.sent, fleet.replayed], [fleet.compacted, fleet.sent], [fleet.let_go],
+    for step in ([fleet.sent, fleet.replayed], [fleet.compacted, fleet.sent], [fleet.cleaned],
                  [fleet.sent, fleet.sent]):  # fmt: skip
         for each in step:
             each()

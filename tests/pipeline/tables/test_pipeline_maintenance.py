@@ -1,4 +1,4 @@
-"""Over years: old days are let go, unused files removed, and a copy can be made for programs that
+"""Over years: old days are deleted, unused files removed, and a copy can be made for programs that
 know only Parquet."""
 
 import datetime
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pipeline_kit import DAY_US, NOON, clock, fill, flat, publish, put_back, run, senml
 from pipeline_tables import arrow, clock_of_tables, files, ingest, numbers, tables, three_days
 from umqtt_pipeline.gold import build
-from umqtt_pipeline.ingest import let_go
+from umqtt_pipeline.ingest import deleted
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
 from umqtt_pipeline.tables import maintenance, store
 from umqtt_pipeline.tables.schema import ALL
@@ -45,8 +45,8 @@ def days(root, name):
     return sorted({str(day) for day in arrow(root, name)["date"].to_pylist()})
 
 
-def test_old_days_are_let_go_and_nothing_of_them_comes_again(spark, root):
-    """Numbers that were seen stay seen: a copy of a reading that was let go is a duplicate."""
+def test_old_days_are_deleted_and_nothing_of_them_comes_again(spark, root):
+    """Numbers that were seen stay seen: a copy of a reading that was deleted is a duplicate."""
     held = ledger(root)
     gone = maintenance.expire(held.tables, held, {"silver": 1, "bronze": 2}, THIRD)
     assert set(gone) == {"silver"} and days(root, "bronze")[0] == "2026-01-01"
@@ -73,7 +73,7 @@ def test_what_a_wrong_clock_calls_old_is_kept_as_long_as_anything(spark, root, c
     assert numbers(root) == []
 
 
-def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
+def test_gold_does_not_miss_what_was_deleted(spark, root, caplog):
     held = ledger(root)
     maintenance.expire(held.tables, held, {"silver": 1}, THIRD)
     build.build(spark, root)
@@ -83,7 +83,7 @@ def test_gold_does_not_miss_what_was_let_go(spark, root, caplog):
     assert "silver lacks 1 readings of batches 2 to 2" in caplog.text
 
 
-def test_gold_says_which_numbers_were_let_go(spark, tmp_path):
+def test_gold_says_which_numbers_were_deleted(spark, tmp_path):
     """They came, and may not be called missing: readings, a packet in quarantine, in the end a
     clock record, too, whose boot still has a clock."""
     root = tmp_path / "tables"
@@ -105,13 +105,13 @@ def test_gold_says_which_numbers_were_let_go(spark, tmp_path):
                 for row in arrow(root, "gaps").sort_by("first").to_pylist()]  # fmt: skip
         assert told == [*want, (9, 9, 1, 0, 0, "never came")]
         assert arrow(root, "gold_boot")["clock"].to_pylist() == [True]
-    (part,) = (root / "_state" / "let_go").iterdir()
-    assert f"_state/let_go/{part.name}" in state_files(root)
+    (part,) = (root / "_state" / "deleted").iterdir()
+    assert f"_state/deleted/{part.name}" in state_files(root)
 
 
 def test_numbers_of_many_files_become_few_ranges(tmp_path, monkeypatch, caplog):
-    """A file that cannot be read does not stop what is let go, and is named."""
-    monkeypatch.setattr(let_go, "AT_ONCE", 2)
+    """A file that cannot be read does not stop what is deleted, and is named."""
+    monkeypatch.setattr(deleted, "AT_ONCE", 2)
     storage, day = Storage(tmp_path), "2026-01-01"
 
     def file(name, *numbers):
@@ -124,24 +124,24 @@ def test_numbers_of_many_files_become_few_ranges(tmp_path, monkeypatch, caplog):
     damaged.write_bytes(b"x")
     gone = {"silver": ([], silver), "quarantine": ([], [file("quarantine", 5, 12)]),
             "duplicates": ([], [file("duplicates", 30)])}  # fmt: skip
-    first = let_go.after(storage, {"seen": ["x"]}, 1, gone)
-    state = let_go.after(storage, first, 2, {"clock": ([], [file("clock", 6, 40)])})
-    found = let_go.newest(storage, lambda: state).sort_by("first").to_pylist()
+    first = deleted.after(storage, {"seen": ["x"]}, 1, gone)
+    state = deleted.after(storage, first, 2, {"clock": ([], [file("clock", 6, 40)])})
+    found = deleted.newest(storage, lambda: state).sort_by("first").to_pylist()
     assert [(row["first"], row["last"]) for row in found] == [(1, 10), (12, 12), (40, 40)]
     assert state["seen"] == ["x"] and f"{damaged}: it cannot be read" in caplog.text
-    assert let_go.after(storage, {}, 3, {"duplicates": ([], [file("duplicates", 30)])}) == {}
+    assert deleted.after(storage, {}, 3, {"duplicates": ([], [file("duplicates", 30)])}) == {}
 
 
 def test_killed_at_any_operation_of_letting_go(root, cuts):
-    def let_go():
+    def clean_old():
         held = ledger(root)
         maintenance.expire(held.tables, held, {"silver": 1, "bronze": 1}, THIRD)
 
-    left, whole = cuts(root, let_go), tables(root)
+    left, whole = cuts(root, clean_old), tables(root)
     assert len(left) > 6
     for n, copy in enumerate(left):
         put_back(copy, root)
-        let_go()
+        clean_old()
         assert tables(root) == whole, f"killed at operation {n} of {len(left)}"
 
 
@@ -177,7 +177,7 @@ def test_the_command_lets_days_go(root):
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     done = run("clean", "--tables", root, *keep, "--dry-run")
     assert done.returncode == 0 and "nothing was changed" in done.stderr, done.stderr
-    assert "quarantine: 2 rows of 2026-01-01 to 2026-01-02 would be let go" in done.stderr
+    assert "quarantine: 2 rows of 2026-01-01 to 2026-01-02 would be deleted" in done.stderr
     assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     done = run("clean", "--tables", root, *keep)
     assert done.returncode == 0 and "quarantine: 2 rows of 2026-01-01 to 2026-01-02" in done.stderr

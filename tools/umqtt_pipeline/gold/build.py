@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from umqtt_runtime import progress
 
-from ..ingest import ledger, let_go
+from ..ingest import deleted, ledger
 from ..spool.files import SpoolError
 from ..tables import intents
 from ..tables.schema import ALL, SEEN, ddl
@@ -219,9 +219,9 @@ class _Run:
 
     def _tell_lacking(self):
         self.watch.doing("comparing silver with what its batches brought")
-        let_go = ledger.newest(self.tables.storage.root).get("expired", {}).get("silver", -1)
+        last = ledger.newest(self.tables.storage.root).get("expired", {}).get("silver", -1)
         batches = self.tables.load("batches", self.earlier)
-        batches = batches.filter(pc.greater(batches["batch"], let_go))
+        batches = batches.filter(pc.greater(batches["batch"], last))
         found = lacking(self.tables.load("gold_day", self.now["gold_day"]), batches)
         if found[0]:
             log.warning("silver lacks %d readings of batches %d to %d: files were removed, or an "
@@ -250,9 +250,9 @@ class _Run:
         self.now[name] = self._store(name, rows.repartition(1))
 
     def _gaps(self, boots):
-        # Behind the files of silver: what is let go meanwhile is in both.
+        # Behind the files of silver: what is deleted meanwhile is in both.
         storage = self.tables.storage
-        gone = let_go.newest(storage, lambda: ledger.newest(storage.root)["state"])
+        gone = deleted.newest(storage, lambda: ledger.newest(storage.root)["state"])
         return events.gaps(boots, self._output("gold_device_day"),
                            self.spark.createDataFrame(gone, ddl(SEEN)))
 

@@ -65,31 +65,31 @@ MISSING, REFUSED, WRONG = "never came", "in quarantine", "a number is wrong"
 DELETED = "deleted"
 
 
-def gaps(boot_days, device_days, let_go):
+def gaps(boot_days, device_days, gone):
     """Runs of sequence numbers that no reading has, between the first and the last of an epoch.
 
     missing          how many of them came nowhere;   quarantined: how many are in quarantine
-    deleted          how many came and were let go since, out of silver, clock or quarantine
+    deleted          how many came and were deleted since, out of silver, clock or quarantine
     reason           MISSING; if nothing is missing DELETED or else REFUSED; or WRONG: see there
     first_received   when the record behind the gap came, and so when the gap was first to be seen
 
-    let_go           rows of SEEN: numbers that were let go
+    gone             rows of SEEN: numbers whose rows were deleted
     """
     rows = _holes(boot_days)
     came = _came(rows, device_days)
     rows = rows.join(came, [*KEY, "first"], "left").join(
-        _deleted(rows, let_go), [*KEY, "first"], "left").fillna(0, ["quarantined", "_deleted"])
+        _deleted(rows, gone), [*KEY, "first"], "left").fillna(0, ["quarantined", "_deleted"])
     others = F.col("last") - F.col("first") + 1 - F.col("quarantined")
-    deleted = F.least("_deleted", others)  # a number may have been let go and be in quarantine
+    deleted = F.least("_deleted", others)  # a number may have been deleted and be in quarantine
     rows = rows.select("*", deleted.alias("deleted"), (others - deleted).alias("missing"))
     reason = F.when(F.col("wrong"), WRONG).when(F.col("missing") > 0, MISSING).when(
         F.col("deleted") > 0, DELETED).otherwise(REFUSED)
     return rows.select("*", reason.alias("reason")).select(*GAPS)
 
 
-def _deleted(holes, let_go):
-    """How many of the numbers that were let go lie in each hole: _deleted, by KEY and first."""
-    gone = let_go.select(*KEY, F.col("first").alias("_first"), F.col("last").alias("_last"))
+def _deleted(holes, gone):
+    """How many of the deleted numbers lie in each hole: _deleted, by KEY and first."""
+    gone = gone.select(*KEY, F.col("first").alias("_first"), F.col("last").alias("_last"))
     both = holes.join(gone, KEY).where(
         (F.col("_first") <= F.col("last")) & (F.col("first") <= F.col("_last")))
     within = F.least("last", "_last") - F.greatest("first", "_first") + 1

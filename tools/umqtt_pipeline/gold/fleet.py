@@ -41,7 +41,7 @@ def _mean(value):
 
 def boots(boot_days):
     """Per boot: its readings, their range, and whether a clock is known for it: its clock record
-    is there, or readings have their time by one that was let go. Of a boot there may be nothing
+    is there, or readings have their time by one that was deleted. Of a boot there may be nothing
     but its clock record."""
     clock = (F.size("clocks") > 0) | F.col("base_ms").isNotNull()
     return boot_days.groupBy(*BOOT).agg(

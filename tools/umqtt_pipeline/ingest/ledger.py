@@ -13,10 +13,10 @@ from ..spool import consumers
 from ..spool.files import SpoolError
 from ..tables import intents
 from ..tables.intents import PUT_BACK, Intents
-from ..tables.schema import ALL, LET_GO, STATE
+from ..tables.schema import ALL, DELETED, STATE
 from ..tables.storage import place, storage_of
 from ..tables.store import Tables, last_of
-from . import let_go, state
+from . import deleted, state
 
 NAME = "_state/intents"
 #: As if before the first batch. query: which batch of which query was the last; places: the last
@@ -40,19 +40,19 @@ class Ledger(Intents):
         self.forget_undecided()
         needed = {name for names in self.last["state"].values() for name in names}
         age = self.storage.patience
-        for part in (*STATE, LET_GO):
+        for part in (*STATE, DELETED):
             for name in set(self.storage.children(f"_state/{part}", age)) - needed:
                 self.storage.remove(name)
 
-    def let_go(self, gone, expired):
+    def delete(self, gone, expired):
         """Decide that tables lose old files, whose numbers are remembered, and make the commits.
 
-        gone      {table: (Files added, Files let go)}
-        expired   {table: highest number of a batch that has been let go}
+        gone      {table: (Files added, Files deleted)}
+        expired   {table: highest number of a batch that has been deleted}
 
         Raises SpoolError, OSError.
         """
-        now = let_go.after(self.storage, self.last["state"], self.next(), gone)
+        now = deleted.after(self.storage, self.last["state"], self.next(), gone)
         old = self.decide("expire", gone, expired=expired, state=now)
         self.finish()
         state.forget(self.storage, old["state"], now)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from ..decode.firmware_packs import buckets_of
 from ..spool.files import SpoolError
-from ..tables.schema import LET_GO, STATE, arrow_schema
+from ..tables.schema import DELETED, STATE, arrow_schema
 from ..tables.storage import parquet
 
 NAME = re.compile(r"\d{12}-(\d{4})-of-(\d{4})-([0-9a-f]{8})\.parquet")
@@ -143,7 +143,7 @@ class Part:
 def after(held, made, gone):
     """The state {part: [name]} when a batch has left `held`, has written the files `made`, a list
     of (part, name), and taken the rows of the files `gone` into those."""
-    found = {part: set(held.get(part, ())) - set(gone) for part in (*STATE, LET_GO)}
+    found = {part: set(held.get(part, ())) - set(gone) for part in (*STATE, DELETED)}
     for part, name in made:
         found[part].add(name)
     return {part: sorted(names) for part, names in found.items()}

@@ -1,5 +1,5 @@
-"""What keeps tables in order over years: days that are let go, files that nobody needs, and a copy
-for programs that know only Parquet.
+"""What keeps tables in order over years: old days deleted, files that nobody needs removed, and
+the tables copied for programs that know only Parquet.
 
 Knows Files and days. Must not know what a row means.
 """
@@ -21,7 +21,7 @@ EXPORT_ROWS = 1 << 20  #: of a file, at most
 
 
 def expire(tables, ledger, keep, today=None, dry_run=False):
-    """Let go what was received longer ago than it is to be kept; returns {table: files}.
+    """Delete what was received longer ago than it is to be kept; returns {table: files}.
 
     keep    {table: days};   today: datetime.date, by default that of UTC
     dry_run    only say what would go
@@ -46,9 +46,9 @@ def expire(tables, ledger, keep, today=None, dry_run=False):
             last = max(file.greatest.get("batch", -1) for file in old)
             expired[name] = max(last, expired.get(name, -1))
     if gone and not dry_run:
-        ledger.let_go(gone, expired)
+        ledger.delete(gone, expired)
     for name, (_, old) in gone.items():
-        log.info("%s: %s %s let go", name, _told(old), "would be" if dry_run else "are")
+        log.info("%s: %s %s deleted", name, _told(old), "would be" if dry_run else "are")
     return {name: len(old) for name, (_, old) in gone.items()}
 
 

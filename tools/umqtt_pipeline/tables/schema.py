@@ -78,7 +78,7 @@ SEEN = {**_KEY, "first": "bigint", "last": "bigint"}
 CLOCKS = {**_KEY, "boot": "int", "clock_time": "timestamp", "clock_uptime_ms": "bigint"}
 UNCLOCKED = {**_KEY, "boot": "int", "first_batch": "bigint", "last_batch": "bigint"}
 STATE = {"seen": SEEN, "clocks": CLOCKS, "unclocked": UNCLOCKED}
-LET_GO = "let_go"  #: a part of the state, too: numbers (SEEN) whose rows were deleted as too old
+DELETED = "deleted"  #: a part of the state, too: numbers (SEEN) whose rows were deleted as too old
 
 # A reading that was decoded and has no fate yet: between the two steps of a batch.
 READINGS = {

@@ -1,8 +1,8 @@
-"""The numbers of readings, clock records and packets in quarantine that `clean` has let go: they
+"""The numbers of readings, clock records and packets in quarantine that `clean` has deleted: they
 came, and gold must not say of them that they never did.
 
 Knows how the files of silver, clock and quarantine tell a number, and the part of the state that
-has them, as ranges in one file. Must not know which files are let go, nor why.
+has them, as ranges in one file. Must not know which files are deleted, nor why.
 """
 
 import logging
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..spool.files import SpoolError
 from ..tables.quarantine import numbered
-from ..tables.schema import KEY, LET_GO, PARTITION, SEEN, arrow_schema
+from ..tables.schema import DELETED, KEY, PARTITION, SEEN, arrow_schema
 from ..tables.storage import parquet
 from . import dedup
 from .state import Held
@@ -27,9 +27,9 @@ TRIES = 3  #: to read the file: another run of `clean` may have put one in its p
 
 
 def ranges(storage, state):
-    """The numbers let go, as an Arrow table of SEEN. state: {part: [names of its files]}. Raises
+    """The deleted numbers, as an Arrow table of SEEN. state: {part: [names of its files]}. Raises
     SpoolError."""
-    names = state.get(LET_GO, ())
+    names = state.get(DELETED, ())
     return pa.concat_tables([SCHEMA.empty_table(), *(Held(storage, name, SCHEMA).all()
                                                      for name in names)])  # fmt: skip
 
@@ -46,9 +46,10 @@ def newest(storage, state):
 
 
 def after(storage, state, number, gone):
-    """Write the numbers let go by now; returns the state with them.
+    """Write the numbers deleted by now; returns the state with them.
 
-    number  of the batch;   gone: {table: (Files added, Files let go)}. Raises SpoolError, OSError.
+    number  of the batch;   gone: {table: (Files added, Files deleted)}
+    Raises SpoolError, OSError.
     """
     found, more = ranges(storage, state), []
     for table in set(gone) & set(OF):
@@ -60,9 +61,9 @@ def after(storage, state, number, gone):
     if not len(found):
         return state
     data = parquet(found)
-    name = f"_state/{LET_GO}/{number:012d}-0000-of-0001-{zlib.crc32(data):08x}.parquet"
+    name = f"_state/{DELETED}/{number:012d}-0000-of-0001-{zlib.crc32(data):08x}.parquet"
     storage.keep(name, data)
-    return {**state, LET_GO: [name]}
+    return {**state, DELETED: [name]}
 
 
 def _of_file(storage, table, file):
