@@ -77,6 +77,10 @@ def test_backup_erase_restore(used, mpremote, tmp_path):
     status, said = _cli("erase", *place, "--yes")
     assert status == 0 and _flash(used) == b"\xff" * len(before)
     status, said = _cli("restore", *place, "--from", str(copy))
+    assert status == 2 and "this computer has not given default/one any" in said, said
+    assert "besides, the journal in the copy is none that a board can read" in said
+    assert _flash(used) == b"\xff" * len(before)
+    status, said = _cli("restore", *place, "--from", str(copy), "--yes")
     assert status == 0 and "the board has no firmware: `make flash` brings it" in said, said
     assert _flash(used) == before
     assert "secret-word" not in said + used.printed()

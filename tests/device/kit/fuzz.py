@@ -446,7 +446,17 @@ class Fuzzer:
         assert n >= len(s.replies) - (self.wire.refused + 3) // 4 or s.doubt, where
         assert self.replies == s.replies[:n], "%s\n%s\n%s" % (where, self.replies, s.replies)
         if self.store is not None:
+            if s.doubt and closed:
+                s.look_again(self._stored())
             self._check_store(where)
+
+    def _stored(self):
+        """{number: whether it waits for PUBCOMP} of what lies in the store."""
+        found = {}
+        for seq in list(self.session.fly) + list(self.session.over):
+            if self.store.find(seq):
+                found[seq] = self.store.state == 1
+        return found
 
     def _check_store(self, where):
         store = self.store

@@ -64,7 +64,21 @@ class Session:
         self.acks = []  # (packet type, raw identifier)
         self.doubt = False  # the client may close, or deliver less
         self.touched = self.inbox[:]  # incoming QoS 2 messages that it may still hold
+        self.over = {}  # flights that were acknowledged
         self.why = ""
+
+    def look_again(self, states):
+        """The client may have closed before it came to all acknowledgements: the flights are
+        those that it has, {number in the store: whether PUBREC has come}."""
+        every = self.over
+        every.update(self.fly)
+        for seq in self.fly:
+            assert seq in states, "a message that nobody acknowledged is gone"
+        self.fly.clear()
+        for seq in states:
+            one = self.fly[seq] = every[seq]
+            if one.qos == 2:
+                one.awaits = PUBCOMP if states[seq] else PUBREC
 
     def renew(self):
         """The broker has no session."""
@@ -191,7 +205,7 @@ class Session:
         elif kind != one.awaits:
             return "acknowledgement of another QoS"
         else:
-            del self.fly[found[0]]
+            self.over[found[0]] = self.fly.pop(found[0])
         return ""
 
     def _suback(self, kind, body):

@@ -18,13 +18,10 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
 from umqtt_board.identity import own
-from umqtt_board.ota import counters
+from umqtt_board.ota import counters, giving
 from umqtt_board.ota.giving import name_of
 from umqtt_board.settings import ca_file, settings_file, subject
 
-# Settings that say whom a board trusts, and when it lets go of a reading.
-_TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
-          "telemetry", "update.key", "update.spare")  # fmt: skip
 _NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
 
 #: What a restore does only if it is wanted: what it would do, and what to do about that.
@@ -76,7 +73,8 @@ class Restore:
             self._main_back()
         if self._giving:
             self._giving.arrived(self._device,
-                                 settings_file.from_board(files.get(settings_file.PATH)))
+                                 settings_file.from_board(files.get(settings_file.PATH)),
+                                 counters.count(counters.state(files.get(counters.STATE))) or 0)
         what = "the journal" if self._opening else "no journal region"
         self._progress("restore", f"{copies.counted(self._copy.files)} and {what} from "
                                   f"{self._copy.folder}")  # fmt: skip
@@ -120,20 +118,50 @@ class Restore:
                         "SETTINGS=...` gives it others then")  # fmt: skip
         elif doubt := own.doubt(self._device, new):
             yield Doubt(*doubt)
-        if changed := self._trust_changed(old, new):
+        commands = bool(self._copy.commands or new.get("command_key"))
+        if not commands:
+            self._progress("commands", "the copy is of a board without a command key: with it "
+                                       "the board obeys no command and no update until a flash "
+                                       "with SETTINGS=")  # fmt: skip
+        yield from (self._of_trust if old else self._of_first_trust)(commands)
+
+    def _of_trust(self, commands):
+        """Of whom the board trusts by its settings and by the copy's, and who it is."""
+        old, new = self._there, self._settings
+        before, after = giving.trust(old), giving.trust(new)
+        changed = [key for key in before if before[key] != after[key]]
+        changed += [key for key in ("device", "group") if old.get(key) != new.get(key)]
+        changed += ["command_key"] if old.get("command_key") and not commands else []
+        if changed:
             yield Doubt(f"the copy changes {', '.join(changed)} of the board. Who has had it in "
                         "hand may have written that", "YES=1 restores it")  # fmt: skip
 
-    def _trust_changed(self, old, new):
-        usual = {row[0]: row[4] for row in self._rules.SCHEMA}
-        changed = [key for key in _TRUST
-                   if old and old.get(key, usual[key]) != new.get(key, usual[key])]  # fmt: skip
-        if self._copy.commands or new.get("command_key"):
-            return changed
-        self._progress("commands", "the copy is of a board without a command key: with it the "
-                                   "board obeys no command and no update until a flash with "
-                                   "SETTINGS=")  # fmt: skip
-        return changed + (["command_key"] if old.get("command_key") else [])
+    def _of_first_trust(self, commands):
+        """The same for a board without settings: of what this computer gave the board of that
+        name."""
+        if not self._giving:
+            return
+        new, name = self._settings, self._name(self._settings)
+        before, after = self._giving.given(self._device, new), giving.trust(new)
+        if before is None:
+            yield Doubt(
+                f"the board has no settings, and this computer has not given {name} any: it will "
+                "trust whom the copy says, see above. Who has had it in hand may have written "
+                "that", "YES=1 restores it")  # fmt: skip
+            return
+        changed = [key for key in after if before.get(key) != after[key]]
+        changed += [] if commands else ["command_key"]
+        if changed:
+            yield Doubt(
+                f"the board has no settings, and {', '.join(changed)} in the copy is not what "
+                f"this computer gave {name} last. Who has had it in hand may have written that",
+                "YES=1 restores it")  # fmt: skip
+        if self._copy.key and not self._giving.knows(self._device, {**new, "device": name_of(
+                self._device, new)}, self._there, self._copy.key):  # fmt: skip
+            yield Doubt(
+                f"the copy is of a board with a key that {name} never had on this computer: it "
+                f"may be another board's. This one will be {name}, and gets its key; the one that "
+                "has it now obeys nobody then", "YES=1 restores it")  # fmt: skip
 
     def _shown(self, key, value):
         if value is None:
@@ -155,6 +183,10 @@ class Restore:
             try:
                 there = journal.Journal(image)
             except journal.NoJournal:
+                if self._brings_journal() and image.strip(b"\xff"):
+                    yield Doubt("the journal in the copy is none that a board can read: it will "
+                                "begin another one, and the messages in it are lost",
+                                "YES=1 restores it all the same")  # fmt: skip
                 continue
             foreign = sum(topic != own_topic or not pid or flags >> 1 not in (1, 2)
                           for pid, flags, _, topic, *_ in there.live.values())  # fmt: skip
@@ -260,7 +292,11 @@ class Restore:
     def _with_interval(self, state):
         """The bytes of the state in a copy; says which interval, that once came by command, they
         bring. One that the board would not heed is left out."""
-        found = counters.state(state) or {}
+        found = counters.state(state)
+        if found is None:
+            self._progress("restore", "the state in the copy is damaged: what came by command, as "
+                                      "the interval, does not come back")  # fmt: skip
+            return b"{}"
         if counters.INTERVAL not in found:
             return state
         ms = found[counters.INTERVAL]

@@ -11,6 +11,9 @@ from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
+#: Settings that say whom a board trusts, and when it lets go of a reading.
+TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
+         "telemetry", "update.key", "update.spare")  # fmt: skip
 
 
 def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
@@ -55,6 +58,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
         forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
+        record.trust = trust(flat)
         keys.save(record)
     return flat | {"command_key": record.key}, record.count
 
@@ -97,17 +101,35 @@ def knows(device, flat, there, print_=""):
     return any(keys.fingerprint(key, name) == print_ for key in (*known, shown) if key)
 
 
-def arrived(device, flat):
+def arrived(device, flat, count=0):
     """A board, a device.Device, has the settings that give() or for_board() has returned: the key
-    in them is the one that it obeys."""
+    in them is the one that it obeys.
+
+    count  its counter of commands, where that may be above what give() returned
+    """
     if not (flat or {}).get("command_key"):
         return
     with keys.locked():
         record = keys.find(flat.get("group", "default"), name_of(device, flat))
-        # Not fresh: it was revoked while the board was flashed with it.
-        if record and record.key == flat["command_key"] and record.fresh:
+        if not record or record.key != flat["command_key"]:
+            return
+        if record.fresh:  # else it was revoked while the board was flashed with it
             record.arrived()
-            keys.save(record)
+        record.count = max(record.count, count)
+        keys.save(record)
+
+
+def trust(flat):
+    """{name: value} of the settings TRUST in `flat`, or what they are if it has none."""
+    usual = {row[0]: row[4] for row in firmware_settings().SCHEMA}
+    return {name: flat.get(name, usual[name]) for name in TRUST}
+
+
+def given(device, flat):
+    """What this computer last gave the board that the settings `flat` name, or another one that
+    said its name: trust(), and "command_key": True. None if it knows no board of that name."""
+    record = _record(device, flat)
+    return {**record.trust, "command_key": True} if record and record.trust else None
 
 
 def _broker(flat):

@@ -54,6 +54,7 @@ class Record:
     others   keys that another computer has given it, before this one or since: nobody here knows
     fresh    whether the key was made for a flash that has not ended yet: the board may have it,
              or still the one before. The next flash gives it this one, and not a third
+    trust    giving.trust() of the settings that it was given last; {}: not known
     given    the counter that the board got with the key: the time in milliseconds, and above the
              board's own counter of before, so that it orders the keys of a board; 0: not known
     """
@@ -69,6 +70,7 @@ class Record:
     fresh: bool = False
     others: list = field(default_factory=list)
     given: int = 0
+    trust: dict = field(default_factory=dict)
 
     @property
     def name(self):
