@@ -300,6 +300,60 @@ def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path)
     assert "command_key" not in json.loads(mpremote(used, "cat", ":settings.json"))
 
 
+def test_a_board_without_settings_gets_unasked_only_what_this_computer_gave_it(
+    board, put, mpremote, tmp_path, monkeypatch
+):
+    """There is nothing on the board to compare the copy's settings with."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    for name in ("one", "two"):
+        flat, count = giving.give({"device": name, "broker.host": "h", "marks": "signed"}, name)
+        record = keys.load("default", name)
+        record.arrived()
+        keys.save(record)
+        put(board, "settings.json", json.dumps(flat))
+        put(board, "state.json", json.dumps({"count": count + 20 * 86_400_000}))
+        _backup(board, tmp_path / f"of {name}")
+    held = json.loads((tmp_path / "of one" / "files" / "settings.json").read_text())
+    mpremote(board, "rm", ":settings.json", ":state.json")
+    place = ("--board", "unix", "--folder", str(board.folder), "--from", str(tmp_path / "of one"))
+    for change, word in (
+        ({"broker.host": "evil"}, "broker.host in the copy is not what this computer gave"),
+        ({"marks": "any"}, "marks in the copy is not what this computer gave default/one last"),
+        ({"device": "two"}, "a key that default/two never had on this computer"),
+        ({"device": "three"}, "this computer has not given default/three any"),
+    ):
+        _change(tmp_path / "of one", held | change)
+        status, said = _cli("restore", *place, data=tmp_path)
+        assert status == 2 and word in said, said
+    _change(tmp_path / "of one", held)
+    manifest = json.loads((tmp_path / "of one" / "manifest.json").read_text())
+    (tmp_path / "of one" / "manifest.json").write_text(json.dumps(manifest | {"commands": False}))
+    status, said = _cli("restore", *place, data=tmp_path)
+    assert status == 2 and "command_key in the copy is not what this computer gave" in said, said
+    assert "settings.json" not in mpremote(board, "ls")
+    (tmp_path / "of one" / "manifest.json").write_text(json.dumps(manifest))
+    status, said = _cli("restore", *place, data=tmp_path)
+    assert status == 0, said
+    written = json.loads(mpremote(board, "cat", ":settings.json"))
+    record = keys.load("default", "one")
+    assert written == held | {"command_key": record.key}
+    # Commands have counters above the one that came back.
+    assert json.loads(mpremote(board, "cat", ":state.json"))["count"] == record.count
+
+
+def test_a_damaged_state_in_a_copy_is_said(used, mpremote, tmp_path):
+    copy = tmp_path / "copy"
+    _backup(used, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "files" / "state.json").write_bytes(b"{")
+    manifest["files"]["/state.json"] = hashlib.sha256(b"{").hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    status, said = _cli("restore", "--board", "unix", "--folder", str(used.folder), "--from",
+                        str(copy))  # fmt: skip
+    assert status == 0 and "the state in the copy is damaged" in said, said
+    assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7}
+
+
 @pytest.mark.parametrize("where, settings", [
     ("region", None), ("files", None), ("region", b"{,}"), ("region", b""),
 ])  # fmt: skip
