@@ -392,6 +392,7 @@ class TestTheCommand:
         done = subprocess.run([AUDIT, *arguments], cwd=tmp_path, capture_output=True, text=True,
                               timeout=SECONDS)  # fmt: skip
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+        assert "following" not in done.stderr
 
     def test_without_dumpcap_it_says_what_to_install(self, tmp_path):
         done = subprocess.run([AUDIT, "live", "-i", "lo"], capture_output=True, text=True,
@@ -494,6 +495,13 @@ TAGS = {
 }
 
 
+#: TCP behind an extension header of IPv6, the options for each hop.
+EXTENDED = kit.Talk(("fd00::2", 2000), ("fd00::1", 1883))
+for way, flags, payload in ((0, kit.SYN, b""), (1, kit.SYN | kit.ACK, b""),
+                            (0, kit.ACK, kit.connect("extended"))):  # fmt: skip
+    EXTENDED.segment(way, payload, flags, extension=b"\0" + bytes([6, 0, 1, 4, 0, 0, 0, 0]))
+
+
 def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface_goes(link):
     """What was read until then is told: the connections were open."""
     program = subprocess.Popen([AUDIT, "live", "-i", link[0], "--json"], stdout=subprocess.PIPE,
@@ -509,8 +517,10 @@ def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface
             talk = kit.Talk((f"10.0.1.{k}", 1000 + k)).open().client(kit.connect(name))
             for _, frame in talk.wrapped():
                 sender.send(frame[:12] + tag(len(frame) - 14) + frame[14:])
+        for _, frame in EXTENDED.wrapped():
+            sender.send(frame)
         seen = {event.get("client_id") for event in map(json.loads, list(lines))}
-        return set(TAGS) <= seen
+        return {"extended", *TAGS} <= seen
 
     try:
         wait_until(told, SECONDS, "a CONNECT of each kind")
@@ -526,4 +536,4 @@ def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface
     assert "Packets captured" not in said and "Traceback" not in said
     ends = {e["client_id"]: e["ended"] for e in map(json.loads, lines)
             if e["event"] == "connection"}  # fmt: skip
-    assert {ends[name] for name in TAGS} == {"open"}
+    assert {ends[name] for name in ("extended", *TAGS)} == {"open"}
