@@ -123,8 +123,8 @@ def _into(out, stop, captures, names, ports, cores, with_workers, memory, conf):
 @click.argument("_", metavar="", type=click.Choice(["live"]))
 @click.option("-i", "--interface", required=True, help="as dumpcap -D names them, lo for instance")
 @click.option("-f", "--filter", "wanted", default=None,
-              help="capture filter as dumpcap takes it; without: TCP, and all of VLANs and PPPoE; "
-                   "\"tcp port 1883\" costs the machine less")
+              help="capture filter as dumpcap takes it; without: TCP, and all of VLANs, PPPoE and "
+                   "IPv6 extension headers; \"tcp port 1883\" costs the machine less")
 @click.option("--json", "as_json", is_flag=True, help="an object a line, instead of words")
 @with_events
 @click.option("--port", "ports", multiple=True, default=(1883,), type=click.IntRange(1, 65_535),

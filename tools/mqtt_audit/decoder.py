@@ -162,16 +162,18 @@ class Decoder:
             self.rows.emit()
             self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
 
-    def weave(self, number, woven, mine, then=lambda: None):
+    def weave(self, number, woven, mine, then=lambda now: None):
         """Several files that are read as one (together/weave.py); number, mine: as add()'s; then:
-        called now and then."""
+        called now and then, with the time in ns up to which they are read."""
         pair_of = self.pair_of(woven.keys, mine)
+        now = 0
         for data, segments in woven.bunches(pair_of):
+            now = max(now, int(segments["time"].max(initial=0)))
             self.turn_to(number, woven, data)
             self.take(segments, pair_of)
             self.drain()
             self.forget()
-            then()
+            then(now)
         self.rows.late(self.arrays.talk.violations[:0], ending.unlisted(self.arrays))
 
     def take(self, segments, pair_of):

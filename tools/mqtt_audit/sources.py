@@ -35,10 +35,13 @@ DROPPED = "frames that came faster than dumpcap could take them, and are missing
 PIECE = 1 << 20  #: bytes read at once
 LAST_S = 0.5  #: seconds for the last bytes of a pipe, after a signal
 #: The capture filter of `live`: TCP, and what may hide it from a filter: VLAN tags that the kernel
-#: leaves in the frame, as the second of two, and PPPoE. The word `vlan` would do for the tags on
-#: Ethernet, but there are interfaces for which libpcap refuses it.
+#: leaves in the frame, as the second of two, PPPoE, and extension headers of IPv6. The word `vlan`
+#: would do for the tags on Ethernet, but there are interfaces for which libpcap refuses it.
 TAGGED = ("0x8100", "0x88a8", "0x9100", "0x8864")
-FILTER = " or ".join(["tcp", *(f"ether proto {kind}" for kind in TAGGED)])
+#: The first of IPv6's extension headers (RFC 7045): behind them `tcp` finds nothing.
+EXTENDED = (0, 43, 44, 51, 60)
+FILTER = " or ".join(["tcp", *(f"ether proto {kind}" for kind in TAGGED),
+                      *(f"ip6[6] = {kind}" for kind in EXTENDED)])  # fmt: skip
 #: How lines begin that dumpcap writes of every capture.
 USUAL = ("Capturing on", "File:", "Packets captured:", "Packets received/dropped")
 NO_DUMPCAP = (
@@ -50,6 +53,14 @@ NO_DUMPCAP = (
 def _pieces(handle):
     """What comes from a file handle, as soon as it is there."""
     while raw := os.read(handle, PIECE):
+        yield raw
+
+
+def _from_first(pieces, then):
+    """The same; then() is called once the first is there."""
+    for number, raw in enumerate(pieces):
+        if not number:
+            then()
         yield raw
 
 
@@ -222,8 +233,9 @@ def live(stop, interface, wanted, sink, ports):
         stop.leave(dumpcap.kill)
         began = True
         try:
-            log.info("following %s; Ctrl-C ends it", interface)
-            following.capture(interface, _pieces(dumpcap.stdout.fileno()))
+            following.capture(interface, _from_first(
+                _pieces(dumpcap.stdout.fileno()),
+                lambda: log.info("following %s; Ctrl-C ends it", interface)))  # fmt: skip
         except NotACapture:  # it ended before its first byte
             began = False
         finally:

@@ -80,9 +80,6 @@ PACKED = {"gzip": gzip.compress, "members": _members, "members 2": lambda raw: (
 
 @pytest.mark.parametrize("form", ["pcap", "pcapng", *PACKED])
 def test_what_comes_in_pieces_is_what_lies_in_a_file(form, tmp_path):
-    from mqtt_audit.following import Following
-    from mqtt_audit.report.columns import TABLES
-
     frames, path = _talks(), tmp_path / "t"
     if form == "pcapng":
         _pcapng(path, frames)
@@ -98,22 +95,78 @@ def test_what_comes_in_pieces_is_what_lies_in_a_file(form, tmp_path):
     assert len(wanted["packets"]) == WHOLE and len(wanted["violations"]) == 1
     choice = random.Random(7)
     for most in (1 << 20, 3000, 40):
-        found, at, pieces = {}, 0, []
-        while at < len(raw):
-            n = choice.randrange(1, most)
-            pieces.append(raw[at : at + n])
-            at += n
+        _same(_followed(raw, choice, most), wanted)
 
-        def sink(table, rows, found=found):
-            table = "flows" if table == "_pieces" else table
-            found.setdefault(table, []).extend(rows.select(TABLES[table].names).to_pylist())
 
-        following = Following(sink)
-        following.capture("t", pieces)
-        following.finish()
-        wanted["flows"] = [{k: f[k] for k in TABLES["flows"].names} for f in wanted["flows"]]
-        for name in ("packets", "flows", "violations", "problems", "connections"):
-            assert _rows(found, name) == _rows(wanted, name), name
+def _followed(raw, choice, most):
+    """What is told of a capture that comes in pieces of up to so many bytes."""
+    from mqtt_audit.following import Following
+    from mqtt_audit.report.columns import TABLES
+
+    found, at, pieces = {}, 0, []
+    while at < len(raw):
+        n = choice.randrange(1, most)
+        pieces.append(raw[at : at + n])
+        at += n
+
+    def sink(table, rows):
+        table = "flows" if table == "_pieces" else table
+        found.setdefault(table, []).extend(rows.select(TABLES[table].names).to_pylist())
+
+    following = Following(sink)
+    following.capture("t", pieces)
+    following.finish()
+    return found
+
+
+def _same(found, wanted):
+    from mqtt_audit.report.columns import TABLES
+
+    flows = [{k: f[k] for k in TABLES["flows"].names} for f in wanted["flows"]]
+    for name in ("packets", "flows", "violations", "problems", "connections"):
+        assert _rows(found, name) == _rows({**wanted, "flows": flows}, name), name
+
+
+def _after_the_end():
+    """What comes behind the end of connections, soon or later, of the same ports or not."""
+    talks = []
+    for port in range(14):
+        made = kit.Talk(("10.0.0.9", 1000 + port), start=kit.START + port * 10**7).open()
+        made.client(kit.connect(f"dev{port}")).broker(kit.connack())
+        made.client(kit.publish("a", b"x", 1, 1)).broker(kit.ack(4, 1))
+        late = 0.02 if port % 2 else 3
+        kind = port // 2
+        if kind < 2:  # the last ACK is lost, or FIN is sent again
+            made.client(kit.DISCONNECT).close()
+            made.frames = made.frames[:-1] if kind else made.frames
+            for _ in range(3):
+                made.wait(late).segment(1, flags=kit.FIN | kit.ACK, seq=made.seq[1] - 1)
+                made.segment(0, flags=kit.ACK)
+        elif kind == 2:  # who was reset had bytes on their way
+            made.segment(0, flags=kit.RST).broker(kit.publish("b")).wait(late)
+            made.segment(0, flags=kit.RST)
+        elif kind == 3:  # both reset
+            made.segment(1, flags=kit.RST | kit.ACK).wait(late).segment(0, flags=kit.RST)
+        elif kind == 4:  # bytes are missing before it
+            made.seq[0] += 9
+            made.client(kit.PINGREQ).segment(1, flags=kit.RST | kit.ACK).wait(late)
+            made.segment(0, flags=kit.RST)
+        else:  # the ports are used again, with the same numbers or others
+            made.client(kit.DISCONNECT).close().wait(late)
+            made.seq = [1000, 5000] if kind == 5 else [1000, 90_000]
+            made.open().client(kit.connect("again")).broker(kit.connack()).close()
+        made.frames = [(ns, kit.identified(raw, k)) for k, (ns, raw) in enumerate(made.frames, 1)]
+        talks.append(made)
+    return sorted(f for t in talks for f in t.wrapped())
+
+
+def test_what_comes_behind_the_end_of_a_connection_counts_the_same_in_pieces(tmp_path):
+    """Then its row was told already, or not yet."""
+    path = kit.pcap(tmp_path / "t", _after_the_end(), nano=True)
+    wanted, choice = kit.read([path], tmp_path), random.Random(5)
+    assert {p["problem"] for p in wanted["problems"]} == {"loss", "resynchronised"}
+    for most in (1 << 20, 3000, 400, 40):
+        _same(_followed(path.read_bytes(), choice, most), wanted)
 
 
 def _fragmented(packet, size):
@@ -339,6 +392,7 @@ class TestTheCommand:
         done = subprocess.run([AUDIT, *arguments], cwd=tmp_path, capture_output=True, text=True,
                               timeout=SECONDS)  # fmt: skip
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+        assert "following" not in done.stderr
 
     def test_without_dumpcap_it_says_what_to_install(self, tmp_path):
         done = subprocess.run([AUDIT, "live", "-i", "lo"], capture_output=True, text=True,
@@ -441,6 +495,13 @@ TAGS = {
 }
 
 
+#: TCP behind an extension header of IPv6, the options for each hop.
+EXTENDED = kit.Talk(("fd00::2", 2000), ("fd00::1", 1883))
+for way, flags, payload in ((0, kit.SYN, b""), (1, kit.SYN | kit.ACK, b""),
+                            (0, kit.ACK, kit.connect("extended"))):  # fmt: skip
+    EXTENDED.segment(way, payload, flags, extension=b"\0" + bytes([6, 0, 1, 4, 0, 0, 0, 0]))
+
+
 def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface_goes(link):
     """What was read until then is told: the connections were open."""
     program = subprocess.Popen([AUDIT, "live", "-i", link[0], "--json"], stdout=subprocess.PIPE,
@@ -456,8 +517,10 @@ def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface
             talk = kit.Talk((f"10.0.1.{k}", 1000 + k)).open().client(kit.connect(name))
             for _, frame in talk.wrapped():
                 sender.send(frame[:12] + tag(len(frame) - 14) + frame[14:])
+        for _, frame in EXTENDED.wrapped():
+            sender.send(frame)
         seen = {event.get("client_id") for event in map(json.loads, list(lines))}
-        return set(TAGS) <= seen
+        return {"extended", *TAGS} <= seen
 
     try:
         wait_until(told, SECONDS, "a CONNECT of each kind")
@@ -473,4 +536,4 @@ def test_without_a_filter_live_has_tags_and_pppoe_and_it_says_when_the_interface
     assert "Packets captured" not in said and "Traceback" not in said
     ends = {e["client_id"]: e["ended"] for e in map(json.loads, lines)
             if e["event"] == "connection"}  # fmt: skip
-    assert {ends[name] for name in TAGS} == {"open"}
+    assert {ends[name] for name in ("extended", *TAGS)} == {"open"}

@@ -8,6 +8,7 @@ import io
 
 import audit_kit as kit
 import mqtt5
+import pyarrow.parquet as pq
 import pytest
 
 
@@ -68,6 +69,19 @@ def test_violations_are_told_with_the_first_place(audited):
         "VIOLATION MQTT-3.3.2-2 (MQTT 3.1.1) by the client, 1 time, first: a wildcard in a topic "
         "name [t.pcap frame 8]", "3 violations"]  # fmt: skip
     assert not any("problem" in line for line in told)
+
+
+def test_the_first_place_is_the_same_whichever_worker_ends_first(audited, tmp_path):
+    """Spark's workers write a file each, in no order."""
+    from mqtt_audit.report import lines
+
+    twice = kit.publish("a", b"x", dup=True)
+    told, _ = audited(_talk(twice, kit.publish("a/#"), kit.publish("b/#"), twice).wrapped())
+    (path,) = (tmp_path / "out" / "violations").glob("*.parquet")
+    rows, out = pq.read_table(path), io.StringIO()
+    pq.write_table(rows.take(list(reversed(range(rows.num_rows)))), path)
+    lines.told(tmp_path / "out", out)
+    assert out.getvalue().splitlines() == told and "[t.pcap frame 6]" in told[0]
 
 
 def test_one_number_of_two_versions_is_two_rules(audited):

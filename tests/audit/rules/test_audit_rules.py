@@ -213,12 +213,20 @@ def test_a_wrong_packet_type_is_told_as_what_it_is(raw, what, tmp_path):
     assert (one["statement"], one["what"]) == ("MQTT 3.1.1, 2.2.1", what)
 
 
-def test_one_silence_of_a_server_that_never_answers_has_one_row(tmp_path):
-    """The client waits for CONNACK; that the server does not close is the same fault."""
-    made = kit.Talk().open().client(kit.connect(keep_alive=5)).segment(1, flags=kit.ACK)
-    made.wait(60).segment(1, flags=kit.ACK).client(kit.PINGREQ).segment(1, flags=kit.ACK)
+@pytest.mark.parametrize("pings", [1, 4])
+@pytest.mark.parametrize("name, level, statement", [
+    ("MQTT", 4, "MQTT-3.1.4-4"), ("MQIsdp", 3, "MQTT 3.1, 3.2")])  # fmt: skip
+def test_one_silence_of_a_server_that_never_answers_has_one_row(name, level, statement, pings,
+                                                                tmp_path):  # fmt: skip
+    """The client waits for CONNACK; that the server does not close, nor answer PINGREQ, is the
+    same fault."""
+    made = kit.Talk().open().client(kit.connect(keep_alive=5, name=name, level=level))
+    made.segment(1, flags=kit.ACK)
+    for _ in range(pings):
+        made.wait(60 if pings == 1 else 4.5).segment(1, flags=kit.ACK)
+        made.client(kit.PINGREQ).segment(1, flags=kit.ACK)
     made.wait(2).segment(0, flags=kit.FIN | kit.ACK).segment(1, flags=kit.FIN | kit.ACK)
-    assert both_ways(made, tmp_path) == [("MQTT-3.1.4-4", "broker")]
+    assert both_ways(made, tmp_path) == [(statement, "broker")]
 
 
 def test_31_and_the_draft_have_their_own_rules(tmp_path):

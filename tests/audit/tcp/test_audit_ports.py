@@ -106,6 +106,70 @@ def test_a_device_that_begins_anew_is_no_sign_of_life_of_the_old_connection(isn,
     assert [c["client_id"] for c in found["connections"]] == ["old0", "new"]
 
 
+def _numbered(made):
+    """Each packet has the next identification, so that none is a copy of another."""
+    return [(ns, kit.ethernet(kit.identified(raw, 1 + k)))
+            for k, (ns, raw) in enumerate(made.frames)]  # fmt: skip
+
+
+def _lives(end, wait):
+    """A device whose initial number is always the same, and the broker's too. In its second life
+    it breaks a rule."""
+    made = kit.Talk().open().client(kit.connect("first")).broker(kit.connack())
+    end(made.client(kit.publish("a", b"x", 1, 1)).broker(kit.ack(4, 1))).wait(wait)
+    made.seq = [1000, 5000]
+    made.open().client(kit.connect("second")).broker(kit.connack()).client(kit.DISCONNECT)
+    return made.client(kit.publish("a", b"late")).close()
+
+
+@pytest.mark.parametrize("end", [*ENDS, "FIN"])
+@pytest.mark.parametrize("who, wait", [
+    *itertools.product(["both", "the client"], [0.02, 5]), ("the client, ids as before", 5)])
+def test_a_device_that_takes_the_same_numbers_again_has_two_connections(who, end, wait, tmp_path):
+    """A board after a power cut: its stack has no random numbers. A board whose identifications
+    begin anew, too, is known by its pause, or by the end before."""
+    made = _lives({**ENDS, "FIN": kit.Talk.close}[end], wait)
+    frames = made.wrapped() if "ids" in who else _numbered(made)
+    if who != "both":
+        frames = [f for f in frames if f[1][26:30] == b"\x0a\0\0\2"]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert [c["client_id"] for c in found["connections"]] == ["first", "second"]
+    assert all(c["begun"] for c in found["connections"])
+    assert [c["client_packets"] for c in found["connections"]] == [
+        3 if end == "DISCONNECT" else 2, 3]  # fmt: skip
+    assert [(v["client_id"], v["statement"]) for v in found["violations"]] == [
+        ("second", "MQTT-3.14.4-2")]  # fmt: skip
+    assert found["problems"] == []
+
+
+def _syn(made):
+    return made.segment(0, flags=kit.SYN, seq=1000)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_syn_that_is_sent_again_begins_no_connection(numbered, tmp_path):
+    """Nobody answers at first, and SYN with ACK comes twice."""
+    made = _syn(_syn(_syn(kit.Talk()).wait(1)).wait(3)).wait(7).open()
+    made.frames[-1:-1] = [made.frames[-2]]
+    made.client(kit.connect()).broker(kit.connack()).client(kit.DISCONNECT).close()
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", _numbered(made) if numbered else
+                               made.wrapped())], tmp_path)  # fmt: skip
+    assert [(c["client_packets"], c["ended"]) for c in found["connections"]] == [
+        (2, "FIN by client")]  # fmt: skip
+    assert found["violations"] == []
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_copy_of_the_syn_behind_later_segments_begins_no_connection(both, tmp_path):
+    """The capture has it twice, and out of order."""
+    made = kit.Talk().open().client(kit.connect())
+    made.frames.append((made.now, made.frames[0][1]))
+    made.broker(kit.connack()).client(kit.DISCONNECT).close()
+    frames = [f for f in made.wrapped() if both or f[1][26:30] == b"\x0a\0\0\2"]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert [(c["client_packets"], c["client_lost"]) for c in found["connections"]] == [(2, 0)]
+    assert found["violations"] == []
+
 def test_a_connect_behind_missing_bytes_begins_a_connection(tmp_path):
     """Some hundred bytes are missing, as no more were sent; then keep alive and session are the
     new CONNECT's."""

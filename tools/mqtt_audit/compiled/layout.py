@@ -15,13 +15,19 @@ def _rows(text):
 
 SECOND = 1_000_000_000  #: in the ns of all times
 GRACE = SECOND // 2  #: that a packet may be late in the capture before keep alive counts as broken
+#: Later than that behind the last segment of a connection that has ended, none counts for its row,
+#: which may be told already.
+LINGER = 2 * SECOND
 FLOOD, FLOOD_S = 200, 10  #: messages a second, seconds: more is a flood
 
 #: A captured frame: ns since 1970, place in the file, bytes there, bytes on the wire, link type.
 FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
 
 #: A TCP segment: off, cap, wire are of its payload. key: which pair of endpoints, dir 0: a to b.
-SEGMENT = _rows("time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1")
+#: ident: of its IP header, 0: none.
+SEGMENT = _rows(
+    "time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1 ident:u2"
+)
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 KNOWN_FLAGS = 63  #: the flags up to URG
 SHUT = 64  #: no flag of TCP: the window is 0, the other side may send nothing
@@ -85,7 +91,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: owed...: a silence after which the broker should have closed, and the packet that ended it; it
 #: is told when the broker has acknowledged that packet. 0: none.
 #: tears: how often its numbers jumped so that another connection may have begun (tcp/places.py);
-#: torn: how many of these lie before the packet that was read last.
+#: torn: how many of these lie before the packet that was read last. settled: both sides have
+#: acknowledged all that the other has sent, FIN too.
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -93,7 +100,7 @@ CONN = _rows(
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
-    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4"
+    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
@@ -103,6 +110,7 @@ END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_RE
 #: the other side had acknowledged the bytes before that frame was captured. next: where it goes
 #: on; before anything is known of it, what the other side had acknowledged at first. said: so far
 #: it goes by its own segments without data. whole: from SYN up to here no packet can be missing.
+#: syn: the identification of its SYN; talks: it has sent a segment that is no SYN.
 #: What TCP shows of who could send when (tcp/calm.py): acked_at: when the other side acknowledged
 #: the latest of its bytes; early_at: when it last began to do so before they came; stuck: bytes up
 #: to again_to were sent again and are not acknowledged; shut: the other side's window is 0; free:
@@ -123,7 +131,7 @@ STREAM = _rows(
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
-    "past:i8 past_frame:i8 top:i8 top_known:u1"
+    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.

@@ -162,10 +162,13 @@ def _broken(root):
 
     by = ["protocol", "statement", "sender"]
     rows = ds.dataset(Path(root, "violations")).to_table(
-        columns=[*by, "what", "file", "frame"])  # fmt: skip
+        columns=[*by, "time", "what", "file", "frame"])  # fmt: skip
+    # Workers write a file each, in no order.
+    rows = rows.sort_by([(name, "ascending") for name in ("time", "file", "frame", "what")])
     kinds = rows.group_by(by, use_threads=False).aggregate(
         [([], "count_all"), *((n, "first") for n in ("what", "file", "frame"))])  # fmt: skip
-    for row in kinds.sort_by([("count_all", "descending")]).slice(0, SHOWN).to_pylist():
+    order = [("count_all", "descending"), *((name, "ascending") for name in by)]
+    for row in kinds.sort_by(order).slice(0, SHOWN).to_pylist():
         at = f"{Path(row['file_first']).name} frame {row['frame_first']}"
         yield (f"VIOLATION {rule(row)} by the {row['sender']}, "
                f"{_counted(row['count_all'], 'time')}, first: {clean(row['what_first'])} "

@@ -12,12 +12,11 @@ from ..compiled.layout import (
     CONNACK,
     CONNECT,
     DISCONNECT,
-    END_FIN_CLIENT,
-    END_FIN_SERVER,
+    END_REUSED,
     FOUND,
     HELLO_NONE,
     HELLO_WHOLE,
-    MASK,
+    LINGER,
     N_BODIES,
     N_DONE,
     N_DONE_TEXT,
@@ -31,7 +30,6 @@ from ..compiled.layout import (
     P_LENGTH,
     PROBLEM,
     PUBLISH,
-    SECOND,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -50,7 +48,6 @@ _EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBL
 
 KNOWN = 1 << 14  #: different properties of PUBLISH that are remembered
 SUBSCRIBED = "Subscription Identifier"
-LINGER = 2 * SECOND  #: in which the acknowledgement of the last FIN may come
 
 
 class Rows:
@@ -284,16 +281,14 @@ class Rows:
         n[_EMPTIED] = 0
         self._late = tuple(rows[:0] for rows in self._late)
 
-    def ended(self, now=None):
-        """Hand on the connections that have ended, before the capture is over. now: the time of
-        its latest frame; then a FIN has to be acknowledged, or LINGER to go by."""
+    def ended(self, now):
+        """Hand on the connections that have ended, before the capture is over, as soon as nothing
+        more counts for them. now: the time of its latest frame, in ns. Those with a hole wait, as
+        it may be filled."""
         conns, ways = (rows[: len(self._ends)] for rows in (self.arrays.conns, self.arrays.ways))
-        over = conns["end"] > 0
-        if now is not None:
-            heard = ((ways["acked"] - ways["next"] & MASK) == 1).all(axis=1)
-            by_fin = np.isin(conns["end"], (END_FIN_CLIENT, END_FIN_SERVER))
-            over &= heard | ~by_fin | (now - conns["last"] > LINGER)
-        self._connections(over)
+        past = (conns["settled"] > 0) | (conns["end"] == END_REUSED)
+        past |= (conns["end"] > 0) & (now - conns["last"] > LINGER)
+        self._connections(past & (ways["head"] < 0).all(axis=1))
 
     def _connections(self, which):
         known = np.zeros(len(which), bool)

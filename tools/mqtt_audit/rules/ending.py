@@ -152,7 +152,7 @@ def _violations(conns, ways):
         (11, 1, conns["owed"], conns["owed_frame"], owed & ~never),
         (127, 1, closed_after, heard, judged & (closed_after > closes) & by_broker),
         (47, 1, waited, pinged,
-         whole & (conns["ping_at"] > 0) & (waited > patience + grace)),
+         whole & (conns["ping_at"] > 0) & (waited > patience + grace) & ~never),
         (53, 1, unanswered, conns["asked_frame"], never),
     ):
         found = np.flatnonzero(watched & broken)

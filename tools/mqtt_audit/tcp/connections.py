@@ -8,19 +8,23 @@ a CONNECT.
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import (
     ACK,
+    COPY,
     END_FIN_CLIENT,
+    END_FIN_SERVER,
     END_OPEN,
     END_REUSED,
     END_RST_CLIENT,
     FIN,
     IN_BODY,
     IN_STEP,
+    LINGER,
     MASK,
     N_CONNS,
     N_FILE,
     N_WANT,
     REMEMBERED,
     RST,
+    SECOND,
     SYN,
     WANT_CONNS,
 )  # fmt: skip
@@ -29,6 +33,7 @@ from .openings import is_connect
 from .places import OTHER, off, place
 from .sequence import diff
 
+RESTART = SECOND  #: ns; a device that lost power takes longer to connect again
 STRAY = -2  #: no connection: a segment of another one than is known, with nothing in it
 
 
@@ -84,6 +89,22 @@ def _signs_in(c, s, d, seg):
 
 
 @kernel
+def _begins(c, s, other, seg):
+    """Whether a SYN begins another connection than the one that is known. One with the number of
+    that one's SYN is mostly the same, sent again or captured twice. But who has sent something
+    else has had the answer, and sends no SYN again. Then it is another connection, of a device
+    that always takes the same number, unless it may be a copy. That has the identification of the
+    first, as the next one of the device may have. Where both sides are captured, SYN with ACK
+    then tells them apart; where one is, a pause does, or the end of the old connection."""
+    if not s["isn_known"] or s["isn"] != seg["seq"]:
+        return True
+    if not s["talks"] or seg["flags"] & COPY:
+        return False
+    later = c["closed"] or seg["time"] - s["alive"] > RESTART
+    return s["syn"] != seg["ident"] or not other["segments"] and later
+
+
+@kernel
 def connection(st, d, pair, seg):
     """The connection that a segment belongs to, a new one if the ports are used again; STRAY: one
     that only begins with a later segment, as this one has no payload."""
@@ -101,7 +122,7 @@ def connection(st, d, pair, seg):
     # SYN with ACK opens one, too, if a port is used again and the capture lacks the client's SYN.
     another = s["isn_known"] and (c["end"] or s["first"]) or off(s, wide(seg["seq"])) != 0
     opens = opens or seg["flags"] & SYN and another
-    if opens and not (s["isn_known"] and s["isn"] == seg["seq"]):
+    if opens and _begins(c, s, other, seg):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED
         return _new_connection(st, pair, seg, server)
@@ -119,7 +140,7 @@ def connection(st, d, pair, seg):
 def syn(s, other, seg):
     """A SYN says where a stream begins; with ACK also where the other one does."""
     if not s["known"]:
-        s["isn"], s["isn_known"], s["known"] = seg["seq"], 1, 1
+        s["isn"], s["isn_known"], s["known"], s["syn"] = seg["seq"], 1, 1, seg["ident"]
         s["next"] = wide(seg["seq"]) + 1 & MASK
         s["sync"] = s["ever"] = s["whole"] = IN_STEP
     if seg["flags"] & ACK and not other["known"]:
@@ -128,8 +149,19 @@ def syn(s, other, seg):
 
 
 @kernel
+def behind_end(c, seg):
+    """Whether a segment comes after all that counts of its connection."""
+    return c["settled"] or c["end"] and seg["time"] - c["last"] > LINGER
+
+
+@kernel
+def _heard(s):
+    return s["acked_known"] and diff(s["acked"], s["next"]) == 1
+
+
+@kernel
 def ends(c, s, other, seg, sender):
-    """FIN and RST."""
+    """FIN and RST, and the acknowledgement of the last FIN."""
     if seg["flags"] & (FIN | RST) and not c["closed"]:
         c["closed"] = max(seg["time"], 1)
     if seg["flags"] & RST and c["end"] == END_OPEN:
@@ -140,3 +172,5 @@ def ends(c, s, other, seg, sender):
         if other["fin"] and c["end"] == END_OPEN:
             client_first = (s["fin"] == 2) == (sender == 0)
             c["end"] = END_FIN_CLIENT + (0 if client_first else 1)
+    if c["end"] == END_FIN_CLIENT or c["end"] == END_FIN_SERVER:
+        c["settled"] |= _heard(s) and _heard(other)

@@ -306,6 +306,7 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
         row["cap"], row["wire"], row["dir"] = out[CAP], out[WIRE], 1 if swap else 0
+        row["ident"] = out[IDENT]
         way = 1 if swap else 0
         if doubles.doubled(recent, trails[k, way], out, k, way, frame["time"]):
             row["flags"] = out[FLAGS] | COPY

@@ -40,7 +40,7 @@ from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
 from .calm import acknowledge, again, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
-from .connections import STRAY, connection, ends, syn
+from .connections import STRAY, behind_end, connection, ends, syn
 from .places import BEHIND, JUMP, place, reach, tear
 from .sequence import diff
 
@@ -129,7 +129,7 @@ def _remember(st, seg, k, seq, frame):
 
 
 @kernel
-def _hold(st, d, seg, k, conn, sender, frame, late):
+def _hold(st, d, seg, k, conn, sender, frame, late, counts):
     """Keep a segment that came before its turn, in order of sequence numbers."""
     s = st.streams[k]
     prev, at = -1, s["head"]
@@ -163,7 +163,7 @@ def _hold(st, d, seg, k, conn, sender, frame, late):
     st.n[N_WAITING] += 1
     s["held"] += 1
     s["held_bytes"] += size
-    s["disordered"] += 1
+    s["disordered"] += counts
 
 
 @kernel
@@ -286,7 +286,7 @@ def _tell(s, other, seg):
 
 
 @kernel
-def _data(st, d, seg, s, k, conn, sender, resumed):
+def _data(st, d, seg, s, k, conn, sender, counts, resumed):
     """The payload of a segment; False: a table is full."""
     seq = wide(seg["seq"]) + (1 if seg["flags"] & SYN else 0) & MASK
     if not s["known"]:
@@ -304,14 +304,14 @@ def _data(st, d, seg, s, k, conn, sender, resumed):
         if not room(st):
             return False
         _remember(st, seg, k, seq, frame)
-        _hold(st, d, seg, k, conn, sender, frame, late)
+        _hold(st, d, seg, k, conn, sender, frame, late, counts)
         return True
     if ahead == -1 and seg["wire"] == 1 and not resumed and s["acked_known"] > 0 and (
         diff(s["acked"], s["next"]) >= 0
     ):
         return True  # a probe of TCP's keep alive, whose byte means nothing (RFC 1122, 4.2.3.6)
     if ahead < 0 and not resumed:
-        s["resent"] += not seg["flags"] & COPY
+        s["resent"] += counts and not seg["flags"] & COPY
         again(s, seg, seq)
         if st.conns[conn]["closed"] and seg["time"] - st.conns[conn]["closed"] > LONG_AFTER:
             s["past_frame"] = s["past_frame"] if s["past"] else frame
@@ -336,18 +336,22 @@ def _segment(st, d, seg, conn, resumed):
     sender = 1 if c["server"] == 1 + seg["dir"] else 0
     k = 2 * conn + sender
     s, other = st.streams[k], st.streams[2 * conn + 1 - sender]
-    c["last"] = max(c["last"], seg["time"])
+    counts = not behind_end(c, seg)
+    if counts:
+        c["last"] = max(c["last"], seg["time"])
     if not resumed:
         if place(c, s, other, seg) == BEHIND:
             tear(st, conn, sender, seg["time"], st.n[N_FILE] << 32 | wide(seg["frame"]),
                  abs(diff(seg["seq"], s["top"])))  # fmt: skip
         reach(s, other, seg)
-        s["segments"] += not seg["flags"] & COPY
+        s["segments"] += counts and not seg["flags"] & COPY
         if seg["flags"] & SYN:
             syn(s, other, seg)
+        else:
+            s["talks"] = 1
         _tell(s, other, seg)
     if seg["wire"] and (not c["opaque"] or s["hello"] == HELLO_WANTED):
-        if not _data(st, d, seg, s, k, conn, sender, resumed):
+        if not _data(st, d, seg, s, k, conn, sender, counts, resumed):
             return False
     for way in range(2):
         if st.streams[2 * conn + way]["head"] >= 0 and not _mend(
