@@ -24,15 +24,15 @@ FLOOD, FLOOD_S = 200, 10  #: messages a second, seconds: more is a flood
 FRAME = _rows("time:i8 off:i8 cap:i8 wire:i8 link:i4")
 
 #: A TCP segment: off, cap, wire are of its payload. key: which pair of endpoints, dir 0: a to b.
-#: ident: of its IP header, 0: none.
+#: stamp: TCP's time stamp, ident: the identification of the IP packet; 0: none.
 SEGMENT = _rows(
-    "time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1 ident:u2"
+    "time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1 ident:u2 stamp:u4"
 )
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 KNOWN_FLAGS = 63  #: the flags up to URG
 SHUT = 64  #: no flag of TCP: the window is 0, the other side may send nothing
 #: No flag of TCP: another capture has the segment as well (together/weave.py), or this one had it
-#: already (tcp/doubles.py).
+#: already (tcp/doubles.py, tcp/copies.py).
 COPY = 128
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
@@ -52,15 +52,17 @@ KEY = _rows(
 #: many bytes are there, and which.
 #: Of the end's latest segment, of any kind, the headers: VLAN tags, numbers of TCP, checksum; met:
 #: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
-#: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied: how
-#: often that was another one than before (tcp/doubles.py).
+#: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied:
+#: whether that was another one than before; twins: whether its segments come twice
+#: (tcp/doubles.py).
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
     "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
-    "ident:u2 varied:u2"
+    "ident:u2 varied:u1 twins:u1"
 )
-#: A segment that the capture has had, in case it has it twice.
-RECENT = _rows("time:i8 seq:u4 ack:u4 key:u4 wire:u4 sum:u2 ident:u2 flags:u1 dir:u1 used:u1")
+#: A segment that the capture has had, in case it has it twice. side: 1 of a, 2 of b; 0: none. Two
+#: rows fill a line of the processor's cache, which the first pass notices.
+RECENT = _rows("time:i8 seq:u4 ack:u4 key:u4 stamp:u4 wire:u2 sum:u2 ident:u2 flags:u1 side:u1")
 #: A time in ns in which the capture has no frame, or in which its clock went back (since > until);
 #: right, wrong: whether time stamps confirm it, or deny it.
 PAUSE = _rows("since:i8 until:i8 right:u1 wrong:u1")
@@ -92,7 +94,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: is told when the broker has acknowledged that packet. 0: none.
 #: tears: how often its numbers jumped so that another connection may have begun (tcp/places.py);
 #: torn: how many of these lie before the packet that was read last. settled: both sides have
-#: acknowledged all that the other has sent, FIN too.
+#: acknowledged all that the other has sent, FIN too. doubled: the capture has it twice, as far as
+#: nothing tells; replayed: its SYN at least (tcp/copies.py).
 CONN = _rows(
     "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -100,7 +103,7 @@ CONN = _rows(
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
-    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1"
+    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
@@ -131,7 +134,9 @@ STREAM = _rows(
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
-    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2"
+    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 "
+    "newest:i8 newest_at:i8 data:i8 data_again:i8 rest:i8 rest_again:i8 maybe:i8 twice:i8 "
+    "twice_frame:i8 perhaps:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -150,6 +155,11 @@ STREAM = _rows(
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
 #: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
 #: none, 2 (tcp/places.py) if its first number tells nothing any more.
+#: Of tcp/copies.py: newest, newest_at: the latest of its time stamps, when it came first, 0: none;
+#: data, rest: of the latest segments with data, and of all others of the connection; data_again,
+#: rest_again: those of them that may have come before; maybe: segments counted as resent of which
+#: nothing tells; twice, twice_frame: those that the capture has twice, and the first of them;
+#: perhaps: those of them of which nothing tells that.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -168,7 +178,7 @@ FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
 
 #: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
-TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4")
+TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4 ident:u4")
 REMEMBERED = 16  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
@@ -278,9 +288,19 @@ KINDS = {
          "ports, the beginning of which the capture lacks; what was before counts no more"),
     31: ("doubled", "segments that the capture has twice, each as one IP packet ({} such): they "
          "count once"),
+    32: ("doubled", "segments that came once more, and were not sent again, as TCP's numbers or "
+         "time stamps show ({} such): they count once"),
+    33: ("doubled", "about half of the segments come once more, and nothing tells whether they "
+         "were sent again ({} such): they count once"),
+    34: ("doubled", "connections that begin with the same numbers in two VLANs ({} such): perhaps "
+         "each is one that the capture has twice; they count for each VLAN"),
+    35: ("clock", "segments that the capture has twice, the second a quarter of a second or more "
+         "after the first ({} such), as if made of captures whose clocks differ: the times of the "
+         "first count"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
- P_DOUBLED) = range(1, 32)  # fmt: skip
+ P_DOUBLED, P_TWICE, P_MAYBE,
+ P_LANS, P_LATER) = range(1, 36)  # fmt: skip

@@ -17,9 +17,11 @@ from ..compiled.layout import (
     N_UNLISTED,
     NO_PACKET,
     P_CLOSED,
+    P_MAYBE,
     P_MORE,
     P_NO_STEP,
     P_PAST,
+    P_TWICE,
     P_UNFINISHED,
     PROBLEM,
     SEARCHING,
@@ -185,7 +187,9 @@ def _problems(conns, ways):
                       np.where(lost, P_NO_STEP, inside), count)  # fmt: skip
     past = _rows_of(ways["past"] > 0, ways, "past_frame", np.full(lost.shape, P_PAST),
                     ways["past"])  # fmt: skip
-    return np.concatenate([unread, past])
+    kind = np.where(2 * ways["perhaps"] > ways["twice"], P_MAYBE, P_TWICE)
+    twice = _rows_of(ways["twice"] > 0, ways, "twice_frame", kind, ways["twice"])
+    return np.concatenate([unread, past, twice])
 
 
 def _rows_of(which, ways, frame, kind, count):

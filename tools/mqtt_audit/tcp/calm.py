@@ -38,7 +38,7 @@ def acknowledge(s, seg):
 @kernel
 def window(s, seg):
     """How much of the stream the other side, whose segment it is, takes: nothing, or some."""
-    if not seg["flags"] & ACK or seg["flags"] & (SYN | RST):
+    if not seg["flags"] & ACK or seg["flags"] & (SYN | RST | COPY):
         return
     if s["shut"] or seg["flags"] & SHUT:
         s["shut"], s["free"] = seg["flags"] & SHUT > 0, max(s["free"], seg["time"])
@@ -63,7 +63,10 @@ def note_alive(c, s, other, seg, sender):
     """What shows that a side was there, and had sent no more than what is here. Not the broker's
     RST and FIN, which may be of an end that came earlier: FIN counts if it can only answer the
     client's. Nor the client's RST, if it may answer what came for a connection that is gone; nor
-    its SYN once more, with which a device may begin anew that always takes the same number."""
+    its SYN once more, with which a device may begin anew that always takes the same number. Nor a
+    copy: it may be captured long after."""
+    if seg["flags"] & COPY:
+        return
     if sender == 0 and not c["rtt"] and c["begun"] and not seg["flags"] & SYN:
         c["rtt"] = max(1, seg["time"] - c["first"])
     if seg["flags"] & SYN and s["first"]:

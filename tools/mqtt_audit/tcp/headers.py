@@ -19,6 +19,8 @@ from ..compiled.layout import (
     P_DOUBLED,
     P_FRAGMENT,
     P_HEADER,
+    P_LANS,
+    P_LATER,
     P_LINK,
     PROBLEM,
     SEGMENT,
@@ -29,7 +31,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from . import doubles, stamps
 from .fragments import Fragments
-from .lans import met, root_of
+from .lans import met, root_of, twin
 from .midway import SEEN, SPLIT, shown
 from .openings import asks
 
@@ -225,7 +227,7 @@ def _same(key, out, a, b, ap, bp):
 
 
 @kernel
-def _find(keys, trails, slots, state, out, swap):
+def _find(recent, keys, trails, slots, state, out, swap):
     """Index of the pair of endpoints in its VLANs, a new one if need be."""
     a, b, ap, bp = SRC, DST, out[SPORT], out[DPORT]
     if swap:
@@ -238,7 +240,7 @@ def _find(keys, trails, slots, state, out, swap):
             if keys[k]["tags"] == out[TAGS]:
                 return k
             apart = True
-            if root < 0 and keys[k]["root"] == k and met(trails, k, swap, out):
+            if root < 0 and keys[k]["root"] == k and met(recent, trails, k, swap, out):
                 root = k
         at = at + 1 & len(slots) - 1
     k = state[0]
@@ -262,6 +264,22 @@ def _count(problems, kind, frame, number):
         row["kind"], row["off"], row["time"] = kind, frame["off"], frame["time"]
         row["frame"], row["conn"] = number, -1
     row["count"] += 1
+
+
+@kernel
+def _count_twice(problems, twice, frame, number):
+    """The capture has a frame twice, as doubles.doubled() says."""
+    _count(problems, P_DOUBLED, frame, number)
+    if twice == doubles.LATER:
+        _count(problems, P_LATER, frame, number)
+
+
+@kernel
+def _opens(problems, keys, slots, k, out, frame, number):
+    """Note a SYN with ACK, the first one of its endpoints."""
+    keys[k]["opened"] = max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
+    if keys[k]["apart"] and twin(keys, slots, k):
+        _count(problems, P_LANS, frame, number)
 
 
 @entry
@@ -289,10 +307,10 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         if found <= 0:
             continue
         swap = _order(out)
-        k = _find(keys, trails, slots, state, out, swap)
-        k = root_of(keys, trails, k, swap, out)
+        k = _find(recent, keys, trails, slots, state, out, swap)
+        k = root_of(recent, keys, trails, k, swap, out)
         if out[FLAGS] & (SYN | ACK) == SYN | ACK and not keys[k]["opened"]:
-            keys[k]["opened"] = max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
+            _opens(problems, keys, slots, k, out, frame, first + i)
         if out[STAMP]:
             stamps.note(pauses, clock, trails[k, 1 if swap else 0], frame["time"], out[STAMP],
                         out[FLAGS] & SYN)  # fmt: skip
@@ -306,11 +324,12 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         row["time"], row["off"], row["frame"], row["key"] = frame["time"], out[OFF], first + i, k
         row["seq"], row["ack"], row["flags"] = out[SEQ], out[ACKED], out[FLAGS]
         row["cap"], row["wire"], row["dir"] = out[CAP], out[WIRE], 1 if swap else 0
-        row["ident"] = out[IDENT]
+        row["ident"], row["stamp"] = out[IDENT], out[STAMP]
         way = 1 if swap else 0
-        if doubles.doubled(recent, trails[k, way], out, k, way, frame["time"]):
+        twice = doubles.doubled(recent, trails, out, k, way, frame["time"])
+        if twice:
             row["flags"] = out[FLAGS] | COPY
-            _count(problems, P_DOUBLED, frame, first + i)
+            _count_twice(problems, twice, frame, first + i)
         n += 1
     return n
 
@@ -321,10 +340,11 @@ def _is_asked(d, p, end, port, swap):
 
 
 @entry
-def _locate(keys, trails, slots, state, out):
+def _locate(recent, keys, trails, slots, state, out):
     """(index of the pair of endpoints in `out`, whether the source is the greater one)."""
     swap = _order(out)
-    return root_of(keys, trails, _find(keys, trails, slots, state, out, swap), swap, out), swap
+    k = _find(recent, keys, trails, slots, state, out, swap)
+    return root_of(recent, keys, trails, k, swap, out), swap
 
 
 @entry
@@ -405,7 +425,8 @@ class Endpoints:
         """Segments that were fragments, with their pair of endpoints."""
         out = np.zeros(NUMBERS, np.int64)
         out[: len(numbers)], out[TAGS] = numbers, tags
-        k, swap = _locate(self._keys, self._trails, self._slots, self._state, out)
+        k, swap = _locate(self._recent, self._keys, self._trails, self._slots, self._state,
+                          out)  # fmt: skip
         begin = int(rows["off"][0])
         key = self._keys[k]
         key["server"] = key["server"] or _is_asked(

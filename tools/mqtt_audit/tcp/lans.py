@@ -4,11 +4,13 @@ Knows: tags and TCP's numbers of segments. Must not know: frames, payloads.
 
 Two VLANs may have the same addresses, and so the same endpoints, for different connections. But
 the mirror port of a switch may also give the two directions of one connection different tags, or
-each frame twice, with and without its tag. TCP's numbers and checksums tell these apart.
+each frame twice, with and without its tag. TCP's numbers and checksums, and the identifications of
+IP, tell these apart.
 """
 
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import ACK, SYN
+from .doubles import had
 from .sequence import diff
 
 # Places in what headers.py reads.
@@ -31,41 +33,49 @@ def _continues(there, out):
 
 
 @kernel
-def _copied(here, out):
-    """Whether a segment is one of those of its direction, `here`, once more. A checksum of 0 is
-    none."""
-    if not out[SUM] or not (out[FLAGS] | here["flags"]) & SYN:
-        return out[SUM] > 0 and _near(out[SEQ], here["seq"]) and _near(out[ACKED], here["ack"])
-    same = here["seq"] == out[SEQ] and here["ack"] == out[ACKED]
-    return same and here["flags"] == out[FLAGS] and here["sum"] == out[SUM]
-
-
-@kernel
-def met(trails, k, swap, out):
+def met(recent, trails, k, swap, out):
     """Whether the first segment in a VLAN belongs to connections that are known in another one.
-    trails: rows of layout.TRAIL; k: a key of those; swap: the segment is of the second end."""
+    recent: as doubles.recent() makes it; trails: rows of layout.TRAIL; k: a key of those; swap:
+    the segment is of the second end."""
     here, there = trails[k, 1 if swap else 0], trails[k, 0 if swap else 1]
-    if here["met"]:
-        return _copied(here, out)
+    if here["met"]:  # a segment of its direction once more? A checksum of 0 is none
+        if had(recent, trails, out, k, 1 if swap else 0):
+            return True
+        syn = (out[FLAGS] | here["flags"]) & SYN
+        near = _near(out[SEQ], here["seq"]) and _near(out[ACKED], here["ack"])
+        return not syn and out[SUM] > 0 and near
     return there["met"] > 0 and _continues(there, out)
 
 
 @kernel
-def root_of(keys, trails, k, swap, out):
+def root_of(recent, keys, trails, k, swap, out):
     """The key that a segment of key k counts for, which notes it. What looked like one connection
-    are two if other bytes have the same place in both VLANs."""
+    are two if one VLAN does not have the bytes that the other one has at the same place."""
     way = 1 if swap else 0
     key = keys[k]
     t = trails[key["root"], way]
     if key["root"] != k and not key["sure"] and t["met"] and out[WIRE] and t["tags"] != out[TAGS]:
-        if t["seq"] == out[SEQ] and t["wire"]:
-            same = t["sum"] == out[SUM] and out[SUM] > 0 and t["wire"] == out[WIRE]
-            key["sure"] = same
-            if not same:
-                key["root"], key["apart"] = k, 1
-                t = trails[k, way]
+        key["sure"] = had(recent, trails, out, wide(key["root"]), way)
+        if not key["sure"] and t["wire"] and diff(t["seq"], out[SEQ]) >= 0:
+            key["root"], key["apart"] = k, 1
+            t = trails[k, way]
     root = wide(key["root"])
     t["met"], t["flags"], t["sum"], t["tags"] = 1, out[FLAGS], out[SUM], out[TAGS]
     t["seq"], t["ack"], t["wire"] = out[SEQ], out[ACKED], out[WIRE]
     keys[root]["ways"] |= 1 << way
     return root
+
+
+@kernel
+def twin(keys, slots, k):
+    """Whether connections of key k, that has just begun one, are those of the same endpoints in
+    another VLAN, by both first numbers: each frame came twice, and nothing told that."""
+    key = keys[k]
+    at = key["hash"] & len(slots) - 1
+    while slots[at] >= 0:
+        other = keys[slots[at]]
+        same = other["hash"] == key["hash"] and other["opened"] == key["opened"]
+        if same and slots[at] != k and other["ap"] == key["ap"] and other["bp"] == key["bp"]:
+            return True
+        at = at + 1 & len(slots) - 1
+    return False

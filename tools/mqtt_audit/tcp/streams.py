@@ -41,12 +41,12 @@ from ..mqtt.websocket import feed, lose
 from .calm import acknowledge, again, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
+from .copies import LONG_AFTER, NEW, judged, noted, resent
 from .places import BEHIND, JUMP, place, reach, tear
 from .sequence import diff
 
 PATIENCE = SECOND  #: after which a hole that is acknowledged is a loss
 LONG_PATIENCE = 60 * SECOND  #: after which any is
-LONG_AFTER = 10 * SECOND  #: after the end nobody sends again
 HELD_SEGMENTS, HELD_BYTES = 1024, 8 << 20  #: held for one stream at most
 
 
@@ -125,7 +125,7 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
 def _remember(st, seg, k, seq, frame):
     row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
     row["seq"], row["cap"], row["wire"], row["off"] = seq, seg["cap"], seg["wire"], seg["off"]
-    row["frame"] = frame
+    row["frame"], row["ident"] = frame, seg["ident"]
 
 
 @kernel
@@ -286,7 +286,22 @@ def _tell(s, other, seg):
 
 
 @kernel
-def _data(st, d, seg, s, k, conn, sender, counts, resumed):
+def _seen(st, seg, s, conn, counts, kind, seq, ahead, frame):
+    """Note a segment that begins before the place where its stream goes on."""
+    if counts:
+        resent(st, conn, s, kind, frame)
+    again(s, seg, seq)
+    closed = st.conns[conn]["closed"]
+    if closed and seg["time"] - closed > LONG_AFTER and not seg["flags"] & COPY:
+        s["past_frame"] = s["past_frame"] if s["past"] else frame
+        s["past"] += min(wide(seg["wire"]), -ahead)
+    if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
+        s["blind"] = 1
+        s["lapses"] += 1
+
+
+@kernel
+def _data(st, d, seg, s, k, conn, sender, counts, kind, resumed):
     """The payload of a segment; False: a table is full."""
     seq = wide(seg["seq"]) + (1 if seg["flags"] & SYN else 0) & MASK
     if not s["known"]:
@@ -311,14 +326,7 @@ def _data(st, d, seg, s, k, conn, sender, counts, resumed):
     ):
         return True  # a probe of TCP's keep alive, whose byte means nothing (RFC 1122, 4.2.3.6)
     if ahead < 0 and not resumed:
-        s["resent"] += counts and not seg["flags"] & COPY
-        again(s, seg, seq)
-        if st.conns[conn]["closed"] and seg["time"] - st.conns[conn]["closed"] > LONG_AFTER:
-            s["past_frame"] = s["past_frame"] if s["past"] else frame
-            s["past"] += min(wide(seg["wire"]), -ahead)
-        if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
-            s["blind"] = 1
-            s["lapses"] += 1
+        _seen(st, seg, s, conn, counts, kind, seq, ahead, frame)
         _compare(st, d, seg, k, conn, sender, seq, frame)
     _remember(st, seg, k, seq, frame)
     if ahead + seg["wire"] > 0 and not _take(
@@ -330,28 +338,31 @@ def _data(st, d, seg, s, k, conn, sender, counts, resumed):
 
 
 @kernel
-def _segment(st, d, seg, conn, resumed):
+def _segment(st, d, seg, conn, resumed, kind):
     """One segment of a connection; False: a table is full, come again with the same one."""
     c = st.conns[conn]
     sender = 1 if c["server"] == 1 + seg["dir"] else 0
     k = 2 * conn + sender
     s, other = st.streams[k], st.streams[2 * conn + 1 - sender]
-    counts = not behind_end(c, seg)
+    copied = seg["flags"] & COPY > 0
+    counts = not copied and not behind_end(c, seg)
     if counts:
         c["last"] = max(c["last"], seg["time"])
     if not resumed:
-        if place(c, s, other, seg) == BEHIND:
+        if not copied and place(c, s, other, seg) == BEHIND:
             tear(st, conn, sender, seg["time"], st.n[N_FILE] << 32 | wide(seg["frame"]),
                  abs(diff(seg["seq"], s["top"])))  # fmt: skip
         reach(s, other, seg)
-        s["segments"] += counts and not seg["flags"] & COPY
+        s["segments"] += counts
+        if not copied:
+            noted(s, other, seg, kind)
         if seg["flags"] & SYN:
             syn(s, other, seg)
         else:
             s["talks"] = 1
         _tell(s, other, seg)
     if seg["wire"] and (not c["opaque"] or s["hello"] == HELLO_WANTED):
-        if not _data(st, d, seg, s, k, conn, sender, counts, resumed):
+        if not _data(st, d, seg, s, k, conn, sender, counts, kind, resumed):
             return False
     for way in range(2):
         if st.streams[2 * conn + way]["head"] >= 0 and not _mend(
@@ -373,10 +384,11 @@ def run(st, d, segments, pair_of, start):
         if pair < 0:
             continue
         resumed = st.n[N_RESUMED]
+        kind = NEW if resumed else judged(st, pair, seg)
         conn = st.pairs[pair]["cur"] if resumed else connection(st, d, pair, seg)
         if conn == STRAY:
             continue
-        if conn < 0 or not _segment(st, d, seg, conn, resumed):
+        if conn < 0 or not _segment(st, d, seg, conn, resumed, kind):
             st.n[N_RESUMED] = conn >= 0
             return i
         st.n[N_RESUMED] = 0

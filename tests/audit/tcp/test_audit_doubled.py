@@ -1,0 +1,185 @@
+"""A capture that has each frame twice, as of two taps, with any time between the two: nobody is
+accused by that, and a link that loses segments is told all the same.
+
+Knows: audit_kit, audit_traffic. Must not know: how copies are recognised.
+"""
+
+import random
+
+import audit_kit as kit
+import audit_traffic as traffic
+import pytest
+
+#: Seconds by which the second frame comes later; of two taps their clocks may be apart.
+APART = [0, 1e-5, 3e-4, 5e-3, 0.05, 0.3, 0.6, 1.5, 2, 47, 3600]
+#: What tells a frame from another one of the same bytes of TCP.
+TELLS = ["identification", "stamps", "stamps of IPv6", "nothing", "nothing in IPv6"]
+SIX = (("2001:db8::2", 40_000), ("2001:db8::1", 1883))
+
+
+class Line(kit.Talk):
+    """A conversation in which TCP acknowledges, and may lose what the capture has. Each frame has
+    what `tells`."""
+
+    def __init__(self, tells, choice, **more):
+        super().__init__(*(SIX if "IPv6" in tells else (kit.CLIENT, kit.BROKER)), **more)
+        self.tells, self.choice, self.number = tells, choice, [choice.randrange(1 << 16), 9]
+        if "stamps" in tells:
+            self.stamps = lambda now: now // 10**6
+
+    def segment(self, way, payload=b"", flags=kit.ACK | kit.PSH, seq=None, **more):
+        super().segment(way, payload, flags, seq, **more)
+        time, frame = self.frames[-1]
+        if frame[0] >> 4 == 4:
+            self.number[way] += 1
+            own = self.number[way] if self.tells == "identification" else 0
+            frame = kit.identified(frame, own)
+        self.frames[-1] = time, kit.summed(frame)
+        return self
+
+    def said(self, way, payload, lost=False):
+        """Bytes and TCP's acknowledgement of them; lost: only when they come once more."""
+        self.wait(self.choice.uniform(0.0005, 0.03)).segment(way, payload)
+        if lost:
+            self.wait(0.3).segment(way, payload, seq=self.seq[way] - len(payload))
+        return self.wait(0.0004).segment(1 - way, flags=kit.ACK)
+
+    def met(self, quality, number, every=0, end=True):
+        """CONNECT and so many messages, of which one in `every` is lost at first; the broker
+        sends some, too."""
+        self.open().said(0, kit.connect(keep_alive=10)).said(1, kit.connack())
+        for k in range(1, number + 1):
+            lost = every and k % every == 0
+            ident = k if quality else None
+            self.said(0, kit.publish("a", b"%d" % k, quality, ident), lost)
+            if quality:
+                self.said(1, kit.ack(4, k))
+            elif k % 3 == 0 and quality is not None:
+                self.said(1, kit.publish("b", b"%d" % k))
+        return self.close() if end else self
+
+
+def twice(frames, apart, times=2, tags=()):
+    """Each frame so many times, one `apart` seconds after the other, in VLANs."""
+    made = [(time + int(k * apart * 1e9), kit.ethernet(frame, tags[k] if tags else ()))
+            for k in range(times) for time, frame in frames]  # fmt: skip
+    return sorted(made, key=lambda f: f[0])
+
+
+def seen(frames, folder, **more):
+    """(findings, tables) of a capture."""
+    told = kit.findings(frames, folder)
+    return told, kit.read([folder / "t.pcap"], folder, **more)
+
+
+def kinds(found):
+    return {p["problem"] for p in found["problems"]}
+
+
+def likely(tells, apart):
+    """What is said of a capture: that frames come twice; that two clocks differ, if the frames
+    show that they are the same and come so late."""
+    return {"doubled", "clock"} if tells == "identification" and apart > 0.25 else {"doubled"}
+
+
+def told_of(found):
+    return [(v["statement"], v["sender"], v["what"]) for v in found["violations"]]
+
+
+@pytest.mark.parametrize("tells", TELLS)
+@pytest.mark.parametrize("quality", [1, 0])
+def test_what_a_capture_has_twice_was_not_sent_twice(tells, quality, tmp_path):
+    """Whatever lies between the two, and whether the connection is seen to end."""
+    choice = random.Random(tells + str(quality))
+    for apart in APART:
+        for end in (True, False):
+            talk = Line(tells, choice).met(quality, 120, end=end)
+            once = len(talk.frames)
+            for times in (2, 3) if apart in (3e-4, 2) else (2,):
+                told, found = seen(twice(talk.frames, apart, times), tmp_path)
+                assert told == [] and told_of(found) == [], (apart, times)
+                (conn,) = found["connections"]
+                assert len(found["packets"]) == 2 + 120 * 2 - (0 if quality else 80)
+                again = conn["client_resent"] + conn["broker_resent"]
+                assert again <= once // 50, (apart, times, again)
+                sent = conn["client_segments"] + conn["broker_segments"]
+                assert sent <= 1.1 * once, (apart, times, sent)
+                assert kinds(found) == likely(tells, apart), (apart, times)
+
+
+@pytest.mark.parametrize("tells", TELLS)
+def test_a_second_tap_that_begins_later_accuses_nobody(tells, tmp_path):
+    """The capture has only the rest of the connection twice."""
+    choice = random.Random(tells)
+    for apart in APART[1:]:
+        talk = Line(tells, choice).met(choice.randrange(2), 200)
+        since = len(talk.frames) * choice.randrange(2, 9) // 10
+        frames = talk.frames
+        both = sorted(twice(frames, 0, 1) + [
+            (t + int(apart * 1e9), f) for t, f in twice(frames[since:], 0, 1)], key=lambda f: f[0])
+        told, found = seen(both, tmp_path)
+        assert told == [] and told_of(found) == [], (apart, since)
+
+
+@pytest.mark.parametrize("tells", TELLS)
+def test_a_link_that_loses_segments_is_told(tells, tmp_path):
+    """Also by a capture that has each frame twice, if something tells the two apart."""
+    choice = random.Random(tells)
+    for apart in [None, *APART]:
+        talk = Line(tells, choice).met(choice.randrange(2), 150, every=7)
+        frames = twice(talk.frames, 0, 1) if apart is None else twice(talk.frames, apart)
+        told, found = seen(frames, tmp_path)
+        if apart is None or "nothing" not in tells:
+            assert [f["finding"] for f in told] == ["lossy link"], apart
+            (conn,) = found["connections"]
+            assert abs(conn["client_resent"] - 21) <= 2, apart
+            assert conn["broker_resent"] <= 1, apart
+        if apart is not None:
+            assert kinds(found) == likely(tells, apart), apart
+
+
+def test_correct_traffic_doubled_is_correct(tmp_path):
+    """Made-up traffic of all versions, in pieces and together."""
+    for seed in range(6):
+        choice = random.Random(seed)
+        frames = traffic.sound(choice)
+        told, found = seen(frames, tmp_path)
+        packets = len(found["packets"])
+        for apart in choice.sample(APART, 5):
+            both = sorted(frames + [(t + int(apart * 1e9), f) for t, f in frames],
+                          key=lambda f: f[0])
+            again, found = seen(both, tmp_path)
+            assert again == told == [] and told_of(found) == [], (seed, apart)
+            assert len(found["packets"]) == packets, (seed, apart)
+
+
+TAGS = {"one VLAN": [(), [(0x8100, 7)]], "two": [(), [(0x8100, 7)], [(0x8100, 8)]],
+        "other one": [[(0x8100, 7)], [(0x88A8, 2), (0x8100, 7)]]}  # fmt: skip
+
+
+@pytest.mark.parametrize("tags", TAGS)
+def test_what_comes_in_several_vlans_is_one_connection(tags, tmp_path):
+    """A mirror port gives each frame once for each VLAN, some time apart."""
+    choice, tags = random.Random(tags), TAGS[tags]
+    for tells in TELLS:
+        for apart in choice.sample(APART[:9], 3):
+            talk = Line(tells, choice).met(1, 60)
+            frames = twice(talk.frames, apart, len(tags), tags)
+            told, found = seen(frames, tmp_path)
+            assert told == [] and told_of(found) == [], (tells, apart)
+            (conn,) = found["connections"]
+            assert len(found["packets"]) == 122, (tells, apart)
+            assert conn["client_resent"] + conn["broker_resent"] <= 8, (tells, apart)
+            assert kinds(found) == likely(tells, apart), (tells, apart)
+
+
+def test_where_nothing_tells_whether_two_vlans_have_the_same_connection_it_is_said(tmp_path):
+    """Their checksums differ, and there is no identification: both are counted, with a word."""
+    talk = Line("nothing", random.Random(7)).met(1, 20)
+    frames = [(time + k * 5_000_000, kit.ethernet(f if not k else f[:36] + b"\x12\x34" + f[38:],
+                                                 [(0x8100, 7)] * k))
+              for time, f in talk.frames for k in (0, 1)]  # fmt: skip
+    told, found = seen(sorted(frames, key=lambda f: f[0]), tmp_path)
+    assert told == [] and told_of(found) == [] and len(found["connections"]) == 2
+    (problem,) = found["problems"]
+    assert problem["problem"] == "doubled" and "VLAN" in problem["what"] and problem["count"] == 1
