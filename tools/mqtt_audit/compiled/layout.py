@@ -178,7 +178,8 @@ FRESH, IN_LENGTH, IN_BODY = 0, 1, 2
 HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 late:u1")
 
 #: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
-TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4 ident:u4")
+#: mark: as copies.mark() has it.
+TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4 mark:u4")
 REMEMBERED = 16  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.

@@ -77,18 +77,27 @@ def _copy_of(c, s, other, seg):
 
 
 @kernel
+def mark(seg):
+    """A number that tells a segment from others of the same bytes; 0: it has none."""
+    return wide(seg["stamp"]) * 40_503 + wide(seg["ident"]) & MASK
+
+
+@kernel
 def _sent_again(taken, k, s, seg):
     """Whether a segment with data that is no copy for sure was sent again for sure: it is later
-    than all others, or the same bytes came shortly before in another IP packet."""
+    than all others, or the same bytes came shortly before in another one, and it did not."""
     if _age(s, seg) < 0:
         return True
-    if seg["ident"]:
-        for i in range(REMEMBERED):
-            old = taken[k, i]
-            if old["wire"] and old["seq"] == seg["seq"] and old["ident"]:
-                if old["ident"] != seg["ident"]:
-                    return True
-    return False
+    own, again = mark(seg), False
+    if not own:
+        return False
+    for i in range(REMEMBERED):
+        old = taken[k, i]
+        if old["cap"] and old["seq"] == seg["seq"] and old["mark"]:
+            if old["mark"] == own:
+                return False
+            again = True
+    return again
 
 
 @kernel

@@ -41,7 +41,7 @@ from ..mqtt.websocket import feed, lose
 from .calm import acknowledge, again, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
-from .copies import LONG_AFTER, NEW, judged, noted, resent
+from .copies import LONG_AFTER, NEW, judged, mark, noted, resent
 from .places import BEHIND, JUMP, place, reach, tear
 from .sequence import diff
 
@@ -125,7 +125,7 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
 def _remember(st, seg, k, seq, frame):
     row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
     row["seq"], row["cap"], row["wire"], row["off"] = seq, seg["cap"], seg["wire"], seg["off"]
-    row["frame"], row["ident"] = frame, seg["ident"]
+    row["frame"], row["mark"] = frame, mark(seg)
 
 
 @kernel
@@ -328,7 +328,8 @@ def _data(st, d, seg, s, k, conn, sender, counts, kind, resumed):
     if ahead < 0 and not resumed:
         _seen(st, seg, s, conn, counts, kind, seq, ahead, frame)
         _compare(st, d, seg, k, conn, sender, seq, frame)
-    _remember(st, seg, k, seq, frame)
+    if counts or ahead >= 0:  # a copy would take the place of another one
+        _remember(st, seg, k, seq, frame)
     if ahead + seg["wire"] > 0 and not _take(
         st, d, seg["off"], seq, wide(seg["cap"]), wide(seg["wire"]), s, conn, sender,
         seg["time"], frame, late, False,
