@@ -10,6 +10,7 @@ with one.
 import fcntl
 import json
 import os
+import secrets
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -25,6 +26,7 @@ from umqtt_board.settings.settings_file import firmware_settings
 
 FORMER = 15  # keys that a board had, and may hold readings of
 LEAST_BYTES = 16  # firmware/settings.py
+SPREAD_MS = 60_000  # so far beyond a board's counter goes the next one, at most
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
 
 
@@ -388,15 +390,17 @@ def locked():
         yield
 
 
-def next_count(records):
+def next_count(records, above=0):
     """Return a counter above all that these boards were ever sent, kept before it is used.
 
     It is the time in milliseconds where that is above: so another computer with the same keys
-    gets through as well.
+    gets through as well. above: a counter that a board has said, 0 for none. Of two computers that
+    go beyond the same one, each takes another: a report tells whose command the board obeyed.
     """
+    least = above + 1 + secrets.randbelow(SPREAD_MS) if above else 0
     with locked():
         fresh = [load(record.group, record.device) for record in records]
-        count = max([counters.now(), *(record.count + 1 for record in fresh)])
+        count = max([counters.now(), least, *(record.count + 1 for record in fresh)])
         if count >= MOST_COUNT:
             worst = max(fresh, key=lambda record: record.count)
             raise BoardError(f"The counter of {worst.device} is at its end ({worst.count}), no "
