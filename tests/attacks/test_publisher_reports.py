@@ -16,6 +16,7 @@ from update_kit import board_cli
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 COUNT = 1000
+HOUR = 3_600_000  # ms
 SET = fileset.Set({"app.mpy": b"a" * 100000}, "9.9")
 DONE = {"online": True, "set": SET.id, "trial": False, "failed": None, "count": COUNT}
 BACK = {"online": True, "set": "", "failed": {"id": SET.id, "why": "it crashed"}, "count": COUNT}
@@ -171,7 +172,9 @@ def test_the_command_line_with_a_forger_at_a_real_broker(broker, capsys):
         forger.loop_stop()
 
 
-def test_an_old_report_that_a_publisher_brings_back_stops_no_command(home, boards, broker):
+def test_an_old_report_that_a_publisher_brings_back_stops_no_command(
+    home, boards, broker, monkeypatch
+):
     flat = {"device": "b1", "group": "test", "broker.host": "127.0.0.1",
             "broker.port": broker.port}  # fmt: skip
     key = giving.give(flat, "b1")[0]["command_key"]
@@ -189,6 +192,16 @@ def test_an_old_report_that_a_publisher_brings_back_stops_no_command(home, board
         assert board_cli("command", "--device", "b1", "--group", "test", "interval", "7") == 0
     assert board.printed().count("interval refused: it is for another start") == 1
     assert board.printed().count("interval 7000 ms by command") == 1
+    # Another computer, whose clock is ahead, commands it; the next command is above that.
+    record = keys.load("test", "b1")
+    with monkeypatch.context() as patch:
+        later = counters.now() + HOUR
+        patch.setattr(counters, "now", lambda: later)
+        assert board_cli("command", "--device", "b1", "--group", "test", "interval", "8") == 0
+    with keys.locked():
+        keys.save(record)
+    assert board_cli("command", "--device", "b1", "--group", "test", "interval", "9") == 0
+    assert board.printed().count("interval 9000 ms by command") == 1
 
 
 def late(count, start, up, obeyed=1):
@@ -248,9 +261,6 @@ def test_what_another_operator_sent_between_is_not_taken_for_a_command_refused_a
     assert [(body["count"], body.get("start")) for body in sent] == [
         (COUNT, None), (COUNT + 10, "bbbbbbbb")]  # fmt: skip
     assert oven.state == state
-
-
-HOUR = 3_600_000
 
 
 class Boards:
