@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from umqtt_board import cli
 from umqtt_board.errors import BoardError
+from umqtt_board.port.device import why_not_open
 from umqtt_board.virtual.board import VirtualBoard
 
 TICKING = """
@@ -49,6 +51,39 @@ def test_main_runs_at_power_on_and_is_interrupted_by_mpremote(board, mpremote, p
     board.wait_for(r"boot ran\ntick 1\ntick 2", since=mark)
     assert "main.py" in mpremote(board, "fs", "ls")
     assert mpremote(board, "exec", "print('n' in globals())").strip() == "False"
+
+
+def cli_says(capsys, *arguments):
+    """What `umqtt-board` prints that ends with status 0."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    assert not ended.value.code, said
+    return said.out
+
+
+def test_start_says_of_a_board_with_power_that_nothing_runs(board, mpremote, put, capsys):
+    put(board, "main.py", TICKING)
+    board.cut()
+    assert "prompt" not in cli_says(capsys, "start", "--folder", board.folder)
+    board.wait_for("tick 2")
+    said = cli_says(capsys, "start", "--folder", board.folder)
+    assert "it had power already" in said and "prompt" not in said
+    mpremote(board, "exec", "print(1)")  # as make backup leaves it
+    mark = len(board.printed())
+    said = cli_says(capsys, "start", "--folder", board.folder)
+    assert "it had power already, and stands at its prompt: " in said
+    again = f"umqtt-board stop --folder {board.folder}, then umqtt-board start --folder "
+    assert again in said and "tick" not in board.printed()[mark:]
+
+
+def test_the_port_of_a_board_without_power_is_not_to_be_plugged_in(make_board):
+    board = make_board()
+    board.power_on()
+    board.power_off()
+    assert why_not_open(board.port) == (
+        f"The virtual board one is off: umqtt-board start --folder {board.folder} gives it power."
+    )
 
 
 def test_files_survive_a_cut(board, mpremote, put):

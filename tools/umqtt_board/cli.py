@@ -174,8 +174,14 @@ def repl(board, port, folder):
 def start(folder):
     """Give a virtual board its power (it keeps running)."""
     board = find.virtual_board(folder)
+    before = board.status()
     board.power_on()
     backup_cli.say("port", board.port)
+    if before["running"]:
+        given = f" --folder {shlex.quote(str(folder))}" if folder else ""
+        still = (f", and stands at its prompt: umqtt-board stop{given}, then umqtt-board "
+                 f"start{given} has it run" if before.get("at_prompt") else "")  # fmt: skip
+        backup_cli.say("", f"it had power already{still}")
 
 
 @cli.command()

@@ -121,6 +121,87 @@ def test_no_former_leaves_the_key_of_a_board_whose_flash_has_not_ended(tmp_path,
     assert TelemetryKeys(tmp_path / "keys").fault(*held) == WRONG
 
 
+def takes(file, *records):
+    """Of which of these Records the pipeline takes readings by that file."""
+    return [TelemetryKeys(file).fault(*sign(record)) is None for record in records]
+
+
+def test_a_key_that_was_given_up_stays_so(tmp_path, capsys):
+    """It was stolen. A new or an erased board asks for the file to be written anew."""
+    flat = {"device": "oven", "group": "g", "broker.host": "h", "telemetry": "signed"}
+    records = []
+    for _ in range(3):
+        flashed(flat, "oven")
+        records.append(keys.load("g", "oven"))
+        if len(records) == 1:
+            assert board_cli("telemetry-keys", "--out", tmp_path / "older") == 0
+        if len(records) == 2:
+            assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
+            assert "1 key that boards had before is given up" in capsys.readouterr().out
+            flashed(flat | {"device": "fridge"}, "fridge")
+            assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+            assert takes(tmp_path / "keys", *records) == [False, True]
+    # What came after still counts, in whatever file: readings wait that are signed with it.
+    for name in ("keys", "older", "new"):
+        assert board_cli("telemetry-keys", "--out", tmp_path / name) == 0
+        assert takes(tmp_path / name, *records) == [False, True, True], name
+    assert board_cli("telemetry-keys", "--no-former", "--group", "g", "--out",
+                     tmp_path / "keys") == 0  # fmt: skip
+    for name in ("keys", "older"):
+        assert board_cli("telemetry-keys", "--out", tmp_path / name) == 0
+        assert takes(tmp_path / name, *records) == [False, False, True], name
+    assert board_cli("telemetry-keys", "--with-former", "--no-former", "--out",
+                     tmp_path / "keys") == 2  # fmt: skip
+    assert board_cli("telemetry-keys", "--with-former", "--out", tmp_path / "keys") == 0
+    assert takes(tmp_path / "keys", *records) == [True, True, True]
+
+
+def test_a_key_that_was_given_up_comes_in_no_copy(tmp_path, monkeypatch):
+    """Neither to the computer that gave it up nor to another; until it is the board's own."""
+    flat = {"device": "oven", "group": "g", "broker.host": "h", "telemetry": "signed"}
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", "several random words")
+    flashed(flat, "oven")
+    stolen = keys.load("g", "oven")
+    assert board_cli("keys", "export", tmp_path / "old") == 0
+    flashed(flat, "oven")
+    own = keys.load("g", "oven")
+    assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
+    assert board_cli("keys", "export", tmp_path / "new") == 0
+    assert board_cli("keys", "import", tmp_path / "old") == 0
+    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+    assert takes(tmp_path / "keys", stolen, own) == [False, True]
+    for copies in ("old", "new"), ("new", "old"):
+        file = tmp_path / "-".join(copies)
+        monkeypatch.setenv("XDG_CONFIG_HOME", f"{file}.config")
+        for copy in copies:
+            assert board_cli("keys", "import", tmp_path / copy) == 0
+        assert board_cli("telemetry-keys", "--out", file) == 0
+        assert takes(file, stolen, own) == [False, True]
+    # Somebody gives the board that key on purpose: its readings count, after the next one, too.
+    flashed(flat | {"command_key": stolen.key}, "oven", own.key)
+    flashed(flat | {"command_key": own.key}, "oven", stolen.key)
+    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+    assert takes(tmp_path / "keys", stolen, own) == [True, True]
+
+
+def test_a_key_that_was_given_up_and_is_shown_by_a_board_is_not_taken(tmp_path):
+    flat = {"device": "oven", "group": "g", "broker.host": "h", "telemetry": "signed"}
+    flashed(flat, "oven")
+    stolen = keys.load("g", "oven")
+    flashed(flat, "oven")
+    assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
+    said = []
+    with keys.locked():
+        record = keys.load("g", "oven")
+        record.former = []  # ... for it has had so many since
+        keys.save(record)
+    assert not giving.knows(None, flat, {}, keys.fingerprint(stolen.key, "g/oven"))
+    flashed(flat, "oven", stolen.key, tell=said.append, signed=stolen.key)
+    assert any("was given up" in text for text in said), said
+    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
+    assert takes(tmp_path / "keys", stolen, keys.load("g", "oven")) == [False, True]
+
+
 def test_a_damaged_list_of_forgotten_boards_stops_nothing(tmp_path):
     flashed({"device": "oven", "group": "g", "broker.host": "h"}, "oven")
     (keys.root() / "forgotten").write_bytes(b"\xff\xfe\n g/lamp")

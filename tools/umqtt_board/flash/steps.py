@@ -145,10 +145,19 @@ def refuse_new_name(device, board, flat, there, confirm):
         raise BoardError(
             f"Nothing was changed: {text}. Let it deliver them first: `umqtt-board command "
             f"--device {name} --group {group} interval 86400` stops new ones; then flash it "
-            "again. If it cannot deliver them, `make backup` keeps them, and YES=1 (--yes) erases "
-            "them."
+            f"again. {_without_mark(there)}If it cannot deliver them, `make backup` keeps them, "
+            "and YES=1 (--yes) erases them."
         )
     return True, True
+
+
+def _without_mark(there):
+    """How a board with those settings delivers what no mark lets go of, in words."""
+    if there.get("confirm") != "pipeline":
+        return ""
+    return ('If it says "mark refused", it waits in vain: `UMQTT_INTERVAL_MS=86400000 '
+            "UMQTT_CONFIRM=broker make flash`, with the name that it has in the settings, has it "
+            'deliver them without the mark (boards/README.md, "ran on after the copy"). ')
 
 
 def settings_there(device):

@@ -328,6 +328,8 @@ def _bring_board(record, here, came, replace, later):
             record.remember(found.key, *found.former)
             record.heard(*found.others)
             record.count = max(found.count, record.count)
+            record.spent = sorted({*record.spent, *found.spent})
+        record.regain(record.key)
         forgotten.revived(name, record.key)
         (came.newer if found else came.new).append(name)
         keys.put(record, here)
@@ -335,6 +337,7 @@ def _bring_board(record, here, came, replace, later):
         (came.older if found.later(record.given) else came.other).append(name)
         # The board may hold readings that it has signed with them, or have them now.
         found.heard(*record.every_key)
+        found.spent = sorted({*found.spent, *record.spent})
         keys.put(found, here)
     else:
         came.same.append(name)
@@ -343,6 +346,7 @@ def _bring_board(record, here, came, replace, later):
         found.revoked = found.revoked or record.revoked
         found.former = found.former or record.former
         found.heard(*record.others)
+        found.spent = sorted({*found.spent, *record.spent})
         keys.put(found, here)
 
 

@@ -41,6 +41,9 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
         _choose(record, flat, held, tell)
         if signed and forgotten.is_void(record.name, signed):
             tell(f"{device} was forgotten: what it has signed until now goes to quarantine")
+        elif signed and signed != record.key and record.gave_up(signed):
+            tell(f"the key that {device} had was given up (`telemetry-keys --no-former`): what it "
+                 "has signed until now goes to quarantine")  # fmt: skip
         elif signed and signed not in (record.key, *record.former):
             record.had(signed)
             tell(f"{device} had a key that this computer did not know, and may have signed "
@@ -95,10 +98,11 @@ def knows(device, flat, there, print_=""):
     name = f"{flat.get('group', 'default')}/{flat['device']}"
     record = keys.find(*name.split("/"))
     known = record.every_key if record else []
-    shown = _shown(device, there, flat, flat["device"])
     if not print_:
         return bool(known)
-    return any(keys.fingerprint(key, name) == print_ for key in (*known, shown) if key)
+    shown = _shown(device, there, flat, flat["device"])
+    return any(keys.fingerprint(key, name) == print_ for key in (*known, shown)
+               if key and not (record and key != record.key and record.gave_up(key)))
 
 
 def arrived(device, flat, count=0):

@@ -10,6 +10,8 @@ with one.
 import fcntl
 import json
 import os
+import re
+import secrets
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -24,7 +26,10 @@ from umqtt_board.ota.reports import hmac_sha256
 from umqtt_board.settings.settings_file import firmware_settings
 
 FORMER = 15  # keys that a board had, and may hold readings of
+TELEMETRY = b"umqtt telemetry"
 LEAST_BYTES = 16  # firmware/settings.py
+_PRINT = re.compile("[0-9a-f]{16}")  # of fingerprint()
+SPREAD_MS = 60_000  # so far beyond a board's counter goes the next one, at most
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
 
 
@@ -35,6 +40,12 @@ def fingerprint(key, name):
     name  GROUP/DEVICE of the board: the same key of another one has another fingerprint
     """
     return hmac_sha256(key, f"umqtt fingerprint {name}".encode())[:16]
+
+
+def readings_key(key):
+    """The key with which a board with the command key `key` signs its readings, both hexadecimal
+    (firmware/telemetry.py)."""
+    return hmac_sha256(key, TELEMETRY)
 
 
 class NoLock(BoardError):
@@ -57,6 +68,8 @@ class Record:
     trust    giving.trust() of the settings that it was given last; {}: not known
     given    the counter that the board got with the key: the time in milliseconds, and above the
              board's own counter of before, so that it orders the keys of a board; 0: not known
+    spent    fingerprints of the keys of readings (readings_key()) that were given up: a reading
+             signed with one of these is nobody's, unless it is that of the board's own key
     """
 
     group: str
@@ -71,6 +84,7 @@ class Record:
     others: list = field(default_factory=list)
     given: int = 0
     trust: dict = field(default_factory=dict)
+    spent: list = field(default_factory=list)
 
     @property
     def name(self):
@@ -82,6 +96,7 @@ class Record:
         if self.key != key:
             before, self.key = self.key, key
             self.fresh = True
+            self.regain(key)
             self.had(before)
 
     def had(self, key):
@@ -101,6 +116,24 @@ class Record:
         """Another computer has given it those keys, as far as there is room."""
         rest = (one for one in others if one not in self.every_key)
         self.others = [*self.others, *rest][:FORMER]
+
+    def spend(self, *some):
+        """Give up these keys of readings for good, whichever file or copy they come in."""
+        prints = (fingerprint(one, self.name) for one in some)
+        self.spent = sorted({*self.spent, *prints})
+
+    def spends(self, one):
+        """Whether that key of readings was given up."""
+        return fingerprint(one, self.name) in self.spent
+
+    def gave_up(self, key):
+        """Whether the key of readings that is made of that one was given up."""
+        return self.spends(readings_key(key))
+
+    def regain(self, key):
+        """The board's own key is this one: what it signs counts, now and after its next key."""
+        mine = fingerprint(readings_key(key), self.name)
+        self.spent = [one for one in self.spent if one != mine]
 
     @property
     def every_key(self):
@@ -269,6 +302,8 @@ def unpacked(data, lock):
     _check_kinds(record)
     if any(len(bytes.fromhex(key)) < LEAST_BYTES for key in record.every_key):
         raise ValueError(f"its key has less than {LEAST_BYTES} bytes")
+    if not all(isinstance(one, str) and _PRINT.fullmatch(one) for one in record.spent):
+        raise ValueError("a key in it that was given up is none")
     if not (0 <= record.count < MOST_COUNT and 0 <= record.given < MOST_COUNT):
         raise ValueError("its counter is no number that a command can have")
     return record
@@ -390,15 +425,17 @@ def locked():
         yield
 
 
-def next_count(records):
+def next_count(records, above=0):
     """Return a counter above all that these boards were ever sent, kept before it is used.
 
     It is the time in milliseconds where that is above: so another computer with the same keys
-    gets through as well.
+    gets through as well. above: a counter that a board has said, 0 for none. Of two computers that
+    go beyond the same one, each takes another: a report tells whose command the board obeyed.
     """
+    least = above + 1 + secrets.randbelow(SPREAD_MS) if above else 0
     with locked():
         fresh = [load(record.group, record.device) for record in records]
-        count = max([counters.now(), *(record.count + 1 for record in fresh)])
+        count = max([counters.now(), least, *(record.count + 1 for record in fresh)])
         if count >= MOST_COUNT:
             worst = max(fresh, key=lambda record: record.count)
             raise BoardError(f"The counter of {worst.device} is at its end ({worst.count}), no "

@@ -18,7 +18,7 @@ from umqtt_board.ota import forgotten, keys
 from umqtt_board.ota.reports import hmac_sha256
 
 MARKS = b"umqtt marks"
-TELEMETRY = b"umqtt telemetry"
+TELEMETRY = keys.TELEMETRY
 
 _DEVICE = re.compile("fleet/[^/]+/[^/]+")
 _group = click.option("--group",
@@ -51,16 +51,51 @@ def of_readings(records, former, there):
     """{"fleet/GROUP/DEVICE": list of keys, its own first} with which readings may be signed.
 
     former  whether also with those that a board had before, those that another computer has given
-            it, and those that the File `there` has of it
+            it, and those that the File `there` has of it; without those that were given up
     """
     found = {}
     for record in records:
-        # A board whose flash has not ended may still have the key before.
-        some = record.every_key if former else [record.key, *record.former[: record.fresh]]
-        full = _made_of(some, TELEMETRY)
-        full += _listed(there.keys.get(_topic(record), [])) if former else []
+        full = _in_use(record)
+        if former:
+            full += [one for one in _before(record, there) if not record.spends(one)]
         found[_topic(record)] = list(dict.fromkeys(full))[: keys.FORMER + 1]
     return found
+
+
+def _in_use(record):
+    """The keys of readings that the board has: its own, or the one before that."""
+    # A board whose flash has not ended may still have the key before.
+    return _made_of([record.key, *record.former[: record.fresh]], TELEMETRY)
+
+
+def _before(record, there):
+    """The keys of readings that the board may have had, by its Record and the File `there`."""
+    return _made_of(record.every_key, TELEMETRY) + _listed(there.keys.get(_topic(record), []))
+
+
+def _give_up(records, there):
+    """Give up all keys that these boards had before; returns how many were not given up yet."""
+    count = 0
+    with keys.locked():
+        for record in records:
+            now = keys.load(record.group, record.device)
+            more = {one for one in _before(now, there) if not now.spends(one)} - {*_in_use(now)}
+            count += len(more)
+            if more:
+                now.spend(*more)
+                keys.save(now)
+    return count
+
+
+def _take_back(records):
+    """Have all keys that these boards had before count again; changes the Records, too."""
+    with keys.locked():
+        for record in records:
+            record.spent = []
+            now = keys.load(record.group, record.device)
+            if now.spent:
+                now.spent = []
+                keys.save(now)
 
 
 def of_marks(records, there):
@@ -180,6 +215,12 @@ def _tell_newer(names):
                               "last"))  # fmt: skip
 
 
+def _tell_given_up(count):
+    if count:
+        some = "key that boards had before is" if count == 1 else "keys that boards had before are"
+        click.echo(f"  {count} {some} given up: no later file has them, but by --with-former")
+
+
 def _write(out, found, there, records, purpose):
     """Write the file: `found`, as File.keys. Of boards with this computer's key it says when they
     got that; of others what the File `there` says."""
@@ -227,9 +268,12 @@ def mark_keys(group, out, replace):
 @click.option("--no-former", is_flag=True,
               help="Without the keys that boards had before, when the boards have delivered and "
               "ingest has taken it in: a reading signed with one of these goes to quarantine, and "
-              "a board that holds it keeps it.")
+              "a board that holds it keeps it. These keys are in no later file, either.")
+@click.option("--with-former", is_flag=True,
+              help="Also with the keys that --no-former has given up, if that was too early: "
+              "whoever has one can sign readings again.")
 @_replace
-def telemetry_keys(group, out, no_former, drop, replace):
+def telemetry_keys(group, out, no_former, with_former, drop, replace):
     """Write the keys with which the pipeline checks readings, of the boards that were flashed with
     telemetry = "signed".
 
@@ -238,15 +282,22 @@ def telemetry_keys(group, out, no_former, drop, replace):
     forgotten here is in it without a key: no reading is taken in its name, be it signed or not.
     Boards of an earlier file that this computer never had a key of stay as they are, and those
     that another computer has given a key since."""
+    if no_former and with_former:
+        raise BoardError("--no-former or --with-former: one takes the former keys out, the other "
+                         "brings them back.")  # fmt: skip
     records = _records(group)
     there = _there(out, records, TELEMETRY)
+    _take_back(records if with_former else ())
     mine = _mine({*there.keys} | _forgotten(), group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
     signers = [record for record in records if record.signs]
     newer = [] if replace else _newer(records, there, not no_former)
+    gave_up = no_former and _give_up([one for one in records if _topic(one) not in newer], there)
     found = of_readings(signers, not no_former, there)
     found |= {name: _listed(there.keys[name]) for name in newer}
-    strange = sorted({*_strange(signers, there, TELEMETRY)} - {*newer})
+    strange = {*_strange(signers, there, TELEMETRY)} - {*newer}
+    if not no_former:
+        strange &= {*_strange(signers, File(found, there.given), TELEMETRY)}
     elsewhere = sorted(name for name in found if there.keys.get(name) == []
                        and not forgotten.is_known(name.partition("/")[2]))  # fmt: skip
     found |= {name: [] for name in elsewhere}
@@ -269,11 +320,12 @@ def telemetry_keys(group, out, no_former, drop, replace):
     elif gone:
         click.echo(plain.line(f"  without a key here: {', '.join(gone)}. No reading is taken in "
                               "their name; --drop leaves them out"))  # fmt: skip
+    _tell_given_up(gave_up)
     if strange:
         what = "left out" if no_former else "in it, too"
         click.echo(plain.line(f"  {what}: keys that another computer has given to "
-                              f"{', '.join(strange)}. `umqtt-board keys import` of its copy "
-                              "brings them, if it has flashed them last"))  # fmt: skip
+                              f"{', '.join(sorted(strange))}. `umqtt-board keys import` of its "
+                              "copy brings them, if it has flashed them last"))  # fmt: skip
     _tell_newer(newer)
     if elsewhere:
         click.echo(plain.line(f"  without a key, for another computer has forgotten them: "

@@ -144,9 +144,10 @@ def _run(session, work, again, size=None):
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
     since = [member.device for member in silent if _has_another_key(member.record)]
-    foreign = [member.device for member in silent if member.foreign and member.device not in since]
-    silent = [member.device for member in silent
-              if not member.foreign and member.device not in since]
+    silent = [member for member in silent if member.device not in since]
+    foreign = [member.device for member in silent if member.foreign]
+    void = [member.device for member in silent if member.void and not member.foreign]
+    silent = [member.device for member in silent if not (member.foreign or member.void)]
     if since:
         click.echo(f"   {', '.join(since)} was given another key here while this command ran: run "
                    "it again", err=True)  # fmt: skip
@@ -156,6 +157,12 @@ def _run(session, work, again, size=None):
                    "reports. If you know of such a flash, `umqtt-board keys import` of that "
                    "computer's copy brings the key. Otherwise leave the keys as they are, "
                    "and see who may publish on its topics", err=True)  # fmt: skip
+    if void:
+        click.echo(f"   {', '.join(void)} was heard with a key that is void here: this computer "
+                   "has given it another one. If the board is on, it was not flashed to the end "
+                   "since: `make flash` does it, and keeps the readings that it holds. "
+                   "If it was flashed, it has not connected since, and this is what the "
+                   "broker, or somebody, has kept", err=True)  # fmt: skip
     if silent:
         click.echo(f"   Nothing was heard of {', '.join(silent)}. Is it gone for good, or has it "
                    "another name now? `umqtt-board keys forget --device NAME "

@@ -17,14 +17,14 @@ from threading import Condition
 import paho.mqtt.client as mqtt
 
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import reports
+from umqtt_board.ota import counters, reports
 from umqtt_board.ota.fileset import CHAIN, HEAD
 
 ALL = "-all"
 CONNECT_S = 10
 VALID_S = 86400
 HEAR_S = 1.0  # time that the last reports of the boards get to come from the broker
-LATE_MOST = 3  # times that a command which a board refused as late is sent again
+LATE_MOST = 3  # times that a command which a board refused as late, or as repeated, is sent again
 # What fits a board's buffer beside a topic: a command for a group goes out in messages of so many.
 PAYLOAD = 400
 CODE = 65
@@ -42,7 +42,12 @@ SAID = ("receiving", "checking", "restarting", "making room", "refused")  # firm
 class Member:
     """One board in a session.
 
-    count  of the first command that it was sent in this session, 0: none yet
+    count  of the first command that it was sent in this session, 0: none yet; after one that was
+           not above its own counter, of the next
+    own    counters of its commands from `count` on
+    obeyed  the first of these that it has said to have obeyed, 0: none
+    seen   the highest counter that it has ever said
+    overtaken  times that a command was not above that, and was sent again
     state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
     why    what the board said to it
     have   bytes that it has of the set
@@ -53,6 +58,8 @@ class Member:
     last   counter of the last command that it was sent
     foreign  whether something in its name came with a code of no key that this computer ever had:
              its own, flashed elsewhere, or anybody's
+    void     whether something in its name came with a key that this computer has replaced: from
+             the board, which has it still, or from whoever has kept what it once said
     late   commands that it has refused as late; `refused`: counter of the last of these
     """
 
@@ -74,6 +81,11 @@ class Member:
     late: int = 0
     refused: int = 0
     foreign: bool = False
+    void: bool = False
+    own: set = field(default_factory=set)
+    obeyed: int = 0
+    seen: int = 0
+    overtaken: int = 0
 
     @property
     def device(self):
@@ -85,8 +97,16 @@ class Member:
 
     @property
     def again(self):
-        """True when the last command is to be sent anew, for the start that the board now says."""
-        return self.refused == self.last and 0 < self.late <= LATE_MOST
+        """True when the last command is to be sent anew: for the start that the board now says, or
+        above the counter that it says."""
+        late = self.refused == self.last and 0 < self.late <= LATE_MOST
+        return late or self.behind and self.overtaken < LATE_MOST
+
+    @property
+    def behind(self):
+        """True when the board may have refused what it was sent: its counter is above that, and it
+        has not said that it obeyed."""
+        return not self.obeyed and self.seen > self.last > 0
 
 
 def sign(key, topic, body):
@@ -113,6 +133,10 @@ def _obeyed(member, name, body):
     """(state, why) of a board that has taken a command: it commits no set but the one it runs."""
     if name == "report":
         return "done", _waiting(member.status)
+    ms = member.status.get("interval_ms")
+    # It takes a command before it acts, and may have failed in that. Another may have come since.
+    if member.status["count"] in member.own and ms != body.get("interval_ms", ms):
+        return "sent", f"it measures every {ms} ms" if ms else "it is in safe mode"
     runs = member.status.get("set")
     if "set" in body and runs != body["set"]:
         return "refused", f"it runs {runs or 'what the cable put'}, not that set"
@@ -132,7 +156,8 @@ class Session:
     group    name of the group
     records  keys.Record of each board that is meant; their keys are used, nothing is saved
     broker   dict: host, port, tls, ca (PEM or None), user, password; cert and key: files
-    count    function(records) -> a counter above all they were ever sent, durable
+    count    function(records, above=0) -> a counter above all that they were ever sent, and above
+             that one, durable
     valid    seconds after which a board obeys a command no more
     """
 
@@ -213,14 +238,21 @@ class Session:
         said = member and reports.read(member.record.key, topic, message.payload)
         if not said:
             if member and reports.sealed(message.payload):
-                former = member.record.former
-                member.foreign |= not any(reports.read(key, topic, message.payload)
-                                          for key in former)  # fmt: skip
+                former = any(reports.read(key, topic, message.payload)
+                             for key in member.record.former)  # fmt: skip
+                member.void |= former
+                member.foreign |= not former
             return
         with self.changed:
+            member.seen = max(member.seen, said["count"])
+            if not member.obeyed and said["count"] in member.own:
+                member.obeyed = said["count"]
             self._hear_start(member, said)
-            if not member.count or said["count"] < member.count:
-                return  # of another time: whoever has kept it may send it now
+            # Of another time: whoever has kept it may send it now. Or of another computer's
+            # command, after which the board may have refused ours.
+            if not member.obeyed or said["count"] < member.obeyed:
+                self.changed.notify_all()
+                return
             if level == "status":
                 self._hear_status(member, said)
             elif self._set and said.get("id") == self._set.id:
@@ -282,44 +314,77 @@ class Session:
     # ---- commands
 
     def send(self, name, body, members=None):
-        """Send a signed command to members (default: all); returns its counter.
+        """Send a signed command to members (default: all).
 
         A board of which a report is there gets it for its present start alone. The others get it
         for any start within `valid`: one that does not know the time refuses that.
         """
         members = list(members or self.members.values())
-        count = self._count([member.record for member in members])
         with self.changed:
             if self._ready and not all(member.count for member in members):
                 self.changed.wait_for(lambda: all(member.start for member in members), HEAR_S)
-            for member in members:
-                member.count = member.count or count
-                member.last, member.told = count, member.start
-            heard = [(member.record, {"start": member.start, "up": member.up + self.valid})
-                     for member in members if member.start]  # fmt: skip
-            others = [member.record for member in members if not member.start]
-        body = body | {"count": count, "until": int(time.time() + self.valid)}
-        sent = [each for record, start in heard
-                for each in messages([record], self.group, name, body | start)]  # fmt: skip
-        for topic, payload in sent + messages(others, self.group, name, body):
-            self._client.publish(topic, payload, qos=1)
-        return count
+        counts = self._counts(members)
+        with self.changed:
+            members = [member for member in members if self._goes_out(member, counts)]
+        bunches = {}
+        for member in members:
+            own = {"start": member.told, "up": member.up + self.valid} if member.told else {}
+            one = (counts[member.device], member.device if own else "")
+            bunches.setdefault(one, (own, []))[1].append(member.record)
+        until = int(time.time() + self.valid)
+        for (count, _), (own, records) in bunches.items():
+            full = body | {"count": count, "until": until} | own
+            for topic, payload in messages(records, self.group, name, full):
+                self._client.publish(topic, payload, qos=1)
+
+    def _counts(self, members):
+        """{name: the counter of its next command}. A board whose counter is ahead of this
+        computer's clock has one of its own: what one board says raises no other's."""
+        now = counters.now()
+        ahead = [member for member in members if max(member.seen, member.record.count) >= now]
+        rest = [member for member in members if member not in ahead]
+        common = self._count([member.record for member in rest]) if rest else 0
+        found = {member.device: common for member in rest}
+        for member in ahead:
+            above = {} if counters.ahead(member.seen) else {"above": member.seen}
+            found[member.device] = self._count([member.record], **above)
+        return found
+
+    def _goes_out(self, member, counts):
+        """Take note of a command before it is sent; False: the board cannot obey it."""
+        count = counts[member.device]
+        if counters.ahead(member.seen) and count <= member.seen:
+            member.state = "refused"
+            member.why = ("its counter of commands is months ahead of this computer's clock, and "
+                          "it obeys none below it. If the clock is right: umqtt-board keys revoke "
+                          f"--device {member.device} --group {self.group}, and flash it"
+                          )  # fmt: skip
+            return False
+        if member.behind:
+            member.overtaken += 1
+            member.count, member.own = 0, set()
+            member.why = "its counter is ahead of this computer's: sent again"
+        member.count = member.count or count
+        member.own.add(count)
+        member.last, member.told = count, member.start
+        return True
 
     def command(self, name, body, timeout, show=lambda: None):
         """Send a command; return when every board has obeyed it or `timeout` seconds are over."""
-        self.send(name, body)
         for member in self.members.values():
             member.state = "sent"
+        self.send(name, body)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with self.changed:
                 for member in self.members.values():
-                    if member.status.get("count", 0) >= member.last > member.refused:
+                    if member.status and not member.final:
                         member.state, member.why = _obeyed(member, name, body)
                 if all(member.final for member in self.members.values()):
                     break
-                self.changed.wait(0.2)
                 again = [member for member in self.members.values() if member.again]
+                if not again:
+                    self.changed.wait(0.2)
             if again:
                 self.send(name, body, again)
             show()

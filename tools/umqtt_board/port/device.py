@@ -8,6 +8,7 @@ of resets.
 import ast
 import base64
 import contextlib
+import shlex
 import struct
 import tempfile
 import time
@@ -21,6 +22,7 @@ from mpremote.transport import TransportError, TransportExecError
 
 from umqtt_board import plain
 from umqtt_board.errors import BoardError
+from umqtt_board.paths import VIRTUAL
 
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
@@ -315,6 +317,11 @@ def why_not_open(port):
         number = getattr(error, "errno", None)
         text = str(error)
         if number == 2 or "No such file" in text:
+            folder = Path(str(port)).parent
+            if (folder / "board.json").is_file():
+                start = "make start" if folder == VIRTUAL else (
+                    f"umqtt-board start --folder {shlex.quote(str(folder))}")  # fmt: skip
+                return f"The virtual board {folder.name} is off: {start} gives it power."
             return f"There is no port {port}: plug the board in, or give the right one as PORT=."
         if number == 13 or "Permission" in text:
             return (

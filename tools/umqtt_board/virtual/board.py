@@ -203,7 +203,8 @@ class VirtualBoard:
         self.power_off()
 
     def status(self):
-        """What the supervisor says: dict with running, up, pid, supervisor, port."""
+        """What the supervisor says: dict with running, up, at_prompt (no program runs), pid,
+        supervisor, port."""
         return self._ask("status")
 
     # ---- what it prints
@@ -251,7 +252,8 @@ class VirtualBoard:
         self._wait(self._supervised, "has no supervisor (see supervisor.log)")
 
     def _ask(self, action):
-        nobody = {"running": False, "up": False, "pid": None, "supervisor": None, "port": None}
+        nobody = {"running": False, "up": False, "at_prompt": False, "pid": None,
+                  "supervisor": None, "port": None}  # fmt: skip
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             with socket.socket(socket.AF_UNIX) as control:

@@ -449,6 +449,7 @@ class Supervisor:
         return {
             "running": board is not None,
             "up": board is not None and board.up,
+            "at_prompt": board is not None and board.console.at_prompt,
             "pid": board.process.pid if board else None,
             "supervisor": os.getpid(),
             "port": self.port,
