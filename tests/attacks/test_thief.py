@@ -84,6 +84,10 @@ def test_a_copy_with_what_is_no_plain_file_makes_nobody_wait(tmp_path):
     with pytest.raises(BoardError, match="is no copy of a board"):
         copies.load(copy, UNIX)
     (copy / "files" / "settings.json").unlink()
+    (copy / "files" / "settings.json").mkdir()
+    with pytest.raises(BoardError, match="settings.json is no file of a board"):
+        copies.load(copy, UNIX)
+    (copy / "files" / "settings.json").rmdir()
     with open(copy / "files" / "settings.json", "wb") as file:
         file.truncate(known.LARGEST + 1)
     with pytest.raises(BoardError, match="is no copy of a board"):
