@@ -210,9 +210,10 @@ class Restore:
         if not self._giving.knows(self._device, flat, self._there, self._copy.key):
             yield Doubt(
                 f"the readings in the copy are signed with a key of {flat['device']} that this "
-                "computer does not have, or has given up: no bridge with --telemetry-keys takes them, and the "
-                "board publishes them again and again. `umqtt-board keys import` brings the key "
-                "from the computer that flashed the board; write telemetry-keys anew then",
+                "computer does not have, or has given up: no bridge with --telemetry-keys takes "
+                "them, and the board publishes them again and again. `umqtt-board keys import` "
+                "brings the key from the computer that flashed the board; write telemetry-keys "
+                "anew then",
                 "YES=1 restores without it")  # fmt: skip
 
     # ---- what the board has now
