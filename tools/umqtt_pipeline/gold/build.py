@@ -102,7 +102,7 @@ class _Intents(intents.Intents):
     advice = "all is made anew"
 
     def __init__(self, tables):
-        super().__init__(tables, NAME, NONE, "gold")
+        super().__init__(tables, NAME, MADE, NONE, "gold")
 
     @classmethod
     def of(cls, tables):
