@@ -14,6 +14,7 @@ import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from umqtt_runtime import failures
 
 NAME = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _FILE = {"path", "partitionValues", "size", "dataChange", "stats", "tags", "deletionVector",
@@ -100,10 +101,10 @@ def differences(state, found):
         if "stats_parsed" in said:  # Spark may write these in its place
             said = {**said, "stats": told.get("stats")}
         if _file(said) != _file(told):
-            wrong.append(f"what it says of {path}")
+            wrong.append(f"what it says of {path!r}")
     for path, told in sorted(found.removed.items()):
         if path not in state.removed or _file(told) != _file(state.removed[path]):
-            wrong.append(f"the removed file {path}")
+            wrong.append(f"the removed file {path!r}")
     return wrong
 
 
@@ -150,7 +151,7 @@ class Look:
         newest = self._names[max(self._names)] if self._names else None
         named = any(name in (newest, f"{self._log}/{HINT}") for name, _ in self.wrong)
         if not named and newest:
-            self._say(max(self._names), f"it cannot be read ({why})", True)
+            self._say(max(self._names), f"it cannot be read ({_words(why)})", True)
         return named or newest is not None
 
     def _look(self, version, name):
@@ -170,7 +171,7 @@ class Look:
             return
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError,
                 AttributeError) as error:  # fmt: skip
-            self._say(version, f"it cannot be read ({error})", known)
+            self._say(version, f"it cannot be read ({_words(error)})", known)
             return
         if wrong:
             more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -198,14 +199,20 @@ class Look:
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self.wrong.append((name, f"it cannot be read ({error}): remove it, readers find the "
-                                     "newest checkpoint without it"))  # fmt: skip
+            self.wrong.append((name, f"it cannot be read ({_words(error)}): remove it, "
+                                     "readers find the newest checkpoint without it"))  # fmt: skip
             return
         if not there:
             why = f"the checkpoint of version {version}, which it names, is gone"
             if known:
                 why += ". All commits are there: remove this file, and readers take those"
             self.wrong.append((name, why))
+
+
+def _words(error):
+    """What a library says of damaged bytes, of which it may cite some."""
+    text = failures.plain(error)[:200]
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _file(told):
