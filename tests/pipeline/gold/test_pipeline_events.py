@@ -111,15 +111,65 @@ def test_numbers_in_quarantine_are_not_missing(found):
 
 def test_numbers_that_were_deleted_are_not_missing(found):
     """Ranges within a gap, over its ends and over several gaps; of another device; of a number
-    that is in quarantine, too."""
-    gone = [("g", "d", "e", *run) for run in ((3, 3), (7, 12), (16, 16), (18, 18))]
-    rows = found(events.gaps, [reading(n, 1, n) for n in (1, 5, 8, 10, 15, 19)],
-                 refused=[refused((2, 2), (16, 17))], gone=[*gone, ("g", "o", "e", 1, 99)])
+    that is in quarantine, too, beside one that never came."""
+    gone = [("g", "d", "e", *run) for run in ((3, 3), (7, 12), (16, 16), (18, 18), (21, 21))]
+    rows = found(events.gaps, [reading(n, 1, n) for n in (1, 5, 8, 10, 15, 19, 23)],
+                 refused=[refused((2, 2), (16, 17), (21, 21))],
+                 gone=[*gone, ("g", "o", "e", 1, 99)])
     rows.sort(key=lambda row: row["first"])
     assert chosen(rows, "first", "last", "missing", "quarantined", "deleted", "reason") == [
         (2, 4, 1, 1, 1, events.MISSING), (6, 7, 1, 0, 1, events.MISSING),
         (9, 9, 0, 0, 1, events.DELETED), (11, 14, 2, 0, 2, events.MISSING),
-        (16, 18, 0, 2, 1, events.DELETED)]  # fmt: skip
+        (16, 18, 0, 2, 1, events.DELETED), (20, 22, 2, 1, 0, events.MISSING)]  # fmt: skip
+
+
+def counted(came, quarantined, deleted):
+    """What `gaps` has to say of one epoch, by sets of numbers: {(first, last): (missing,
+    quarantined, deleted)}."""
+    holes, last = {}, None
+    for number in sorted(came):
+        if last is not None and number > last + 1:
+            inside = set(range(last + 1, number))
+            kept = inside & quarantined
+            gone = inside & deleted - kept
+            holes[last + 1, number - 1] = len(inside - kept - gone), len(kept), len(gone)
+        last = number
+    return holes
+
+
+def test_each_number_of_a_gap_is_counted_once(found):
+    """Numbers of many devices, on both sides of a gap's ends: in quarantine on several days,
+    deleted, both, or neither."""
+    choose, rows, refusals, gone, wanted = random.Random(7), [], [], [], {}
+
+    def runs():
+        starts = [choose.randrange(60) for _ in range(choose.randrange(5))]
+        return [(first, first + choose.choice((0, 0, 1, 3, 12))) for first in starts]
+
+    for at_device in range(60):
+        device = f"d{at_device}"
+        came = sorted(choose.sample(range(60), choose.randrange(2, 20)))
+        rows += [(*row[:1], device, *row[2:]) for row in (reading(n, 1, n) for n in came)]
+        days_of, deleted = [runs() for _ in range(3)], runs()
+        refusals += [refused(*each, date=day + 1, device=device)
+                     for day, each in enumerate(days_of)]  # fmt: skip
+        gone += [("g", device, "e", *run) for run in deleted]
+        sets = [{n for first, last in each for n in range(first, last + 1)}
+                for each in (sum(days_of, []), deleted)]  # fmt: skip
+        wanted |= {(device, *hole): counts for hole, counts in counted(came, *sets).items()}
+    names = ("device", "first", "last", "missing", "quarantined", "deleted")
+    said = chosen(found(events.gaps, rows, refused=refusals, gone=gone), *names)
+    assert len(wanted) > 200 and sorted(said) == sorted((*k, *v) for k, v in wanted.items())
+    assert sum(1 for lost, kept, deleted in wanted.values() if lost and kept and deleted) > 20
+
+
+def test_a_range_of_numbers_is_not_counted_number_by_number(found):
+    far = 10**15
+    gone = [("g", "d", "e", first, first + 10**13) for first in range(0, far, 10**14)]
+    (row,) = found(events.gaps, [reading(1, 1, 1), reading(far, 1, 2, received=2)],
+                   refused=[refused((far // 2 + 1, far // 2 + 10**13))], gone=gone)
+    assert chosen([row], "missing", "quarantined", "deleted") == [
+        (far - 2 - 10**14 - 8, 10**13, 9 * 10**13 + 8)]
 
 
 def test_a_wrong_number_is_told_and_what_is_missing_is_told_all_the_same(found):

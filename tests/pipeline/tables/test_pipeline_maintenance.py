@@ -3,6 +3,7 @@ know only Parquet."""
 
 import datetime
 import os
+import re
 import shutil
 
 import pyarrow as pa
@@ -145,7 +146,16 @@ def test_killed_at_any_operation_of_letting_go(root, cuts):
         assert tables(root) == whole, f"killed at operation {n} of {len(left)}"
 
 
+def removed_by(done):
+    """How many files `clean` says that it has removed, or would remove."""
+    (count,) = re.findall(r": ([\d,]+) files (?:removed|that no table needs would)", done.stderr)
+    return int(count)
+
+
 def test_unused_files_are_removed_and_nothing_else(root):
+    """All numbers that the command says are of files that are there, and a dry run says the same:
+    of files whose days are deleted, too, though nobody is to read earlier versions."""
+    keep = ("--keep", "quarantine=30")
     before = tables(root)
     orphan = root / "silver" / "date=2026-01-01" / "000000000009-00000000-00000000.parquet"
     shutil.copy(files(root)[0], orphan)
@@ -156,8 +166,17 @@ def test_unused_files_are_removed_and_nothing_else(root):
     assert done.returncode == 0, done.stderr
     assert all(path.exists() for path in replaced)
     assert store.dataset(root, "silver", 2).to_table().num_rows == old
-    assert run("clean", "--tables", root, "--unused-days", 0).returncode == 0
-    assert not any(path.exists() for path in replaced) and tables(root) == before
+    counts = []
+    for more in (["--dry-run"], [], ["--dry-run"], []):
+        held = {path for path in root.rglob("*.parquet") if "_delta_log" not in path.parts}
+        done = run("clean", "--tables", root, "--unused-days", 0, *keep, *more)
+        assert done.returncode == 0, done.stderr
+        counts.append(removed_by(done))
+        gone = {path for path in held if not path.exists()}
+        assert more or len(gone) == counts[-1]
+    assert counts[0] == counts[1] > len(replaced) and counts[2:] == [0, 0]
+    assert not any(path.exists() for path in replaced)
+    assert tables(root) == {**before, "quarantine": []}
     assert run("verify", "--tables", root).returncode == 0
 
 

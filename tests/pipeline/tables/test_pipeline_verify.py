@@ -384,6 +384,35 @@ def test_gold_that_its_owner_has_removed_is_a_sentence(root):
     assert run("verify", "--tables", root).returncode == 0
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("name", ["clock", "duplicates", "quarantine"])
+def test_an_empty_table_that_is_gone(tmp_path, name, whole):
+    """No batch has changed it, and readers need it all the same. whole: all of it is gone, and not
+    its only commit."""
+    decided(tmp_path, 1)
+    if whole:
+        shutil.rmtree(tmp_path / name)
+    else:
+        commits(tmp_path, name)[0].unlink()
+    assert wrong(tmp_path) == [
+        f"{tmp_path / name}: this table is gone, to which no batch has brought anything: the next "
+        "`umqtt-pipeline ingest` makes it again"]  # fmt: skip
+    ready(tmp_path)
+    assert wrong(tmp_path) == [] and len(DeltaTable(str(tmp_path / name)).schema().fields) > 3
+
+
+def test_empty_tables_of_gold_that_are_gone(spark, root):
+    empty = [name for name in build.TABLES if not files(root, name)]
+    assert "restarts" in empty and len(empty) > 1
+    for name in empty:
+        commits(root, name)[0].unlink()
+    (line,) = wrong(root)
+    assert line.startswith(f"{root}: tables of gold are gone: {', '.join(sorted(empty))}. "
+                           "`umqtt-pipeline gold` makes them again")  # fmt: skip
+    build.build(spark, root)
+    assert wrong(root) == [] and not files(root, "restarts")
+
+
 def test_a_checkpoint_that_lacks_a_file(root, tmp_path):
     """Readers take the checkpoint, and not the commits before it."""
     other = tmp_path / "other"
@@ -501,8 +530,8 @@ def test_commits_are_read_together_and_looked_at_in_their_order(tmp_path):
         told = json.dumps({"txn": {"appId": "a", "version": version}})
         (log / f"{version:020d}.json").write_text("no JSON" if version == 5 else told)
     gate, found = Gate(tmp_path, verifying.AT_ONCE, ".json"), verifying.Verified()
-    read = [(version, actions[0][1]["version"])
-            for _, version, actions in verifying._commits(found, gate, "silver")]  # fmt: skip
+    commits_of = verifying._Log(found, gate, "silver").commits()
+    read = [(version, actions[0][1]["version"]) for _, version, actions in commits_of]
     assert gate.most == verifying.AT_ONCE > 1
     assert read == [(version, version) for version in range(count) if version != 5]
     assert [line.partition(":")[0] for line in found.wrong] == [str(log / f"{5:020d}.json")]

@@ -106,22 +106,26 @@ def clean(tables, keep, unused_days, dry_run):
     if is_object_store(tables) and not unused_days:
         raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
                       "may be writing files that no table has yet")  # fmt: skip
+    def vacuum():
+        ours, others = existing(tables), existing(tables)
+        ours.columns = {name: {} for name in ours.columns if name in ALL}
+        others.columns = {name: {} for name in others.columns if name not in ALL}
+        # Gold may run, and have files that no table has yet.
+        return maintenance.vacuum(ours, unused_days, dry_run) + maintenance.vacuum(
+            others, max(unused_days, 1), dry_run)
+
+    log = logging.getLogger("umqtt.tables")
     if dry_run:
         there(tables)
-        maintenance.expire(Tables(tables, {}), None, keep, dry_run=True)
-        count = maintenance.vacuum(existing(tables), unused_days, dry_run=True)
-        logging.getLogger("umqtt.tables").info(
-            "%d files that no table needs would be removed; nothing was changed", count)
+        gone = maintenance.expire(Tables(tables, {}), None, keep, dry_run=True)
+        count = vacuum() + (0 if unused_days else sum(gone.values()))
+        log.info("%d files that no table needs would be removed; nothing was changed", count)
         return
     lock = _locked(tables, "clean")
     held = Tables(tables, ALL)
     with sentence_if_in_use():
         maintenance.expire(held, Ledger(held), keep)
-    count = maintenance.vacuum(held, unused_days)
-    others = existing(tables)  # gold's: it may run, and have files that no table has yet
-    others.columns = {name: {} for name in others.columns if name not in ALL}
-    count += maintenance.vacuum(others, max(unused_days, 1))
-    logging.getLogger("umqtt.tables").info("%d files removed", count)
+    log.info("%d files removed", vacuum())
     del lock
 
 

@@ -31,7 +31,7 @@ log = logging.getLogger("umqtt.gold")
 
 DAILY = ("silver", "clock", "duplicates", "quarantine")  #: what a day is made of, beside batches
 NAME = "_gold/intents"
-VERSION = 2  #: of how rows are made: raised when the same readings give other rows
+VERSION = 3  #: of how rows are made: raised when the same readings give other rows
 #: days: what each day of receipt was made of, as `made_of` says;  form: as `form` says
 NONE = {**intents.NONE, "days": {}, "form": None}
 CHUNK_ROWS = 20_000_000  #: so many rows of silver are worked on together, or one day of more
@@ -102,7 +102,7 @@ class _Intents(intents.Intents):
     advice = "all is made anew"
 
     def __init__(self, tables):
-        super().__init__(tables, NAME, NONE, "gold")
+        super().__init__(tables, NAME, MADE, NONE, "gold")
 
     @classmethod
     def of(cls, tables):

@@ -13,6 +13,7 @@ boot never had one: a time of receipt would be no bound.
 from functools import reduce
 from operator import and_
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
@@ -69,46 +70,59 @@ def gaps(boot_days, device_days, gone):
     """Runs of sequence numbers that no reading has, between the first and the last of an epoch.
 
     missing          how many of them came nowhere;   quarantined: how many are in quarantine
-    deleted          how many came and were deleted since, out of silver, clock or quarantine
+    deleted          how many came and were deleted since, out of silver, clock or quarantine, and
+                     are not in quarantine
     reason           MISSING; if nothing is missing DELETED or else REFUSED; or WRONG: see there
     first_received   when the record behind the gap came, and so when the gap was first to be seen
 
     gone             rows of SEEN: numbers whose rows were deleted
     """
-    rows = _holes(boot_days)
-    came = _came(rows, device_days)
-    rows = rows.join(came, [*KEY, "first"], "left").join(
-        _deleted(rows, gone), [*KEY, "first"], "left").fillna(0, ["quarantined", "_deleted"])
-    others = F.col("last") - F.col("first") + 1 - F.col("quarantined")
-    deleted = F.least("_deleted", others)  # a number may have been deleted and be in quarantine
-    rows = rows.select("*", deleted.alias("deleted"), (others - deleted).alias("missing"))
+    holes = _holes(boot_days)
+    rows = holes.join(_within(holes, device_days, gone), [*KEY, "first"])
+    lost = F.col("last") - F.col("first") + 1 - F.col("quarantined") - F.col("deleted")
+    rows = rows.select("*", lost.alias("missing"))
     reason = F.when(F.col("wrong"), WRONG).when(F.col("missing") > 0, MISSING).when(
         F.col("deleted") > 0, DELETED).otherwise(REFUSED)
     return rows.select("*", reason.alias("reason")).select(*GAPS)
 
 
-def _deleted(holes, gone):
-    """How many of the deleted numbers lie in each hole: _deleted, by KEY and first."""
-    gone = gone.select(*KEY, F.col("first").alias("_first"), F.col("last").alias("_last"))
-    both = holes.join(gone, KEY).where(
-        (F.col("_first") <= F.col("last")) & (F.col("first") <= F.col("_last")))
-    within = F.least("last", "_last") - F.greatest("first", "_first") + 1
-    return both.groupBy(*KEY, "first").agg(F.sum(within).alias("_deleted"))
+def _within(holes, device_days, gone):
+    """How many numbers of each hole are in quarantine, and how many were deleted and are not
+    there: quarantined, deleted, by KEY and first.
 
-
-def _came(holes, device_days):
-    """How many numbers in quarantine lie in each hole: quarantined, by KEY and first."""
-    numbers = device_days.select(*DEVICE, F.explode("refused").alias("run")).select(
-        *DEVICE, "run.epoch", F.explode(F.sequence("run.first", "run.last")).alias("at"))
-    numbers = numbers.distinct().withColumn("hole", F.lit(None).cast("struct<a:bigint,b:bigint>"))
-    edge = F.struct(F.col("first").alias("a"), F.col("last").alias("b"))
-    edges = holes.select(*KEY, F.col("first").alias("at"), edge.alias("hole"))
-    order = Window.partitionBy(*KEY).orderBy("at", F.desc_nulls_last("hole"))
+    All ends of ranges are gone through in their order, with how many ranges of each kind are open
+    at each: ranges may overlap, and none is taken apart into its numbers.
+    """
+    refused = device_days.select(*DEVICE, F.explode("refused").alias("run")).select(
+        *DEVICE, "run.epoch", "run.first", "run.last")
+    kinds = ("hole", "kept", "gone")
+    ends = reduce(DataFrame.unionByName, (
+        _ends(ranges, kind, kinds) for ranges, kind in zip((holes, refused, gone), kinds)))
+    ends = ends.groupBy(*KEY, "at").agg(*(F.sum(kind).alias(kind) for kind in kinds))
+    order = Window.partitionBy(*KEY).orderBy("at")
     until = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    found = edges.unionByName(numbers).select("*", F.last("hole", True).over(until).alias("_of"))
-    found = found.where(F.col("hole").isNull() & (F.col("at") <= F.col("_of.b")))
-    return found.groupBy(*KEY, F.col("_of.a").alias("first")).agg(
-        F.count("*").alias("quarantined"))
+    begin = F.max(F.when(F.col("hole") > 0, F.col("at"))).over(until)
+    parts = ends.select(
+        *KEY, begin.alias("first"), (F.lead("at").over(order) - F.col("at")).alias("size"),
+        *((F.sum(kind).over(until) > 0).alias(kind) for kind in kinds)).where("hole")  # fmt: skip
+
+    def size(which):
+        return F.sum(F.when(which, F.col("size")).otherwise(0))
+
+    return parts.groupBy(*KEY, "first").agg(
+        size(F.col("kept")).alias("quarantined"),
+        size(F.col("gone") & ~F.col("kept")).alias("deleted"))  # fmt: skip
+
+
+def _ends(ranges, kind, kinds):
+    """The ends of ranges: at, and by how many of each kind there are more from there on."""
+    changes = {1: F.col("first"), -1: F.col("last") + 1}
+    both = F.explode(F.array(*(F.struct(at.alias("at"), F.lit(more).cast("bigint").alias("more"))
+                               for more, at in changes.items())))  # fmt: skip
+    none = F.lit(0).cast("bigint")
+    return ranges.select(*KEY, both.alias("end")).select(
+        *KEY, "end.at", *((F.col("end.more") if name == kind else none).alias(name)
+                          for name in kinds))  # fmt: skip
 
 
 def _holes(boot_days):

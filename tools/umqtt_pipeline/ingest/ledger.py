@@ -28,7 +28,7 @@ class Ledger(Intents):
     """The intents of ingest's Tables. mend: whoever makes it is the only one to write these."""
 
     def __init__(self, tables, mend=True):
-        super().__init__(tables, NAME, NONE, "ingest, compact, replay or clean", mend)
+        super().__init__(tables, NAME, ALL, NONE, "ingest, compact, replay or clean", mend)
 
     def recover(self):
         """Make the commits that a killed batch has left undone, and remove the files of one that

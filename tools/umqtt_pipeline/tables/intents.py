@@ -16,19 +16,20 @@ import json
 import zlib
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import CommitProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
 from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
 from .lock import InUse
-from .store import File, begin
+from .store import File, begin, opened
 
 COLUMN = pa.schema([("none", pa.int64())])  #: a table must have one
 PUT_BACK = "put it back as it was, or begin in another folder (--tables)"
 #: As if before the first one. touched: the last number that changed a table; before: the one
-#: before that, of the tables that the newest intent changes.
-NONE = {"number": -1, "tables": {}, "touched": {}, "before": {}}
+#: before that, of the tables that the newest intent changes; there: the tables that had been made,
+#: those that no intent has changed among them.
+NONE = {"number": -1, "tables": {}, "touched": {}, "before": {}, "there": []}
 
 
 def check_of(intent):
@@ -40,6 +41,7 @@ class Intents:
     """The intents of some Tables. last: the newest one, a dict as in NONE.
 
     name      of their own table, below the root
+    changing  names of the tables that they may change
     nothing   what holds before the first one
     writers   who else may write them, in words
     mend      whoever makes this is the only one to write these tables
@@ -49,19 +51,20 @@ class Intents:
 
     advice = PUT_BACK  #: for them when they are damaged
 
-    def __init__(self, tables, name, nothing, writers, mend=True):
+    def __init__(self, tables, name, changing, nothing, writers, mend=True):
         self.tables, self.storage, self.name = tables, tables.storage, name
+        self._changing = sorted(changing)
         self._nothing, self._writers = nothing, writers
         self._unfinished = True  # until it is known
         if mend:
             self.storage.put_torn_aside(f"{name}/_delta_log")
         try:
-            self._log = DeltaTable(self.storage.uri(name), storage_options=self.storage.options)
-        except TableNotFoundError:
-            self._log = begin(self.storage, name, COLUMN)
-            self._sync()
+            self._log = opened(self.storage, name)
         except DeltaError as error:
             raise self._damaged(error)
+        if self._log is None:
+            self._log = begin(self.storage, name, COLUMN)
+            self._sync()
         self.last = self._newest()
 
     def _damaged(self, error):
@@ -111,6 +114,7 @@ class Intents:
         made = {**self.last, **more, "number": number, "kind": kind,
                 "before": {name: touched.get(name, -1) for name in tables},
                 "touched": {**touched, **dict.fromkeys(tables, number)},
+                "there": self._changing,
                 "tables": {name: [[each.kept() for each in files] for files in both]
                            for name, both in tables.items()}}  # fmt: skip
         try:

@@ -22,6 +22,8 @@ from .objects import Objects
 
 log = logging.getLogger("umqtt.tables")
 
+END = b"PAR1"  #: of each Parquet file, which begins in the same way
+
 
 def is_object_store(root):
     """Whether the tables below `root` are in an object store."""
@@ -55,6 +57,17 @@ def _named(target):
         if error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(target))
+
+
+def _ends_as_parquet(path):
+    data = path.read_bytes()
+    return len(data) > 2 * len(END) and data.endswith(END)
+
+
+def _put_aside(path):
+    aside = path.with_name(f"{path.name}.torn")
+    log.warning("%s is torn, as a power cut leaves it: it is now %s", path, aside)
+    path.replace(aside)
 
 
 class Storage:
@@ -158,15 +171,18 @@ class Storage:
     def put_torn_aside(self, name):
         """Rename the last commit of the log `name` if it is torn, as a power cut leaves it: it is
         made again. Every one before it was made durable before the next one began. It is kept for
-        whoever has to find out what a disk has lost, which may look the same."""
+        whoever has to find out what a disk has lost, which may look the same. So is the last
+        checkpoint, which says what the commits say."""
+        for path in sorted(Path(self.root, name).glob("*.checkpoint.parquet"))[-1:]:
+            if not _ends_as_parquet(path):
+                _put_aside(path)
+                self.remove(f"{name}/_last_checkpoint")  # readers insist on what it names
         found = sorted(Path(self.root, name).glob("*.json"))
         try:
             for line in found[-1].read_text().splitlines() or [""] if found else ():
                 json.loads(line)
         except ValueError:
-            aside = found[-1].with_name(f"{found[-1].name}.torn")
-            log.warning("%s is torn, as a power cut leaves it: it is now %s", found[-1], aside)
-            found[-1].replace(aside)
+            _put_aside(found[-1])
 
     def read_parquet(self, name, **how):
         """A Parquet file as an Arrow table; page checksums are verified. Raises pa.ArrowException,

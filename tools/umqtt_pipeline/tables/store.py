@@ -21,8 +21,9 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from umqtt_runtime import failures
 from umqtt_runtime.files import reader
 
 from ..spool.files import SpoolError
@@ -30,6 +31,7 @@ from .schema import PARTITION, arrow_schema, ddl
 from .storage import parquet, storage_of
 
 APPLICATION = "umqtt-ingest"  #: in whose name a commit counts the numbers of batches
+PANIC = "pyo3_runtime"  #: where the exception is from when delta-rs trips over damaged Parquet
 TRIES = 20  #: commits that may come between: of a vacuum, or of somebody else
 CONFIGURATION = {"delta.checkpointInterval": "20"}
 #: These have another value in nearly every row.
@@ -80,6 +82,18 @@ class File:
 
 def _now_ms():
     return int(time.time() * 1000)
+
+
+def opened(storage, name, version=None):
+    """The DeltaTable of a name, None if there is none. Raises DeltaError in delta-rs's words."""
+    try:
+        return DeltaTable(storage.uri(name), version, storage_options=storage.options)
+    except TableNotFoundError:
+        return None
+    except BaseException as error:
+        if type(error).__module__ != PANIC:
+            raise
+        raise DeltaError(str(error)) from None
 
 
 def begin(storage, name, schema, **how):
@@ -158,12 +172,13 @@ class Tables:
             self._sync(name, self.find(name))
 
     def find(self, name, version=None):
-        """The DeltaTable of that name, as it is now or was at a version; None if there is none."""
+        """The DeltaTable of that name, as it is now or was at a version; None if there is none.
+        Raises DeltaError that names it."""
         try:
-            return DeltaTable(self.storage.uri(name), version,
-                              storage_options=self.storage.options)  # fmt: skip
-        except TableNotFoundError:
-            return None
+            return opened(self.storage, name, version)
+        except DeltaError as error:
+            raise DeltaError(f"{self.storage.path(name)}: its log cannot be read: "
+                             f"{failures.plain(error)}") from None  # fmt: skip
 
     def there(self, name, version=None):
         """The same of a table that has been made. Raises Gone."""
@@ -373,10 +388,8 @@ def dataset(root, name, version=None, last=None):
     Page checksums are verified. last: only so many of the newest days."""
     import pyarrow.dataset as ds  # it loads pandas, which the commands and workers of ingest spare
 
-    storage = storage_of(root)
-    try:
-        held = DeltaTable(storage.uri(name), version, storage_options=storage.options)
-    except TableNotFoundError:
+    storage, held = storage_of(root), Tables(root, {}).find(name, version)
+    if held is None:
         return None
     schema = pa.schema(held.schema().to_arrow())
     files = files_of(held)

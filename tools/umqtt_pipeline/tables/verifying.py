@@ -6,7 +6,7 @@ Knows how each kind of file can be told from a damaged one. Must not know what a
     intents           a check value of their own
     logs of tables    a commit says what the intent of its number says; other programs commit, too:
                       of those the known actions, and the number of rows of their files
-    Parquet in a log  a checkpoint has the files that the commits name
+    checkpoints       what the commits before them say (checkpoints.py)
 """
 
 import json
@@ -21,21 +21,13 @@ from deltalake.exceptions import DeltaError
 from umqtt_runtime import failures, progress
 
 from ..spool.files import SpoolError
+from .checkpoints import ACTIONS, Look
 from .intents import check_of
 from .schema import ALL, PARTITION
-from .store import APPLICATION, File, Tables, existing, files_of, last_of
+from .store import APPLICATION, File, Tables, existing, files_of, last_of, opened
 
 NAMED = re.compile(r"(?:.*/)?\d{12}-.*-([0-9a-f]{8})\.parquet")
 COMMIT = re.compile(r".*/_delta_log/(\d{20})\.json")
-_FILE = {"path", "partitionValues", "size", "dataChange", "stats", "tags", "deletionVector",
-         "baseRowId", "defaultRowCommitVersion"}  # fmt: skip
-#: what a line of a log may be, and what may stand in it (None: anything)
-ACTIONS = {
-    **dict.fromkeys(("commitInfo", "protocol", "metaData", "cdc", "domainMetadata")),
-    "add": _FILE | {"modificationTime", "clusteringProvider"},
-    "remove": _FILE | {"deletionTimestamp", "extendedFileMetadata"},
-    "txn": {"appId", "version", "lastUpdated"},
-}
 AT_ONCE = 8  #: files that are read: an object store takes its time for each
 READ_BYTES = 256 << 20  #: of data files that are read at a time, if it is not one that is longer
 INGEST = "_state/intents"  #: whose intents must be there when tables are
@@ -119,7 +111,7 @@ def _verify(found, root, state, finished):
     if INGEST not in [each.name for each in decided]:
         _look_at_no_intents(found, tables.storage, numbers)
     for each in decided:
-        _look_at_gone(found, tables.storage, each, sorted(set(each.touched) - set(tables.columns)))
+        _look_at_gone(found, tables.storage, each, sorted(each.there - set(tables.columns)))
     for each in decided:
         _look_beyond(found, tables.storage, each)
         _look_at_unfinished(found, tables, each)
@@ -166,8 +158,11 @@ def _look_at_gone(found, storage, decided, names):
     """Tell of tables that are gone; those of gold may be removed by whoever does not want them."""
     if decided.name == INGEST:
         for name in names:
-            found.say(storage.path(name), f"this table is gone, which batch "
-                      f"{decided.touched[name]} has changed")  # fmt: skip
+            why = ("to which no batch has brought anything: the next `umqtt-pipeline ingest` "
+                   "makes it again")
+            if name in decided.touched:
+                why = f"which batch {decided.touched[name]} has changed"
+            found.say(storage.path(name), f"this table is gone, {why}")
     elif names:
         found.say(storage.root, f"tables of gold are gone: {', '.join(names)}. `umqtt-pipeline "
                   "gold` makes them again; if you do not want gold any more, remove "
@@ -201,6 +196,7 @@ class _Decided:
 
     tables    {table: {number: what that intent does to it, as `_done` says}}
     touched   {table: number of the last intent that changed it};   first, last: numbers
+    there     names of the tables that had been made when the newest intent was written
     newest    the newest intent, whose commits may not be made yet
     made      names of the tables in which the newest intent was committed, or must have been:
               its commits are made in turn
@@ -212,11 +208,11 @@ class _Decided:
     def __init__(self, found, storage, name):
         self.name = name
         self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
-        self.tables, self.touched, self.first, self.last = {}, {}, None, -1
+        self.tables, self.touched, self.there, self.first, self.last = {}, {}, set(), None, -1
         self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
         self.to_come = []
-        before = len(found.wrong)
-        for path, version, actions in _commits(found, storage, name):
+        before, log = len(found.wrong), _Log(found, storage, name)
+        for path, version, actions in log.commits():
             told = _one(actions, "commitInfo")
             intent = told.get("intent")
             if not version and intent is None:
@@ -226,11 +222,18 @@ class _Decided:
                 continue
             self._take(intent)
         self.whole = len(found.wrong) == before
+        try:
+            opened(storage, name)
+        except DeltaError as error:
+            if self.whole:  # else the look at the state says so
+                log.checkpoints.to_blame(failures.plain(error))
+        log.say()
 
     def _take(self, intent):
         number, change = intent["number"], intent.get("kind") != "compact"
         self.first = number if self.first is None else self.first
         self.last, self.touched, self.newest = number, intent["touched"], intent
+        self.there = {*self.touched, *intent.get("there", ())}
         for table, both in intent["tables"].items():
             added, removed = ([File(*each) for each in files] for files in both)
             self.tables.setdefault(table, {})[number] = _done(
@@ -276,34 +279,58 @@ def _done(actions):
                       .encode())  # fmt: skip
 
 
-def _commits(found, storage, name):
-    """Yield (path, version, [actions]) of the commits in a log that are there and whole. The
-    oldest may be removed meanwhile, as Delta Lake does after a month."""
-    listed = [COMMIT.fullmatch(each) for each in storage.listed(f"{name}/_delta_log")]
-    commits = sorted((int(each[1]), each[0]) for each in listed if each)
-    before, reads = None, _read_ahead(storage, [(file, 0) for _, file in commits])
-    found.doing(f"the log of {name}")
-    for count, ((version, file), read) in enumerate(zip(commits, reads), 1):
-        found.at(f"{count:,} of {len(commits):,} commits")
-        path = storage.path(file)
-        if before is not None and version != before + 1:
-            gone = f"commits {before + 1} to {version - 1} before it are"
-            if version == before + 2:
-                gone = f"commit {before + 1} before it is"
-            found.say(path, f"the {gone} missing")
-        before = version
+class _Log:
+    """The log of a table. checkpoints: checkpoints.Look"""
+
+    def __init__(self, found, storage, name):
+        self._found, self._storage, self._name = found, storage, name
+        names = storage.listed(f"{name}/_delta_log")
+        listed = [COMMIT.fullmatch(each) for each in names]
+        self._commits = sorted((int(each[1]), each[0]) for each in listed if each)
+        self.checkpoints = Look(storage, f"{name}/_delta_log", names)
+
+    def commits(self):
+        """Yield (path, version, [actions]) of the commits that are there and whole. The oldest may
+        be removed meanwhile, as Delta Lake does after a month."""
+        found, storage, before = self._found, self._storage, None
+        reads = _read_ahead(storage, [(file, 0) for _, file in self._commits])
+        found.doing(f"the log of {self._name}")
+        for count, ((version, file), read) in enumerate(zip(self._commits, reads), 1):
+            found.at(f"{count:,} of {len(self._commits):,} commits")
+            path = storage.path(file)
+            if before is not None and version != before + 1:
+                gone = f"commits {before + 1} to {version - 1} before it are"
+                if version == before + 2:
+                    gone = f"commit {before + 1} before it is"
+                found.say(path, f"the {gone} missing")
+                self.checkpoints.take(before + 1, None)
+            before = version
+            actions = self._actions(path, version, read)
+            self.checkpoints.take(version, actions)
+            if actions is not None:
+                yield path, version, actions
+        self.checkpoints.rest()
+
+    def _actions(self, path, version, read):
+        """Those of a commit; None if it is damaged or gone. read: a Future of its bytes."""
         try:
             data = read.result()
-            found.bytes += len(data)
+            self._found.bytes += len(data)
             actions = [_action(line) for line in data.decode().splitlines()]
             if not version:
                 _look_at_first(actions)
+            return actions
         except FileNotFoundError:
-            continue
+            pass
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            found.say(path, error)
-            continue
-        yield path, version, actions
+            self._found.say(path, error)
+        return None
+
+    def say(self):
+        """Name what is wrong with the checkpoints, once all commits were gone through."""
+        self._found.bytes += self.checkpoints.bytes
+        for name, why in self.checkpoints.wrong:
+            self._found.say(self._storage.path(name), why)
 
 
 def _read_ahead(storage, files):
@@ -364,21 +391,20 @@ class _Table:
         self.found, self.tables, self.name = found, tables, name
         self.storage, self.path = tables.storage, tables.storage.path(name)
         self.decided = [each for each in decided if name in each.touched]
+        self._came, self._replaced = {}, {}
 
     def look(self):
         """Returns the highest number of a batch that the table has, None if its log cannot be
         read."""
+        before = len(self.found.wrong)
         try:
-            held = self.tables.there(self.name)
+            held = opened(self.storage, self.name) or self.tables.there(self.name)
             files, number, version = files_of(held), last_of(held), held.version()
             names = [field.name for field in held.schema().fields]
         except (DeltaError, SpoolError, OSError, ValueError, TypeError) as error:
-            self.found.say(self.path, f"its log cannot be read: {failures.plain(error)}")
-            files, number, version, names = [], None, None, None
-        before = len(self.found.wrong)
-        named = self._commits(version)
-        if number is None:
+            self._commits(None, failures.plain(error))
             return None
+        named = self._commits(version)
         self._look_at_number(number)
         self.found.doing(self.name)
         reads = _read_ahead(self.storage, [(self._place(file), file.size) for file in files])
@@ -389,22 +415,28 @@ class _Table:
             if {file.path for file in files} != named:
                 self.found.say(self.path, "the checkpoint in its log has other files than its "
                                "commits name")  # fmt: skip
+        self._look_at_replaced()
         return number
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def _commits(self, until):
-        """Look at all commits. Returns the names of the files that the table has by them, up to a
-        version; None if that cannot be known."""
+    def _commits(self, until, why=None):
+        """Look at all commits and checkpoints. Returns the names of the files that the table has
+        by them, up to a version; None if that cannot be known. why: a reader cannot open it"""
         named, numbers, before = None, set(), len(self.found.wrong)
-        for path, version, actions in _commits(self.found, self.storage, self.name):
+        log = _Log(self.found, self.storage, self.name)
+        for path, version, actions in log.commits():
             try:
                 numbers |= self._look_at_commit(path, actions)
+                self._follow(version, actions)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self.found.say(path, f"an action of it is not whole ({error!r})")
-            if until is not None and version <= until:
-                named = self._named(named, version, actions)
+            if version == until and log.checkpoints.state is not None:
+                named = set(log.checkpoints.state.added)
         whole = len(self.found.wrong) == before
+        if why is not None and not (whole and log.checkpoints.to_blame(why)):
+            self.found.say(self.path, f"its log cannot be read: {why}")
+        log.say()
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             lacking = {number for number in each.tables.get(self.name, ())
@@ -413,17 +445,15 @@ class _Table:
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return named
 
-    def _named(self, before, version, actions):
-        """The names of the files after a commit; None while no commit and no checkpoint has told
-        what was before."""
-        if before is None and version:
-            checkpoint = f"{self.name}/_delta_log/{version:020d}.checkpoint.parquet"
-            if not self.storage.exists(checkpoint):
-                return None
-            return {file.path for file in self.tables.files(self.name, version)}
-        gone = {told.get("path") for kind, told in actions if kind == "remove"}
-        return (before or set()) - gone | {told.get("path") for kind, told in actions
-                                           if kind == "add"}  # fmt: skip
+    def _follow(self, version, actions):
+        """Keep which files a commit has replaced, and of which versions of the table they are."""
+        for kind, told in actions:
+            if kind == "add":
+                self._came[told["path"]] = version
+                self._replaced.pop(told["path"], None)
+            elif kind == "remove" and told.get("size") is not None:
+                since = self._came.pop(told["path"], None)
+                self._replaced[told["path"]] = told["size"], since, version - 1
 
     def _look_at_commit(self, path, actions):
         """Returns the numbers of batches that it is of."""
@@ -474,6 +504,24 @@ class _Table:
                                f"the next `umqtt-pipeline {each.program}` makes it again")
             else:
                 each.to_come.append(self.name)
+
+    def _look_at_replaced(self):
+        """Look at the files that only earlier versions of the table have, as far as `clean` has
+        not removed them; it may do so meanwhile."""
+        there = set(self.storage.listed(self.name)) if self._replaced else ()
+        names = {f"{self.name}/{path}": of for path, of in sorted(self._replaced.items())}
+        names = {name: of for name, of in names.items() if name in there}
+        self.found.doing(f"earlier versions of {self.name}")
+        reads = _read_ahead(self.storage, [(name, size) for name, (size, *_) in names.items()])
+        for count, ((name, (size, since, until)), read) in enumerate(zip(names.items(), reads), 1):
+            self.found.at(f"{count:,} of {len(names):,} files")
+            before = len(self.found.wrong)
+            if not isinstance(read.exception(), FileNotFoundError):
+                self.found.look(self.storage, name, size, read)
+            if len(self.found.wrong) > before:
+                which = f"{since} to {until}" if since is not None else f"up to {until}"
+                self.found.wrong[-1] += ("; the table is whole as it is now, but not as it was in "
+                                         f"its versions {which}")  # fmt: skip
 
     # -- the files --------------------------------------------------------------------------------
 

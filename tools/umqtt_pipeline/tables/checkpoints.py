@@ -1,0 +1,232 @@
+"""The checkpoints in the log of a Delta table: whether each can be read, and says what the commits
+before it say.
+
+Knows the actions of Delta Lake, and how a checkpoint holds them. Must not know what a row of a
+table means, nor whose commits these are.
+
+A reader takes the newest checkpoint and the commits after it, so a bit that flips in a checkpoint
+changes what is read, or keeps the table from being opened, though each commit is whole. A
+checkpoint has no check value. As long as the commits are there that it sums up, it can be removed.
+"""
+
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from umqtt_runtime import failures
+
+NAME = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_FILE = {"path", "partitionValues", "size", "dataChange", "stats", "tags", "deletionVector",
+         "baseRowId", "defaultRowCommitVersion"}  # fmt: skip
+#: what a line of a log may be, and what may stand in it (None: anything)
+ACTIONS = {
+    **dict.fromkeys(("commitInfo", "protocol", "metaData", "cdc", "domainMetadata")),
+    "add": _FILE | {"modificationTime", "clusteringProvider"},
+    "remove": _FILE | {"deletionTimestamp", "extendedFileMetadata"},
+    "txn": {"appId", "version", "lastUpdated"},
+}
+#: what else a checkpoint may hold, and of a file
+_MORE, _PARSED = {"sidecar", "checkpointMetadata"}, {"stats_parsed", "partitionValues_parsed"}
+HINT = "_last_checkpoint"  #: the file that says which checkpoint is the newest
+
+
+class State:
+    """What the commits up to a version say of a table: {path: action} of the files that it has and
+    of those that it had, and what else a reader heeds."""
+
+    def __init__(self):
+        self.added, self.removed, self.of, self.numbers = {}, {}, {}, {}
+
+    def take(self, actions):
+        """The (kind, content) of the next commit, or of a checkpoint."""
+        for kind, told in actions:
+            if kind == "remove":
+                self.added.pop(told["path"], None)
+                self.removed[told["path"]] = told
+        for kind, told in actions:
+            if kind == "add":
+                self.removed.pop(told["path"], None)
+                self.added[told["path"]] = told
+            elif kind == "txn":
+                self.numbers[told["appId"]] = told["version"]
+            elif kind in ("protocol", "metaData"):
+                self.of[kind] = _plain(told)
+
+
+def read(data):
+    """All columns of a checkpoint, as an Arrow table. Raises pa.ArrowException, OSError,
+    ValueError."""
+    held = pq.read_table(pa.BufferReader(data))
+    held.validate(full=True)
+    for column in held.schema:
+        known = ACTIONS.get(column.name) or ()
+        names = {field.name for field in column.type} if known else set()
+        if column.name not in {*ACTIONS, *_MORE} or names - {*known, *_PARSED}:
+            raise ValueError(f"its column {column.name!r} is none of Delta Lake")
+    return held
+
+
+def actions(held):
+    """The (kind, content) of each row of a checkpoint, an Arrow table. Raises ValueError."""
+    found = []
+    for row in held.to_pylist():
+        told = [(kind, content) for kind, content in row.items() if content is not None]
+        if len(told) != 1:
+            raise ValueError(f"a row of it has {len(told)} actions")
+        kind, content = told[0]
+        found.append((kind, {name: value for name, value in content.items() if value is not None}))
+    return found
+
+
+def paths(held):
+    """{(path, bytes)} of the files that the table has, by a checkpoint, an Arrow table."""
+    rows = held["add"].combine_chunks()
+    rows = rows.filter(rows.is_valid())
+    return set(zip(rows.field("path").to_pylist(), rows.field("size").to_pylist()))
+
+
+def differences(state, found):
+    """What the actions of a checkpoint say otherwise than the commits up to it, in a few words
+    each. state: of the commits;   found: State of the checkpoint. Times are left out: no reader
+    needs them. Of the files that the table had, a checkpoint need not have all."""
+    wrong = [f"its {kind}" for kind in ("protocol", "metaData")
+             if kind in state.of and found.of.get(kind) != state.of[kind]]  # fmt: skip
+    if found.numbers != state.numbers:
+        wrong.append("the numbers of batches")
+    if set(found.added) != set(state.added):
+        wrong.append("the names of files")
+    for path in sorted(set(found.added) & set(state.added)):
+        said, told = found.added[path], state.added[path]
+        if "stats_parsed" in said:  # Spark may write these in its place
+            said = {**said, "stats": told.get("stats")}
+        if _file(said) != _file(told):
+            wrong.append(f"what it says of {path!r}")
+    for path, told in sorted(found.removed.items()):
+        if path not in state.removed or _file(told) != _file(state.removed[path]):
+            wrong.append(f"the removed file {path!r}")
+    return wrong
+
+
+class Look:
+    """A look at the checkpoints of one log, while its commits are gone through in their order.
+
+    storage: Storage;   log: the name of its folder;   names: of all files in it
+
+    state    State after the last commit, None if nothing tells it
+    wrong    [(name, why)] of what is damaged, with what to do
+    bytes    how many were read
+    """
+
+    def __init__(self, storage, log, names):
+        self._storage, self._log = storage, log
+        ends = {name: NAME.fullmatch(name.rpartition("/")[2]) for name in names}
+        self._names = {int(end[1]): name for name, end in ends.items() if end}
+        self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
+
+    def take(self, version, told):
+        """The (kind, content) of the commit of a version; None if it is missing or damaged."""
+        if not version and told is not None:
+            self.state = State()
+        try:
+            if told is None:
+                self.state = None
+            elif self.state is not None:
+                self.state.take(told)
+        except (KeyError, TypeError, AttributeError):  # whoever looks at that commit says so
+            self.state = None
+        if version in self._left:
+            self._look(version, self._left.pop(version))
+
+    def rest(self):
+        """There are no more commits."""
+        known, self.state = self.state is not None, None
+        for version, name in sorted(self._left.items()):
+            self._look(version, name)
+        self._look_at_hint(known)
+
+    def to_blame(self, why):
+        """A reader cannot open the table, though each commit is whole: whether that is for what
+        is named in `wrong`. If nothing is, the newest checkpoint is to blame, if there is one."""
+        newest = self._names[max(self._names)] if self._names else None
+        named = any(name in (newest, f"{self._log}/{HINT}") for name, _ in self.wrong)
+        if not named and newest:
+            self._say(max(self._names), f"it cannot be read ({_words(why)})", True)
+        return named or newest is not None
+
+    def _look(self, version, name):
+        newest, known = version == max(self._names), self.state is not None
+        try:
+            data = self._storage.read(name)
+            self.bytes += len(data)
+            held = read(data)
+            if known and not newest:
+                had = {(path, told.get("size")) for path, told in self.state.added.items()}
+                wrong = ["the names and bytes of files"] if paths(held) != had else []
+            else:
+                found = State()
+                found.take(actions(held))
+                wrong = differences(self.state, found) if known else []
+        except FileNotFoundError:  # Delta Lake removes it after a month
+            return
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError,
+                AttributeError) as error:  # fmt: skip
+            self._say(version, f"it cannot be read ({_words(error)})", known)
+            return
+        if wrong:
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            self._say(version, "it does not say what the commits up to it say: "
+                               f"{wrong[0]}{more}", known)  # fmt: skip
+        elif not known:
+            self.state = found
+
+    def _say(self, version, why, known):
+        later = [each for each in self._names if each > version]
+        if later:
+            why += ("; the table is whole as it is now, but not as it was in its versions "
+                    f"{version} to {min(later) - 1}")
+        if known:
+            also = "" if later else f" and {HINT}"
+            why += f". All commits that readers need in its place are there: remove it{also}"
+        self.wrong.append((self._names[version], why))
+
+    def _look_at_hint(self, known):
+        name = f"{self._log}/{HINT}"
+        try:
+            version = json.loads(self._storage.read(name))["version"]
+            there = version in self._names or any(
+                f"/{version:020d}.checkpoint" in each for each in self._storage.listed(self._log))
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.wrong.append((name, f"it cannot be read ({_words(error)}): remove it, "
+                                     "readers find the newest checkpoint without it"))  # fmt: skip
+            return
+        if not there:
+            why = f"the checkpoint of version {version}, which it names, is gone"
+            if known:
+                why += ". All commits are there: remove this file, and readers take those"
+            self.wrong.append((name, why))
+
+
+def _words(error):
+    """What a library says of damaged bytes, of which it may cite some."""
+    text = failures.plain(error)[:200]
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def _file(told):
+    """What a reader heeds of a file; null and nothing are the same."""
+    stats = told.get("stats")
+    return (told.get("size"), dict(told.get("partitionValues") or {}),
+            json.loads(stats) if stats else None, told.get("deletionVector"))  # fmt: skip
+
+
+def _plain(told):
+    """An action as JSON and Parquet have it in common: no nulls, no empty maps, pairs as dicts."""
+    if isinstance(told, list) and told and all(isinstance(each, tuple) for each in told):
+        told = dict(told)
+    if isinstance(told, dict):
+        kept = {name: _plain(value) for name, value in told.items()}
+        return {name: value for name, value in kept.items() if value not in (None, {}, [])}
+    return told
