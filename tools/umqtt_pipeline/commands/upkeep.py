@@ -98,7 +98,7 @@ def clean(tables, keep, unused_days, dry_run):
 
     A table can be read as it was until its old files are removed."""
     from ..ingest.ledger import Ledger
-    from ..tables import maintenance
+    from ..tables import large, maintenance
     from ..tables.schema import ALL
     from ..tables.storage import is_object_store
     from ..tables.store import Tables, existing
@@ -109,7 +109,9 @@ def clean(tables, keep, unused_days, dry_run):
     if dry_run:
         there(tables)
         maintenance.expire(Tables(tables, {}), None, keep, dry_run=True)
-        count = maintenance.vacuum(existing(tables), unused_days, dry_run=True)
+        held = existing(tables)
+        count = maintenance.vacuum(held, unused_days, dry_run=True)
+        count += large.vacuum(held.storage, dry_run=True)
         logging.getLogger("umqtt.tables").info(
             "%d files that no table needs would be removed; nothing was changed", count)
         return
@@ -118,6 +120,7 @@ def clean(tables, keep, unused_days, dry_run):
     with sentence_if_in_use():
         maintenance.expire(held, Ledger(held), keep)
     count = maintenance.vacuum(held, unused_days)
+    count += large.vacuum(held.storage)
     others = existing(tables)  # gold's: it may run, and have files that no table has yet
     others.columns = {name: {} for name in others.columns if name not in ALL}
     count += maintenance.vacuum(others, max(unused_days, 1))
@@ -152,7 +155,8 @@ def verify(tables, spools):
             found = verifying.verify(tables, lambda: state_files(tables),
                                      lambda intent: finished(tables, intent, places))
         with progress.Watch(None, "verify", doing="spools") as watch:
-            for size, wrong in (each for spool in spools for each in logs.verify(spool)):
+            looks = (logs.verify(spool, found.notes) for spool in spools)
+            for size, wrong in (each for look in looks for each in look):
                 found.bytes += size
                 found.wrong += [wrong] if wrong else []
                 watch.at(f"{found.bytes:,} bytes")

@@ -10,8 +10,8 @@ Options
     maxBytesPerBatch  about the most bytes in one micro-batch (default 128 MiB; 0: no limit); one
                      packet is always taken
     largeFolder      a payload of more than 8 MiB is written to a file of its own in this folder,
-                     or to an object below s3://BUCKET/PREFIX, SPOOL-OFFSET.bin, and is null in its
-                     row; without it all payloads are in rows
+                     or to an object below s3://BUCKET/PREFIX, SPOOL-OFFSET-CRC.bin (with its
+                     crc32), and is null in its row; without it all payloads are in rows
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
                      digits, - and _); without it nothing is ever deleted on its account

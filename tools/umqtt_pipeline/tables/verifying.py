@@ -7,6 +7,7 @@ Knows how each kind of file can be told from a damaged one. Must not know what a
     logs of tables    a commit says what the intent of its number says; other programs commit, too:
                       of those the known actions, and the number of rows of their files
     Parquet in a log  a checkpoint has the files that the commits name
+    large payloads    the CRC-32 in their names (large.py)
 """
 
 import json
@@ -21,6 +22,7 @@ from deltalake.exceptions import DeltaError
 from umqtt_runtime import failures, progress
 
 from ..spool.files import SpoolError
+from . import large
 from .intents import check_of
 from .schema import ALL, PARTITION
 from .store import APPLICATION, File, Tables, existing, files_of, last_of
@@ -51,6 +53,7 @@ class Verified:
     def __init__(self, watch=None):
         self.files = self.bytes = 0
         self.wrong, self.notes, self.watch = [], [], watch
+        self.referred = {}  # {(spool, offset) of a payload in a file of its own: name of a table}
 
     def doing(self, what):
         """A step begins."""
@@ -123,6 +126,8 @@ def _verify(found, root, state, finished):
     for each in decided:
         _look_beyond(found, tables.storage, each)
         _look_at_unfinished(found, tables, each)
+    found.doing("large payloads")
+    large.look(found, tables.storage, found.referred)
     found.doing("the state of ingest")
     _look_at_state(found, tables.storage, state)
 
@@ -502,6 +507,8 @@ class _Table:
         wrong += [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
         if wrong:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
+        elif self.name in large.TABLES:
+            self.found.referred.update(dict.fromkeys(large.referred(footer), self.name))
 
 
 def _not_the_ends(file, metadata):
