@@ -49,7 +49,7 @@ from umqtt_runtime.log_lines import log_to_stderr
 from ..spool import consumers, logs, offsets
 from ..spool.files import SpoolError, spool_id
 from ..spool.logs import by_id
-from ..spool.objects import PLACE, is_place
+from ..spool.objects import IN_PLACE, PLACE, is_place
 from . import embedded
 from .rows import SCHEMA, read_range
 
@@ -127,8 +127,7 @@ class Options:
         if not is_place(where):
             return str(Path(where).absolute())
         if not PLACE.fullmatch(where):
-            raise ValueError(f"{where}: write s3://BUCKET/PREFIX, with letters, digits and . _ = "
-                             "- in PREFIX")  # fmt: skip
+            raise ValueError(f"{where}: write s3://BUCKET/PREFIX, {IN_PLACE}")
         return where.rstrip("/")
 
     @staticmethod

@@ -19,6 +19,7 @@ from .files import (
     deleted,
     durable_mark,
     holds_packets,
+    read_small,
     segments,
     spool_id,
 )
@@ -115,7 +116,7 @@ def _promises(folder, key):
     found = {f"reader {name!r} has had": position
              for name, position in consumers.reached(folder, key).items()}  # fmt: skip
     path = folder / "marks"
-    position = mark_file.position(path.read_bytes()) if path.exists() else None
+    position = mark_file.position(read_small(path)) if path.exists() else None
     if position is not None:
         found["`marks` are of position"] = position
     return found

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from ..bridge import mark_file
 from . import consumers, lock, recovery
-from .files import SpoolError, deleted, durable_mark, holds_packets, segments, spool_id
+from .files import (
+    SpoolError,
+    deleted,
+    durable_mark,
+    holds_packets,
+    read_small,
+    segments,
+    spool_id,
+)
 from .reader import begin, durable
 from .segment import SegmentReader
 
@@ -67,7 +75,7 @@ def _beside(folder):
         yield f"{path} is damaged"
     marks = folder / "marks"
     if marks.exists():
-        if mark_file.is_damaged(marks.read_bytes()):
+        if mark_file.is_damaged(read_small(marks)):
             yield f"{marks} is damaged: the bridge makes the marks again when it starts"
     elif held is not None and held.position:  # no bridge deletes what it has no marks of
         yield f"{marks} is gone: the bridge makes the marks again when it starts"

@@ -30,10 +30,12 @@ LEFT = re.compile(rf"{FOLDER}/\.{SPOOL_ID.pattern}-.*\.bin\.\d+")  #: by a kille
 def referred(held):
     """{(spool, offset)} of the payloads that rows of a pq.ParquetFile of bronze or quarantine
     refer to."""
-    found = set()
+    found, names = set(), ["payload", "spool", "offset"]
+    if not set(names) <= set(held.schema_arrow.names):  # somebody else's file
+        return found
     for number in range(held.num_row_groups):
         if _may_lack_payloads(held.metadata.row_group(number)):
-            rows = held.read_row_group(number, ["payload", "spool", "offset"])
+            rows = held.read_row_group(number, names)
             rows = rows.filter(pc.is_null(rows["payload"]))
             found.update(zip(rows["spool"].to_pylist(), rows["offset"].to_pylist()))
     return {(spool, at) for spool, at in found if SPOOL_ID.fullmatch(spool)}

@@ -126,6 +126,8 @@ def _verify(found, root, state, finished):
     for each in decided:
         _look_beyond(found, tables.storage, each)
         _look_at_unfinished(found, tables, each)
+    for name in tables.storage.dangling():
+        found.say(tables.storage.path(name), "it is a link that leads nowhere")
     found.doing("large payloads")
     large.look(found, tables.storage, found.referred)
     found.doing("the state of ingest")
@@ -160,11 +162,14 @@ def _look_at_unfinished(found, tables, decided):
     meanwhile."""
     names = [name for name in decided.to_come if not decided.committed(tables, name)]
     if names and _newest(found, tables.storage, decided.name) == decided.last:
+        who, then = {"expire": ("clean", "still see what it deletes"),
+                     "compact": ("compact or ingest", "see the same rows in smaller files"),
+                     "replay": ("replay", "do not see what it brings"),
+                     }.get(decided.newest["kind"], (decided.program, "do not see what it brings"))
         found.notes.append(
             f"{tables.storage.path(decided.name)}: {decided.what} {decided.last} has no commit in "
-            f"{', '.join(names)}: {decided.program} is just making it, a kill came before, or it "
-            f"was lost. The next `umqtt-pipeline {decided.program}` makes it; until then readers "
-            "do not see what it brings")
+            f"{', '.join(names)}: {who} is just making it, a kill came before, or it was lost. "
+            f"The next `umqtt-pipeline {decided.program}` makes it; until then readers {then}")
 
 
 def _look_at_gone(found, storage, decided, names):
