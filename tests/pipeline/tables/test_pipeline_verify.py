@@ -490,7 +490,7 @@ def test_a_damaged_file_is_named(tmp_path, monkeypatch, table, command, gone):
 
 
 def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):
-    def slow(place):
+    def slow(place, notes):
         yield 7_000, None
         wait_for(lambda: "verify: spools, 7,000 bytes" in caplog.text, 60, "progress")
         yield 1, None
