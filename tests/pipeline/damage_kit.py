@@ -8,7 +8,7 @@ from pipeline_kit import NOON, publish, senml
 from umqtt_pipeline.bridge.service import Bridge, Settings
 from umqtt_pipeline.source import data_source
 from umqtt_pipeline.source.data_source import Options, SpoolReader, SpoolStreamReader
-from umqtt_pipeline.spool import consumers, files
+from umqtt_pipeline.spool import consumers, files, logs
 from umqtt_pipeline.spool import reader as spool
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.salvage import salvage
@@ -53,12 +53,20 @@ def content(folder):
 
 
 def refused(folder):
-    """Why a bridge does not start; it has not changed a byte."""
+    """Why a bridge does not start; it has not changed a byte. `verify` does not call the spool
+    whole."""
     before = content(folder)
     with pytest.raises(SpoolError) as error:
         bridge(folder)
+    assert verified(folder)[0], f"verify does not know of it: {error.value}"
     assert content(folder) == before
     return str(error.value)
+
+
+def verified(folder):
+    """What verify finds wrong, and what it notes that is no damage."""
+    notes = []
+    return [wrong for _, wrong in logs.verify(folder, notes) if wrong], notes
 
 
 def batch(folder, **more):

@@ -107,14 +107,13 @@ class PeerPlace(click.Path):
 
 def _object_store(of, value, param, ctx):
     """A place in an object store, of which the environment says where it is."""
-    from .spool.objects import PLACE
+    from .spool.objects import IN_PLACE, PLACE
 
     if not value.startswith("s3://"):
         of.fail(f"{value}: only s3:// is spoken here; write a folder or s3://BUCKET/PREFIX",
                 param, ctx)  # fmt: skip
     if not PLACE.fullmatch(value):
-        of.fail(f"{value}: write s3://BUCKET/PREFIX, with letters, digits and . _ = - in PREFIX",
-                param, ctx)  # fmt: skip
+        of.fail(f"{value}: write s3://BUCKET/PREFIX, {IN_PLACE}", param, ctx)
     return value.rstrip("/")
 
 

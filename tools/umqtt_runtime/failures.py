@@ -29,6 +29,9 @@ _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
 #: the parts of an object of Delta's kernel, which stands for a file of a log; and who says so
 _PARTS = re.compile(r'ParsedLogPath \{.*?\bpath: "([^"]*)".*?\bfile_type: \w+ \}')
 _KERNEL = re.compile(r"\AKernel error: Generic delta kernel error: ")
+#: how a library colours the arrows in front of causes, each in a line of its own
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CAUSE = re.compile(r"\n\s*\u21b3\s*")
 
 
 def _raised(text):
@@ -62,20 +65,26 @@ def _frames(error):
 
 def why(text):
     """What a failed query was given up for; `text` is all that Spark says of it."""
+    text = _CAUSE.sub(": ", _COLOUR.sub("", text))
     told = re.findall(r"\bumqtt_pipeline(?:\.\w+)+: (.+)|(\w[^\n]*No space left on device"
                       r"(?:: '[^'\n]+')?)", text)
     found = next((one or other for one, other in told), None) or _raised(text)
-    return found or text.partition("\n")[0][:500]
+    return _printable(found or text.partition("\n")[0][:500])
 
 
 def plain(error):
     """What a library says of a failure, in one line. Of a chain of causes it is the first and the
     last; what the library tells its own developers is left out."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    text = _COLOUR.sub("", str(error)).strip()
     text = _PARTS.sub(r"\1", _KERNEL.sub("", text))
     lines = [line.strip() for line in text.splitlines()] or [""]
     causes = [line.removeprefix("\u21b3").strip() for line in lines if line.startswith("\u21b3")]
-    return ": ".join([lines[0], *causes[-1:]])[:500] or type(error).__name__
+    return _printable(": ".join([lines[0], *causes[-1:]])[:500]) or type(error).__name__
+
+
+def _printable(text):
+    """Text with what could move a cursor escaped: bytes of a damaged file stand in messages."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def no_traceback_of_py4j(record):

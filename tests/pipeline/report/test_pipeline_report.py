@@ -39,7 +39,7 @@ def fleet(tmp_path):
         {**device, "device": "dev3", "last_received": at(-7200)})  # fmt: skip
     put(tmp_path, "gaps", build.TABLES["gaps"],
         {"group": "g", "device": "dev1", "epoch": EPOCH.hex(), "first": 5, "last": 6, "missing": 1,
-         "quarantined": 1, "reason": MISSING, "first_received": at(0)})  # fmt: skip
+         "quarantined": 1, "deleted": 7, "reason": MISSING, "first_received": at(0)})  # fmt: skip
     warm = senml(5, [("t", "Cel", "<b>warm")])
     put(tmp_path, "quarantine", QUARANTINE,
         {"topic": topic("dev1"), "payload": warm, "reason": "t is no number",
@@ -66,7 +66,8 @@ def test_a_number_in_quarantine_is_not_called_missing(fleet):
     text = page(fleet)
     assert cells(text, "dev1")["missing!"] == "1" and "<b>1</b>missing" in text
     gaps = text.partition("<h2>Gaps")[2].partition("</section>")[0]
-    assert 'data-name="never came">1<' in gaps and 'data-name="in quarantine">1<' in gaps
+    for name, count in (("never came", 1), ("in quarantine", 1), ("deleted", 7)):
+        assert f'data-name="{name}">{count}<' in gaps
 
 
 def test_a_device_of_which_a_packet_came_is_not_silent(fleet):

@@ -1,5 +1,6 @@
 """Spark fails, or its Java is gone: a sentence each, not the way through the JVM."""
 
+import errno
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 from umqtt_pipeline.ingest.query import Runner
+from umqtt_pipeline.tables import store
 from umqtt_runtime import failures
 
 
@@ -43,6 +45,24 @@ def test_a_killed_worker_is_a_sentence_in_a_batch_as_in_a_command(spark, tmp_pat
     with pytest.raises(StreamingQueryException) as failed:
         query.start().awaitTermination(60)
     assert failures.why(str(failed.value)) == failures.WORKER_GONE
+
+
+def test_what_a_library_says_of_a_full_disk_is_plain_text():
+    """delta-rs colours its arrows, and names no file."""
+    said = ("Generic LocalFileSystem error\n          \x1b[31m\u21b3\x1b[0m Unable to copy data\n"
+            "        \x1b[31m\u21b3\x1b[0m No space left on device (os error 28)\n")  # fmt: skip
+    assert failures.plain(said) == (
+        "Generic LocalFileSystem error: No space left on device (os error 28)")  # fmt: skip
+    assert failures.why(f"Traceback of Spark\nOSError: {said}") == (
+        "OSError: Generic LocalFileSystem error: Unable to copy data: No space left on device")
+    with pytest.raises(OSError, match="No space left") as error, store.naming("/t/_delta_log"):
+        raise OSError(said)
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, "/t/_delta_log")
+
+
+def test_bytes_of_a_damaged_file_move_no_cursor():
+    for told in (failures.plain, failures.why):
+        assert told("unexpected '\x1b' at \x00\x07") == r"unexpected '\x1b' at \x00\x07"
 
 
 def test_a_column_that_there_is_not_is_raised_and_not_printed(spark, capfd):

@@ -7,7 +7,7 @@ import random
 import shutil
 
 import pytest
-from damage_kit import batch, content, stream
+from damage_kit import batch, content, stream, verified
 from pipeline_kit import NOON, publish, senml
 from umqtt_pipeline.bridge.service import Bridge, Settings
 from umqtt_pipeline.spool import consumers
@@ -146,12 +146,14 @@ def check_read(folder, must, caplog, old, healed=False):
 
 
 def check_bridge(folder, must):
-    """What a bridge does with it, and what it leaves; returns whether it starts."""
+    """What a bridge does with it, and what it leaves; returns whether it starts. What it refuses
+    is not whole for `verify`, either."""
     before = content(folder)
     try:
         started(folder)
     except SpoolError:
         assert content(folder) == before, "changed, and then refused"
+        assert verified(folder)[0], "refused, and verify does not know of it"
         return False
     left = b"".join(content(folder).values())
     assert all(p in left for p in must), "destroyed"

@@ -8,6 +8,7 @@ from damage_kit import (
     PAYLOADS,
     batch,
     blocks,
+    bridge,
     change,
     cut,
     durable_at,
@@ -15,11 +16,12 @@ from damage_kit import (
     last,
     refused,
     salvaged,
+    verified,
 )
 from pipeline_kit import NOON, fill, publish, run, senml
 from umqtt_pipeline.bridge.mark_file import MarkFile
 from umqtt_pipeline.bridge.marks import Marks
-from umqtt_pipeline.spool import consumers, logs, reader
+from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.files import HEADER, Deleted, SpoolError, keep_deleted
 from umqtt_pipeline.spool.segment import BLOCK
 
@@ -128,7 +130,7 @@ def test_a_search_has_an_end(folder, monkeypatch, caplog):
 
 def test_verify_names_all_that_is_damaged(folder):
     """And not only what comes first: salvage leaves all of it behind."""
-    assert [wrong for _, wrong in logs.verify(folder) if wrong] == []
+    assert verified(folder) == ([], [])
     first, second, third = (segment.path for segment in reader.segments(folder))
     begin, end = blocks(first)[1]
     flip(first, begin + 40)
@@ -155,28 +157,29 @@ def test_verify_names_all_that_is_damaged(folder):
     ("spool.json", "is damaged", "is gone: the bridge writes it again"),
     ("marks", "is damaged: the bridge makes the marks again",
      "is gone: the bridge makes the marks again"),
-    ("consumers", "/r.json is damaged", "has no reader, though one was done with what is below"),
+    ("consumers", "/r.json is damaged", None),
 ])  # fmt: skip
 def test_verify_looks_at_the_small_files(folder, name, damaged, gone):
-    """Of a spool of which the bridge has deleted the first segment."""
+    """Of a spool of which the bridge has deleted the first segment. A reader may be given up: that
+    is no damage."""
     second, key = reader.segments(folder)[1], reader.spool_id(folder)
     consumers.register(folder, "r", second.base)
     keep_deleted(folder, Deleted(key, second.base))
     reader.segments(folder)[0].path.unlink()
     MarkFile(folder).save(Marks(), second.base, {})
-
-    def wrong():
-        return [wrong for _, wrong in logs.verify(folder) if wrong]
-
-    assert wrong() == []
+    assert verified(folder) == ([], [])
     path = folder / name
     for file in path.iterdir() if path.is_dir() else [path]:
         file.write_bytes(bytes(byte ^ 0x55 for byte in file.read_bytes()))
-        found = wrong()
+        found, _ = verified(folder)
         assert len(found) == 1 and name in found[0] and damaged in found[0]
         file.unlink()
+    if gone is None:
+        found, (note,) = verified(folder)
+        assert found == [] and "consumers has no reader" in note and note in bridge(folder)
+        return
     flip(last(folder), blocks(last(folder))[-1][0] + 40)
-    found = wrong()
+    found, _ = verified(folder)
     assert f"{name} {gone}" in found[0] and str(last(folder)) in found[-1]
 
 
@@ -186,6 +189,6 @@ def test_verify_names_an_end_and_a_header_that_are_gone(folder):
     at = reader.segments(folder)[2]
     at.path.unlink()
     flip(one, 8)
-    wrong = [wrong for _, wrong in logs.verify(folder) if wrong]
+    wrong, _ = verified(folder)
     assert "its header is damaged" in wrong[0] and str(one) in wrong[0]
     assert wrong[1:] == [f"{folder}: positions {at.base} to {end} are missing"]

@@ -20,6 +20,7 @@ from damage_kit import (
     refused,
     salvaged,
     stream,
+    verified,
 )
 from pipeline_kit import NOON, QUICK, fill, publish, run, senml
 from umqtt_pipeline.spool import lock
@@ -78,7 +79,9 @@ def test_whole_blocks_that_no_bridge_has_taken_in(folder, count, caplog):
     assert "not read until a bridge is started on this spool" in caplog.text
     caplog.clear()
     assert salvaged(folder) == PAYLOADS and f"read up to {end}" in caplog.text
+    wrong, notes = verified(folder)
     note = bridge(folder)
+    assert wrong == [] and " ".join(notes) == note
     assert (f"these {end - at} bytes are taken in" in note) == (count > 1)  # one: a kill leaves it
     caplog.clear()
     assert salvaged(folder) == batch(folder) == PAYLOADS and not caplog.text

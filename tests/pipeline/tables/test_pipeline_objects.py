@@ -100,6 +100,7 @@ def test_of_all_who_begin_tables_at_a_time_one_makes_each(kind, place, tmp_path)
 
 @pytest.mark.parametrize("url,words", [
     ("s3://UPPER/x", "write s3://BUCKET/PREFIX"), ("s3://bucket/a b", "write s3://BUCKET/PREFIX"),
+    ("s3://bk/x", "with 3 to 63 small letters, digits, - and . in BUCKET"),
     ("gs://bucket/x", "only s3:// is spoken here"), ("http://host/x", "only s3://"),
     (f"s3://{BUCKET}/nothing-yet", "has no tables: run `umqtt-pipeline ingest` first"),
     ("s3://no-such-bucket/x", "the object store cannot be used"),

@@ -3,6 +3,7 @@ table that is gone."""
 
 import datetime
 import json
+import os
 import random
 import re
 import shutil
@@ -223,6 +224,37 @@ def test_a_commit_that_a_kill_has_left_undone_is_no_damage(root):
     assert wrong(root) == []
     (root / "bronze" / file.path).unlink()
     assert any("bronze" in line and "no commit after batch" in line for line in wrong(root))
+
+
+def test_what_is_no_plain_file_is_named_and_not_waited_for(tmp_path):
+    """A pipe in place of a data file, a segment or `durable`, and a link that leads nowhere."""
+    root, one, other = tmp_path / "tables", tmp_path / "one", tmp_path / "other"
+    decided(root, 1)
+    for spool in (one, other):
+        fill(spool, [publish(senml(1))])
+    odd = [files(root, "bronze")[0], one / f"{0:020d}.seg", other / "durable"]
+    for path in odd:
+        path.unlink()
+        os.mkfifo(path)
+    (root / "elsewhere").symlink_to(tmp_path / "unmounted")
+    done = run("verify", "--tables", root, "--spool", one, "--spool", other)
+    assert done.returncode == 1 and not faults(done), done.stderr
+    for path in odd:
+        assert f"{path}: it is no plain file" in done.stdout
+    assert f"{root}/elsewhere: it is a link that leads nowhere" in done.stdout
+    assert f"{one}: positions 0 to " in done.stdout and "5 damaged" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("kind,said", [
+    ("expire", "clean is just making it.* until then readers still see what it deletes"),
+    ("compact", "compact or ingest is just .* readers see the same rows in smaller files"),
+    ("replay", "replay is just making it.* readers do not see what it brings")])  # fmt: skip
+def test_what_a_kill_has_left_undone_is_told_by_its_command(tmp_path, kind, said):
+    decided(tmp_path, 1)
+    ledger = Ledger(Tables(tmp_path, ALL))
+    ledger.decide(kind, {"bronze": ([], ledger.tables.files("bronze"))}, query=QUERY)
+    (note,) = verified(tmp_path).notes
+    assert wrong(tmp_path) == [] and re.search(said, note), note
 
 
 IN_TURN = ["bronze", "silver", "batches"]  #: the order of the commits of a batch
@@ -487,7 +519,7 @@ def test_a_damaged_file_is_named(tmp_path, monkeypatch, table, command, gone):
 
 
 def test_a_spool_that_takes_long_says_how_far_it_is(tmp_path, monkeypatch, caplog):
-    def slow(place):
+    def slow(place, notes):
         yield 7_000, None
         wait_for(lambda: "verify: spools, 7,000 bytes" in caplog.text, 60, "progress")
         yield 1, None

@@ -101,32 +101,40 @@ def clean(tables, keep, unused_days, dry_run):
     from ..tables import maintenance
     from ..tables.schema import ALL
     from ..tables.storage import is_object_store
-    from ..tables.store import Tables, existing
+    from ..tables.store import Tables
 
     if is_object_store(tables) and not unused_days:
         raise Problem("--unused-days: 1 or more with tables in an object store: another machine "
                       "may be writing files that no table has yet")  # fmt: skip
-    def vacuum():
-        ours, others = existing(tables), existing(tables)
-        ours.columns = {name: {} for name in ours.columns if name in ALL}
-        others.columns = {name: {} for name in others.columns if name not in ALL}
-        # Gold may run, and have files that no table has yet.
-        return maintenance.vacuum(ours, unused_days, dry_run) + maintenance.vacuum(
-            others, max(unused_days, 1), dry_run)
 
     log = logging.getLogger("umqtt.tables")
     if dry_run:
         there(tables)
         gone = maintenance.expire(Tables(tables, {}), None, keep, dry_run=True)
-        count = vacuum() + (0 if unused_days else sum(gone.values()))
+        count = _vacuum(tables, unused_days, True) + (0 if unused_days else sum(gone.values()))
         log.info("%d files that no table needs would be removed; nothing was changed", count)
         return
     lock = _locked(tables, "clean")
     held = Tables(tables, ALL)
     with sentence_if_in_use():
         maintenance.expire(held, Ledger(held), keep)
-    log.info("%d files removed", vacuum())
+    log.info("%d files removed", _vacuum(tables, unused_days, False))
     del lock
+
+
+def _vacuum(tables, unused_days, dry_run):
+    """Remove files that no table needs; returns how many."""
+    from ..tables import large, maintenance
+    from ..tables.schema import ALL
+    from ..tables.store import existing
+
+    ours, others = existing(tables), existing(tables)
+    ours.columns = {name: {} for name in ours.columns if name in ALL}
+    others.columns = {name: {} for name in others.columns if name not in ALL}
+    count = maintenance.vacuum(ours, unused_days, dry_run)
+    # Gold may run, and have files that no table has yet.
+    count += maintenance.vacuum(others, max(unused_days, 1), dry_run)
+    return count + large.vacuum(ours.storage, dry_run)
 
 
 @main.command()
@@ -156,7 +164,8 @@ def verify(tables, spools):
             found = verifying.verify(tables, lambda: state_files(tables),
                                      lambda intent: finished(tables, intent, places))
         with progress.Watch(None, "verify", doing="spools") as watch:
-            for size, wrong in (each for spool in spools for each in logs.verify(spool)):
+            looks = (logs.verify(spool, found.notes) for spool in spools)
+            for size, wrong in (each for look in looks for each in look):
                 found.bytes += size
                 found.wrong += [wrong] if wrong else []
                 watch.at(f"{found.bytes:,} bytes")

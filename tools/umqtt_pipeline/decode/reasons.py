@@ -12,7 +12,7 @@ UPTIME_MS = BITS_31 * 1000 + 999
 CLOCK = "clock"  #: name of the measurement that sets a boot's time
 CLOCK_FROM, CLOCK_TO = 1_577_836_800, 4_102_444_800  #: believed: from 2020 until 2100
 
-LARGE = "too large for a row: it is the file SPOOL-OFFSET.bin in the folder _large"
+LARGE = "too large for a row: it is a file SPOOL-OFFSET-CRC.bin in the folder _large"
 ENCODING = "unknown encoding: neither SenML, in CBOR or JSON, nor a JSON object"
 NO_PACK = "not an array of SenML records"
 TWICE = "a field comes twice"

@@ -144,8 +144,8 @@ def _cell(value):
 
 
 def _events(root):
-    gaps = ["first", "last", "missing", "quarantined", "reason", "before_time", "after_time",
-            "first_received"]  # fmt: skip
+    gaps = ["first", "last", "missing", "quarantined", "deleted", "reason", "before_time",
+            "after_time", "first_received"]  # fmt: skip
     restarts = ["before_boot", "boot", "unheard", "before_time", "after_time", "first_received"]
     clocks = ["boot", "time", "correction_ms", "silver_late_ms", "received_at"]
     copies = ["sequence", "measurements", "copy_measurements", "first_received", "received_at"]
@@ -153,7 +153,8 @@ def _events(root):
         ("Gaps", *_told(root, "gaps", gaps),
          "Numbers that no reading has. Where a number is wrong, its device cannot have come so "
          "far between the two records, and nothing is missing.",
-         ("first", "last", "never came", "in quarantine", "why", "after", "before", "seen at")),
+         ("first", "last", "never came", "in quarantine", "deleted", "why", "after", "before",
+          "seen at")),
         ("Restarts", *_told(root, "restarts", restarts), "Times by the device's clock.",
          ("from boot", "to boot", "unheard between", "after", "before", "heard at")),
         ("Clock corrections", *_told(root, "clock_corrections", clocks),

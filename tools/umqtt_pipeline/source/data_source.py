@@ -10,8 +10,8 @@ Options
     maxBytesPerBatch  about the most bytes in one micro-batch (default 128 MiB; 0: no limit); one
                      packet is always taken
     largeFolder      a payload of more than 8 MiB is written to a file of its own in this folder,
-                     or to an object below s3://BUCKET/PREFIX, SPOOL-OFFSET.bin, and is null in its
-                     row; without it all payloads are in rows
+                     or to an object below s3://BUCKET/PREFIX, SPOOL-OFFSET-CRC.bin (with its
+                     crc32), and is null in its row; without it all payloads are in rows
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
                      digits, - and _); without it nothing is ever deleted on its account
@@ -49,7 +49,7 @@ from umqtt_runtime.log_lines import log_to_stderr
 from ..spool import consumers, logs, offsets
 from ..spool.files import SpoolError, spool_id
 from ..spool.logs import by_id
-from ..spool.objects import PLACE, is_place
+from ..spool.objects import IN_PLACE, PLACE, is_place
 from . import embedded
 from .rows import SCHEMA, read_range
 
@@ -127,8 +127,7 @@ class Options:
         if not is_place(where):
             return str(Path(where).absolute())
         if not PLACE.fullmatch(where):
-            raise ValueError(f"{where}: write s3://BUCKET/PREFIX, with letters, digits and . _ = "
-                             "- in PREFIX")  # fmt: skip
+            raise ValueError(f"{where}: write s3://BUCKET/PREFIX, {IN_PLACE}")
         return where.rstrip("/")
 
     @staticmethod

@@ -3,6 +3,7 @@
 Knows blocks and Arrow. Must not know Spark's API, or what a payload means.
 """
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,8 @@ def _batch(key, held, large):
 
 
 def _payloads(raw, frames, places, large, key):
-    """The payloads as Arrow array; one that is too large goes to the file KEY-PLACE.bin of
-    `large`, and is null."""
+    """The payloads as Arrow array; one that is too large goes to the file KEY-PLACE-CRC.bin of
+    `large`, with its crc32 in hexadecimal, and is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -63,7 +64,7 @@ def _payloads(raw, frames, places, large, key):
         return found
     for n in np.flatnonzero(~kept):
         data = raw[frames.payload[n] : frames.end[n]].tobytes()
-        _keep(large, f"{key}-{places[n]}.bin", data)
+        _keep(large, f"{key}-{places[n]}-{zlib.crc32(data):08x}.bin", data)
     return pc.if_else(pa.array(kept), found, pa.scalar(None, found.type))
 
 

@@ -24,7 +24,7 @@ import zlib
 from pathlib import Path
 
 from . import objects, offsets
-from .files import SpoolError, make_folder, replace_file, spool_id, sync_folder
+from .files import SpoolError, make_folder, read_plain, replace_file, spool_id, sync_folder
 
 log = logging.getLogger("umqtt.consumers")
 
@@ -50,7 +50,8 @@ def _held(path):
     """What a reader's file says, as a dict; empty if there is none or it is damaged. Raises
     Unreachable."""
     try:
-        told = json.loads(path.read_text())
+        raw = read_plain(path) if isinstance(path, Path) else path.read_text()
+        told = json.loads(raw)
     except objects.Unreachable:
         raise
     except (OSError, ValueError):
@@ -228,8 +229,9 @@ def claim(folder, name, tables, there):
     held = _held(path)
     other = held.get("tables", tables)
     if other != tables and there(other):
-        raise SpoolError(f"{folder}: the reader {name!r} works for the tables in {other}: choose "
-                         "another name with --consumer")  # fmt: skip
+        raise SpoolError(f"{folder}: the reader {name!r} works for the tables in {other}. If you "
+                         f"have given these up, delete {path}; otherwise choose another name with "
+                         "--consumer")  # fmt: skip
     if other != tables or "tables" not in held:
         known = {"committed": held["committed"]} if "committed" in held else {}
         register(folder, name, held.get("position", 0), **known, tables=tables)

@@ -4,10 +4,12 @@ Knows names, the spool's id, the durable mark, what was deleted; how a file is r
 know blocks (reader.py, which has the layout of all of it), sockets or Spark.
 """
 
+import errno
 import json
 import logging
 import os
 import re
+import stat
 import struct
 import zlib
 from contextlib import suppress
@@ -64,6 +66,33 @@ class Deleted:
     position: int
 
 
+def open_plain(path, flags=os.O_RDONLY):
+    """An opener for `open` that takes no pipe, device or folder: who reads a pipe that nobody
+    writes to waits for ever. Raises OSError."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def read_plain(path):
+    """The bytes of a plain file. Raises OSError."""
+    with open(path, "rb", opener=open_plain) as file:
+        return file.read()
+
+
+def read_small(path):
+    """The bytes of one of the small files of a spool. Raises SpoolError if it is no plain file,
+    OSError."""
+    try:
+        return read_plain(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise SpoolError(f"{path}: {error.strerror}: {GONE}")
+
+
 def segments(folder):
     """All segments of a spool, oldest first."""
     names = sorted(n for n in os.listdir(folder) if SEGMENT_NAME.fullmatch(n))
@@ -95,7 +124,7 @@ def spool_id(folder):
         return str(folder).rpartition("/")[2]
     path, kept = Path(folder, "spool.json"), deleted(folder)
     try:
-        about = json.loads(path.read_text())
+        about = json.loads(read_small(path).decode())
         if about["version"] != VERSION:
             raise SpoolError(f"{path}: format {about['version']}, this program reads {VERSION}")
         if not SPOOL_ID.fullmatch(about["id"]):
@@ -126,7 +155,7 @@ def durable_slots(folder):
     """What the two slots of the file `durable` say; None for one that is not whole. The writer
     fills them in turn, so that a write which a power cut tears leaves the other."""
     try:
-        raw = Path(folder, "durable").read_bytes()
+        raw = read_small(Path(folder, "durable"))
     except FileNotFoundError:
         raw = b""
     found = []
@@ -145,7 +174,7 @@ def durable_mark(folder):
 def deleted(folder):
     """What the file `deleted` says, as Deleted; None when there is none, or not a whole one."""
     try:
-        raw = Path(folder, "deleted").read_bytes()
+        raw = read_small(Path(folder, "deleted"))
         name, position, check = DELETED.unpack(raw)
     except (FileNotFoundError, NotADirectoryError, struct.error):
         return None

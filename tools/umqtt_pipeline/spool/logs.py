@@ -3,7 +3,7 @@
 Knows which of the two a place is. Must not know what is done with the packets.
 """
 
-from . import consumers, objects, reader, recovery, shipped
+from . import consumers, objects, reader, shipped, verifying
 from .files import HEADER, SpoolError, segments, spool_id, tell_once
 
 
@@ -33,13 +33,17 @@ def by_id(places):
     return found
 
 
-def verify(place):
+def verify(place, notes):
     """Look at every byte of a spool, or of all logs below a place; yields (bytes that are right,
-    None or what is wrong). Raises Unreachable."""
+    None or what is wrong). Raises Unreachable.
+
+    notes    a list that takes sentences about what is no damage
+    """
     for each in spools([place]):
-        if not objects.is_place(each):
-            yield from ((0, wrong) for wrong in recovery.wrong_beside(each))
-        yield from _of(each).verify(each)
+        if objects.is_place(each):
+            yield from shipped.verify(each)
+        else:
+            yield from verifying.verify(each, notes)
 
 
 def begin(place):

@@ -17,6 +17,8 @@ from functools import lru_cache
 from umqtt_runtime import failures
 
 PLACE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*/?", re.ASCII)
+IN_PLACE = ("with 3 to 63 small letters, digits, - and . in BUCKET, which begins and ends with a "
+            "letter or a digit, and letters, digits and . _ = - in PREFIX")  #: in words
 #: how a store has answered that will not answer otherwise the next time
 REFUSED = re.compile(r"PermissionDenied|Unauthenticated|status code: 4(?!08|29)\d\d")
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}

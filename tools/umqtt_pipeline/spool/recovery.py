@@ -19,6 +19,7 @@ from .files import (
     deleted,
     durable_mark,
     holds_packets,
+    read_small,
     segments,
     spool_id,
 )
@@ -73,36 +74,6 @@ def plan(folder):
     return found
 
 
-def wrong_beside(folder):
-    """What is wrong with the files beside the segments, and which of them are gone, as sentences.
-    Of `durable` reader.verify tells; nobody knows whether `session` and `reserve` were there. The
-    bridge and the readers may go on meanwhile."""
-    folder = Path(folder)
-    held, listed = deleted(folder), segments(folder)
-    try:
-        spool_id(folder)
-        if not (folder / "spool.json").exists() and holds_packets(listed):
-            yield f"{folder}/spool.json is gone: the bridge writes it again when it starts"
-    except SpoolError as error:
-        yield str(error)
-    if held is None and (folder / "deleted").exists():
-        yield f"{folder}/deleted is damaged"
-    elif held is None and (folder / "spool.json").exists():  # after it
-        yield f"{folder}/deleted is gone: the bridge makes it again when it starts, if it can"
-    for path in consumers.unreadable(folder):
-        yield f"{path} is damaged"
-    marks = folder / "marks"
-    if marks.exists():
-        if mark_file.is_damaged(marks.read_bytes()):
-            yield f"{marks} is damaged: the bridge makes the marks again when it starts"
-    elif held is not None and held.position:  # no bridge deletes what it has no marks of
-        yield f"{marks} is gone: the bridge makes the marks again when it starts"
-    if held is not None and held.position and not consumers.positions(folder):
-        yield (f"{folder}/consumers has no reader, though one was done with what is below "
-               f"position {held.position}: lost, or given up; the bridge deletes nothing more "
-               "until one is there")
-
-
 def _identify(folder, found):
     """Its id. Without spool.json a spool with packets keeps that of `deleted`; a folder without
     any gets a new one."""
@@ -145,7 +116,7 @@ def _promises(folder, key):
     found = {f"reader {name!r} has had": position
              for name, position in consumers.reached(folder, key).items()}  # fmt: skip
     path = folder / "marks"
-    position = mark_file.position(path.read_bytes()) if path.exists() else None
+    position = mark_file.position(read_small(path)) if path.exists() else None
     if position is not None:
         found["`marks` are of position"] = position
     return found
@@ -212,8 +183,8 @@ def _tell(folder, found):
     gone = found.deleted.position
     if gone and not consumers.positions(folder):
         found.notes.append(f"{folder}/consumers has no reader, though one was done with what is "
-                           f"below position {gone}: lost, or given up; nothing more is deleted "
-                           "until one is there")  # fmt: skip
+                           f"below position {gone}: it was given up, or its file is lost; the "
+                           "bridge deletes nothing more until one is there")  # fmt: skip
     # Where spool.json is, `deleted` has been.
     if deleted(folder) is None and (gone or (folder / "spool.json").exists()):
         why = (f"all registered readers are done with what is below position {gone}"

@@ -10,7 +10,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from .files import GONE, HEADER, VERSION, SpoolError, log
+from .files import GONE, HEADER, VERSION, SpoolError, log, open_plain
 
 SEGMENT_MAGIC, BLOCK_MAGIC = b"UMQS", b"UB"
 BLOCK = struct.Struct("<2sBBIQII")
@@ -46,9 +46,13 @@ class SegmentReader:
     def __init__(self, segment):
         self.segment = segment
         try:
-            self._file = open(segment.path, "rb", buffering=1 << 18)
+            self._file = open(segment.path, "rb", 1 << 18, opener=open_plain)
         except FileNotFoundError:
             raise SpoolError(f"{segment.path} was deleted while the spool was read")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise SpoolError(f"{segment.path}: {error.strerror}: {GONE}")
 
     def __enter__(self):
         return self

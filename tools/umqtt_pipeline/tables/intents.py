@@ -22,7 +22,7 @@ from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
 from .lock import InUse
-from .store import File, begin, opened
+from .store import File, begin, naming, opened
 
 COLUMN = pa.schema([("none", pa.int64())])  #: a table must have one
 PUT_BACK = "put it back as it was, or begin in another folder (--tables)"
@@ -118,10 +118,11 @@ class Intents:
                 "tables": {name: [[each.kept() for each in files] for files in both]
                            for name, both in tables.items()}}  # fmt: skip
         try:
-            self._log.create_write_transaction(
-                [], mode="append", schema=Schema.from_arrow(COLUMN),
-                commit_properties=CommitProperties({"intent": made, "check": check_of(made)},
-                                                   max_commit_retries=0))
+            with naming(self.storage.path(f"{self.name}/_delta_log")):
+                self._log.create_write_transaction(
+                    [], mode="append", schema=Schema.from_arrow(COLUMN),
+                    commit_properties=CommitProperties({"intent": made, "check": check_of(made)},
+                                                       max_commit_retries=0))
         except CommitFailedError:
             raise InUse(f"{self.storage.root} is being written by another {self._writers}")
         self._log.update_incremental()

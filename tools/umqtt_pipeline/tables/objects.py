@@ -112,6 +112,10 @@ class Objects:
         return [f"{name}/{child}".removeprefix("/") for child, when in at.items()
                 if not older_than or when <= until]  # fmt: skip
 
+    def dangling(self):
+        """A store has no links."""
+        return []
+
     def remove_matching(self, name, pattern, older_than=0):
         """Remove what lies in a table, or in its days, and fits a pattern."""
         until = datetime.datetime.now(datetime.UTC) - timedelta(seconds=older_than)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ..spool.files import make_folder, sync_folder
+from ..spool.files import make_folder, read_plain, sync_folder
 from .objects import Objects
 
 log = logging.getLogger("umqtt.tables")
@@ -116,7 +116,7 @@ class Storage:
 
     def read(self, name):
         """All bytes of a file. Raises OSError."""
-        return Path(self.root, name).read_bytes()
+        return read_plain(Path(self.root, name))
 
     def exists(self, name):
         """Whether there is anything of that name."""
@@ -158,7 +158,12 @@ class Storage:
         if not folder.is_dir():
             return []
         return [f"{name}/{child.name}".removeprefix("/") for child in folder.iterdir()
-                if time.time() - child.stat().st_mtime >= older_than]  # fmt: skip
+                if time.time() - child.lstat().st_mtime >= older_than]  # fmt: skip
+
+    def dangling(self):
+        """The names of the links right below the root that lead nowhere."""
+        return sorted(each.name for each in Path(self.root).iterdir()
+                      if each.is_symlink() and not each.exists())  # fmt: skip
 
     def remove_matching(self, name, pattern, older_than=0):
         """Remove the files of a table's folder, and of its days, whose names fit a pattern."""

@@ -13,8 +13,11 @@ commit has named is an orphan, as a killed batch leaves them; `vacuum` removes i
 """
 
 import json
+import os
+import re
 import time
 import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -37,6 +40,7 @@ CONFIGURATION = {"delta.checkpointInterval": "20"}
 #: These have another value in nearly every row.
 VARIED = {"payload", "received_at", "offset", "sequence", "uptime_ms", "time", "first", "last"}
 MEASURED = [f"measurements.list.element.{name}" for name in ("name", "unit")]
+_DISK_FULL = re.compile(r"\(os error (28|122)\)")  #: ENOSPC, EDQUOT: in the words of delta-rs
 LONGEST = 200  #: letters of a text that statistics tell of
 
 
@@ -96,13 +100,27 @@ def opened(storage, name, version=None):
         raise DeltaError(str(error)) from None
 
 
+@contextmanager
+def naming(path):
+    """That the disk is full while Delta Lake writes a log is said as Python says it, with the name
+    of the log."""
+    try:
+        yield
+    except OSError as error:
+        told = _DISK_FULL.search(str(error))
+        if error.filename is not None or told is None:
+            raise
+        raise OSError(int(told[1]), os.strerror(int(told[1])), path)
+
+
 def begin(storage, name, schema, **how):
     """The DeltaTable of a name, made by one of all who do so at a time. delta-rs would make it
     once more, as version 1, after another has made version 0."""
     place = {"storage_options": storage.options}
     try:
-        return DeltaTable.create(storage.uri(name), schema, mode="ignore", **place, **how,
-                                 commit_properties=CommitProperties(max_commit_retries=0))
+        with naming(storage.path(f"{name}/_delta_log")):
+            return DeltaTable.create(storage.uri(name), schema, mode="ignore", **place, **how,
+                                     commit_properties=CommitProperties(max_commit_retries=0))
     except CommitFailedError:
         return DeltaTable(storage.uri(name), **place)
 
@@ -236,10 +254,11 @@ class Tables:
             if done(held):
                 return
             try:
-                held.create_write_transaction(
-                    actions(held), mode="append", schema=held.schema(),
-                    partition_by=held.metadata().partition_columns,
-                    commit_properties=properties)  # fmt: skip
+                with naming(self.storage.path(f"{name}/_delta_log")):
+                    held.create_write_transaction(
+                        actions(held), mode="append", schema=held.schema(),
+                        partition_by=held.metadata().partition_columns,
+                        commit_properties=properties)  # fmt: skip
                 held.update_incremental()
                 self._sync(name, held)
                 return

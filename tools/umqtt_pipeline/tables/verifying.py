@@ -7,6 +7,7 @@ Knows how each kind of file can be told from a damaged one. Must not know what a
     logs of tables    a commit says what the intent of its number says; other programs commit, too:
                       of those the known actions, and the number of rows of their files
     checkpoints       what the commits before them say (checkpoints.py)
+    large payloads    the CRC-32 in their names (large.py)
 """
 
 import json
@@ -21,6 +22,7 @@ from deltalake.exceptions import DeltaError
 from umqtt_runtime import failures, progress
 
 from ..spool.files import SpoolError
+from . import large
 from .checkpoints import ACTIONS, Look
 from .intents import check_of
 from .schema import ALL, PARTITION
@@ -43,6 +45,7 @@ class Verified:
     def __init__(self, watch=None):
         self.files = self.bytes = 0
         self.wrong, self.notes, self.watch = [], [], watch
+        self.referred = {}  # {(spool, offset) of a payload in a file of its own: name of a table}
 
     def doing(self, what):
         """A step begins."""
@@ -115,6 +118,10 @@ def _verify(found, root, state, finished):
     for each in decided:
         _look_beyond(found, tables.storage, each)
         _look_at_unfinished(found, tables, each)
+    for name in tables.storage.dangling():
+        found.say(tables.storage.path(name), "it is a link that leads nowhere")
+    found.doing("large payloads")
+    large.look(found, tables.storage, found.referred)
     found.doing("the state of ingest")
     _look_at_state(found, tables.storage, state)
 
@@ -147,11 +154,14 @@ def _look_at_unfinished(found, tables, decided):
     meanwhile."""
     names = [name for name in decided.to_come if not decided.committed(tables, name)]
     if names and _newest(found, tables.storage, decided.name) == decided.last:
+        who, then = {"expire": ("clean", "still see what it deletes"),
+                     "compact": ("compact or ingest", "see the same rows in smaller files"),
+                     "replay": ("replay", "do not see what it brings"),
+                     }.get(decided.newest["kind"], (decided.program, "do not see what it brings"))
         found.notes.append(
             f"{tables.storage.path(decided.name)}: {decided.what} {decided.last} has no commit in "
-            f"{', '.join(names)}: {decided.program} is just making it, a kill came before, or it "
-            f"was lost. The next `umqtt-pipeline {decided.program}` makes it; until then readers "
-            "do not see what it brings")
+            f"{', '.join(names)}: {who} is just making it, a kill came before, or it was lost. "
+            f"The next `umqtt-pipeline {decided.program}` makes it; until then readers {then}")
 
 
 def _look_at_gone(found, storage, decided, names):
@@ -550,6 +560,8 @@ class _Table:
         wrong += [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
         if wrong:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
+        elif self.name in large.TABLES:
+            self.found.referred.update(dict.fromkeys(large.referred(footer), self.name))
 
 
 def _not_the_ends(file, metadata):
