@@ -2,7 +2,6 @@
 without a payload refer.
 
     SPOOL-OFFSET-CRC.bin    the payload of the packet at that place of that spool, and its crc32
-    SPOOL-OFFSET.bin        the same as an earlier program has written it
 
 Knows which file a row refers to. Must not know Delta Lake, or what else stands in a row. A packet
 of Kafka without a payload has no file: its `spool` is no id.
@@ -16,14 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..source.rows import LARGE
 from ..spool.files import SPOOL_ID
 
 log = logging.getLogger("umqtt.tables")
 
 FOLDER = "_large"
 TABLES = ("bronze", "quarantine")
-NAME = re.compile(rf"{FOLDER}/({SPOOL_ID.pattern})-(\d+)(?:-([0-9a-f]{{8}}))?\.bin")
+NAME = re.compile(rf"{FOLDER}/({SPOOL_ID.pattern})-(\d+)-([0-9a-f]{{8}})\.bin")
 LEFT = re.compile(rf"{FOLDER}/\.{SPOOL_ID.pattern}-.*\.bin\.\d+")  #: by a killed writer
 
 
@@ -64,12 +62,7 @@ def look(found, storage, wanted):
                       f"it is gone, and {table} refers to it: {cure}")  # fmt: skip
         for name, check in there.get((spool, at), ()):
             data = found.look(storage, name)
-            if data is None:
-                continue
-            if check is None and len(data) <= LARGE:
-                found.say(storage.path(name), f"{len(data)} bytes, and only what is longer than "
-                          f"{LARGE} lies here: {cure}")  # fmt: skip
-            elif check is not None and f"{zlib.crc32(data):08x}" != check:
+            if data is not None and f"{zlib.crc32(data):08x}" != check:
                 found.say(storage.path(name), "its bytes are not those that were written: "
                           f"{cure}")  # fmt: skip
 
