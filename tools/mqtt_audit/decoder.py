@@ -115,17 +115,23 @@ class Decoder:
         ends = keys.view(_ENDPOINT)
         found = np.full(len(keys), -1, np.int64)
         new = []
+
+        def lans_of(k):
+            a, b = ((ends[n][k].tobytes(), int(keys[n + "p"][k])) for n in "ab")
+            return a, b, int(keys["tags"][k])
+
+        # Of captures that are read as one, one may have the requests, and another the answers.
+        shown = {lans_of(k): int(keys["server"][k])
+                 for k in np.flatnonzero(mine & (keys["server"] >= 1) & (keys["server"] <= 4))}
         for k in np.flatnonzero(mine):
-            a, b = (ends["a"][k].tobytes(), int(keys["ap"][k])), (
-                ends["b"][k].tobytes(), int(keys["bp"][k]))  # fmt: skip
-            lans = a, b, int(keys["tags"][k])
+            a, b, _ = lans = lans_of(k)
             pair = self._pairs.get(lans)
             if pair is None and not keys["apart"][k]:  # the same, with another tag or none
                 pair = self._first.get((a, b))
             if pair is None:
-                server = int(keys["server"][k])
-                if not 1 <= server <= 4:  # who is the broker is known better elsewhere, maybe
-                    server = self._server(a, b) or server
+                server = shown.get(lans, 0)
+                if not server:  # who is the broker is known better elsewhere, maybe
+                    server = self._server(a, b) or int(keys["server"][k])
                 server = (server - 1) % 2 + 1 if server else 0
                 if not server:
                     continue

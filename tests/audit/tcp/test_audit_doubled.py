@@ -22,7 +22,8 @@ class Line(kit.Talk):
     what `tells`."""
 
     def __init__(self, tells, choice, **more):
-        super().__init__(*(SIX if "IPv6" in tells else (kit.CLIENT, kit.BROKER)), **more)
+        ends = SIX if "IPv6" in tells else (kit.CLIENT, kit.BROKER)
+        super().__init__(more.pop("client", ends[0]), ends[1], **more)
         self.tells, self.choice, self.number = tells, choice, [choice.randrange(1 << 16), 9]
         if "stamps" in tells:
             self.stamps = lambda now: now // 10**6
@@ -32,7 +33,8 @@ class Line(kit.Talk):
         time, frame = self.frames[-1]
         if frame[0] >> 4 == 4:
             self.number[way] += 1
-            own = self.number[way] if self.tells == "identification" else 0
+            own = self.number[way] & 0xFFFF if self.tells == "identification" else 0
+            own = self.choice.randrange(1, 1 << 16) if "random" in self.tells else own
             frame = kit.identified(frame, own)
         self.frames[-1] = time, kit.summed(frame)
         return self
@@ -46,12 +48,12 @@ class Line(kit.Talk):
 
     def met(self, quality, number, every=0, end=True):
         """CONNECT and so many messages, of which one in `every` is lost at first; the broker
-        sends some, too."""
-        self.open().said(0, kit.connect(keep_alive=10)).said(1, kit.connack())
+        sends some, too, unless the quality is None."""
+        self.open().said(0, kit.connect(f"dev{self.ends[0][1]}", 10)).said(1, kit.connack())
         for k in range(1, number + 1):
             lost = every and k % every == 0
             ident = k if quality else None
-            self.said(0, kit.publish("a", b"%d" % k, quality, ident), lost)
+            self.said(0, kit.publish("a", b"%d" % k, quality or 0, ident), lost)
             if quality:
                 self.said(1, kit.ack(4, k))
             elif k % 3 == 0 and quality is not None:
@@ -153,6 +155,41 @@ def test_correct_traffic_doubled_is_correct(tmp_path):
             assert len(found["packets"]) == packets, (seed, apart)
 
 
+@pytest.mark.parametrize("tells", ["identification", "random identification"])
+def test_many_busy_connections_between_a_frame_and_its_copy(tells, tmp_path):
+    """Thousands of other frames lie between the two, and the acknowledgements of who only sends
+    never change. Random identifications tell a copy by the latest frames only, ones that count
+    at any time."""
+    choice = random.Random(tells)
+    for apart in (0.3, 1.5, 600) if tells == "identification" else (0.3,):
+        frames = []
+        for k in range(40):
+            start = kit.START + choice.randrange(10**9)
+            client = f"10.0.1.{k + 1}", 20_000 + k
+            frames += Line(tells, choice, client=client, start=start).met(None, 80).frames
+        told, found = seen(twice(frames, apart), tmp_path)
+        assert told == [] and told_of(found) == [], apart
+        assert len(found["packets"]) == 40 * (2 + 80)
+        again = sum(c["client_resent"] + c["broker_resent"] for c in found["connections"])
+        assert again < len(frames) // 500, (apart, again)
+
+
+def test_a_lossy_link_among_many_connections_is_told(tmp_path):
+    """The capture has each frame twice, with thousands of others between them."""
+    choice = random.Random(3)
+    for apart in (0.3, 1.5, 600):
+        frames = []
+        for k in range(40):
+            start, every = kit.START + choice.randrange(10**9), 0 if k else 7
+            client = f"10.0.1.{k + 1}", 20_000 + k
+            talk = Line("identification", choice, client=client, start=start)
+            frames += talk.met(None, 100, every=every).frames
+        told, found = seen(twice(frames, apart), tmp_path)
+        assert [f["finding"] for f in told] == ["lossy link"], apart
+        (lossy,) = (c for c in found["connections"] if c["client_id"] == "dev20000")
+        assert abs(lossy["client_resent"] - 14) <= 1, apart
+
+
 TAGS = {"one VLAN": [(), [(0x8100, 7)]], "two": [(), [(0x8100, 7)], [(0x8100, 8)]],
         "other one": [[(0x8100, 7)], [(0x88A8, 2), (0x8100, 7)]]}  # fmt: skip
 
@@ -171,6 +208,22 @@ def test_what_comes_in_several_vlans_is_one_connection(tags, tmp_path):
             assert len(found["packets"]) == 122, (tells, apart)
             assert conn["client_resent"] + conn["broker_resent"] <= 8, (tells, apart)
             assert kinds(found) == likely(tells, apart), (tells, apart)
+
+
+def test_a_busy_capture_of_two_vlans_has_each_connection_once(tmp_path):
+    """The copies come seconds later, behind thousands of other frames."""
+    choice = random.Random(5)
+    for tells in ("identification", "random identification", "stamps"):
+        frames = []
+        for k in range(60):
+            start = kit.START + choice.randrange(10**8)
+            client, isn = (f"10.0.1.{k + 1}", 20_000 + k), (choice.randrange(1 << 31), 7 << k % 20)
+            frames += Line(tells, choice, client=client, start=start, isn=isn).met(1, 60).frames
+        both = twice(frames, 2.5, 2, [[(0x8100, 5)], [(0x8100, 6), (0x8100, 7)]])
+        told, found = seen(both, tmp_path)
+        assert told == [] and told_of(found) == [], tells
+        assert len(found["connections"]) == 60, tells
+        assert len(found["packets"]) == 60 * 122, tells
 
 
 def test_where_nothing_tells_whether_two_vlans_have_the_same_connection_it_is_said(tmp_path):

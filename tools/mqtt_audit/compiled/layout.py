@@ -54,15 +54,15 @@ KEY = _rows(
 #: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
 #: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied:
 #: whether that was another one than before; twins: whether its segments come twice
-#: (tcp/doubles.py).
+#: (tcp/doubles.py). syn...: number, checksum and identification of its latest SYN.
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
     "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
-    "ident:u2 varied:u1 twins:u1"
+    "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2"
 )
-#: A segment that the capture has had, in case it has it twice. side: 1 of a, 2 of b; 0: none. Two
-#: rows fill a line of the processor's cache, which the first pass notices.
-RECENT = _rows("time:i8 seq:u4 ack:u4 key:u4 stamp:u4 wire:u2 sum:u2 ident:u2 flags:u1 side:u1")
+#: A segment that the capture has had, in case it has it twice. time, mark: as tcp/doubles.py has
+#: them. Four rows fill a line of the processor's cache, which the first pass notices.
+RECENT = _rows("time:u4 seq:u4 mark:u4 sum:u2 ident:u2")
 #: A time in ns in which the capture has no frame, or in which its clock went back (since > until);
 #: right, wrong: whether time stamps confirm it, or deny it.
 PAUSE = _rows("since:i8 until:i8 right:u1 wrong:u1")
@@ -135,8 +135,8 @@ STREAM = _rows(
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 "
-    "newest:i8 newest_at:i8 data:i8 data_again:i8 rest:i8 rest_again:i8 maybe:i8 twice:i8 "
-    "twice_frame:i8 perhaps:i8"
+    "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
+    "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -156,6 +156,7 @@ STREAM = _rows(
 #: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
 #: none, 2 (tcp/places.py) if its first number tells nothing any more.
 #: Of tcp/copies.py: newest, newest_at: the latest of its time stamps, when it came first, 0: none;
+#: ident: its latest identification, 0: none; steps: how often in a row it grew;
 #: data, rest: of the latest segments with data, and of all others of the connection; data_again,
 #: rest_again: those of them that may have come before; maybe: segments counted as resent of which
 #: nothing tells; twice, twice_frame: those that the capture has twice, and the first of them;

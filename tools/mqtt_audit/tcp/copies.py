@@ -20,6 +20,8 @@ TICK = 2 * SECOND  #: ns; the clock of time stamps goes on at least once in that
 DATA, REST = 32, 64
 ENOUGH = 12  #: of the ones with data must have come before, and 3 of 8 of both
 FEW = 4  #: others say nothing
+STEP = 1024  #: at most by that an identification grows from one packet of a side to its next one
+STEPS = 4  #: after so many in a row the side counts its packets
 NEW, AGAIN, MAYBE, COPIED = range(4)  #: what judged() says
 
 
@@ -61,17 +63,48 @@ def _age(s, seg):
 
 
 @kernel
+def _turn(s, seg):
+    """As _age(), by the identification, of a side that counts its packets."""
+    if not seg["ident"] or s["steps"] < STEPS:
+        return 0
+    ahead = wide(seg["ident"]) - s["ident"] & 0xFFFF
+    if 0 < ahead <= STEP:
+        return -1
+    return 0 if 0 < ahead < 0x8000 else 1
+
+
+@kernel
+def _count_packets(s, seg, kind):
+    """Note the identification of a segment of a kind but COPIED. One a little below the latest is
+    of a packet that another one has passed."""
+    if not seg["ident"]:
+        return
+    ahead = wide(seg["ident"]) - s["ident"] & 0xFFFF
+    grew = 0 < ahead <= STEP and s["ident"] > 0
+    if kind != NEW and not grew or s["ident"] and ahead >= 0x10000 - STEP:
+        return
+    s["ident"] = seg["ident"]
+    if grew:
+        s["steps"] = min(STEPS, s["steps"] + 1)
+    elif ahead:
+        s["steps"] = 0
+
+
+@kernel
 def _copy_of(c, s, other, seg):
     """Whether a segment that brings nothing new is a copy for sure."""
     age = _age(s, seg)
     if age:
         return age > 0
     older = seg["flags"] & ACK and diff(seg["ack"], other["acked"]) < 0
+    turn = _turn(s, seg)
     if seg["flags"] & SYN:
-        return older > 0
+        return older > 0 and turn >= 0
     # The ports may be used again, and the SYN be missing, with numbers below the old ones.
     if c["closed"] and seg["time"] - c["closed"] > LONG_AFTER and not c["replayed"]:
         return False
+    if turn:
+        return turn > 0
     # TCP has no other segment without data from before the end than a probe, one byte before it.
     return older or not seg["wire"] and not seg["flags"] & FIN and diff(seg["seq"], s["top"]) < -1
 
@@ -86,7 +119,8 @@ def mark(seg):
 def _sent_again(taken, k, s, seg):
     """Whether a segment with data that is no copy for sure was sent again for sure: it is later
     than all others, or the same bytes came shortly before in another one, and it did not."""
-    if _age(s, seg) < 0:
+    age = _age(s, seg)
+    if age < 0 or not age and _turn(s, seg) < 0:
         return True
     own, again = mark(seg), False
     if not own:
@@ -193,6 +227,7 @@ def noted(s, other, seg, kind):
     """Count a segment of a kind but COPIED that judged() gives."""
     if seg["stamp"] and (not s["newest_at"] or _age(s, seg) < 0):
         s["newest"], s["newest_at"] = seg["stamp"], max(seg["time"], 1)
+    _count_packets(s, seg, kind)
     _count(s, other, seg, kind == MAYBE)
 
 

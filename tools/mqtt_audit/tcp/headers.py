@@ -15,7 +15,6 @@ from ..compiled.layout import (
     KEY,
     KINDS,
     KNOWN_FLAGS,
-    MASK,
     P_DOUBLED,
     P_FRAGMENT,
     P_HEADER,
@@ -31,7 +30,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from . import doubles, stamps
 from .fragments import Fragments
-from .lans import met, root_of, twin
+from .lans import met, opened, root_of, twin
 from .midway import SEEN, SPLIT, shown
 from .openings import asks
 
@@ -277,7 +276,7 @@ def _count_twice(problems, twice, frame, number):
 @kernel
 def _opens(problems, keys, slots, k, out, frame, number):
     """Note a SYN with ACK, the first one of its endpoints."""
-    keys[k]["opened"] = max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
+    keys[k]["opened"] = opened(out)
     if keys[k]["apart"] and twin(keys, slots, k):
         _count(problems, P_LANS, frame, number)
 

@@ -9,12 +9,12 @@ IP, tell these apart.
 """
 
 from ..compiled.jit import kernel, wide
-from ..compiled.layout import ACK, SYN
+from ..compiled.layout import ACK, MASK, SYN
 from .doubles import had
 from .sequence import diff
 
 # Places in what headers.py reads.
-SEQ, ACKED, FLAGS, WIRE, TAGS, SUM = 10, 11, 12, 15, 16, 18
+SEQ, ACKED, FLAGS, WIRE, TAGS, SUM, IDENT = 10, 11, 12, 15, 16, 18, 20
 NEAR = 1 << 20  #: bytes that numbers of one connection may be apart
 
 
@@ -33,13 +33,26 @@ def _continues(there, out):
 
 
 @kernel
+def opened(out):
+    """What KEY's field of this name has of a SYN with ACK."""
+    return max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
+
+
+@kernel
+def _same_syn(here, out):
+    """Whether a SYN may be the latest one of its side, however long ago that came."""
+    same = here["syn_ident"] == out[IDENT] > 0 or here["syn_sum"] == out[SUM] > 0
+    return out[FLAGS] & SYN > 0 and here["syn"] == out[SEQ] and same
+
+
+@kernel
 def met(recent, trails, k, swap, out):
     """Whether the first segment in a VLAN belongs to connections that are known in another one.
     recent: as doubles.recent() makes it; trails: rows of layout.TRAIL; k: a key of those; swap:
     the segment is of the second end."""
     here, there = trails[k, 1 if swap else 0], trails[k, 0 if swap else 1]
     if here["met"]:  # a segment of its direction once more? A checksum of 0 is none
-        if had(recent, trails, out, k, 1 if swap else 0):
+        if had(recent, trails, out, k, 1 if swap else 0) or _same_syn(here, out):
             return True
         syn = (out[FLAGS] | here["flags"]) & SYN
         near = _near(out[SEQ], here["seq"]) and _near(out[ACKED], here["ack"])
@@ -54,6 +67,10 @@ def root_of(recent, keys, trails, k, swap, out):
     way = 1 if swap else 0
     key = keys[k]
     t = trails[key["root"], way]
+    if out[FLAGS] & SYN:
+        if key["root"] != k and out[FLAGS] & ACK and keys[key["root"]]["opened"] == opened(out):
+            key["sure"] = 1
+        t["syn"], t["syn_sum"], t["syn_ident"] = out[SEQ], out[SUM], out[IDENT]
     if key["root"] != k and not key["sure"] and t["met"] and out[WIRE] and t["tags"] != out[TAGS]:
         key["sure"] = had(recent, trails, out, wide(key["root"]), way)
         if not key["sure"] and t["wire"] and diff(t["seq"], out[SEQ]) >= 0:

@@ -10,6 +10,7 @@ from ..compiled.layout import ACK, FIN, MASK, SYN
 from ..tcp.openings import TLS_PORT
 
 ENDS = 36  #: bytes of layout.KEY that name both endpoints: addresses, then ports
+ASKED = 3, 4  #: KEY's server, if TLS or a WebSocket for MQTT was asked for, which no answer shows
 #: Clocks that are less apart are taken for the same: ns, if segments of both sides say so, and if
 #: only one side's do, for which the way between the captures counts as well.
 SAME, SAME_ONE_WAY = 10_000_000, 1_000_000_000
@@ -46,13 +47,17 @@ def _sharing(split, ports, keys_of):
     of all these connections only one direction each, and not the same."""
     brokers = np.array(sorted({bytes.fromhex(a) + p.to_bytes(2, "little")
                                for s in split for a, p in s["brokers"]}), "S18")  # fmt: skip
+    some = [keys[np.isin(keys["server"], ASKED)] for keys in map(keys_of, split)]
+    asked = [ends(keys) for keys in some if len(keys)]
     found, place, ways = [np.zeros(0, f"S{ENDS}")], [np.zeros(0, np.int64)], [np.zeros(0, int)]
     opened = [np.zeros(0, np.int64)]
     for k, s in enumerate(split):
         if s["first"] is None:
             continue
         keys = keys_of(s)
-        keys = keys[_of_mqtt(keys, brokers, ports)] if len(keys) else keys
+        if len(keys):
+            mqtt = _of_mqtt(keys, brokers, ports)
+            keys = keys[mqtt | np.isin(ends(keys), np.concatenate(asked)) if asked else mqtt]
         if not len(keys):
             continue
         mine, at = np.unique(ends(keys), return_inverse=True)
