@@ -294,6 +294,7 @@ def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path)
     place = ("--board", "unix", "--folder", str(used.folder), "--from", str(copy))
     status, said = _cli("restore", *place, data=tmp_path)
     assert status == 2 and "Nothing was changed: the copy changes command_key of" in said, said
+    assert "The board runs on as it was" in said
     assert json.loads(mpremote(used, "cat", ":settings.json")) == settings
     status, said = _cli("restore", *place, "--yes", data=tmp_path)
     assert status == 0 and "obeys no command and no update until a flash" in said, said
@@ -319,6 +320,7 @@ def test_a_board_without_settings_gets_unasked_only_what_this_computer_gave_it(
     for change, word in (
         ({"broker.host": "evil"}, "broker.host in the copy is not what this computer gave"),
         ({"marks": "any"}, "marks in the copy is not what this computer gave default/one last"),
+        ({"retention": 1, "ntp": "evil"}, "ntp, retention in the copy is not what this computer"),
         ({"device": "two"}, "a key that default/two never had on this computer"),
         ({"device": "three"}, "this computer has not given default/three any"),
     ):

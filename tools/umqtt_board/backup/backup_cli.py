@@ -119,7 +119,12 @@ def restore(board, port, folder, source, yes):
     say("", "them by the clock of the boot that had the number of theirs. In the end it may stop")
     say("", "measuring: boards/README.md, If the board ran on after the copy was made")
     with _open(board, port, folder, start=True) as (description, device):
-        restoring.restore(device, description, copy, confirmed_by(yes), say, transferred, giving)
+        try:
+            restoring.restore(device, description, copy, confirmed_by(yes), say, transferred,
+                              giving)  # fmt: skip
+        except restoring.Refused as error:
+            raise BoardError(f"{error} The board runs on as it was: what it measures now is in no "
+                             "copy that was made before.")  # fmt: skip
 
 
 @click.command()

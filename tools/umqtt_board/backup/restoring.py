@@ -24,6 +24,10 @@ from umqtt_board.settings import ca_file, settings_file, subject
 
 _NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
 
+class Refused(BoardError):
+    """What a restore would do was not confirmed: nothing was changed."""
+
+
 #: What a restore does only if it is wanted: what it would do, and what to do about that.
 Doubt = namedtuple("Doubt", "text advice")
 
@@ -38,8 +42,8 @@ def restore(device, board, copy, confirm, progress, transfer, giving=None):
              not that of the copy, and obeys none of the commands that it had after the copy
     Until all of it is there the board has no main.py; a run that is cut is done again.
 
-    Raises BoardError, and nothing was changed, if the sizes of the journals differ or confirm()
-    returned False: its text has all that was not confirmed.
+    Raises BoardError, and nothing was changed, if the sizes of the journals differ; Refused if
+    confirm() returned False: its text has all that was not confirmed.
     """
     Restore(device, board, copy, progress, giving).run(confirm, transfer)
 
@@ -64,7 +68,7 @@ class Restore:
         for at, doubt in enumerate(doubts):
             if not confirm(doubt.text):
                 left = "; besides, ".join(f"{text}. {advice}" for text, advice in doubts[at:])
-                raise BoardError(f"Nothing was changed: {left}.")
+                raise Refused(f"Nothing was changed: {left}.")
         files = self._files_to_put()
         with install.without_main(self._device):
             self._put_files(files, transfer)
@@ -212,8 +216,8 @@ class Restore:
                 f"the readings in the copy are signed with a key of {flat['device']} that this "
                 "computer does not have, or has given up: no bridge with --telemetry-keys takes "
                 "them, and the board publishes them again and again. `umqtt-board keys import` "
-                "brings the key from the computer that flashed the board; write telemetry-keys "
-                "anew then",
+                "brings the key from the computer that flashed the board, and `telemetry-keys "
+                "--with-former` one that was given up; write telemetry-keys anew then",
                 "YES=1 restores without it")  # fmt: skip
 
     # ---- what the board has now

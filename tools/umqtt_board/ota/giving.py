@@ -13,7 +13,8 @@ from umqtt_board.settings.settings_file import firmware_settings
 KEY_BYTES = 32
 #: Settings that say whom a board trusts, and when it lets go of a reading.
 TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
-         "telemetry", "update.key", "update.spare")  # fmt: skip
+         "ntp", "retention", "telemetry", "update.key", "update.spare", "update.trial",
+         "wifi.ssid")  # fmt: skip
 
 
 def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
