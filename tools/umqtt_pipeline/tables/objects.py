@@ -116,6 +116,10 @@ class Objects:
         """A store has no links."""
         return []
 
+    def waiting(self):
+        """A store has no pipes."""
+        return []
+
     def remove_matching(self, name, pattern, older_than=0):
         """Remove what lies in a table, or in its days, and fits a pattern."""
         until = datetime.datetime.now(datetime.UTC) - timedelta(seconds=older_than)

@@ -165,6 +165,13 @@ class Storage:
         return sorted(each.name for each in Path(self.root).iterdir()
                       if each.is_symlink() and not each.exists())  # fmt: skip
 
+    def waiting(self):
+        """The names of pipes and the like in the logs of tables: who opens one waits for ever."""
+        found = (each for depth in ("*", "*/*") for each in
+                 Path(self.root).glob(f"{depth}/_delta_log/*"))  # fmt: skip
+        return sorted(each.relative_to(self.root).as_posix() for each in found
+                      if each.exists() and not each.is_file() and not each.is_dir())  # fmt: skip
+
     def remove_matching(self, name, pattern, older_than=0):
         """Remove the files of a table's folder, and of its days, whose names fit a pattern."""
         until = time.time() - older_than

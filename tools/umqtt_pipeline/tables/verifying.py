@@ -108,6 +108,11 @@ def damaged(root, name, version=None):
 
 
 def _verify(found, root, state, finished):
+    storage = Tables(root, {}).storage
+    for name in storage.waiting():  # Delta Lake would open it
+        found.say(storage.path(name), "it is no plain file: nothing else was looked at")
+    if found.wrong:
+        return
     decided = _decided(found, Tables(root, {}), finished)  # first: all but the last are committed
     tables = existing(root)
     numbers = {name: _Table(found, tables, name, decided).look() for name in tables.columns}
