@@ -68,8 +68,6 @@ def root_of(recent, keys, trails, k, swap, out):
     key = keys[k]
     t = trails[key["root"], way]
     if out[FLAGS] & SYN:
-        if key["root"] != k and out[FLAGS] & ACK and keys[key["root"]]["opened"] == opened(out):
-            key["sure"] = 1
         t["syn"], t["syn_sum"], t["syn_ident"] = out[SEQ], out[SUM], out[IDENT]
     if key["root"] != k and not key["sure"] and t["met"] and out[WIRE] and t["tags"] != out[TAGS]:
         key["sure"] = had(recent, trails, out, wide(key["root"]), way)
