@@ -18,11 +18,12 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
 from umqtt_board.identity import own
-from umqtt_board.ota import counters, giving
-from umqtt_board.ota.giving import name_of
+from umqtt_board.ota import counters
+from umqtt_board.ota.giving import name_of, trust
 from umqtt_board.settings import ca_file, settings_file, subject
 
 _NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
+
 
 class Refused(BoardError):
     """What a restore would do was not confirmed: nothing was changed."""
@@ -132,7 +133,7 @@ class Restore:
     def _of_trust(self, commands):
         """Of whom the board trusts by its settings and by the copy's, and who it is."""
         old, new = self._there, self._settings
-        before, after = giving.trust(old), giving.trust(new)
+        before, after = trust(old), trust(new)
         changed = [key for key in before if before[key] != after[key]]
         changed += [key for key in ("device", "group") if old.get(key) != new.get(key)]
         changed += ["command_key"] if old.get("command_key") and not commands else []
@@ -146,7 +147,7 @@ class Restore:
         if not self._giving:
             return
         new, name = self._settings, self._name(self._settings)
-        before, after = self._giving.given(self._device, new), giving.trust(new)
+        before, after = self._giving.given(self._device, new), trust(new)
         if before is None:
             yield Doubt(
                 f"the board has no settings, and this computer has not given {name} any: it will "
