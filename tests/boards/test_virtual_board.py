@@ -77,6 +77,18 @@ def test_start_says_of_a_board_with_power_that_nothing_runs(board, mpremote, put
     assert again in said and "tick" not in board.printed()[mark:]
 
 
+@pytest.mark.parametrize("command", ["backup", "logs", "repl", "stop", "start", "erase"])
+def test_a_slip_in_the_name_of_a_folder_makes_no_board(tmp_path, capsys, command):
+    slip = tmp_path / "bord"
+    with pytest.raises(SystemExit) as ended:
+        given = ["--to", str(tmp_path / "copy")] if command == "backup" else []
+        cli.main([command, "--folder", str(slip), *given])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert f"There is no virtual board in {slip}. `umqtt-board flash --folder {slip}` " in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_port_of_a_board_without_power_is_not_to_be_plugged_in(make_board):
     board = make_board()
     board.power_on()

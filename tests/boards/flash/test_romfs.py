@@ -100,7 +100,7 @@ def test_one_that_is_too_small_or_somebody_elses_is_left_alone(
 
 
 def test_the_board_of_make_flash_has_one_unless_it_was_told_otherwise(tmp_path):
-    assert find.virtual_board(tmp_path / "new").config["romfs"] == ROOM
+    assert find.virtual_board(tmp_path / "new", new=True).config["romfs"] == ROOM
     VirtualBoard(tmp_path / "without", romfs=0)
     assert find.virtual_board(tmp_path / "without").config["romfs"] == 0
 

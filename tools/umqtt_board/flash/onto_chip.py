@@ -28,6 +28,7 @@ class Ways:
     firmware  None, "skip", "fetch", a path or an address; baud, drive: None is the board's own
     confirm   function(text) that returns True if data may be erased
     progress  function(step, text); transfer: function(done, total, name)
+    new       a virtual board is made where there is none
     """
 
     port: str = None
@@ -38,6 +39,7 @@ class Ways:
     confirm: object = lambda text: False
     progress: object = lambda step, text: None
     transfer: object = lambda done, total, name: None
+    new: bool = False
 
 
 def arrive(board, ways):
@@ -62,7 +64,7 @@ def _image(board, ways, firmware):
 
 
 def _port(board, ways):
-    port, how = find.find(board, ways.port, ways.folder)
+    port, how = find.find(board, ways.port, ways.folder, ways.new)
     ways.progress("port", f"{port} ({how})")
     return port
 

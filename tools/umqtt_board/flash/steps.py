@@ -80,7 +80,8 @@ def flash(
         progress("settings", warning)
     for name in settings_file.unused(environment):
         progress("settings", f"{name} is no setting of a board: not used")
-    ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirm, progress, transfer)
+    ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirm, progress, transfer,
+                          new=True)
     report = Report()
     device, found = onto_chip.arrive(description, ways)
     with contextlib.closing(device), device.going_on():

@@ -43,7 +43,7 @@ def _open(board, port, folder):
 @options
 def port(board, port, folder):
     """Find the board's serial port."""
-    found, how = find.find(boards.load(board), port, folder)
+    found, how = find.find(boards.load(board), port, folder, new=True)
     say("port", f"{found} ({how})")
 
 
@@ -68,7 +68,8 @@ def image(board, firmware):
 @click.option("--yes", is_flag=True, help="Do not ask before data is erased.")
 def interpreter(board, port, folder, firmware, baud, drive, yes):
     """Write MicroPython onto the chip, as far as it differs."""
-    ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirmed_by(yes), say, transferred)
+    ways = onto_chip.Ways(port, folder, firmware, baud, drive, confirmed_by(yes), say, transferred,
+                          new=True)  # fmt: skip
     device, found = onto_chip.arrive(boards.load(board), ways)
     with contextlib.closing(device):
         say("interpreter", f"MicroPython {found.version}, {found.machine}")

@@ -3,6 +3,9 @@
 Knows the ports of this computer and USB vendor numbers. It must not know what is said over them.
 """
 
+import shlex
+from pathlib import Path
+
 from serial.tools import list_ports
 
 from umqtt_board import plain
@@ -17,25 +20,35 @@ class NoPort(BoardError):
     """No port of this computer fits."""
 
 
-def find(board, port=None, folder=None):
+def find(board, port=None, folder=None, new=False):
     """Return (port, how it was chosen). Starts the virtual board when that is what is meant.
 
     board   a boards.Board
     port    PORT= of the user; anything pyserial takes, including socket:// and rfc2217://
     folder  folder of the virtual board, for the board `unix` (default build/boards/unix)
+    new     make the virtual board if there is none; else BoardError
     """
     if port:
         return str(port), "given"
     if board["chip"] == "unix":
-        virtual = virtual_board(folder)
+        virtual = virtual_board(folder, new)
         was_on = virtual.running
         virtual.power_on()
         return virtual.port, f"virtual board {'running' if was_on else 'started'}"
     return _by_usb(board)
 
 
-def virtual_board(folder=None):
-    """The virtual board in `folder`, left running when this program ends."""
+def virtual_board(folder=None, new=False):
+    """The virtual board in `folder`, left running when this program ends.
+
+    new     make it if there is none. Else that is a BoardError: a slip of the fingers in the name
+            of a folder must not give an empty board, whose backup looks like a good one.
+    """
+    place = Path(folder or VIRTUAL)
+    if not new and not (place / "board.json").exists():
+        makes = (f"umqtt-board flash --folder {shlex.quote(str(folder))}" if folder
+                 else "make flash BOARD=unix")  # fmt: skip
+        raise BoardError(f"There is no virtual board in {place}. `{makes}` makes one.")
     return VirtualBoard(folder or VIRTUAL, name=None if folder else "unix", tied=False,
                         new={"romfs": ROMFS})  # fmt: skip
 
