@@ -179,8 +179,10 @@ class Copy:
         self.made, self.key = manifest["made"], manifest.get("key", "")
         self.commands = bool(manifest.get("commands"))
         self._sums, self._region = dict(manifest["files"]), manifest["region"]
-        if not all(isinstance(text, str) for text in (self.made, manifest["board"], self.key)):
+        if not all(isinstance(text, str) for text in (self.made, manifest["board"])):
             raise ValueError("it does not say when and of which board it was made")
+        if not isinstance(self.key, str):
+            raise ValueError("the fingerprint of its key of commands is no text")
         if self._region and type(self._region["size"]) is not int:
             raise ValueError("it does not say how large the journal's region is")
         for path in self._sums:
