@@ -16,6 +16,7 @@ from certificates import Authority
 from umqtt_board import boards
 from umqtt_board.backup import copies, held, journal, restoring
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import steps
 from umqtt_board.ota import giving, keys
 from umqtt_board.port import device
 from umqtt_min import FileStore
@@ -390,6 +391,60 @@ def test_a_journal_that_the_board_cannot_deliver_does_not_come_back_unasked(
                           lambda text: "no readings of default/one" not in text,
                           _quiet, _quiet)  # fmt: skip
     assert _flash(used) == before
+
+
+def _three_messages(folder, size):
+    store = FileStore(str(folder), size=size, segment=4096, small=False)
+    store.open()
+    for pid in (1, 2, 3):
+        store.put(pid, 2, b"fleet/default/one/telemetry", b"21.5")
+    store.close()
+
+
+@pytest.mark.parametrize("where, store, there, new", [
+    ("region", "files", "its journal region", "files"),
+    ("files", "auto", "files", "its journal region"), ("region", "auto", "", ""),
+])  # fmt: skip
+def test_a_board_that_would_not_look_for_its_messages_is_not_restored_unasked(
+    used, tmp_path, where, store, there, new
+):
+    copy, folder = tmp_path / "copy", tmp_path / "three"
+    _backup(used, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    _three_messages(folder, manifest["region"]["size"])
+    _put_messages(copy, folder, manifest, where)
+    _change(copy, {"device": "one", "broker.host": "h", "broker.user": "u", "store": store})
+    asked = []
+    with device.Device(used.port) as one:
+        restoring.restore(one, UNIX, copies.load(copy, UNIX),
+                          lambda text: asked.append(text) or True, _quiet, _quiet)  # fmt: skip
+    said = [text for text in asked if "undelivered" in text]
+    assert said == ([] if not there else [
+        f'with store = "{store}" the board keeps its readings in {new}: 3 that it holds in '
+        f'{there} stay there, undelivered, until store is "{"auto" if new == "files" else "files"}'
+        '" again'])  # fmt: skip
+
+
+def test_a_flash_moves_no_store_away_from_its_messages_unasked(used, tmp_path):
+    """Other settings alone, and a board that holds nothing where they do not look, are free."""
+    there = {"device": "one", "broker.host": "h"}
+    files = there | {"store": "files"}
+    with device.Device(used.port) as one:
+        steps.refuse_harm(one, UNIX, files, there, lambda text: False)
+    used.cut()
+    size = used.config["journal"]
+    _three_messages(tmp_path / "three", size)
+    with open(used.flash_image, "r+b") as flash:
+        flash.seek(used.config["filesystem"])
+        flash.write(journal.load(tmp_path / "three").ljust(size, b"\xff"))
+    used.power_on()
+    with device.Device(used.port) as one:
+        for flat, old in ((files, there), (files, None)):
+            with pytest.raises(BoardError, match="3 that it holds in its journal region stay"):
+                steps.refuse_harm(one, UNIX, flat, old, lambda text: False)
+        steps.refuse_harm(one, UNIX, files, there, lambda text: "undelivered" in text)
+        for flat, old in ((files | {"interval_ms": 50}, files), (there, None), (None, there)):
+            steps.refuse_harm(one, UNIX, flat, old, lambda text: False)
 
 
 @pytest.mark.parametrize("boot, seq, confirmed, ok", [

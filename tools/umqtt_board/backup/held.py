@@ -43,8 +43,37 @@ def stored_files(device):
 
 
 def waiting_in_files(device):
-    """How many messages wait in the board's FileStore for their acknowledgement."""
+    """How many messages the board's FileStore holds."""
     return len(_in_files(device))
+
+
+def waiting_in_region(device, board):
+    """How many messages the board's journal region holds, None without a region.
+
+    board  its description, see boards.load()
+    """
+    if board["journal"]["kind"] == "files":
+        return None
+    image = region(device, verify.opening(board["journal"]))
+    return None if image is None else len(_topics(image))
+
+
+def left_behind(flat, files, region):
+    """What a board with the settings `flat` would not deliver of the messages that it holds, in
+    words; "" if there is nothing.
+
+    files, region  how many it holds in the FileStore's files and in its journal region; region:
+                   None if it has none
+    """
+    store = flat.get("store", "auto")
+    in_files = store == "files" or region is None
+    count = region if in_files else files
+    if not count:
+        return ""
+    there, new, back = (("its journal region", "files", "auto") if in_files
+                        else ("files", "its journal region", "files"))  # fmt: skip
+    return (f'with store = "{store}" the board keeps its readings in {new}: {count} that it holds '
+            f'in {there} stay there, undelivered, until store is "{back}" again')  # fmt: skip
 
 
 def topics(device, board):

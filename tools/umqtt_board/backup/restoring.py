@@ -94,6 +94,7 @@ class Restore:
         if settings_file.PATH in self._copy.files:
             yield from self._of_settings()
         yield from self._of_messages()
+        yield from self._of_left_behind()
         if self._giving and self._settings:
             yield from self._of_key()
 
@@ -183,8 +184,7 @@ class Restore:
             return
         name = self._name(flat)
         own_topic = f"fleet/{name}/telemetry".encode(errors="replace")
-        stored = {path: data for path, data in self._copy.files.items() if path not in known.OWN}
-        for image in (held.image_of(stored), self._copy.image or b""):
+        for image in (held.image_of(self._stored()), self._copy.image or b""):
             try:
                 there = journal.Journal(image)
             except journal.NoJournal:
@@ -206,6 +206,17 @@ class Restore:
                     "may let go of readings that nobody has, or not start",
                     "YES=1 restores it all the same")  # fmt: skip
 
+    def _of_left_behind(self):
+        """Messages where a board with the settings of the copy does not look for its own."""
+        flat = self._settings or self._there or {}
+        copy, stored = self._copy, self._stored()
+        files = (_live(held.image_of(stored)) if stored
+                 else held.waiting_in_files(self._device))  # fmt: skip
+        region = (held.waiting_in_region(self._device, self._board) if copy.image is None
+                  else _live(copy.image))  # fmt: skip
+        if text := held.left_behind(flat, files, region):
+            yield Doubt(text, "YES=1 restores it all the same")
+
     def _of_key(self):
         """Readings in the copy may be signed with a key that is neither in it nor on this
         computer."""
@@ -220,6 +231,10 @@ class Restore:
                 "brings the key from the computer that flashed the board, and `telemetry-keys "
                 "--with-former` one that was given up; write telemetry-keys anew then",
                 "YES=1 restores without it")  # fmt: skip
+
+    def _stored(self):
+        """The FileStore's files in the copy, {path: bytes}."""
+        return {path: data for path, data in self._copy.files.items() if path not in known.OWN}
 
     # ---- what the board has now
 
@@ -344,6 +359,14 @@ class Restore:
     def _main_back(self):
         if install.hashes(self._device, [install.OFF])[install.OFF]:
             install.allow_main(self._device, False)
+
+
+def _live(image):
+    """How many messages the journal in an image holds; 0 if it is no journal."""
+    try:
+        return len(journal.Journal(image).live)
+    except journal.NoJournal:
+        return 0
 
 
 def _no_boards_numbers(there, size):

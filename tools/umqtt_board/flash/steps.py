@@ -89,9 +89,7 @@ def flash(
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
-        refuse_lowered(flat, there, confirm)
-        renamed, give_up = refuse_new_name(device, description, flat, there, confirm)
-        own.refuse_other(device, flat, confirm)
+        renamed, give_up = refuse_harm(device, description, flat, there, confirm)
         flat, least = with_key(device, giving, flat, there, file, environment, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
@@ -113,6 +111,17 @@ def with_key(device, giving, flat, there, file, environment, progress):
         return flat, 0
     own = file is None and "command_key" not in settings_file.from_environment(environment)
     return giving.for_board(device, flat, there, own, lambda text: progress("commands", text))
+
+
+def refuse_harm(device, board, flat, there, confirm):
+    """BoardError if the settings `flat`, instead of those that are `there`, would do harm to the
+    board or its messages, and that was not confirmed. Returns what refuse_new_name() does."""
+    refuse_lowered(flat, there, confirm)
+    renamed, give_up = refuse_new_name(device, board, flat, there, confirm)
+    if not give_up:
+        refuse_left_behind(device, board, flat, there, confirm)
+    own.refuse_other(device, flat, confirm)
+    return renamed, give_up
 
 
 def refuse_lowered(flat, there, confirm):
@@ -150,6 +159,18 @@ def refuse_new_name(device, board, flat, there, confirm):
             "and YES=1 (--yes) erases them."
         )
     return True, True
+
+
+def refuse_left_behind(device, board, flat, there, confirm):
+    """BoardError if the settings `flat` have the board keep its messages elsewhere than those that
+    are `there`, it holds some where it does not look then, and that was not confirmed."""
+    if flat is None or (flat.get("store") == "files") == ((there or {}).get("store") == "files"):
+        return
+    text = held.left_behind(flat, held.waiting_in_files(device),
+                            held.waiting_in_region(device, board))  # fmt: skip
+    if text and not confirm(text):
+        raise BoardError(f"Nothing was changed: {text}. Let it deliver them first, then flash it "
+                         "again; or YES=1 (--yes) does it.")  # fmt: skip
 
 
 def _without_mark(there):

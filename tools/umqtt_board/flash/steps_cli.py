@@ -14,7 +14,6 @@ from umqtt_board.backup import held
 from umqtt_board.backup.backup_cli import confirmed_by, options, say, transferred
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import fetch, follow, install, onto_chip, romfs, steps
-from umqtt_board.identity import own
 from umqtt_board.ota import giving
 from umqtt_board.paths import BUILD
 from umqtt_board.port import find
@@ -109,10 +108,7 @@ def settings(board, port, folder, settings, yes):
         flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
-        steps.refuse_lowered(flat, there, confirmed_by(yes))
-        renamed, give_up = steps.refuse_new_name(device, description, flat, there,
-                                                 confirmed_by(yes))
-        own.refuse_other(device, flat, confirmed_by(yes))
+        renamed, give_up = steps.refuse_harm(device, description, flat, there, confirmed_by(yes))
         flat, least = steps.with_key(device, giving, flat, there, file, os.environ, say)
         if give_up:
             held.give_up(device, description)
