@@ -194,7 +194,17 @@ def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
     with Session(records[0].group, records, where, keys.next_count, valid) as session:
         status = _run(session, lambda show: session.command(name, body, timeout, show),
                       _again(broker, ca, cert, key))  # fmt: skip
+    _tell_of_late(session)
     sys.exit(status)
+
+
+def _tell_of_late(session):
+    """Which boards may still obey a command after this program has ended, and how long."""
+    late = [member.device for member in session.members.values() if member.state == "sent"]
+    if late:
+        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + session.valid))
+        click.echo(f"   The broker may keep the command: until {until} (--valid {session.valid}) "
+                   f"{', '.join(late)} may still obey it on connecting", err=True)  # fmt: skip
 
 
 def _body(name, value):
