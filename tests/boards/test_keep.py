@@ -227,7 +227,7 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     copy = tmp_path / "copy"
     _backup(used, copy)
     held = json.loads((copy / "files" / "settings.json").read_text())
-    _change(copy, held | {"broker.host": "evil\x1b[2J", "broker.password": "other",
+    _change(copy, held | {"broker.host": "evil\x1b[2J", "broker.password": "word-9",
                           "marks": "any"})  # fmt: skip
     place = ("--board", "unix", "--folder", str(used.folder))
     before = mpremote(used, "cat", ":settings.json")
@@ -237,7 +237,7 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     status, said = _cli("restore", *place, "--from", str(copy), "--yes")
     assert status == 0, said
     assert 'broker.host: "h" becomes "evil' in said and "\x1b" not in said
-    assert "broker.password: (secret) becomes (secret)" in said and "other" not in said
+    assert "broker.password: (secret) becomes another one" in said and "word-9" not in said
     assert 'marks: (default) becomes "any"' in said and "device:" not in said
     authority = Authority("umqtt_min test CA")
     cert, key = (pem.decode() for pem in authority.issue("default/two"))
@@ -328,6 +328,9 @@ def test_a_board_without_settings_gets_unasked_only_what_this_computer_gave_it(
         ({"broker.host": "evil"}, "broker.host in the copy is not what this computer gave"),
         ({"marks": "any"}, "marks in the copy is not what this computer gave default/one last"),
         ({"retention": 1, "ntp": "evil"}, "ntp, retention in the copy is not what this computer"),
+        ({"readings": 1, "sensor": "mine"}, "readings, sensor in the copy is not what this"),
+        ({"readings": 1}, "this computer last gave default/one:\n"),
+        ({"readings": 1}, "readings: (default) becomes 1\n"),
         ({"device": "two"}, "a key that default/two never had on this computer"),
         ({"device": "three"}, "this computer has not given default/three any"),
     ):

@@ -1,5 +1,7 @@
 """The one error that ends a step: a sentence that says what is wrong and what to do about it."""
 
+import json
+
 
 class BoardError(Exception):
     """Shown to the user as it stands; the command line ends with status 2."""
@@ -10,4 +12,8 @@ def reason(error):
     ours for those that speak of Python's objects."""
     if isinstance(error, (KeyError, TypeError, AttributeError, RecursionError)):
         return "it does not have the form that it should have"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON from line {error.lineno}, column {error.colno}, on"
+    if isinstance(error, UnicodeError):
+        return "it is no text in UTF-8"
     return str(error)

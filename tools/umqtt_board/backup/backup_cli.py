@@ -123,8 +123,9 @@ def restore(board, port, folder, source, yes):
             restoring.restore(device, description, copy, confirmed_by(yes), say, transferred,
                               giving)  # fmt: skip
         except restoring.Refused as error:
-            raise BoardError(f"{error} The board runs on as it was: what it measures now is in no "
-                             "copy that was made before.")  # fmt: skip
+            goes_on = (" The board runs on as it was: what it measures now is in no copy that was "
+                       "made before.") if error.runs else ""  # fmt: skip
+            raise BoardError(f"{error}{goes_on}")
 
 
 @click.command()

@@ -178,7 +178,9 @@ class Copy:
         self.folder = folder
         self.made, self.key = manifest["made"], manifest.get("key", "")
         self.commands = bool(manifest.get("commands"))
-        self._sums, self._region = dict(manifest["files"]), manifest["region"]
+        self._sums, self._region = manifest["files"], manifest["region"]
+        if not isinstance(self._sums, dict):
+            raise TypeError("files is no table")
         if not all(isinstance(text, str) for text in (self.made, manifest["board"])):
             raise ValueError("it does not say when and of which board it was made")
         if not isinstance(self.key, str):
@@ -192,13 +194,14 @@ class Copy:
         self.image = known.content(folder, IMAGE) if self._region else None
         self.image_sum = self._region["sha256"] if self._region else None
 
-    def is_whole(self):
-        """Whether its files are those of its manifest."""
-        sums = {path: install.digest(data) for path, data in self.files.items()}
-        image = None if self.image is None else install.digest(self.image)
-        size = self._region and self._region["size"]
-        return sums == self._sums and image == self.image_sum and size in (
-            None, len(self.image or b""))  # fmt: skip
+    def damaged(self):
+        """Which of its files are not those of its manifest, a list of their names in the copy."""
+        found = [f"files{path}" for path, data in self.files.items()
+                 if install.digest(data) != self._sums[path]]  # fmt: skip
+        if self._region and (len(self.image) != self._region["size"]
+                             or install.digest(self.image) != self.image_sum):  # fmt: skip
+            found.append(IMAGE)
+        return found
 
 
 def load(folder, board):
@@ -210,8 +213,9 @@ def load(folder, board):
         made_of = manifest["board"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BoardError(f"BACKUP={folder} is no copy of a board ({reason(error)}).")
-    if not copy.is_whole():
-        raise BoardError(f"BACKUP={folder} is damaged: its files are not those of its manifest.")
+    if damaged := copy.damaged():
+        raise BoardError(f"BACKUP={folder} is damaged: {', '.join(damaged)} is not what "
+                         f"{MANIFEST} says. Nothing was changed: give another copy.")  # fmt: skip
     if made_of != board.name:
         raise BoardError(f"BACKUP={folder} is of BOARD={made_of}, not {board.name}.")
     return copy

@@ -19,14 +19,21 @@ from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
 from umqtt_board.identity import own
 from umqtt_board.ota import counters
-from umqtt_board.ota.giving import name_of, trust
+from umqtt_board.ota.giving import changed, name_of
 from umqtt_board.settings import ca_file, settings_file, subject
 
 _NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
 
 
 class Refused(BoardError):
-    """What a restore would do was not confirmed: nothing was changed."""
+    """What a restore would do was not confirmed: nothing was changed.
+
+    runs  whether the board has settings, and so goes on with its work
+    """
+
+    def __init__(self, text, runs):
+        super().__init__(text)
+        self.runs = runs
 
 
 #: What a restore does only if it is wanted: what it would do, and what to do about that.
@@ -69,7 +76,7 @@ class Restore:
         for at, doubt in enumerate(doubts):
             if not confirm(doubt.text):
                 left = "; besides, ".join(f"{text}. {advice}" for text, advice in doubts[at:])
-                raise Refused(f"Nothing was changed: {left}.")
+                raise Refused(f"Nothing was changed: {left}.", bool(self._there))
         files = self._files_to_put()
         with install.without_main(self._device):
             self._put_files(files, transfer)
@@ -113,10 +120,11 @@ class Restore:
             yield Doubt(f"the settings of {folder} are damaged: without them the board keeps "
                         "those it has", "YES=1 restores the rest")  # fmt: skip
             return
-        for key in sorted({*old, *new} - {"command_key"}):
-            if old.get(key) != new.get(key):
-                before, after = (self._shown(key, one.get(key)) for one in (old, new))
-                self._progress("settings", f"{key}: {before} becomes {after}")
+        given = self._giving.given(self._device, new) if self._giving and not old else None
+        if given is not None:
+            self._progress("settings", "the board has none. Compared with those that this "
+                                       f"computer last gave {self._name(new)}:")  # fmt: skip
+        self._say_changes(old if given is None else given, new, given is not None)
         if faults := self._rules.validate(new):
             self._giving = None
             yield Doubt(f"the board does not start with the settings of {folder}: "
@@ -129,37 +137,45 @@ class Restore:
             self._progress("commands", "the copy is of a board without a command key: with it "
                                        "the board obeys no command and no update until a flash "
                                        "with SETTINGS=")  # fmt: skip
-        yield from (self._of_trust if old else self._of_first_trust)(commands)
+        yield from self._of_trust(commands) if old else self._of_first_trust(given, commands)
+
+    def _say_changes(self, old, new, known):
+        """known: `old` is what this computer knows of the board: neither secrets nor its name."""
+        for key in sorted({*old, *new} - {"command_key"}):
+            if known and key in (*self._rules.SECRETS, "device", "group"):
+                continue
+            if old.get(key) != new.get(key):
+                before, after = (self._shown(key, one.get(key)) for one in (old, new))
+                after = "another one" if before == after else after  # a secret, a certificate
+                self._progress("settings", f"{key}: {before} becomes {after}")
 
     def _of_trust(self, commands):
         """Of whom the board trusts by its settings and by the copy's, and who it is."""
         old, new = self._there, self._settings
-        before, after = trust(old), trust(new)
-        changed = [key for key in before if before[key] != after[key]]
-        changed += [key for key in ("device", "group") if old.get(key) != new.get(key)]
-        changed += ["command_key"] if old.get("command_key") and not commands else []
-        if changed:
-            yield Doubt(f"the copy changes {', '.join(changed)} of the board. Who has had it in "
+        found = changed(old, new) + changed(old, new, ("device", "group"))
+        found += ["command_key"] if old.get("command_key") and not commands else []
+        if found:
+            yield Doubt(f"the copy changes {', '.join(found)} of the board. Who has had it in "
                         "hand may have written that", "YES=1 restores it")  # fmt: skip
 
-    def _of_first_trust(self, commands):
-        """The same for a board without settings: of what this computer gave the board of that
-        name."""
+    def _of_first_trust(self, given, commands):
+        """The same for a board without settings: what is not as this computer gave it, `given`,
+        to the board of that name."""
         if not self._giving:
             return
         new, name = self._settings, self._name(self._settings)
-        before, after = self._giving.given(self._device, new), trust(new)
-        if before is None:
+        if given is None:
             yield Doubt(
                 f"the board has no settings, and this computer has not given {name} any: it will "
                 "trust whom the copy says, see above. Who has had it in hand may have written "
                 "that", "YES=1 restores it")  # fmt: skip
             return
-        changed = [key for key in after if before.get(key) != after[key]]
-        changed += [] if commands else ["command_key"]
-        if changed:
+        known = {row[0] for row in self._rules.SCHEMA} - {*self._rules.SECRETS, "device", "group"}
+        found = changed(given, new, sorted(known))
+        found += [] if commands else ["command_key"]
+        if found:
             yield Doubt(
-                f"the board has no settings, and {', '.join(changed)} in the copy is not what "
+                f"the board has no settings, and {', '.join(found)} in the copy is not what "
                 f"this computer gave {name} last. Who has had it in hand may have written that",
                 "YES=1 restores it")  # fmt: skip
         if self._copy.key and not self._giving.knows(self._device, {**new, "device": name_of(

@@ -165,17 +165,20 @@ def revoke(device, group, every, authorities):
     else:
         records = []
     keys.revoke(records)
+    if every and not records:
+        click.echo("  This computer has no keys of boards: nothing to revoke.")
     for record in records:
         click.echo(f"  {record.name}: revoked. It obeys the old key until you "
                    "flash it")  # fmt: skip
     if records:
         click.echo("Flash them over the cable, then write mark-keys and telemetry-keys anew.")
     if authorities:
-        names = ", ".join(whole.revoke_authorities()) or "none"
+        names = ", ".join(whole.revoke_authorities())
         click.echo(f"  removed authorities: {names}. The broker trusts them until it has another "
                    "fleet-ca.pem and was restarted. Run `umqtt-board identity` for others: into "
                    "a new folder, or on this computer into the old one, from which it removes "
-                   "these")  # fmt: skip
+                   "these" if names else "  This computer has no authorities: nothing to "
+                   "remove.")  # fmt: skip
 
 
 @keys_group.command("forget")

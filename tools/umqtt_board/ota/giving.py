@@ -62,7 +62,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
         forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
-        record.trust = trust(flat)
+        record.settings = _without_secrets(flat)
         keys.save(record)
     return flat | {"command_key": record.key}, record.count
 
@@ -124,17 +124,25 @@ def arrived(device, flat, count=0):
         keys.save(record)
 
 
-def trust(flat):
-    """{name: value} of the settings TRUST in `flat`, or what they are if it has none."""
+def changed(old, new, names=TRUST):
+    """Which of the settings `names` are others in `new` than in `old`, both flat, as a list. One
+    that is not there is its default."""
     usual = {row[0]: row[4] for row in firmware_settings().SCHEMA}
-    return {name: flat.get(name, usual[name]) for name in TRUST}
+    return [name for name in names
+            if old.get(name, usual.get(name)) != new.get(name, usual.get(name))]  # fmt: skip
 
 
 def given(device, flat):
-    """What this computer last gave the board that the settings `flat` name, or another one that
-    said its name: trust(), and "command_key": True. None if it knows no board of that name."""
-    record = _record(device, flat)
-    return {**record.trust, "command_key": True} if record and record.trust else None
+    """The settings, but for secrets and its name, that this computer last gave the board that the
+    settings `flat` name, or another one that said its name. None if it knows no board of that
+    name."""
+    record = keys.find(flat.get("group", "default"), name_of(device, flat))
+    return record.settings if record and record.settings else None
+
+
+def _without_secrets(flat):
+    left_out = {*firmware_settings().SECRETS, "device", "group"}
+    return {key: value for key, value in flat.items() if key not in left_out}
 
 
 def _broker(flat):

@@ -65,7 +65,7 @@ class Record:
     others   keys that another computer has given it, before this one or since: nobody here knows
     fresh    whether the key was made for a flash that has not ended yet: the board may have it,
              or still the one before. The next flash gives it this one, and not a third
-    trust    giving.trust() of the settings that it was given last; {}: not known
+    settings  those that it was given last, without secrets and its name; {}: not known
     given    the counter that the board got with the key: the time in milliseconds, and above the
              board's own counter of before, so that it orders the keys of a board; 0: not known
     spent    fingerprints of the keys of readings (readings_key()) that were given up: a reading
@@ -83,7 +83,7 @@ class Record:
     fresh: bool = False
     others: list = field(default_factory=list)
     given: int = 0
-    trust: dict = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)
     spent: list = field(default_factory=list)
 
     @property
