@@ -223,6 +223,23 @@ def _change(copy, settings):
     (copy / "manifest.json").write_text(json.dumps(manifest))
 
 
+def test_a_restore_asks_before_a_board_comes_to_its_broker_with_another_or_no_certificate(
+    used, tmp_path
+):
+    _backup(used, tmp_path / "copy")
+    held = json.loads((tmp_path / "copy" / "files" / "settings.json").read_text())
+    held["broker.ca"] = Authority("broker").pem.decode()
+    (one, key), (_, other) = (Authority(name).issue("kitchen") for name in ("a", "b"))
+    for given, why in (
+        ({"broker.cert": one.decode(), "broker.key": other.decode()}, "got that of another cert"),
+        ({"broker.cert": one.decode(), "broker.key": "rubbish"}, "broker.key: expected PEM text"),
+        ({"broker.cert": one.decode(), "broker.key": key.decode()}, "broker.ca, broker.cert of"),
+    ):
+        _change(tmp_path / "copy", held | given)
+        with pytest.raises(BoardError, match=f"Nothing was changed: .*{why}"):
+            _restore(used, tmp_path / "copy")
+
+
 def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     copy = tmp_path / "copy"
     _backup(used, copy)
@@ -247,9 +264,9 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     assert status == 2 and "is the certificate of default/two, and this board is default/one" in (
         said)
     # One refusal names all that would have to be allowed; --yes says what it allows.
-    assert "; besides, the copy changes broker.host, broker.ca of the board" in said
+    assert "; besides, the copy changes broker.host, broker.ca, broker.cert of the board" in said
     status, said = _cli("restore", *place, "--from", str(copy), "--yes")
-    assert status == 0 and "--yes        the copy changes broker.host, broker.ca of" in said
+    assert status == 0 and "changes broker.host, broker.ca, broker.cert of" in said
     assert "--yes        broker.cert is the certificate of default/two" in said
     assert "broker.cert: (default) becomes the certificate 'default/two' " in said
 

@@ -83,6 +83,25 @@ def test_a_key_of_another_certificate_is_refused(tmp_path, authority):
                 settings_file.gather(path, {})
 
 
+def test_a_key_named_by_the_environment_leaves_the_files_names_beside_the_file(
+    tmp_path, authority, monkeypatch
+):
+    """A name in the environment is relative to where the program runs."""
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    for folder in (beside, here):
+        folder.mkdir()
+    certificate, key = authority.issue("g/a")
+    (beside / "cert.pem").write_bytes(certificate)
+    (here / "key.pem").write_bytes(key)
+    settings = beside / "settings.toml"
+    (beside / "ca.pem").write_bytes(authority.pem)
+    settings.write_text('[broker]\nhost = "h"\nca = "ca.pem"\ncert = "cert.pem"\nkey = "none"\n')
+    settings.chmod(0o600)
+    monkeypatch.chdir(here)
+    flat = settings_file.gather(settings, {"UMQTT_BROKER_KEY": "key.pem"})
+    assert (flat["broker.cert"], flat["broker.key"]) == (certificate.decode(), key.decode())
+
+
 def test_whom_a_certificate_is_for(authority):
     for name in ("g/a", "bridge", "host.example", "n" * 64):
         assert subject.common_name("words\n" + authority.issue(name)[0].decode()) == name

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import fileset, keys, ota_cli, reports, send
+from umqtt_board.ota import counters, fileset, keys, ota_cli, reports, send
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -195,6 +195,26 @@ def test_a_board_that_answers_with_another_key_is_not_to_be_forgotten(
     said = capsys.readouterr().err
     for text in FOREIGN + VOID + SILENT:
         assert (text in said) is (text in says), said
+
+
+def test_a_report_says_which_set_was_taken_back(session):
+    session, oven = session
+    session._set, session.send = None, lambda name, body: setattr(oven, "last", 1)
+    session._on_message(None, None, report("00" * 16, store={"live": 0},
+                                           failed={"id": "a1b2", "why": "3 crashes"}))  # fmt: skip
+    session.command("report", {}, 5)
+    assert oven.why == "0 messages wait in its store; it took the set a1b2 back: 3 crashes"
+
+
+@pytest.mark.parametrize("revoked, says", [
+    (False, "clock is right: umqtt-board keys revoke --device oven --group g, and flash it"),
+    (True, "its key is revoked: flash it, and it gets another one"),
+])  # fmt: skip
+def test_a_counter_far_ahead_asks_for_what_was_not_done_yet(session, revoked, says):
+    session, oven = session
+    oven.seen, oven.record.revoked = counters.now() + 400 * 86_400_000, revoked
+    assert session._goes_out(oven, {"oven": counters.now()}) is False
+    assert oven.state == "refused" and oven.why.endswith(says)
 
 
 def test_a_board_that_was_flashed_here_meanwhile_is_told_of(home, session, capsys):

@@ -52,12 +52,17 @@ def transferred(done, total, name):
 
 def confirmed_by(yes):
     """Return a function that asks before data is lost; without a terminal only `yes` allows it.
-    What `yes` allows is said all the same."""
+    What `yes` allows is said all the same. Ctrl-C and Ctrl-D at the question mean no."""
 
     def ask(text):
         if yes:
             say("--yes", text)
-        return yes or (sys.stdin.isatty() and click.confirm(f"  {plain.line(text)}. Go on?"))
+            return True
+        try:
+            return sys.stdin.isatty() and click.confirm(f"  {plain.line(text)}. Go on?")
+        except click.Abort:
+            click.echo()
+            return False
 
     return ask
 

@@ -130,6 +130,9 @@ class Restore:
             yield Doubt(f"the board does not start with the settings of {folder}: "
                         f"{'; '.join(faults)}", "YES=1 writes them all the same; `make flash "
                         "SETTINGS=...` gives it others then")  # fmt: skip
+        elif faults := ca_file.faults(new):
+            yield Doubt(f"with the settings of {folder} the board does not get to its broker: "
+                        f"{'; '.join(faults)}", "YES=1 writes them all the same")  # fmt: skip
         elif doubt := own.doubt(self._device, new):
             yield Doubt(*doubt)
         commands = bool(self._copy.commands or new.get("command_key"))

@@ -11,9 +11,10 @@ from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
-#: Settings that say whom a board trusts, and when it lets go of a reading.
-TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "confirm", "full", "marks",
-         "ntp", "retention", "telemetry", "update.key", "update.spare", "update.trial",
+#: Settings that say whom a board trusts, as whom it comes to the broker, and when it lets go of a
+#: reading.
+TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "broker.cert", "confirm", "full",
+         "marks", "ntp", "retention", "telemetry", "update.key", "update.spare", "update.trial",
          "wifi.ssid")  # fmt: skip
 
 
@@ -177,8 +178,11 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
     count = count or 0
     if held and counters.ahead(count):
         count = 0
+        record = _record(device, there)
+        what = ("this flash gives" if record and record.revoked
+                else "`umqtt-board keys revoke` and a flash give")  # fmt: skip
         tell("the board's counter of commands is months ahead of this computer's clock. It obeys "
-             "no other computer until `umqtt-board keys revoke` and a flash give it another key")
+             f"no other computer until {what} it another key")
     known = bool((there or {}).get("command_key")) and not firmware_settings().validate(there)
     if flat is None:
         record = _record(device, there) if known else None

@@ -118,6 +118,10 @@ def _has_another_key(record):
     return bool(now) and now.key != record.key
 
 
+def _were(names):
+    return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"
+
+
 def _run(session, work, again, size=None):
     """Do the work under a table that shows how far it is; returns the exit status.
 
@@ -138,9 +142,14 @@ def _run(session, work, again, size=None):
         work(show)
     if not console.is_terminal:
         console.print()  # there the table has no end of line
-    left = [member.device for member in session.members.values() if member.state != "done"]
-    if left:
-        click.echo(f"umqtt-board: not taken by {', '.join(left)}", err=True)
+    left = [member for member in session.members.values() if member.state != "done"]
+    tried = [member.device for member in left if member.state == "on trial"]
+    refused = [member.device for member in left if member.state != "on trial"]
+    if tried:
+        click.echo(f"umqtt-board: still on trial when --timeout was over: {', '.join(tried)}",
+                   err=True)
+    if refused:
+        click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
     since = [member.device for member in silent if _has_another_key(member.record)]
@@ -149,23 +158,25 @@ def _run(session, work, again, size=None):
     void = [member.device for member in silent if member.void and not member.foreign]
     silent = [member.device for member in silent if not (member.foreign or member.void)]
     if since:
-        click.echo(f"   {', '.join(since)} was given another key here while this command ran: run "
+        click.echo(f"   {_were(since)} given another key here while this command ran: run "
                    "it again", err=True)  # fmt: skip
     if foreign:
-        click.echo(f"   {', '.join(foreign)} was heard with a key that this computer does not "
+        click.echo(f"   {_were(foreign)} heard with a key that this computer does not "
                    "have: either another computer has flashed it since, or somebody forges its "
                    "reports. If you know of such a flash, `umqtt-board keys import` of that "
                    "computer's copy brings the key. Otherwise leave the keys as they are, "
                    "and see who may publish on its topics", err=True)  # fmt: skip
     if void:
-        click.echo(f"   {', '.join(void)} was heard with a key that is void here: this computer "
+        click.echo(f"   {_were(void)} heard with a key that is void here: this computer "
                    "has given it another one. If the board is on, it was not flashed to the end "
                    "since: `make flash` does it, and keeps the readings that it holds. "
                    "If it was flashed, it has not connected since, and this is what the "
                    "broker, or somebody, has kept", err=True)  # fmt: skip
     if silent:
-        click.echo(f"   Nothing was heard of {', '.join(silent)}. Is it gone for good, or has it "
-                   "another name now? `umqtt-board keys forget --device NAME "
+        click.echo(f"   Nothing was heard of {', '.join(silent)}. A board may be off, or the "
+                   "broker's access lists may not let this computer hear it (`umqtt-board "
+                   "identity`, --cert and --key). For one that is gone for good, or has another "
+                   "name now: `umqtt-board keys forget --device NAME "
                    f"--group {session.group}`", err=True)  # fmt: skip
     return 1 if left else 0
 
@@ -200,7 +211,8 @@ def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
 
 def _tell_of_late(session):
     """Which boards may still obey a command after this program has ended, and how long."""
-    late = [member.device for member in session.members.values() if member.state == "sent"]
+    late = [member.device for member in session.members.values()
+            if member.state == "sent" and not member.obeyed]  # fmt: skip
     if late:
         until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + session.valid))
         click.echo(f"   The broker may keep the command: until {until} (--valid {session.valid}) "

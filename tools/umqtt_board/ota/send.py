@@ -147,7 +147,11 @@ def _waiting(status):
     """What a report says of the messages that the board holds, in words."""
     store = status.get("store")
     live = store.get("live") if isinstance(store, dict) else None
-    return f"{live} messages wait in its store" if type(live) is int else ""
+    found = [f"{live} messages wait in its store"] if type(live) is int else []
+    failed = status.get("failed")
+    if isinstance(failed, dict):
+        found.append(f"it took the set {failed.get('id')} back: {failed.get('why')}")
+    return "; ".join(found)
 
 
 class Session:
@@ -291,8 +295,11 @@ class Session:
             member.have = made.size
         elif (said.get("failed") or {}).get("id") == made.id:
             # Until the board has taken the command this is about an earlier try.
+            why = str(said["failed"].get("why", ""))
             if member.state not in ("waiting", "sent"):
-                member.state, member.why = "taken back", str(said["failed"].get("why", ""))
+                member.state, member.why = "taken back", why
+            else:
+                member.why = f"it took this set back before: {why}"
 
     def _hear_update(self, member, said):
         member.heard, member.quiet = time.monotonic(), QUIET_S
@@ -355,10 +362,12 @@ class Session:
         count = counts[member.device]
         if counters.ahead(member.seen) and count <= member.seen:
             member.state = "refused"
+            what = ("if the clock is right: umqtt-board keys revoke --device "
+                    f"{member.device} --group {self.group}, and flash it")
+            if member.record.revoked:
+                what = "its key is revoked: flash it, and it gets another one"
             member.why = ("its counter of commands is months ahead of this computer's clock, and "
-                          "it obeys none below it. If the clock is right: umqtt-board keys revoke "
-                          f"--device {member.device} --group {self.group}, and flash it"
-                          )  # fmt: skip
+                          f"it obeys none below it; {what}")  # fmt: skip
             return False
         if member.behind:
             member.overtaken += 1

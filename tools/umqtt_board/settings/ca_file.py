@@ -15,23 +15,39 @@ BEGIN = "-----BEGIN CERTIFICATE-----"
 _PEM = "-----BEGIN "
 
 
-def resolve(flat, folder):
+def resolve(flat, folders):
     """Return (settings, list of faults): in them the PEM text instead of a file's name.
 
-    flat    settings as a flat dict
-    folder  where the settings file lies: names are relative to it
+    flat     settings as a flat dict
+    folders  {one of KEYS: the folder that its name is relative to}; one that is not in it names
+             a file of the board's, and stays as it is
 
     A name that begins with "/" and is no file here is left: it may be one on the board. In the
     names of the board's own files {group} and {device} stand for its group and its name.
     """
     faults = []
-    for key in KEYS:
+    for key, folder in folders.items():
         given = flat.get(key)
         if isinstance(given, str) and given:
             found, wrong = _resolve(key, _named(key, given, flat), folder)
             flat = flat | {key: found}
             faults += wrong
+    if set(folders).isdisjoint(OWN):
+        return flat, faults
     return flat, faults or _unlike(*(flat.get(key) for key in OWN))
+
+
+def faults(flat):
+    """What is wrong with the certificates and the key in a board's own settings, a list: text that
+    is none, or a key that is of another certificate. Files on the board are not judged."""
+    found = []
+    for key in KEYS:
+        given = flat.get(key)
+        if isinstance(given, str) and given and not given.startswith("/"):
+            found += _faults(key, given) if is_pem(given) else [
+                f"{key}: expected PEM text, or the path of a file on the board, which begins "
+                'with "/"']  # fmt: skip
+    return found or _unlike(*(flat.get(key) for key in OWN))
 
 
 def is_pem(text):

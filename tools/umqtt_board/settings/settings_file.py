@@ -147,9 +147,9 @@ def _checked(rules, data, given, where, wifi, ask, folder):
         faults = [fault for fault in rules.validate(flat) if UNKNOWN in fault]
         if ask and not faults:
             flat |= _asked(rules, flat, wifi, ask)
-        folder = "." if set(ca_file.KEYS) & set(given) else folder
-        if folder is not None:
-            flat, faults = ca_file.resolve(flat, folder)
+        folders = {key: "." if key in given else folder for key in ca_file.KEYS
+                   if key in given or folder is not None}  # fmt: skip
+        flat, faults = ca_file.resolve(flat, folders)
         faults += [_with_suggestion(rules, fault) for fault in rules.validate(flat)]
         faults += _address(flat)
         if wifi and not flat.get("wifi.ssid"):
