@@ -246,6 +246,6 @@ class Remote:
         # Of the set that runs: one that was withheld is for no other.
         if body.get("set") == loader.pointer().get("id") and loader.healthy():
             self._log("update is healthy, and stays")
-            self._actions["report"](body)
         else:
             self._log("command commit: not for a set on trial here")
+        self._actions["report"](body)  # of which set runs: whoever sent it waits for that

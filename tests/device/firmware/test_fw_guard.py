@@ -282,9 +282,9 @@ def test_the_command_commit_ends_the_trial_of_the_set_that_it_names():
                 assert loader.on_trial(loader.pointer()) and "commit" in said[-1], body
             made._obey("commit", {"set": two.id})
             assert not loader.on_trial(loader.pointer()) and guard.floor() == 2
-            assert said[-1] == "update is healthy, and stays" and len(told) == 1
+            assert said[-1] == "update is healthy, and stays" and len(told) == 5
             made._obey("commit", {"set": two.id})
-            assert "commit" in said[-1] and len(told) == 1
+            assert "commit" in said[-1] and len(told) == 6
     finally:
         remove(state.PATH)
         state.PATH = saved

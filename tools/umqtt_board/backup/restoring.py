@@ -144,13 +144,12 @@ class Restore:
 
     def _say_changes(self, old, new, known):
         """known: `old` is what this computer knows of the board: neither secrets nor its name."""
-        for key in sorted({*old, *new} - {"command_key"}):
+        for key in changed(old, new, sorted({*old, *new} - {"command_key"})):
             if known and key in (*self._rules.SECRETS, "device", "group"):
                 continue
-            if old.get(key) != new.get(key):
-                before, after = (self._shown(key, one.get(key)) for one in (old, new))
-                after = "another one" if before == after else after  # a secret, a certificate
-                self._progress("settings", f"{key}: {before} becomes {after}")
+            before, after = (self._shown(key, one.get(key)) for one in (old, new))
+            after = "another one" if before == after else after  # a secret, a certificate
+            self._progress("settings", f"{key}: {before} becomes {after}")
 
     def _of_trust(self, commands):
         """Of whom the board trusts by its settings and by the copy's, and who it is."""
