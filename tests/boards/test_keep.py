@@ -245,7 +245,7 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     _backup(used, copy)
     held = json.loads((copy / "files" / "settings.json").read_text())
     _change(copy, held | {"broker.host": "evil\x1b[2J", "broker.password": "word-9",
-                          "marks": "any"})  # fmt: skip
+                          "marks": "any", "window": 5})  # fmt: skip
     place = ("--board", "unix", "--folder", str(used.folder))
     before = mpremote(used, "cat", ":settings.json")
     status, said = _cli("restore", *place, "--from", str(copy))
@@ -255,7 +255,8 @@ def test_a_restore_says_which_settings_it_changes(used, mpremote, tmp_path):
     assert status == 0, said
     assert 'broker.host: "h" becomes "evil' in said and "\x1b" not in said
     assert "broker.password: (secret) becomes another one" in said and "word-9" not in said
-    assert 'marks: (default) becomes "any"' in said and "device:" not in said
+    assert "window: (default) becomes 5" in said and "marks:" not in said
+    assert "device:" not in said
     authority = Authority("umqtt_min test CA")
     cert, key = (pem.decode() for pem in authority.issue("default/two"))
     _change(copy, held | {"broker.ca": authority.pem.decode(), "broker.cert": cert,
