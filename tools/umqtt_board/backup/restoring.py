@@ -88,7 +88,7 @@ class Restore:
                                  settings_file.from_board(files.get(settings_file.PATH)),
                                  counters.count(counters.state(files.get(counters.STATE))) or 0)
         what = "the journal" if self._opening else "no journal region"
-        self._progress("restore", f"{copies.counted(self._copy.files)} and {what} from "
+        self._progress("restore", f"{copies.counted(files)} and {what} from "
                                   f"{self._copy.folder}")  # fmt: skip
         if not install.hashes(self._device, [install.MAIN])[install.MAIN]:
             self._progress("restore", "the board has no firmware: `make flash` brings it, and "
@@ -117,14 +117,22 @@ class Restore:
         folder, new, old = self._copy.folder, self._settings, self._there or {}
         if new is None:
             self._giving = None
-            yield Doubt(f"the settings of {folder} are damaged: without them the board keeps "
-                        "those it has", "YES=1 restores the rest")  # fmt: skip
+            keeps = "the board keeps those it has" if old else "the board has none"
+            yield Doubt(f"the settings of {folder} are damaged: without them {keeps}",
+                        "YES=1 restores the rest")  # fmt: skip
             return
         given = self._giving.given(self._device, new) if self._giving and not old else None
         if given is not None:
             self._progress("settings", "the board has none. Compared with those that this "
                                        f"computer last gave {self._name(new)}:")  # fmt: skip
-        self._say_changes(old if given is None else given, new, given is not None)
+        # What this computer knows of a board is neither its secrets nor its name.
+        unknown = (*self._rules.SECRETS, "device", "group") if given is not None else ()
+        before = old if given is None else given
+        found = changed(before, new, ("command_key", *unknown))
+        for key in found:
+            was, is_ = (self._shown(key, one.get(key)) for one in (before, new))
+            # The same words of another secret, or of another certificate of that name.
+            self._progress("settings", f"{key}: {was} becomes {'another' if was == is_ else is_}")
         if faults := self._rules.validate(new):
             self._giving = None
             yield Doubt(f"the board does not start with the settings of {folder}: "
@@ -140,31 +148,17 @@ class Restore:
             self._progress("commands", "the copy is of a board without a command key: with it "
                                        "the board obeys no command and no update until a flash "
                                        "with SETTINGS=")  # fmt: skip
-        yield from self._of_trust(commands) if old else self._of_first_trust(given, commands)
+        if old:
+            found += ["command_key"] if old.get("command_key") and not commands else []
+            if found:
+                yield Doubt(f"the copy changes {', '.join(found)} of the board. Who has had it in "
+                            "hand may have written that", "YES=1 restores it")  # fmt: skip
+        elif self._giving:
+            yield from self._of_first(given, found + ([] if commands else ["command_key"]))
 
-    def _say_changes(self, old, new, known):
-        """known: `old` is what this computer knows of the board: neither secrets nor its name."""
-        for key in changed(old, new, sorted({*old, *new} - {"command_key"})):
-            if known and key in (*self._rules.SECRETS, "device", "group"):
-                continue
-            before, after = (self._shown(key, one.get(key)) for one in (old, new))
-            after = "another one" if before == after else after  # a secret, a certificate
-            self._progress("settings", f"{key}: {before} becomes {after}")
-
-    def _of_trust(self, commands):
-        """Of whom the board trusts by its settings and by the copy's, and who it is."""
-        old, new = self._there, self._settings
-        found = changed(old, new) + changed(old, new, ("device", "group"))
-        found += ["command_key"] if old.get("command_key") and not commands else []
-        if found:
-            yield Doubt(f"the copy changes {', '.join(found)} of the board. Who has had it in "
-                        "hand may have written that", "YES=1 restores it")  # fmt: skip
-
-    def _of_first_trust(self, given, commands):
-        """The same for a board without settings: what is not as this computer gave it, `given`,
-        to the board of that name."""
-        if not self._giving:
-            return
+    def _of_first(self, given, found):
+        """Of a board without settings: the settings that are not as this computer gave them,
+        `given`, to the board of that name; and whether it is that board."""
         new, name = self._settings, self._name(self._settings)
         if given is None:
             yield Doubt(
@@ -172,9 +166,6 @@ class Restore:
                 "trust whom the copy says, see above. Who has had it in hand may have written "
                 "that", "YES=1 restores it")  # fmt: skip
             return
-        known = {row[0] for row in self._rules.SCHEMA} - {*self._rules.SECRETS, "device", "group"}
-        found = changed(given, new, sorted(known))
-        found += [] if commands else ["command_key"]
         if found:
             yield Doubt(
                 f"the board has no settings, and {', '.join(found)} in the copy is not what "

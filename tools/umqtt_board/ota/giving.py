@@ -11,11 +11,6 @@ from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
-#: Settings that say whom a board trusts, as whom it comes to the broker, and when it lets go of a
-#: reading.
-TRUST = ("broker.host", "broker.port", "broker.tls", "broker.ca", "broker.cert", "confirm", "full",
-         "marks", "ntp", "retention", "telemetry", "update.key", "update.spare", "update.trial",
-         "wifi.ssid")  # fmt: skip
 
 
 def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
@@ -125,11 +120,11 @@ def arrived(device, flat, count=0):
         keys.save(record)
 
 
-def changed(old, new, names=TRUST):
-    """Which of the settings `names` are others in `new` than in `old`, both flat, as a list. One
-    that is not there is its default."""
+def changed(old, new, but=()):
+    """Which settings, but for `but`, are others in `new` than in `old`, both flat: a sorted list.
+    One that is not there is its default."""
     usual = {row[0]: row[4] for row in firmware_settings().SCHEMA}
-    return [name for name in names
+    return [name for name in sorted({*old, *new} - {*but})
             if old.get(name, usual.get(name)) != new.get(name, usual.get(name))]  # fmt: skip
 
 

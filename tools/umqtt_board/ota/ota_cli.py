@@ -105,8 +105,10 @@ def _trials(session, told, again):
         waits = member.state == "on trial" and time.monotonic() - member.trial >= TRIAL_S
         if waits and member.device not in told:
             told.add(member.device)
-            lines.append(f"{member.device} is on trial, until a reading is acknowledged. With "
-                         'update.trial = "commit" this ends it: umqtt-board command '
+            ends = ('with its update.trial = "commit" until it gets this'
+                    if member.record.settings.get("update.trial") == "commit" else
+                    'until a reading is acknowledged. With update.trial = "commit" this ends it')
+            lines.append(f"{member.device} is on trial, {ends}: umqtt-board command "
                          f"--device {member.device} --group {session.group}{again} "
                          f"commit {member.status['set']}")  # fmt: skip
     return lines
