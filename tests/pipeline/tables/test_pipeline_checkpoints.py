@@ -14,6 +14,7 @@ from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.tables import verifying
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.store import Tables, written
+from umqtt_pipeline.tables.table_look import TableLook
 
 OLD, NEW = 2, 4  #: versions of silver that have a checkpoint
 THERE = "All commits that readers need in its place are there"
@@ -91,7 +92,7 @@ def test_a_flip_in_the_newest_checkpoint_that_readers_notice_is_told(root):
         if as_read(root / "silver", path) != whole:
             count += 1
             found = verifying.Verified()  # of this table only: it is faster
-            verifying._Table(found, Tables(root, {}), "silver", []).look()
+            TableLook(found, Tables(root, {}), "silver", []).look()
             told = [line for line in found.wrong if line.startswith(f"{path}: ")]
             assert told and told[0].endswith(f"{THERE}: remove it and _last_checkpoint"), (
                 f"byte {at}, bit {bit}: {found.wrong}")

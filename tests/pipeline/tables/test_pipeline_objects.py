@@ -15,11 +15,11 @@ from object_store import BUCKET, KEYS, ports
 from patience import PATIENCE
 from pipeline_kit import QUICK, fill, flat, killed, publish, run, senml, spawn, wait_for
 from umqtt_pipeline.ingest.ledger import Ledger
+from umqtt_pipeline.tables.decisions import INGEST
 from umqtt_pipeline.tables.lock import InUse
 from umqtt_pipeline.tables.schema import ALL, BATCHES, arrow_schema
 from umqtt_pipeline.tables.storage import are_there, parquet, storage_of
 from umqtt_pipeline.tables.store import Tables, dataset, files_of, written
-from umqtt_pipeline.tables.verifying import INGEST
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
