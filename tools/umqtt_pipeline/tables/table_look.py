@@ -15,7 +15,7 @@ from ..spool.files import SpoolError
 from . import large
 from .commits import NAMED, Log, digest, one, read_ahead
 from .schema import ALL, PARTITION
-from .store import APPLICATION, files_of, last_of, opened
+from .store import APPLICATION, file_added, files_of, last_of, opened
 
 
 class TableLook:
@@ -30,6 +30,7 @@ class TableLook:
         self.storage, self.path = tables.storage, tables.storage.path(name)
         self.decided = [each for each in decided if name in each.touched]
         self._came, self._replaced = {}, {}
+        self._misread = False  # readers take a checkpoint that is wrong
 
     def look(self):
         """Returns the highest number of a batch that the table has, None if its log cannot be
@@ -37,20 +38,24 @@ class TableLook:
         before = len(self.found.wrong)
         try:
             held = opened(self.storage, self.name) or self.tables.there(self.name)
-            files, number, version = files_of(held), last_of(held), held.version()
             names = [field.name for field in held.schema().fields]
+            read, version, why = (files_of(held), last_of(held), names), held.version(), None
         except (DeltaError, SpoolError, OSError, ValueError, TypeError) as error:
-            self._commits(None, failures.plain(error))
+            read, version, why = None, None, failures.plain(error)
+        state = self._commits(version, why)
+        if self._misread:  # what a damaged checkpoint says of a file is no fault of that
+            read = state and _said(state)
+        if read is None:
             return None
-        named = self._commits(version)
+        files, number, names = read
         self._look_at_number(number)
         self.found.doing(self.name)
         reads = read_ahead(self.storage, [(self._place(file), file.size) for file in files])
         for count, (file, read) in enumerate(zip(files, reads), 1):
             self.found.at(f"{count:,} of {len(files):,} files")
             self._look_at(file, names, read)
-        if named is not None and len(self.found.wrong) == before:
-            if {file.path for file in files} != named:
+        if state is not None and len(self.found.wrong) == before:
+            if {file.path for file in files} != set(state.added):
                 self.found.say(self.path, "the checkpoint in its log has other files than its "
                                "commits name")  # fmt: skip
         self._look_at_replaced()
@@ -59,9 +64,9 @@ class TableLook:
     # -- the log ----------------------------------------------------------------------------------
 
     def _commits(self, until, why=None):
-        """Look at all commits and checkpoints. Returns the names of the files that the table has
-        by them, up to a version; None if that cannot be known. why: a reader cannot open it"""
-        named, numbers, before = None, set(), len(self.found.wrong)
+        """Look at all commits and checkpoints. Returns the checkpoints.State of the table by the
+        commits, up to a version; None if that cannot be known. why: a reader cannot open it"""
+        state, numbers, before = None, set(), len(self.found.wrong)
         log = Log(self.found, self.storage, self.name)
         for path, version, actions in log.commits():
             try:
@@ -69,19 +74,21 @@ class TableLook:
                 self._follow(version, actions)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self.found.say(path, f"an action of it is not whole ({error!r})")
-            if version == until and log.checkpoints.state is not None:
-                named = set(log.checkpoints.state.added)
+            if version == until or until is None:
+                state = log.checkpoints.state
+                state = state if state is None or until is None else state.copy()
         whole = len(self.found.wrong) == before
         if why is not None and not (whole and log.checkpoints.to_blame(why)):
             self.found.say(self.path, f"its log cannot be read: {why}")
         log.say()
+        self._misread = log.checkpoints.newest_is_wrong()
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             lacking = {number for number in each.tables.get(self.name, ())
                        if number < each.last and numbers and number > min(numbers)} - numbers
             for number in sorted(lacking):
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
-        return named
+        return state
 
     def _follow(self, version, actions):
         """Keep which files a commit has replaced, and of which versions of the table they are."""
@@ -190,6 +197,17 @@ class TableLook:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
         elif self.name in large.TABLES:
             self.found.referred.update(dict.fromkeys(large.referred(footer), self.name))
+
+
+def _said(state):
+    """(Files, highest number of a batch, names of columns) of a table, by its commits; None if one
+    of these is damaged. state: checkpoints.State"""
+    try:
+        files = sorted(map(file_added, state.added.values()), key=lambda each: each.path)
+        fields = json.loads(state.of["metaData"]["schemaString"])["fields"]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return files, state.numbers.get(APPLICATION, -1), [field["name"] for field in fields]
 
 
 def _not_the_ends(file, metadata):
