@@ -235,13 +235,13 @@ def test_what_is_no_plain_file_is_named_and_not_waited_for(tmp_path):
     done = run("verify", "--tables", root, "--spool", one, "--spool", other)
     assert done.returncode == 1 and not faults(done), done.stderr
     for path in odd:
-        assert f"{path}: it is no plain file" in done.stdout
-    assert f"{root}/elsewhere: it is a link that leads nowhere" in done.stdout
+        assert f"{path}: it is no plain file, but a pipe" in done.stdout
+    assert f"{root}/elsewhere: it is a link that leads nowhere, to {tmp_path}/unm" in done.stdout
     assert f"{one}: positions 0 to " in done.stdout and "5 damaged" in done.stdout, done.stdout
     pipe = root / "silver" / "_delta_log" / "_last_checkpoint"
     os.mkfifo(pipe)
     done = run("verify", "--tables", root)
-    assert done.returncode == 1 and f"{pipe}: it is no plain file: nothing else" in done.stdout
+    assert done.returncode == 1 and f"{pipe}: it is no plain file, but a pipe" in done.stdout
 
 
 @pytest.mark.parametrize("kind,said", [

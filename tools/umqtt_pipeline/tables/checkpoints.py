@@ -152,6 +152,10 @@ class Look:
             self._look(version, name)
         self._look_at_hint(known)
 
+    def sums_up(self, version):
+        """Whether there is a checkpoint of all commits before a version, or of more."""
+        return any(each >= version - 1 for each in self._names)
+
     def newest_is_wrong(self):
         """Whether readers take a checkpoint that is named in `wrong`."""
         newest = self._names[max(self._names)] if self._names else None

@@ -38,6 +38,8 @@ class Log:
         for count, ((version, file), read) in enumerate(zip(self._commits, reads), 1):
             found.at(f"{count:,} of {len(self._commits):,} commits")
             path = storage.path(file)
+            if before is None and version and not self.checkpoints.sums_up(version):
+                before = -1
             if before is not None and version != before + 1:
                 gone = f"commits {before + 1} to {version - 1} before it are"
                 if version == before + 2:

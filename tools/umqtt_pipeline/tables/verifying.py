@@ -16,7 +16,7 @@ import zlib
 
 from umqtt_runtime import failures, progress
 
-from ..spool.files import SpoolError
+from ..spool.files import SpoolError, broken_link, leads_nowhere
 from . import large
 from .commits import NAMED
 from .decisions import INGEST, Decided
@@ -48,8 +48,12 @@ class Verified:
             self.watch.at(far)
 
     def say(self, path, why):
-        """Name what is wrong, in one line."""
-        self.wrong.append(f"{path}: {failures.plain(why)}")
+        """Name what is wrong, in one line. A link that leads nowhere is named in the place of all
+        that would be below it, once."""
+        link = broken_link(path)
+        line = f"{link or path}: {failures.plain(leads_nowhere(link) if link else why)}"
+        if not link or line not in self.wrong:
+            self.wrong.append(line)
 
     def look(self, storage, name, size=None, read=None):
         """Compare a file with the check value in its name, and with its size in the log. Returns
@@ -99,8 +103,9 @@ def damaged(root, name, version=None):
 
 def _verify(found, root, state, finished):
     storage = Tables(root, {}).storage
-    for name in storage.waiting():  # Delta Lake would open it
-        found.say(storage.path(name), "it is no plain file: nothing else was looked at")
+    for name, why in storage.no_files():
+        line = f"{storage.path(name)}: {failures.plain(why)}: nothing else was looked at"
+        found.wrong.append(line)
     if found.wrong:
         return
     decided = _decided(found, Tables(root, {}), finished)  # first: all but the last are committed
@@ -109,12 +114,13 @@ def _verify(found, root, state, finished):
     if INGEST not in [each.name for each in decided]:
         _look_at_no_intents(found, tables.storage, numbers)
     for each in decided:
-        _look_at_gone(found, tables.storage, each, sorted(each.there - set(tables.columns)))
+        there = {*tables.columns, *tables.storage.dangling()}
+        _look_at_gone(found, tables.storage, each, sorted(each.there - there))
     for each in decided:
         _look_beyond(found, tables.storage, each)
         _look_at_unfinished(found, tables, each)
     for name in tables.storage.dangling():
-        found.say(tables.storage.path(name), "it is a link that leads nowhere")
+        found.say(tables.storage.path(name), "")
     found.doing("large payloads")
     large.look(found, tables.storage, found.referred)
     found.doing("the state of ingest")
