@@ -28,7 +28,7 @@ WORKER_GONE = "a Python process of Spark was killed, perhaps because memory ran 
 _OF_SPARK = re.compile(r"(?:pyspark|py4j)\.[\w.]+: (?=\S)")
 #: the parts of an object of Delta's kernel, which stands for a file of a log; and who says so
 _PARTS = re.compile(r'ParsedLogPath \{.*?\bpath: "([^"]*)".*?\bfile_type: \w+ \}')
-_KERNEL = re.compile(r"\AKernel error: Generic delta kernel error: ")
+_KERNEL = re.compile(r"\AKernel error(?:: Generic delta kernel error)?(?::| ->) ")
 #: how a library colours the arrows in front of causes, each in a line of its own
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = re.compile(r"\n\s*\u21b3\s*")

@@ -267,6 +267,10 @@ def test_a_copy_with_another_value_is_a_conflict_with_both(spark, tmp_path, capl
     assert found == {value(1, 21), value(3, 22), value(2, 20, boot=2)}
 
 
+def test_one_conflict_is_told_as_one():
+    assert build._do_not_say(1) == "1 copy does not say"
+
+
 def decoders():
     """Of lines csv;SEQUENCE."""
     def csv(topic, payload):  # within a function: Spark's workers cannot import this module

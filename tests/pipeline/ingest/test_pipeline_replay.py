@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import umqtt_pipeline
 from decode_kit import told
-from pipeline_kit import DAY_US, EPOCH, NOON, fill, publish, put_back, run, senml, topic
+from pipeline_kit import DAY_US, EPOCH, NOON, fill, flat, publish, put_back, run, senml, topic
 from pipeline_tables import arrow, ingest, numbers, table, tables
 from umqtt_pipeline import options
 from umqtt_pipeline.decode import Malformed, Reading, reasons
@@ -81,6 +81,8 @@ def test_what_a_wrong_decoder_has_made_is_made_again_from_bronze(spark, copy, mo
     page = Path(umqtt_pipeline.__file__).with_name("DECODING.md").read_text()
     code = next(part for part in page.split("```")[1::2] if "# respool.py" in part)
     spool, old, new = (copy / name for name in ("spool", "tables", "tables-2"))
+    fill(spool, [publish(flat(2, pad="x" * (9 << 20)))], received=NOON + DAY_US)
+    ingest(spark, spool, old)
     shutil.rmtree(spool)  # as if the bridge had deleted what ingest has stored
     fill(spool, [line(5)], received=NOON + 2 * DAY_US)
     monkeypatch.chdir(copy)
@@ -92,7 +94,8 @@ def test_what_a_wrong_decoder_has_made_is_made_again_from_bronze(spark, copy, mo
     said = ("topic", "payload", "qos", "retain", "dup", "packet_id", "received_at")
     came = [sorted(str([row[name] for name in said]) for row in table(root, "bronze"))
             for root in (old, new)]  # fmt: skip
-    assert len(came[0]) == 8 and set(came[0]) < set(came[1]) and len(came[1]) == 9
+    assert len(came[0]) == 9 and set(came[0]) < set(came[1]) and len(came[1]) == 10
+    assert 2 in [row["sequence"] for row in table(new, "quarantine")]  # too large for a row
 
 
 def test_killed_at_any_operation(spark, copy, cuts):

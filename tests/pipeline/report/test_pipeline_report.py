@@ -109,7 +109,7 @@ def test_the_quarantine_shows_device_payload_and_time_the_last_first(fleet):
 
 
 @pytest.mark.parametrize("payload,text", [
-    (b"", ""), (None, ""), (b'{"a":\n 1}', '{"a": 1}'), (b"\x81\xff", "0x81ff"),
+    (b"", ""), (b'{"a":\n 1}', '{"a": 1}'), (b"\x81\xff", "0x81ff"),
     (b"\x1b[2J", "0x1b5b324a"), (b"x" * 300, "x" * 199 + "\u2026"),
     ("20 °C".encode(), "20 °C"),
 ])  # fmt: skip

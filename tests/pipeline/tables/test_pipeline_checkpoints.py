@@ -14,6 +14,7 @@ from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.tables import verifying
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.store import Tables, written
+from umqtt_pipeline.tables.table_look import TableLook
 
 OLD, NEW = 2, 4  #: versions of silver that have a checkpoint
 THERE = "All commits that readers need in its place are there"
@@ -91,12 +92,19 @@ def test_a_flip_in_the_newest_checkpoint_that_readers_notice_is_told(root):
         if as_read(root / "silver", path) != whole:
             count += 1
             found = verifying.Verified()  # of this table only: it is faster
-            verifying._Table(found, Tables(root, {}), "silver", []).look()
-            told = [line for line in found.wrong if line.startswith(f"{path}: ")]
-            assert told and told[0].endswith(f"{THERE}: remove it and _last_checkpoint"), (
-                f"byte {at}, bit {bit}: {found.wrong}")
-            assert told[0].isprintable()
+            TableLook(found, Tables(root, {}), "silver", []).look()
+            assert len(found.wrong) == 1, f"byte {at}, bit {bit}: {found.wrong}"
+            (line,) = found.wrong  # and none on a file of which the checkpoint says what is wrong
+            assert line.startswith(f"{path}: ") and line.isprintable()
+            assert line.endswith(f"{THERE}: remove it and _last_checkpoint"), line
     assert count > 12
+
+
+def test_a_damaged_file_beside_a_damaged_checkpoint_is_named_too(root):
+    path, (data, *_) = checkpoint(root), sorted((root / "silver").glob("date=*/*.parquet"))[1:]
+    data.write_bytes(data.read_bytes()[:-1])
+    path.write_bytes(path.read_bytes()[:-90] + bytes(82) + path.read_bytes()[-8:])
+    assert [line.partition(": ")[0] for line in wrong(root)] == [str(path), str(data)]
 
 
 @pytest.mark.parametrize("left", [0, 4, -5])

@@ -4,6 +4,7 @@ import http.server
 import re
 import shutil
 import threading
+import zlib
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +16,12 @@ from object_store import BUCKET, KEYS, ports
 from patience import PATIENCE
 from pipeline_kit import QUICK, fill, flat, killed, publish, run, senml, spawn, wait_for
 from umqtt_pipeline.ingest.ledger import Ledger
+from umqtt_pipeline.tables import large
+from umqtt_pipeline.tables.decisions import INGEST
 from umqtt_pipeline.tables.lock import InUse
 from umqtt_pipeline.tables.schema import ALL, BATCHES, arrow_schema
 from umqtt_pipeline.tables.storage import are_there, parquet, storage_of
 from umqtt_pipeline.tables.store import Tables, dataset, files_of, written
-from umqtt_pipeline.tables.verifying import INGEST
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
@@ -219,3 +221,14 @@ def test_ingest_killed_and_its_disk_lost_then_gold_compact_and_verify(place, tmp
             for row in devices} == {"dev1": (120, 60, 0), "dev2": (120, 60, 0)}  # fmt: skip
     done = run("quarantine", "--tables", place)
     assert "1 message is in the quarantine" in done.stdout and "unknown encoding" in done.stdout
+
+
+def test_payloads_that_are_too_large_for_a_row_are_read_one_by_one(place):
+    """None of a file that is damaged, gone, or one of two: nobody knows whose it is."""
+    storage, spool = storage_of(place), "0123456789abcdef"
+    for offset, data, check in ((1, b"one", b"one"), (2, b"two", b"2"), (3, b"a", b"a"),
+                                (3, b"b", b"b")):  # fmt: skip
+        storage.keep(f"_large/{spool}-{offset}-{zlib.crc32(check):08x}.bin", data)
+    held = large.Payloads(storage)
+    assert [held.of(spool, offset) for offset in range(5)] == [None, b"one", None, None, None]
+    assert held.of("kafka/t/0", 1) is None

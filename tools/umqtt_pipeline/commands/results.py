@@ -92,7 +92,7 @@ def quarantine(tables, topic, reason, limit, as_json):
     for row in held:
         where, why = refused.plain(row["topic"]), refused.plain(row["reason"])
         click.echo(f"{row['received_at']:%Y-%m-%d %H:%M:%S}Z  {where}: {why}")
-        click.echo(f"    {refused.shown(row['payload'])}")
+        click.echo(f"    {refused.content(tables, row)}")
 
 
 @main.command()

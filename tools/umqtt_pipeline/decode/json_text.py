@@ -181,6 +181,11 @@ def integer(text):
     return int(text) if plain and str(int(text)) == text else None
 
 
+def short(text):
+    """The value of a piece of JSON, as `first` would have it. Raises ValueError."""
+    return _lenient.decode(text)
+
+
 def first(payload, kind):
     """The first JSON value of a payload, for its identity alone. Invalid UTF-8 becomes U+FFFD,
     repeated names are None, and the rest of the payload is ignored. Numbers are int or text.

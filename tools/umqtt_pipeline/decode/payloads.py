@@ -3,7 +3,7 @@
 Knows which encoding is which. Must not know topics, tables or the spool.
 """
 
-from . import cbor, json_text, reasons, senml
+from . import cbor, json_text, reasons, senml, skim
 from .reading import LONGEST, Malformed, check_clock, epoch, low, uint
 from .reasons import LIMIT
 
@@ -34,24 +34,38 @@ def reading(payload):
 
 
 def _of_flat(payload):
-    return json_text.identity_fields(json_text.first(payload, dict))
+    whole = len(payload) <= LONGEST
+    return json_text.identity_fields(json_text.first(payload, dict) if whole else
+                                     skim.json(payload, json_text.FLAT, json_text.short))
 
 
 def _of_json(payload):
-    fields = _of_pack(json_text.first(payload, list))
+    if len(payload) <= LONGEST:
+        fields = _of_pack(json_text.first(payload, list))
+    else:
+        fields = _of_first(skim.json(payload, senml.OWN_LABELS, json_text.short))
     if isinstance(fields["ep"], json_text.Number):  # text only, as in CBOR; flat JSON takes both
         raise Malformed(reasons.SENML["ep"])
     return json_text.numbered(fields)
 
 
 def _of_cbor(payload):
-    return _of_pack(cbor.first(payload))
+    try:
+        if len(payload) <= LONGEST:
+            return _of_pack(cbor.first(payload))
+    except Malformed:
+        pass  # what is damaged behind its identity has one for the bridge, which looks by column
+    return _of_first(skim.cbor(payload, senml.OWN_LABELS))
 
 
 def _of_pack(pack):
     if not isinstance(pack, list) or not pack or not isinstance(pack[0], dict):
         raise Malformed(reasons.NO_PACK)
-    return {key: pack[0].get(key) for key in senml.OWN_LABELS}
+    return _of_first(pack[0])
+
+
+def _of_first(record):
+    return {key: record.get(key) for key in senml.OWN_LABELS}
 
 
 #: {encoding: (payload -> its Reading, payload -> {ep, sq, lo: value or None})}. Both raise
@@ -65,6 +79,7 @@ def identity(payload):
 
     Other faults do not matter: such a payload is in quarantine, and would be no better if the
     device sent it again. An impossible `low` is None. A valid reading has the same identity here.
+    Of more than LONGEST bytes, which no decoder here takes, only the first record counts.
     firmware.identities finds the same in the firmware's packs, thousands at a time.
     """
     try:

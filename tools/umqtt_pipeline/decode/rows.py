@@ -21,13 +21,19 @@ _LIST = arrow_schema(READINGS).field("measurements").type
 
 
 def reading(topic, payload, decoders, keys=NO_KEYS):
-    """The Reading of a packet. Raises Malformed."""
-    if payload is None:
-        raise Malformed(reasons.LARGE)
+    """The Reading of a packet. Raises Malformed, with its identity if that can be read."""
+    try:
+        return _reading(topic, payload, decoders, keys)
+    except Malformed as error:
+        error.identity = error.identity or identity(payload)
+        raise
+
+
+def _reading(topic, payload, decoders, keys):
     owner = topics.owner(topic)
     if owner is None:
         raise Malformed(NO_TOPIC)
-    fault = keys.fault(topic.encode(), payload) if keys else None
+    fault = _fault(topic, payload, keys)
     if fault:
         raise Malformed(fault)
     found = decoders.reading(topic, payload) if decoders else None
@@ -38,22 +44,45 @@ def reading(topic, payload, decoders, keys=NO_KEYS):
     return found
 
 
-def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS):
+def _fault(topic, payload, keys):
+    return keys.fault(topic.encode(), payload) if keys else None
+
+
+def _large(topic, payload, decoders, keys):
+    """Why a payload that is too large for a row is no reading, and (epoch, sequence, ...) or
+    None. payload: None if it is not there any more"""
+    if payload is None:
+        return reasons.LARGE, None
+    fault = topics.owner(topic) and _fault(topic, payload, keys)
+    why = f"{reasons.LARGE}; {fault}" if fault else reasons.LARGE
+    try:
+        found = reading(topic, payload, decoders, keys)
+    except Malformed as error:
+        return why, error.identity
+    return why, (found.epoch, found.sequence)
+
+
+def decode(rows, decoders=NO_DECODERS, keys=NO_KEYS, large=lambda spool, offset: None):
     """Bronze rows -> the same rows with MADE, other (a topic that carries no reading) and reason
     (why it is no reading; epoch and sequence are there all the same if they can be read).
 
-    decoders: the user's, asked first. keys: of the devices that sign.
+    decoders: the user's, asked first. keys: of the devices that sign. large: function from spool
+    and offset of a row without a payload to the payload, for its identity alone, or None.
     """
     parts, held = [], _Columns()
-    for topic, payload in zip(rows["topic"].to_pylist(), rows["payload"].to_pylist()):
+    packets = zip(rows["topic"].to_pylist(), rows["payload"].to_pylist())
+    for row, (topic, payload) in enumerate(packets):
         if topics.is_other(topic, payload):
             held.add(True)
+        elif payload is None:
+            place = (rows[name][row].as_py() for name in ("spool", "offset"))
+            why, known = _large(topic, large(*place), decoders, keys)
+            held.add(False, reason=why, known=known)
         else:
             try:
                 held.add(False, topics.owner(topic), reading(topic, payload, decoders, keys))
             except Malformed as error:
-                known = error.identity or identity(payload or b"")
-                held.add(False, reason=str(error), known=known)
+                held.add(False, reason=str(error), known=error.identity)
         if held.full():
             parts.append(held.batch())
             held = _Columns()

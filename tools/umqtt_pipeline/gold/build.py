@@ -166,8 +166,8 @@ class _Run:
             self.decided.finish()
         counts = {name: sum(file.rows for file in self.now[name]) for name in TABLES}
         if counts["conflicts"]:
-            log.warning("%d copies do not say what the reading of their identity says: both are "
-                        "in the table conflicts", counts["conflicts"])  # fmt: skip
+            log.warning("%s what the reading of the same identity says: both are in the table "
+                        "conflicts", _do_not_say(counts["conflicts"]))  # fmt: skip
         return counts
 
     def _change(self, name):
@@ -310,6 +310,10 @@ class _Run:
             parts += [(1, self._output("gold_latency", self.held["gold_latency"])),
                       (-1, self._output("gold_device_day", gone))]  # fmt: skip
         return fleet.latency(*parts)
+
+
+def _do_not_say(copies):
+    return "1 copy does not say" if copies == 1 else f"{copies} copies do not say"
 
 
 def _chunks(chosen, rows):

@@ -25,6 +25,7 @@ from ..decode import firmware_packs
 from ..decode import rows as one_by_one
 from ..decode.own import NO_DECODERS
 from ..decode.signed import NO_KEYS
+from ..tables import large
 from ..tables.schema import BRONZE, QUARANTINE, READINGS, STATE, arrow_schema
 from ..tables.storage import parquet
 from ..tables.store import FILES, by_day, dataset, file_batch, file_row, written
@@ -35,6 +36,7 @@ RESULT = f"kind string, bucket int, name string, {FILES}"
 READ = "readings"  #: kind of a file with the readings of a bucket
 OTHER = "other"  #: kind of a mere count: packets of topics that carry no readings
 FORGOTTEN = "forgotten"  #: kind of a file of the state whose rows are in another one now
+BEFORE = {"epoch_before": "epoch", "sequence_before": "sequence"}  #: in a replay, of its rows
 KNOWN = "known"  #: kind of a mere count: packets that bronze has from an earlier batch
 PLACE = "place"  #: kind of what tells how far a spool is read: name and highest offset
 CORRECTED = "corrected"  #: kind of a file of silver that takes the place of the one named
@@ -138,7 +140,7 @@ class Receive:
     """Bronze rows -> files of bronze, of readings by bucket, and of quarantine.
 
     places    {spool: offset} up to which bronze has packets already; None: the rows are those of
-              the quarantine, are in bronze, and are not written to it again
+              the quarantine, with BEFORE, are in bronze, and are not written to it again
     decoders  of one's own: with any, every packet is decoded one by one; they are asked first
     keys      of the devices that sign their readings
     """
@@ -155,6 +157,8 @@ class Receive:
             rows = chunk.select(schema.names).cast(schema)
             if self.places is None:
                 folder.tell("bronze", len(rows))
+                for name in BEFORE:
+                    rows = rows.append_column(name, chunk[name])
             else:
                 folder.table("bronze", rows)
                 self._tell_places(folder, rows)
@@ -170,7 +174,10 @@ class Receive:
             free = rows.filter(there)
             found, known = firmware_packs.readings(free, self.keys)
             rows = pa.concat_tables([free.filter(pa.array(~known)), rows.filter(pc.invert(there))])
-        rest = one_by_one.decode(rows, self.decoders, self.keys)
+        payloads = large.Payloads(self.work.storage)
+        rest = one_by_one.decode(rows, self.decoders, self.keys, payloads.of)
+        if self.places is None:
+            rest = _still_known(rest)
         bad = pc.is_valid(rest["reason"])
         good = rest.filter(pc.invert(pc.or_(bad, rest["other"])))
         folder.readings(pa.concat_tables([found, good.select(schema.names).cast(schema)]))
@@ -199,6 +206,15 @@ class Receive:
         new = np.array([row not in known for row in _packets(chunk)], bool)
         folder.tell(KNOWN, int((~new).sum()))
         return chunk.filter(pa.array(new))
+
+
+def _still_known(rows):
+    """Rows with BEFORE and MADE: what came with a number is still known by it if this decoding
+    finds none, with fewer decoders, say, or without the file of a large payload."""
+    for before, name in BEFORE.items():
+        both = pc.coalesce(rows[name], rows[before])
+        rows = rows.set_column(rows.column_names.index(name), name, both)
+    return rows
 
 
 PACKET = ["spool", "offset", "received_at", "topic", "payload"]

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 from umqtt_runtime import failures, progress
 
 from ..decode.own import NO_DECODERS
@@ -198,7 +199,8 @@ class Ingest:
         """Decode again what is in quarantine; returns counts. What is still no reading stays, with
         the reason that it has now."""
         rows = self.tables.read(self.spark, "quarantine")
-        return self._worked(rows.select(*bronze.COLUMNS), "replay", None)
+        before = (F.col(name).alias(alias) for alias, name in batch_tasks.BEFORE.items())
+        return self._worked(rows.select(*bronze.COLUMNS, *before), "replay", None)
 
     def _worked(self, rows, kind, places, **more):
         number = self.ledger.next()

@@ -8,6 +8,7 @@ lists show those devices and events that need to be looked at first, and say how
 import base64
 import os
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -266,12 +267,13 @@ def _legible(value):
                                for letter in value))  # fmt: skip
 
 
-def _template():
+def _template(root):
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent),
                                      autoescape=True, trim_blocks=True,
                                      finalize=_legible)  # fmt: skip
+    content = partial(refused.content, root, letters=LETTERS)
     environment.filters.update(number="{:,}".format, time=_time, value=_value, duration=_duration,
-                               short=_short, payload=lambda raw: refused.shown(raw, LETTERS))
+                               short=_short, content=content)
     return environment.get_template(TEMPLATE)
 
 
@@ -283,7 +285,7 @@ def build(root, out):
     quarantine = refused.rows(root) or refused.none()
     devices, last = _devices(root, table, quarantine)
     shown, reasons, dataset = devices[:LISTED], refused.reasons(quarantine), _minutes(root)
-    text = _template().render(
+    text = _template(root).render(
         devices=shown, hidden=len(devices) - len(shown), last=last, newer=_newer(root),
         reasons=reasons[:SHOWN],
         tiles=_tiles(table, devices, reasons, len(_read(root, "conflicts", ["device"]) or ())),

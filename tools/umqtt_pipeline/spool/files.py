@@ -57,6 +57,10 @@ class Segment:
             raise SpoolError(f"{self.path} was deleted while the spool was read")
 
 
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+          stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Deleted:
     """What the file `deleted` says: the spool's id, and the position below which the bridge has
@@ -73,13 +77,44 @@ def open_plain(path, flags=os.O_RDONLY):
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    raise OSError(errno.EINVAL, in_place_of_file(path), str(path))
 
 
 def read_plain(path):
     """The bytes of a plain file. Raises OSError."""
-    with open(path, "rb", opener=open_plain) as file:
-        return file.read()
+    try:
+        with open(path, "rb", opener=open_plain) as file:
+            return file.read()
+    except OSError as error:
+        link = broken_link(path)
+        if link is None:
+            raise
+        raise OSError(error.errno, leads_nowhere(link), str(path)) from None
+
+
+def broken_link(path):
+    """The first link, of a path and the folders that it lies in, that leads nowhere; None if none
+    does."""
+    path = Path(path)
+    return next((each for each in (path, *path.parents)
+                 if each.is_symlink() and not each.exists()), None)  # fmt: skip
+
+
+def leads_nowhere(link):
+    """What there is to say of such a link."""
+    return f"it is a link that leads nowhere, to {os.readlink(link)}"
+
+
+def in_place_of_file(path):
+    """What is in the place of a plain file, in words; None if it is one, or is not there."""
+    try:
+        kind = _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
+    except OSError:
+        return leads_nowhere(path) if os.path.islink(path) else None
+    if kind is None:
+        return None
+    link = f"a link to {os.readlink(path)}, which is " if os.path.islink(path) else ""
+    return f"it is no plain file, but {link}{kind}"
 
 
 def read_small(path):

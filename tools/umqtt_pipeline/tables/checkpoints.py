@@ -38,6 +38,13 @@ class State:
     def __init__(self):
         self.added, self.removed, self.of, self.numbers = {}, {}, {}, {}
 
+    def copy(self):
+        """It as it is now."""
+        made = State()
+        made.added, made.removed, made.of, made.numbers = map(
+            dict, (self.added, self.removed, self.of, self.numbers))
+        return made
+
     def take(self, actions):
         """The (kind, content) of the next commit, or of a checkpoint."""
         for kind, told in actions:
@@ -144,6 +151,15 @@ class Look:
         for version, name in sorted(self._left.items()):
             self._look(version, name)
         self._look_at_hint(known)
+
+    def sums_up(self, version):
+        """Whether there is a checkpoint of all commits before a version, or of more."""
+        return any(each >= version - 1 for each in self._names)
+
+    def newest_is_wrong(self):
+        """Whether readers take a checkpoint that is named in `wrong`."""
+        newest = self._names[max(self._names)] if self._names else None
+        return any(name == newest for name, _ in self.wrong)
 
     def to_blame(self, why):
         """A reader cannot open the table, though each commit is whole: whether that is for what

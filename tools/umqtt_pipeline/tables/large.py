@@ -10,6 +10,7 @@ of Kafka without a payload has no file: its `spool` is no id.
 import logging
 import re
 import zlib
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +40,45 @@ def referred(held):
     return {(spool, at) for spool, at in found if SPOOL_ID.fullmatch(spool)}
 
 
+def place(spool, offset):
+    """The name of the file of a row, which ends with a CRC that the row does not have."""
+    return f"{FOLDER}/{spool}-{offset}-*.bin"
+
+
+def _by_row(storage):
+    """{(spool, offset): [(name of a file, the CRC-32 in it)]}. There may be several: an older copy
+    of a spool that was put back has other packets at the same places."""
+    found = {}
+    for name in storage.children(FOLDER):
+        told = NAME.fullmatch(name)
+        if told:
+            found.setdefault((told[1], int(told[2])), []).append((name, told[3]))
+    return found
+
+
+class Payloads:
+    """The payloads of rows that are there, one at a time. storage: of the tables"""
+
+    def __init__(self, storage):
+        self._storage = storage
+
+    @cached_property
+    def _names(self):
+        return _by_row(self._storage)
+
+    def of(self, spool, offset):
+        """The payload of a row; None if its file is gone or damaged, or one of several."""
+        names = self._names.get((spool, offset), ())
+        if len(names) != 1:
+            return None
+        ((name, check),) = names
+        try:
+            data = self._storage.read(name)
+        except OSError:
+            return None
+        return data if f"{zlib.crc32(data):08x}" == check else None
+
+
 def _may_lack_payloads(group):
     """Whether a row of a row group may have no payload, as far as its footer says it."""
     columns = (group.column(number) for number in range(group.num_columns))
@@ -49,16 +89,12 @@ def _may_lack_payloads(group):
 def look(found, storage, wanted):
     """Look at every byte of the files that rows refer to. found: a verifying.Verified that is
     told; wanted: {(spool, offset): name of the table}"""
-    there = {}
-    for name in storage.listed(FOLDER) if wanted else ():
-        told = NAME.fullmatch(name)
-        if told:
-            there.setdefault((told[1], int(told[2])), []).append((name, told[3]))
+    there = _by_row(storage) if wanted else {}
     cure = ("put it back; if the spool still has its packet, delete "
             f"{storage.path('_checkpoint')} and start ingest, which writes it again")
     for (spool, at), table in sorted(wanted.items()):
         if (spool, at) not in there:
-            found.say(storage.path(f"{FOLDER}/{spool}-{at}-*.bin"),
+            found.say(storage.path(place(spool, at)),
                       f"it is gone, and {table} refers to it: {cure}")  # fmt: skip
         for name, check in there.get((spool, at), ()):
             data = found.look(storage, name)

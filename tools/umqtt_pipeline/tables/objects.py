@@ -116,8 +116,8 @@ class Objects:
         """A store has no links."""
         return []
 
-    def waiting(self):
-        """A store has no pipes."""
+    def no_files(self):
+        """A store has nothing but objects."""
         return []
 
     def remove_matching(self, name, pattern, older_than=0):

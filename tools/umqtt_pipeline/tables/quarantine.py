@@ -11,9 +11,14 @@ import pyarrow.compute as pc
 from paho.mqtt.client import topic_matches_sub
 
 from ..decode import topics
+from . import large
+from .storage import storage_of
 from .store import dataset
 
-COLUMNS = ["topic", "payload", "reason", "received_at", "offset"]
+KINDS = {"topic": pa.string(), "payload": pa.binary(), "reason": pa.string(),
+         "received_at": pa.timestamp("us", "UTC"), "offset": pa.int64(), "epoch": pa.string(),
+         "sequence": pa.int64(), "spool": pa.string()}  # fmt: skip
+COLUMNS = [*KINDS]
 
 
 def rows(root, columns=COLUMNS):
@@ -79,8 +84,9 @@ def as_json(row):
         payload = {"payload": row["payload"] and row["payload"].decode()}
     except UnicodeDecodeError:
         payload = {"payload_hex": row["payload"].hex()}
-    return json.dumps({"received_at": row["received_at"].isoformat(), "topic": row["topic"],
-                       "reason": row["reason"], **payload})  # fmt: skip
+    named = {name: row[name] for name in ("topic", "reason", "epoch", "sequence", "spool",
+                                          "offset")}  # fmt: skip
+    return json.dumps({"received_at": row["received_at"].isoformat(), **named, **payload})
 
 
 def newest(table, limit):
@@ -92,9 +98,19 @@ def newest(table, limit):
     return table.take(order).to_pylist()
 
 
+def content(root, row, letters=200):
+    """What a row of the tables below `root` holds, in one line: its number, if that is known, and
+    of the payload at most so many letters, or where it is."""
+    number, sequence = "", row["sequence"]
+    if sequence is not None:
+        number = f"sequence {sequence} of epoch {row['epoch']}: "
+    if row["payload"] is None:
+        return number + storage_of(root).path(large.place(row["spool"], row["offset"]))
+    return number + shown(row["payload"], letters)
+
+
 def shown(payload, letters=200):
     """A payload as text of one line and at most so many letters; hexadecimal if it is no text."""
-    payload = payload or b""
     try:
         text = payload[: 4 * letters].decode()
         if not text.isprintable():
@@ -140,6 +156,4 @@ def reasons(table):
 
 def none():
     """An empty quarantine."""
-    kinds = (pa.string(), pa.binary(), pa.string(), pa.timestamp("us", "UTC"),
-             pa.int64())  # fmt: skip
-    return pa.table({name: pa.array([], kind) for name, kind in zip(COLUMNS, kinds)})
+    return pa.table({name: pa.array([], kind) for name, kind in KINDS.items()})

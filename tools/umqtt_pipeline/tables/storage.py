@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ..spool.files import make_folder, read_plain, sync_folder
+from ..spool.files import in_place_of_file, make_folder, read_plain, sync_folder
 from .objects import Objects
 
 log = logging.getLogger("umqtt.tables")
@@ -68,6 +68,11 @@ def _put_aside(path):
     aside = path.with_name(f"{path.name}.torn")
     log.warning("%s is torn, as a power cut leaves it: it is now %s", path, aside)
     path.replace(aside)
+
+
+def _is_own_folder(path):
+    """Whether it is a folder that may be in a log, as other programs have them there."""
+    return path.is_dir() and not path.is_symlink() and path.suffix not in (".json", ".parquet")
 
 
 class Storage:
@@ -165,12 +170,20 @@ class Storage:
         return sorted(each.name for each in Path(self.root).iterdir()
                       if each.is_symlink() and not each.exists())  # fmt: skip
 
-    def waiting(self):
-        """The names of pipes and the like in the logs of tables: who opens one waits for ever."""
-        found = (each for depth in ("*", "*/*") for each in
-                 Path(self.root).glob(f"{depth}/_delta_log/*"))  # fmt: skip
-        return sorted(each.relative_to(self.root).as_posix() for each in found
-                      if each.exists() and not each.is_file() and not each.is_dir())  # fmt: skip
+    def no_files(self):
+        """[(name, what there is)] of what stands in the place of a log of a table, or of a file of
+        one: Delta Lake would wait for ever for what is in a pipe, and takes a broken link, or a
+        folder, for a file that is missing."""
+        found = {}
+        for folder in (each for depth in ("*", "_*/*") for each in Path(self.root).glob(depth)):
+            log = folder / "_delta_log"
+            if log.is_dir():
+                found |= {each: in_place_of_file(each) for each in log.iterdir()
+                          if not _is_own_folder(each)}  # fmt: skip
+            elif log.exists() or log.is_symlink():
+                found[log] = in_place_of_file(log) or "it is no folder, but a file"
+        return sorted((path.relative_to(self.root).as_posix(), why)
+                      for path, why in found.items() if why)  # fmt: skip
 
     def remove_matching(self, name, pattern, older_than=0):
         """Remove the files of a table's folder, and of its days, whose names fit a pattern."""

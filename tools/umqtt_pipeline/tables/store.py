@@ -19,6 +19,7 @@ import time
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -376,6 +377,14 @@ def last_of(held):
     """The highest number of a batch that a DeltaTable has a commit of; -1 for none."""
     number = held.transaction_version(APPLICATION)
     return -1 if number is None else number
+
+
+def file_added(told):
+    """The File of which a commit tells, the content of an `add`. Raises ValueError, KeyError."""
+    stats, days = json.loads(told.get("stats") or "{}"), told.get("partitionValues") or {}
+    return File(unquote(told["path"]), told["size"], stats.get("numRecords"), days.get(PARTITION),
+                stats.get("minValues", {}), stats.get("maxValues", {}),
+                told.get("modificationTime", 0))  # fmt: skip
 
 
 def files_of(held):

@@ -1,0 +1,97 @@
+"""What was decided, as `verify` reads it: the intents of ingest, and of gold.
+
+Knows the form of an intent, and which of its commits can still be made. Must not know what a row
+of a table means.
+"""
+
+from deltalake.exceptions import DeltaError
+from umqtt_runtime import failures
+
+from ..spool.files import SpoolError
+from .commits import Log, digest, one
+from .intents import check_of
+from .store import File, opened
+
+INGEST = "_state/intents"  #: whose intents must be there when tables are
+
+
+class Decided:
+    """The intents of ingest, or of gold, as far as they are still there.
+
+    tables    {table: {number: what that intent does to it, as `commits.digest` says}}
+    touched   {table: number of the last intent that changed it};   first, last: numbers
+    there     names of the tables that had been made when the newest intent was written
+    newest    the newest intent, whose commits may not be made yet
+    made      names of the tables in which the newest intent was committed, or must have been:
+              its commits are made in turn
+    to_come   names of those in which it is not, and can be; nobody can tell whether it was
+    whole     whether none of them is damaged
+    beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
+    """
+
+    def __init__(self, found, storage, name):
+        self.name = name
+        self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
+        self.tables, self.touched, self.there, self.first, self.last = {}, {}, set(), None, -1
+        self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
+        self.to_come = []
+        before, log = len(found.wrong), Log(found, storage, name)
+        for path, version, actions in log.commits():
+            told = one(actions, "commitInfo")
+            intent = told.get("intent")
+            if not version and intent is None:
+                continue  # the log was made
+            if not isinstance(intent, dict) or told.get("check") != check_of(intent):
+                found.say(path, "it is not the intent that was written")
+                continue
+            self._take(intent)
+        self.whole = len(found.wrong) == before
+        try:
+            opened(storage, name)
+        except DeltaError as error:
+            if self.whole:  # else the look at the state says so
+                log.checkpoints.to_blame(failures.plain(error))
+        log.say()
+
+    def _take(self, intent):
+        number, change = intent["number"], intent.get("kind") != "compact"
+        self.first = number if self.first is None else self.first
+        self.last, self.touched, self.newest = number, intent["touched"], intent
+        self.there = {*self.touched, *intent.get("there", ())}
+        for table, both in intent["tables"].items():
+            added, removed = ([File(*each) for each in files] for files in both)
+            self.tables.setdefault(table, {})[number] = digest(
+                [_added(each, change) for each in added]
+                + [_removed(each, change) for each in removed])  # fmt: skip
+
+    def look_at_newest(self, tables, finished):
+        """Find which commits of the newest intent are made. To be called before the tables are
+        looked at: ingest, or gold, may go on meanwhile. finished: as `verifying.verify` has it."""
+        in_turn = list(self.newest["tables"]) if self.newest else []
+        known = bool(in_turn) and finished(self.newest)
+        while in_turn and not known and not self.committed(tables, in_turn[-1]):
+            in_turn.pop()
+        self.made.update(in_turn)
+
+    def committed(self, tables, name):
+        """Whether the newest intent is committed in a table."""
+        try:
+            return tables.number(name) >= self.last
+        except (DeltaError, SpoolError, OSError, ValueError, TypeError):
+            return False  # the look at that table says why
+
+    def can_come(self, table, number):
+        """Whether a table whose last commit is of `number` is as it was before the newest intent,
+        and still has the files of that: then the next ingest, or gold, makes the commit."""
+        if self.touched[table] != self.last or number != self.newest["before"].get(table, -1):
+            return False
+        return all(self._storage.exists(f"{table}/{path}")
+                   for path, *_ in self.newest["tables"][table][0])  # fmt: skip
+
+
+def _added(file, change):
+    return ["add", file.path, file.size, file.partition, change, file.statistics]
+
+
+def _removed(file, change):
+    return ["remove", file.path, file.size, file.partition, change]

@@ -1,0 +1,224 @@
+"""One table, as `verify` judges it: its log beside what was decided, and its files beside its log.
+
+Knows what a commit says of a data file, and what the footer of that says. Must not know what a row
+means, nor how an intent is read (decisions.py).
+"""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+from umqtt_runtime import failures
+
+from ..spool.files import SpoolError
+from . import large
+from .commits import NAMED, Log, digest, one, read_ahead
+from .schema import ALL, PARTITION
+from .store import APPLICATION, file_added, files_of, last_of, opened
+
+
+class TableLook:
+    """A look at one table: its log, and the files that it consists of.
+
+    found     a verifying.Verified that is told;   tables: Tables, with this one among them
+    decided   the intents that may have changed it (decisions.Decided)
+    """
+
+    def __init__(self, found, tables, name, decided):
+        self.found, self.tables, self.name = found, tables, name
+        self.storage, self.path = tables.storage, tables.storage.path(name)
+        self.decided = [each for each in decided if name in each.touched]
+        self._came, self._replaced = {}, {}
+        self._misread = False  # readers take a checkpoint that is wrong
+
+    def look(self):
+        """Returns the highest number of a batch that the table has, None if its log cannot be
+        read."""
+        before = len(self.found.wrong)
+        try:
+            held = opened(self.storage, self.name) or self.tables.there(self.name)
+            names = [field.name for field in held.schema().fields]
+            read, version, why = (files_of(held), last_of(held), names), held.version(), None
+        except (DeltaError, SpoolError, OSError, ValueError, TypeError) as error:
+            read, version, why = None, None, failures.plain(error)
+        state = self._commits(version, why)
+        if self._misread:  # what a damaged checkpoint says of a file is no fault of that
+            read = state and _said(state)
+        if read is None:
+            return None
+        files, number, names = read
+        self._look_at_number(number)
+        self.found.doing(self.name)
+        reads = read_ahead(self.storage, [(self._place(file), file.size) for file in files])
+        for count, (file, read) in enumerate(zip(files, reads), 1):
+            self.found.at(f"{count:,} of {len(files):,} files")
+            self._look_at(file, names, read)
+        if state is not None and len(self.found.wrong) == before:
+            if {file.path for file in files} != set(state.added):
+                self.found.say(self.path, "the checkpoint in its log has other files than its "
+                               "commits name")  # fmt: skip
+        self._look_at_replaced()
+        return number
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def _commits(self, until, why=None):
+        """Look at all commits and checkpoints. Returns the checkpoints.State of the table by the
+        commits, up to a version; None if that cannot be known. why: a reader cannot open it"""
+        state, numbers, before = None, set(), len(self.found.wrong)
+        log = Log(self.found, self.storage, self.name)
+        for path, version, actions in log.commits():
+            try:
+                numbers |= self._look_at_commit(path, actions)
+                self._follow(version, actions)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self.found.say(path, f"an action of it is not whole ({error!r})")
+            if version == until or until is None:
+                state = log.checkpoints.state
+                state = state if state is None or until is None else state.copy()
+        whole = len(self.found.wrong) == before
+        if why is not None and not (whole and log.checkpoints.to_blame(why)):
+            self.found.say(self.path, f"its log cannot be read: {why}")
+        log.say()
+        self._misread = log.checkpoints.newest_is_wrong()
+        # Gold may have been killed, and have made all anew: not each of its intents is committed.
+        for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
+            lacking = {number for number in each.tables.get(self.name, ())
+                       if number < each.last and numbers and number > min(numbers)} - numbers
+            for number in sorted(lacking):
+                self.found.say(self.path, f"its log has no commit of {each.what} {number}")
+        return state
+
+    def _follow(self, version, actions):
+        """Keep which files a commit has replaced, and of which versions of the table they are."""
+        for kind, told in actions:
+            if kind == "add":
+                self._came[told["path"]] = version
+                self._replaced.pop(told["path"], None)
+            elif kind == "remove" and told.get("size") is not None:
+                since = self._came.pop(told["path"], None)
+                self._replaced[told["path"]] = told["size"], since, version - 1
+
+    def _look_at_commit(self, path, actions):
+        """Returns the numbers of batches that it is of."""
+        done, ours = [], []
+        for kind, told in actions:
+            if kind == "add":
+                stats = json.loads(told["stats"]) if told.get("stats") else None
+                int(told["modificationTime"])
+                done.append(["add", told["path"], told["size"], told["partitionValues"],
+                             told["dataChange"], stats])  # fmt: skip
+                ours.append(NAMED.fullmatch(told["path"]))
+            elif kind == "remove":
+                done.append(["remove", told["path"], told.get("size"),
+                             told.get("partitionValues"), told["dataChange"]])  # fmt: skip
+        numbers = {told["version"] for kind, told in actions
+                   if kind == "txn" and told["appId"] == APPLICATION}  # fmt: skip
+        for each in self.decided if numbers else ():
+            self._compare(path, each, max(numbers), done)
+        if not numbers and any(ours) and self.decided and (
+                one(actions, "commitInfo").get("operation") == "WRITE"):  # fmt: skip
+            self.found.say(path, "it adds files of a batch, and does not say of which")
+        return numbers
+
+    def _compare(self, path, decided, number, done):
+        known = decided.tables.get(self.name, {})
+        if number in known:
+            if known[number] != digest(done):
+                self.found.say(path, f"it does not say what {decided.what} {number} has decided")
+        elif decided.whole and decided.first is not None and (
+                decided.first <= number <= decided.last):  # fmt: skip
+            self.found.say(path, f"no {decided.what} {number} has changed this table")
+        elif number > decided.last:
+            decided.beyond.append((path, number))
+
+    def _look_at_number(self, number):
+        """Whether the table is as new as the intents say. Ingest and gold may go on meanwhile:
+        what they decide is not older than the table."""
+        for each in self.decided:
+            touched = each.touched[self.name]
+            if number >= touched:
+                continue
+            if not each.can_come(self.name, number):
+                which = f"after {each.what} {number}" if number >= 0 else f"of any {each.what}"
+                self.found.say(self.path, f"it has no commit {which}, and {each.what} {touched} "
+                               "has changed it")  # fmt: skip
+            elif self.name in each.made:
+                self.found.say(self.path, f"its log has lost its commit of {each.what} {touched}: "
+                               f"the next `umqtt-pipeline {each.program}` makes it again")
+            else:
+                each.to_come.append(self.name)
+
+    def _look_at_replaced(self):
+        """Look at the files that only earlier versions of the table have, as far as `clean` has
+        not removed them; it may do so meanwhile."""
+        there = set(self.storage.listed(self.name)) if self._replaced else ()
+        names = {f"{self.name}/{path}": of for path, of in sorted(self._replaced.items())}
+        names = {name: of for name, of in names.items() if name in there}
+        self.found.doing(f"earlier versions of {self.name}")
+        reads = read_ahead(self.storage, [(name, size) for name, (size, *_) in names.items()])
+        for count, ((name, (size, since, until)), read) in enumerate(zip(names.items(), reads), 1):
+            self.found.at(f"{count:,} of {len(names):,} files")
+            before = len(self.found.wrong)
+            if not isinstance(read.exception(), FileNotFoundError):
+                self.found.look(self.storage, name, size, read)
+            if len(self.found.wrong) > before:
+                which = f"{since} to {until}" if since is not None else f"up to {until}"
+                self.found.wrong[-1] += ("; the table is whole as it is now, but not as it was in "
+                                         f"its versions {which}")  # fmt: skip
+
+    # -- the files --------------------------------------------------------------------------------
+
+    def _place(self, file):
+        return f"{self.name}/{file.path}"
+
+    def _look_at(self, file, names, read):
+        """Compare a file with what the log says of it. read: a Future of its bytes."""
+        name = self._place(file)
+        path, data = self.storage.path(name), self.found.look(self.storage, name, file.size, read)
+        if data is None:
+            return
+        try:
+            footer = pq.ParquetFile(pa.BufferReader(data))
+        except (pa.ArrowException, OSError) as error:
+            self.found.say(path, error)
+            return
+        wrong = []
+        if file.rows != footer.metadata.num_rows:
+            wrong.append(f"{file.rows} rows, and it has {footer.metadata.num_rows}")
+        folder = file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
+        if NAMED.fullmatch(name):
+            if (file.day or "") != folder:
+                wrong.append(f"the day {file.day}, and it lies in {folder}")
+            wrong += _not_the_ends(file, footer.metadata)
+        wrong += [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
+        if wrong:
+            self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
+        elif self.name in large.TABLES:
+            self.found.referred.update(dict.fromkeys(large.referred(footer), self.name))
+
+
+def _said(state):
+    """(Files, highest number of a batch, names of columns) of a table, by its commits; None if one
+    of these is damaged. state: checkpoints.State"""
+    try:
+        files = sorted(map(file_added, state.added.values()), key=lambda each: each.path)
+        fields = json.loads(state.of["metaData"]["schemaString"])["fields"]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return files, state.numbers.get(APPLICATION, -1), [field["name"] for field in fields]
+
+
+def _not_the_ends(file, metadata):
+    """What the log says of the least and greatest values of a file that its footer does not."""
+    told, ends = {*file.least, *file.greatest}, {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, held = column.path_in_schema, column.statistics
+            if name in told and held is not None and held.has_min_max:
+                low, high = ends.get(name, (held.min, held.max))
+                ends[name] = min(low, held.min), max(high, held.max)
+    said = {name: (file.least.get(name), file.greatest.get(name)) for name in ends}
+    return [f"{name} from {said[name][0]} to {said[name][1]}, and it has {low} to {high}"
+            for name, (low, high) in sorted(ends.items()) if said[name] != (low, high)]
