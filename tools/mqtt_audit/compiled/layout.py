@@ -57,8 +57,11 @@ KEY = _rows(
 #: (tcp/doubles.py). syn...: number, checksum and identification of its latest SYN.
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
+#: head...: the same, and the length, of the first segment with data behind that; headed: whether
+#: there is one.
     "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
-    "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2"
+    "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2 "
+    "headed:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
 )
 #: A segment that the capture has had, in case it has it twice. time, mark: as tcp/doubles.py has
 #: them. Four rows fill a line of the processor's cache, which the first pass notices.
