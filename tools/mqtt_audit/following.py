@@ -26,8 +26,8 @@ log = logging.getLogger("umqtt.audit")
 
 BEGUN = (1, 2, 5, 6)  #: KEY.server of those of which one end is known to be a broker
 #: Said of a capture that is read once only; {} is another one.
-SHARED = ("has connections of {} at the same time: packets may be missing; audit files that are "
-          "not packed: those are read as one")  # fmt: skip
+SHARED = ("has connections of {} at the same time: packets may be missing; audit both as files "
+          "that are not packed: those are read as one")  # fmt: skip
 #: Of the rows that are kept up to the end.
 _SCHEMAS = {**columns.TABLES, "_pieces": columns.PIECES}
 ADDRESSED, NOBODY = ("packets", "flows", "_pieces", "violations", "problems"), (None, None)

@@ -137,11 +137,11 @@ def _together(found, ports, scratch):
     """What _in_order() found as lists of (path, result of worker.whole() or None); those in one
     list are read as one."""
     files = [(span, path) for span, path in found if path != INPUT and not packed(path)]
-    until = 0
+    until = None
     for (first, last), _ in files:
-        if overlap(first, last, until) and until:
+        if until is not None and overlap(first, last, until):
             break
-        until = max(until, last)
+        until = last if until is None else max(until, last)
     else:
         return [[(path, None)] for _, path in found]
     paths = [path for _, path in files]

@@ -14,6 +14,7 @@ import damages
 import pyarrow.parquet as pq
 import pytest
 from real_traffic import captured
+from web_frames import AGREED, ASKED, frame
 
 COUNTS = ("client_segments", "client_resent", "broker_segments", "broker_resent", "client_bytes",
           "broker_bytes", "client_dup", "broker_dup", "client_gaps", "broker_gaps")  # fmt: skip
@@ -88,6 +89,33 @@ def test_one_file_for_each_direction_with_clocks_that_are_apart(ahead, tmp_path)
     paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate((one, two))]
     assert said(kit.read(paths, tmp_path)) == whole
 
+
+@pytest.mark.parametrize("files", [2, 3, 4])
+@pytest.mark.parametrize("run", [1, 5, 20])
+@pytest.mark.parametrize("stamps", [True, False])
+def test_what_is_sent_again_in_another_file_shows_no_other_clock(files, run, stamps, tmp_path):
+    """A capture dealt out in turns: all that its files have in common was sent twice."""
+    talks = []
+    for number in range(3):
+        talk = kit.Talk(("10.0.0.5", 4000 + number), step=10**7).open()
+        talk.stamps = (lambda now: now // 10**6) if stamps else None
+        talk.client(kit.connect(f"d{number}")).broker(kit.connack())
+        for k in range(1, 60):
+            for way, raw in ((0, kit.publish("a", b"%d" % k, 1, k)), (1, kit.ack(4, k))):
+                at = talk.seq[way]
+                talk.segment(way, raw)
+                if (k + way) % 4 == 0:
+                    talk.wait(0.3).segment(way, raw, seq=at)
+                talk.segment(1 - way, flags=kit.ACK)
+        talks.append(talk.client(kit.DISCONNECT).close())
+    frames = sorted((f for t in talks for f in t.wrapped()), key=lambda f: f[0])
+    parts = [[f for k, f in enumerate(frames) if k // run % files == n] for n in range(files)]
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(parts)]
+    found = kit.read(paths, tmp_path)
+    assert len(found["packets"]) == 3 * (3 + 2 * 59) and found["violations"] == []
+    for p in found["packets"]:
+        frame = parts[paths.index(tmp_path / p["file"].rpartition("/")[2])][p["frame"] - 1]
+        assert frame[0] // 1000 == round(p["time"].timestamp() * 10**6)
 
 @pytest.mark.parametrize("ahead", [2.5, -1.5, 3600, -86_400])
 def test_clocks_that_are_apart(ahead, tmp_path):
@@ -210,3 +238,33 @@ def test_lines_tell_of_two_captures_what_they_tell_of_one(tmp_path):
         found, problems = told(paths)
         assert found == whole, kind
         assert [p["problem"] for p in problems] == ["together"]
+    blind = [(0, frame) for _, frame in frames]
+    one, two = shares(blind, "turns", None)
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate((one, two))]
+    problems = {p["problem"] for p in told(paths)[1]}
+    assert "together" in problems and "shared" not in problems
+
+
+@pytest.mark.parametrize("web, merged", [(True, False), (False, False), (False, True)])
+def test_clocks_of_both_directions_that_are_some_milliseconds_apart(web, merged, tmp_path):
+    """SYN with ACK is before SYN in the capture, as two files and as one made of both."""
+    talk = kit.Talk(broker=("10.0.0.1", 9001), step=10**6).open()
+    if web:
+        talk.client(ASKED).broker(AGREED)
+    said = [(0, kit.connect("d")), (1, kit.connack())]
+    for k in range(1, 40):
+        said += [(0, kit.publish("a", b"%d" % k, 1, k)), (1, kit.ack(4, k))]
+    for way, raw in [*said, (0, kit.DISCONNECT)]:
+        mask = None if way else b"\1\2\3\4"
+        talk.wait(0.02).segment(way, frame(raw, 2, True, mask) if web else raw)
+    frames = talk.close().wrapped()
+    for behind in (2, 5, 9):
+        one, two = shares(frames, "sides", None)
+        two = [(t - behind * 10**6, f) for t, f in two]
+        both = [sorted(one + two, key=lambda f: f[0])] if merged else [one, two]
+        paths = [kit.pcap(tmp_path / f"{k}.pcap", part) for k, part in enumerate(both)]
+        found = kit.read(paths, tmp_path)
+        (conn,) = found["connections"]
+        assert (conn["client_packets"], conn["broker_packets"], conn["client_id"]) == (41, 40, "d")
+        assert merged or conn["ended"] == "FIN by client"
+        assert found["violations"] == []

@@ -226,6 +226,21 @@ def test_a_busy_capture_of_two_vlans_has_each_connection_once(tmp_path):
         assert len(found["packets"]) == 60 * 122, tells
 
 
+@pytest.mark.parametrize("tells", ["random identification", "stamps", "nothing"])
+def test_a_vlan_that_shows_a_connection_again_behind_many_frames(tells, tmp_path):
+    """So many that only what each side has sent first is still known."""
+    talk = Line(tells, random.Random(2)).met(None, 40)
+    tags = [[], [(0x8100, 5)], [(0x8100, 6), (0x8100, 7)]]
+    start, end = talk.frames[0][0], talk.frames[-1][0] + 600_000_000
+    other = kit.ethernet(kit.tcp_ip(("10.0.3.1", 9), ("10.0.3.2", 9), 0, 0, kit.ACK))
+    many = [(start + k * (end - start) // 60_000,
+             other[:38] + (1000 + k).to_bytes(4, "big") + other[42:]) for k in range(60_000)]
+    frames = sorted(twice(talk.frames, 0.3, 3, tags) + many, key=lambda f: f[0])
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert [c["client_packets"] for c in found["connections"]] == [41]
+    assert told_of(found) == [] and kinds(found) <= {"doubled", "clock"}
+
+
 def test_where_nothing_tells_whether_two_vlans_have_the_same_connection_it_is_said(tmp_path):
     """Their checksums differ, and there is no identification: both are counted, with a word."""
     talk = Line("nothing", random.Random(7)).met(1, 20)

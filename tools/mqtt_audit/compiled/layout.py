@@ -29,7 +29,9 @@ SEGMENT = _rows(
     "time:i8 off:i8 frame:u4 key:u4 seq:u4 ack:u4 cap:u4 wire:u4 flags:u1 dir:u1 ident:u2 stamp:u4"
 )
 FIN, SYN, RST, ACK = 1, 2, 4, 16
-KNOWN_FLAGS = 63  #: the flags up to URG
+KNOWN_FLAGS = 31  #: the flags up to ACK
+#: No flag of TCP: this capture had the segment already, as the same IP packet (tcp/doubles.py).
+TWICE = 32
 SHUT = 64  #: no flag of TCP: the window is 0, the other side may send nothing
 #: No flag of TCP: another capture has the segment as well (together/weave.py), or this one had it
 #: already (tcp/doubles.py, tcp/copies.py).
@@ -55,10 +57,13 @@ KEY = _rows(
 #: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied:
 #: whether that was another one than before; twins: whether its segments come twice
 #: (tcp/doubles.py). syn...: number, checksum and identification of its latest SYN.
+#: head...: the same, and the length, of the first segment with data behind that; headed: whether
+#: there is one.
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
     "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
-    "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2"
+    "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2 "
+    "headed:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
 )
 #: A segment that the capture has had, in case it has it twice. time, mark: as tcp/doubles.py has
 #: them. Four rows fill a line of the processor's cache, which the first pass notices.
@@ -77,7 +82,8 @@ PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4
 #: A pair of endpoints in the second pass: cur is the index of its connection now, or -1.
 PAIR = _rows("cur:i8 server:u1 wanted:u1")
 
-#: A connection. server: 1 the endpoint a, 2 b. level: of the protocol, 0 unknown. closed: when the
+#: A connection. server: 1 the endpoint a, 2 b. before: the one before it of the same endpoints, or
+#: -1. level: of the protocol, 0 unknown. closed: when the
 #: first FIN or RST was seen, 0: none. late: bytes were captured after their acknowledgement: LATE,
 #: or LATE_FAR if by half of GRACE or more.
 #: ping_frame: of the first PINGREQ without an answer. dismissed: the server sent DISCONNECT.
@@ -97,7 +103,7 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: acknowledged all that the other has sent, FIN too. doubled: the capture has it twice, as far as
 #: nothing tells; replayed: its SYN at least (tcp/copies.py).
 CONN = _rows(
-    "pair:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
+    "pair:i8 before:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
     "owed_kind:u1 asked_at:i8 asked_frame:i8 acked_at:i8 "
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
@@ -136,7 +142,7 @@ STREAM = _rows(
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
-    "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8"
+    "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -160,7 +166,8 @@ STREAM = _rows(
 #: data, rest: of the latest segments with data, and of all others of the connection; data_again,
 #: rest_again: those of them that may have come before; maybe: segments counted as resent of which
 #: nothing tells; twice, twice_frame: those that the capture has twice, and the first of them;
-#: perhaps: those of them of which nothing tells that.
+#: perhaps: those of them of which nothing tells that. anew, anew_frame: SYN that came once more
+#: behind other segments, without a sign whether it opens another connection; the first of them.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -299,10 +306,13 @@ KINDS = {
     35: ("clock", "segments that the capture has twice, the second a quarter of a second or more "
          "after the first ({} such), as if made of captures whose clocks differ: the times of the "
          "first count"),
+    36: ("doubled", "SYN that came once more, with the number of the first, behind other segments "
+         "({} such): the capture has the connection twice, or another one has the same ports and "
+         "numbers; nothing tells which, and both count as one"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
  P_DOUBLED, P_TWICE, P_MAYBE,
- P_LANS, P_LATER) = range(1, 36)  # fmt: skip
+ P_LANS, P_LATER, P_ANEW) = range(1, 37)  # fmt: skip

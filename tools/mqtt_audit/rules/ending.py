@@ -16,6 +16,7 @@ from ..compiled.layout import (
     N_FILE,
     N_UNLISTED,
     NO_PACKET,
+    P_ANEW,
     P_CLOSED,
     P_MAYBE,
     P_MORE,
@@ -189,7 +190,9 @@ def _problems(conns, ways):
                     ways["past"])  # fmt: skip
     kind = np.where(2 * ways["perhaps"] > ways["twice"], P_MAYBE, P_TWICE)
     twice = _rows_of(ways["twice"] > 0, ways, "twice_frame", kind, ways["twice"])
-    return np.concatenate([unread, past, twice])
+    anew = _rows_of(ways["anew"] > 0, ways, "anew_frame", np.full(lost.shape, P_ANEW),
+                    ways["anew"])  # fmt: skip
+    return np.concatenate([unread, past, twice, anew])
 
 
 def _rows_of(which, ways, frame, kind, count):

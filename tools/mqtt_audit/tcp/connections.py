@@ -46,6 +46,7 @@ def _new_connection(st, pair, seg, server):
         return -1
     st.n[N_CONNS] += 1
     c = st.conns[conn]
+    c["before"] = st.pairs[pair]["cur"]
     c["pair"], c["server"], c["end"], c["last_client"] = pair, server, END_OPEN, seg["time"]
     c["id"] = st.n[N_FILE] << 32 | seg["frame"]
     c["first"] = c["last"] = seg["time"]
@@ -89,17 +90,31 @@ def _signs_in(c, s, d, seg):
 
 
 @kernel
+def _was_answered(s, other, seg):
+    """Whether a SYN was captured after the SYN with ACK that answers it, as where two computers
+    whose clocks are apart capture one direction each."""
+    return other["isn_known"] and not s["talks"] and diff(s["origin"], seg["seq"]) == 1
+
+
+@kernel
 def _begins(c, s, other, seg):
     """Whether a SYN begins another connection than the one that is known. One with the number of
     that one's SYN is mostly the same, sent again or captured twice. But who has sent something
     else has had the answer, and sends no SYN again. Then it is another connection, of a device
-    that always takes the same number, unless it may be a copy. That has the identification of the
-    first, as the next one of the device may have. Where both sides are captured, SYN with ACK
-    then tells them apart; where one is, a pause does, or the end of the old connection."""
-    if not s["isn_known"] or s["isn"] != seg["seq"]:
+    that always takes the same number, unless it may be a copy. That has the time stamp and the
+    identification of the first, as the next one of the device may have. Where both sides are
+    captured, SYN with ACK then tells them apart; where one is, a pause does, or the end of the old
+    connection."""
+    if not s["isn_known"]:
+        return not _was_answered(s, other, seg)
+    if s["isn"] != seg["seq"]:
         return True
     if not s["talks"] or seg["flags"] & COPY:
         return False
+    if seg["stamp"] and s["newest_at"]:
+        apart = wide(seg["stamp"]) - s["newest"] & MASK
+        if 0 < apart and not apart >> 31:
+            return True
     later = c["closed"] or seg["time"] - s["alive"] > RESTART
     return s["syn"] != seg["ident"] or not other["segments"] and later
 
@@ -125,6 +140,8 @@ def connection(st, d, pair, seg):
     if opens and _begins(c, s, other, seg):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED
+        if seg["flags"] & ACK and other["anew"]:  # the latest SYN was the new one's
+            other["anew"] -= 1
         return _new_connection(st, pair, seg, server)
     another = place(c, s, other, seg) == OTHER
     if another and not seg["cap"]:
@@ -137,12 +154,18 @@ def connection(st, d, pair, seg):
 
 
 @kernel
-def syn(s, other, seg):
-    """A SYN says where a stream begins; with ACK also where the other one does."""
+def syn(s, other, seg, again, frame):
+    """A SYN says where a stream begins; with ACK also where the other one does. again: it may have
+    come before, and nothing tells that it is a copy."""
+    if again and s["talks"] and not seg["flags"] & ACK:
+        s["anew_frame"] = s["anew_frame"] if s["anew"] else frame
+        s["anew"] += 1
     if not s["known"]:
         s["isn"], s["isn_known"], s["known"], s["syn"] = seg["seq"], 1, 1, seg["ident"]
         s["next"] = wide(seg["seq"]) + 1 & MASK
         s["sync"] = s["ever"] = s["whole"] = IN_STEP
+    elif not s["isn_known"] and _was_answered(s, other, seg):
+        s["isn"], s["isn_known"], s["syn"] = seg["seq"], 1, seg["ident"]
     if seg["flags"] & ACK and not other["known"]:
         other["next"], other["known"], other["origin"] = seg["ack"], 1, seg["ack"]
         other["sync"] = other["ever"] = other["whole"] = IN_STEP

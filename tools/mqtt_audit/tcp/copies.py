@@ -99,7 +99,8 @@ def _copy_of(c, s, other, seg):
     older = seg["flags"] & ACK and diff(seg["ack"], other["acked"]) < 0
     turn = _turn(s, seg)
     if seg["flags"] & SYN:
-        return older > 0 and turn >= 0
+        first = seg["ident"] > 0 and s["syn"] == seg["ident"] and s["ident"] != seg["ident"]
+        return older > 0 and turn >= 0 or first
     # The ports may be used again, and the SYN be missing, with numbers below the old ones.
     if c["closed"] and seg["time"] - c["closed"] > LONG_AFTER and not c["replayed"]:
         return False

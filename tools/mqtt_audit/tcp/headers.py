@@ -26,6 +26,7 @@ from ..compiled.layout import (
     SHUT,
     SYN,
     TRAIL,
+    TWICE,
     V4,
 )  # fmt: skip
 from . import doubles, stamps
@@ -327,7 +328,7 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         way = 1 if swap else 0
         twice = doubles.doubled(recent, trails, out, k, way, frame["time"])
         if twice:
-            row["flags"] = out[FLAGS] | COPY
+            row["flags"] = out[FLAGS] | COPY | TWICE
             _count_twice(problems, twice, frame, first + i)
         n += 1
     return n

@@ -46,6 +46,26 @@ def _same_syn(here, out):
 
 
 @kernel
+def _is_head(t, out):
+    """Whether a segment with data is the first one of its side, however long ago that came."""
+    same = t["head_ident"] == out[IDENT] > 0 or t["head_sum"] == out[SUM] > 0
+    return t["headed"] > 0 and t["head"] == out[SEQ] and t["head_wire"] == out[WIRE] and same
+
+
+@kernel
+def _note_first(t, out, own):
+    """Note the SYN of a side, and its first segment with data; own: the segment has the tag of the
+    side's first one."""
+    if out[FLAGS] & SYN:
+        if t["syn"] != out[SEQ]:
+            t["headed"] = 0
+        t["syn"], t["syn_sum"], t["syn_ident"] = out[SEQ], out[SUM], out[IDENT]
+    if own and out[WIRE] and not t["headed"]:
+        t["headed"], t["head"], t["head_wire"] = 1, out[SEQ], out[WIRE]
+        t["head_sum"], t["head_ident"] = out[SUM], out[IDENT]
+
+
+@kernel
 def met(recent, trails, k, swap, out):
     """Whether the first segment in a VLAN belongs to connections that are known in another one.
     recent: as doubles.recent() makes it; trails: rows of layout.TRAIL; k: a key of those; swap:
@@ -67,13 +87,14 @@ def root_of(recent, keys, trails, k, swap, out):
     way = 1 if swap else 0
     key = keys[k]
     t = trails[key["root"], way]
-    if out[FLAGS] & SYN:
-        t["syn"], t["syn_sum"], t["syn_ident"] = out[SEQ], out[SUM], out[IDENT]
-    if key["root"] != k and not key["sure"] and t["met"] and out[WIRE] and t["tags"] != out[TAGS]:
-        key["sure"] = had(recent, trails, out, wide(key["root"]), way)
-        if not key["sure"] and t["wire"] and diff(t["seq"], out[SEQ]) >= 0:
-            key["root"], key["apart"] = k, 1
-            t = trails[k, way]
+    if key["root"] != k and not key["sure"] and t["met"] and out[WIRE]:
+        key["sure"] = _is_head(t, out)
+        if not key["sure"] and t["tags"] != out[TAGS]:
+            key["sure"] = had(recent, trails, out, wide(key["root"]), way)
+            if not key["sure"] and t["wire"] and diff(t["seq"], out[SEQ]) >= 0:
+                key["root"], key["apart"] = k, 1
+                t = trails[k, way]
+    _note_first(t, out, key["root"] == k)
     root = wide(key["root"])
     t["met"], t["flags"], t["sum"], t["tags"] = 1, out[FLAGS], out[SUM], out[TAGS]
     t["seq"], t["ack"], t["wire"] = out[SEQ], out[ACKED], out[WIRE]

@@ -35,13 +35,15 @@ from ..compiled.layout import (
     RST,
     SECOND,
     SYN,
+    TWICE,
 )  # fmt: skip
 from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
 from .calm import acknowledge, again, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
-from .copies import LONG_AFTER, NEW, judged, mark, noted, resent
+from .copies import LONG_AFTER, MAYBE, NEW, judged, mark, noted, resent
+from .earlier import of_earlier
 from .places import BEHIND, JUMP, place, reach, tear
 from .sequence import diff
 
@@ -358,7 +360,7 @@ def _segment(st, d, seg, conn, resumed, kind):
         if not copied:
             noted(s, other, seg, kind)
         if seg["flags"] & SYN:
-            syn(s, other, seg)
+            syn(s, other, seg, kind == MAYBE, st.n[N_FILE] << 32 | wide(seg["frame"]))
         else:
             s["talks"] = 1
         _tell(s, other, seg)
@@ -385,7 +387,13 @@ def run(st, d, segments, pair_of, start):
         if pair < 0:
             continue
         resumed = st.n[N_RESUMED]
-        kind = NEW if resumed else judged(st, pair, seg)
+        kind = NEW
+        if not resumed and st.pairs[pair]["cur"] >= 0:
+            if of_earlier(st, pair, seg):
+                continue
+            kind = judged(st, pair, seg)
+            if seg["flags"] & TWICE and kind == NEW:  # its first one was of another connection
+                continue
         conn = st.pairs[pair]["cur"] if resumed else connection(st, d, pair, seg)
         if conn == STRAY:
             continue

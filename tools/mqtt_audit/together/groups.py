@@ -127,26 +127,43 @@ def _meet(group, one, other, split, sure):
 
 def _marks(rows, pairs):
     """(numbers that tell segments apart, times, directions) of those that a file has once. pairs:
-    number of the pair of each key."""
+    number of the pair of each key. What is sent again has another time stamp or identification, if
+    it has any."""
     rows = rows[(rows["wire"] > 0) | (rows["flags"] & SYN > 0)]
     way = 2 * pairs[rows["key"]].astype(np.uint64) + rows["dir"]
     one = way << np.uint64(32) | rows["seq"]
     two = rows["ack"].astype(np.uint64) << np.uint64(32) | rows["wire"]
-    mark = one * np.uint64(0x9E3779B97F4A7C15) ^ two * np.uint64(0xC2B2AE3D27D4EB4F)
+    own = rows["stamp"].astype(np.uint64) << np.uint64(16) | rows["ident"]
+    mark = (one * np.uint64(0x9E3779B97F4A7C15) ^ two * np.uint64(0xC2B2AE3D27D4EB4F)
+            ^ own * np.uint64(0x165667B19E3779F9))  # fmt: skip
     found, at, times = np.unique(mark, return_index=True, return_counts=True)
     return found[times == 1], rows["time"][at[times == 1]], rows["dir"][at[times == 1]]
 
 
 def _apart(one, other):
-    """How far the clock of `other` is ahead of that of `one`, both from _marks(); None if they
-    have nothing in common."""
+    """How far the clock of `other` is ahead of that of `one`, both from _marks() and _said(); None
+    if they have nothing in common. A few segments in common may be ones that were sent again, of
+    which each file has one: the clocks differ only if acknowledgements show it, too."""
     _, a, b = np.intersect1d(one[0], other[0], True, return_indices=True)
     if not len(a):
         return None
     ahead, way = other[1][b] - one[1][a], one[2][a]
     sides = [int(np.median(ahead[way == k])) for k in (0, 1) if (way == k).any()]
     found = sum(sides) // len(sides)
-    return found if abs(found) >= (SAME if len(sides) == 2 else SAME_ONE_WAY) else 0
+    if abs(found) < (SAME if len(sides) == 2 else SAME_ONE_WAY):
+        return 0
+    few = 2 * len(a) < min(len(one[0]), len(other[0]))
+    return 0 if few and not _contradict(one[3:], other[3:]) else found
+
+
+def _contradict(one, other):
+    """Whether the clocks of two files contradict each other: in a quarter of the cases what one
+    has was acknowledged in the other one before. Both from _said()."""
+    for (sent, then), (acked, now) in ((one[0], other[1]), (other[0], one[1])):
+        _, a, b = np.intersect1d(sent, acked, True, return_indices=True)
+        if 4 * np.count_nonzero(now[b] < then[a]) > len(a):
+            return True
+    return False
 
 
 def _said(rows, pairs):
@@ -164,20 +181,36 @@ def _said(rows, pairs):
 
 
 def _by_acks(one, other):
-    """As _apart(), of captures that have one direction each; both from _said(). Nothing is
-    acknowledged before it is sent: that leaves room for the difference on both sides, and the
-    middle of it is taken. Some may have been sent again: a twentieth on each side is left out."""
+    """As _apart(), of captures that have no segment in common. Nothing is acknowledged before it
+    is sent: that leaves room for the difference on both sides, and the middle of it is taken."""
+    one, other = one[3:], other[3:]
+    # Who has all of one direction has the first of what was sent again.
+    if not len(np.intersect1d(one[0][0] >> np.uint64(32), other[0][0] >> np.uint64(32))):
+        found = _room(one, other, 0)
+        if found and found[0] <= found[1]:
+            return 0 if found[0] <= 0 <= found[1] else sum(found) // 2
+    found = _room(one, other, 20)
+    if found is None:
+        return None
+    least, most = found
+    if least <= 0 <= most or not _contradict(one, other):
+        return 0
+    return (least + most) // 2
+
+
+def _room(one, other, some):
+    """(least, most) that the clock of `other` may be ahead of that of `one`, both from _said();
+    None if nothing says it. Of the cases on each side one in `some` is left out, if that is not
+    0: they may have been sent again."""
     bounds = []
     for (sent, then), (acked, now), sign in (
             (one[0], other[1], 1), (other[0], one[1], -1)):  # fmt: skip
         _, a, b = np.intersect1d(sent, acked, True, return_indices=True)
         if not len(a):
             return None
-        ahead = np.sort(sign * (now[b] - then[a]))
-        some = len(ahead) // 20
-        bounds.append(int(ahead[some] if sign > 0 else ahead[len(ahead) - 1 - some]))
-    most, least = bounds
-    return 0 if least <= 0 <= most else (least + most) // 2
+        later = np.sort(now[b] - then[a])
+        bounds.append(sign * int(later[len(later) // some if some else 0]))
+    return bounds[1], bounds[0]
 
 
 def clocks(members, pieces):
@@ -191,8 +224,9 @@ def clocks(members, pieces):
         _, pair = np.unique(np.concatenate([ends(k) for _, k in piece]), return_inverse=True)
         cuts = np.cumsum([len(k) for _, k in piece])[:-1]
         pairs = [(rows, p) for (rows, _), p in zip(piece, np.split(pair, cuts))]
-        for made, apart in ((_marks, _apart), (_said, _by_acks)):
-            _compare([tuple(made(*p)) for p in pairs], apart, known)
+        made = [(*_marks(*p), *_said(*p)) for p in pairs]
+        for apart in (_apart, _by_acks):
+            _compare(made, apart, known)
     return [known.get(k, 0) for k in range(len(members))]
 
 
