@@ -234,7 +234,11 @@ class Remote:
             if update and update.begin(body):
                 self._actions["report"](body)
         elif name == "restart":
-            self._restart("command")
+            # What has come with it is acknowledged and counted: nobody sends it again.
+            if any(other != "restart" for other, _ in self._todo):
+                self._todo.append((name, body))
+            else:
+                self._restart("command")
         elif name == "commit":
             self._commit(body)
         elif name in self._actions:

@@ -17,7 +17,7 @@ from umqtt_board import boards
 from umqtt_board.backup import copies, held, journal, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
-from umqtt_board.ota import giving, keys
+from umqtt_board.ota import counters, giving, keys
 from umqtt_board.port import device
 from umqtt_min import FileStore
 
@@ -38,7 +38,7 @@ def used(board, put):
     """A board with settings, counters and a journal."""
     put(board, "settings.json",
         '{"device":"one","broker.host":"h","broker.user":"u","broker.password":"secret-word"}')
-    put(board, "state.json", '{"count": 7, "interval_ms": 50}')
+    put(board, "state.json", '{"count": 7, "interval_ms": 50, "interval_was": 10000}')
     with device.Device(board.port) as one:
         assert one.value(JOURNAL) == 1
     return board
@@ -78,7 +78,7 @@ def test_backup_erase_restore(used, mpremote, tmp_path):
     status, said = _cli("erase", *place, "--yes")
     assert status == 0 and _flash(used) == b"\xff" * len(before)
     status, said = _cli("restore", *place, "--from", str(copy))
-    assert status == 2 and "this computer has not given default/one any" in said, said
+    assert status == 2 and "this computer knows none of default/one" in said, said
     assert "besides, the journal in the copy is none that a board can read" in said
     assert _flash(used) == b"\xff" * len(before)
     status, said = _cli("restore", *place, "--from", str(copy), "--yes")
@@ -333,7 +333,8 @@ def test_a_board_without_settings_gets_unasked_only_what_this_computer_gave_it(
     """There is nothing on the board to compare the copy's settings with."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     for name in ("one", "two"):
-        flat, count = giving.give({"device": name, "broker.host": "h", "marks": "signed"}, name)
+        flat, count = giving.give({"device": name, "broker.host": "h", "marks": "signed",
+                                   "broker.user": "u", "broker.password": "word"}, name)
         record = keys.load("default", name)
         record.arrived()
         keys.save(record)
@@ -350,8 +351,11 @@ def test_a_board_without_settings_gets_unasked_only_what_this_computer_gave_it(
         ({"readings": 1, "sensor": "mine"}, "readings, sensor in the copy is not what this"),
         ({"readings": 1}, "this computer last gave default/one:\n"),
         ({"readings": 1}, "readings: (default) becomes 1\n"),
+        ({"broker.password": "word-9"}, "broker.password in the copy is not what this computer"),
+        ({"broker.password": "word-9"}, "broker.password: (secret) becomes another\n"),
+        ({"broker.password": ""}, 'broker.password: (secret) becomes ""\n'),
         ({"device": "two"}, "a key that default/two never had on this computer"),
-        ({"device": "three"}, "this computer has not given default/three any"),
+        ({"device": "three"}, "this computer knows none of default/three"),
     ):
         _change(tmp_path / "of one", held | change)
         status, said = _cli("restore", *place, data=tmp_path)
@@ -442,9 +446,28 @@ def test_a_board_that_would_not_look_for_its_messages_is_not_restored_unasked(
                           lambda text: asked.append(text) or True, _quiet, _quiet)  # fmt: skip
     said = [text for text in asked if "undelivered" in text]
     assert said == ([] if not there else [
-        f'with store = "{store}" the board keeps its readings in {new}: 3 that it holds in '
-        f'{there} stay there, undelivered, until store is "{"auto" if new == "files" else "files"}'
-        '" again'])  # fmt: skip
+        f'with store = "{store}" the board keeps its readings in {new}: 3 that it and the copy '
+        f"hold in {there} stay there, undelivered, until store is "
+        f'"{"auto" if new == "files" else "files"}" again'])  # fmt: skip
+
+
+def test_a_flash_names_a_certificate_that_is_nowhere(used, put):
+    put(used, "broker.der", "certificate")
+    flat = {"device": "one", "broker.host": "h", "broker.ca": "/broker.der"}
+    with device.Device(used.port) as one:
+        steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
+        flat["broker.ca"] = "/identity/broker-ac.pem"
+        with pytest.raises(BoardError, match="neither this computer nor the board has broker.ca = "
+                                             "/identity/broker-ac.pem"):  # fmt: skip
+            steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
+        steps.refuse_harm(one, UNIX, flat, None, lambda text: True)
+
+
+def test_a_new_key_gives_a_counter_up_that_is_months_ahead():
+    far = json.dumps({"count": counters.now() + 400 * 86_400_000}).encode()
+    assert json.loads(counters.forward(far, b"{}", 9))["count"] > counters.now()
+    assert json.loads(counters.forward(far, b"{}", 9, anew=True))["count"] == 9
+    assert json.loads(counters.forward(b'{"count": 12}', b"{}", 9, anew=True))["count"] == 12
 
 
 def test_a_flash_moves_no_store_away_from_its_messages_unasked(used, tmp_path):
@@ -516,6 +539,36 @@ def _put_messages(copy, folder, manifest, where):
     (copy / "manifest.json").write_text(json.dumps(manifest))
 
 
+def test_newer_messages_in_files_are_not_replaced_unasked(used, put, mpremote, tmp_path):
+    """And none of them stays beside those of the copy, as a part of their journal."""
+    copy, folder = tmp_path / "copy", tmp_path / "three"
+    flat = {"device": "one", "broker.host": "h", "broker.user": "u", "store": "files"}
+    put(used, "settings.json", json.dumps(flat | {"broker.password": "secret-word"}))
+    size = used.config["journal"]
+    _three_messages(folder, size)
+    mpremote(used, "mkdir", ":mqtt")
+    for file in folder.iterdir():
+        mpremote(used, "cp", str(file), f":mqtt/{file.name}")
+    _backup(used, copy)
+    _restore(used, copy)  # the same: nothing to ask
+    store = FileStore(str(folder), size=size, segment=4096, small=False)
+    store.open()
+    store.put(4, 2, b"fleet/default/one/telemetry", b"5")
+    store.close()
+    newer = {file.name: file.read_bytes() for file in folder.iterdir()} | {"9.log": b"more"}
+    for name, data in newer.items():
+        (folder / name).write_bytes(data)
+        mpremote(used, "cp", str(folder / name), f":mqtt/{name}")
+    with pytest.raises(BoardError, match="has given the numbers 4 to 4 since"):
+        _restore(used, copy)
+    _restore(used, copy, yes=True)
+    (tmp_path / "again").mkdir()
+    _backup(used, tmp_path / "again" / "copy")
+    there = tmp_path / "again" / "copy" / "files" / "mqtt"
+    assert {file.name: file.read_bytes() for file in there.iterdir()} == {
+        file.name: file.read_bytes() for file in (copy / "files" / "mqtt").iterdir()}
+
+
 def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):
     _backup(used, tmp_path / "copy")
     code = "import vboard\nvboard.journal.writeblocks(4, b'newer', 0)\nprint(1)"
@@ -531,22 +584,25 @@ def test_newer_messages_are_not_replaced_unasked(used, mpremote, tmp_path):
 
 def test_a_counter_never_goes_backwards(used, put, mpremote, tmp_path):
     _backup(used, tmp_path / "copy")
-    put(used, "state.json", '{"count": 9, "interval_ms": 70}')
-    _restore(used, tmp_path / "copy")
-    assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 9, "interval_ms": 50}
+    put(used, "state.json", '{"count": 9, "interval_ms": 70, "interval_was": 10000}')
+    with pytest.raises(BoardError, match="has the board measure every 50 ms, as if by command"):
+        _restore(used, tmp_path / "copy")
+    _restore(used, tmp_path / "copy", yes=True)
+    there = {"count": 9, "interval_ms": 50, "interval_was": 10000}
+    assert json.loads(mpremote(used, "cat", ":state.json")) == there
 
 
-@pytest.mark.parametrize("wrong", ["-5", '"x"', "null", "1" + 30 * "0", "{}"])
+@pytest.mark.parametrize("wrong", ["-5", '"x"', "1" + 30 * "0"])
 def test_an_interval_that_is_none_does_not_come_back(wrong, used, put, mpremote, tmp_path):
     """The board would not heed it: nobody is to be told that it counts."""
-    put(used, "state.json", '{"count": 7, "interval_ms": %s}' % wrong)
+    put(used, "state.json", '{"count": 7, "interval_ms": %s, "interval_was": 10000}' % wrong)
     _backup(used, tmp_path / "copy")
     said = []
     with device.Device(used.port) as one:
         restoring.restore(one, UNIX, copies.load(tmp_path / "copy", UNIX), lambda text: True,
                        lambda step, text: said.append(text), _quiet)  # fmt: skip
     assert [text for text in said if "interval_ms" in text] == [
-        "the interval_ms in the state of the copy is none, and is left out"]
+        "the interval_ms in the state of the copy is none that the board heeds, and is left out"]
     assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7}
 
 

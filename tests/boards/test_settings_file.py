@@ -83,6 +83,19 @@ def test_a_key_of_another_certificate_is_refused(tmp_path, authority):
                 settings_file.gather(path, {})
 
 
+@pytest.mark.parametrize("rubbish", ["eA==", "no base 64!"])
+def test_a_key_that_is_none_is_refused(tmp_path, authority, rubbish):
+    """A file without armour is taken for DER: the board would say "invalid key" at each try."""
+    (tmp_path / "cert").write_bytes(authority.issue("a")[0])
+    armour = "-----{} PRIVATE KEY-----\n"
+    (tmp_path / "key").write_text(armour.format("BEGIN") + rubbish + "\n" + armour.format("END"))
+    path = tmp_path / "settings.json"
+    data = {"broker": {"host": "h", "ca": "ca.pem", "cert": "cert", "key": "key"}}
+    path.write_text(settings_file.json.dumps(data))
+    with pytest.raises(BoardError, match="broker.key: expected a private key, got what is none"):
+        settings_file.gather(path, {})
+
+
 def test_a_key_named_by_the_environment_leaves_the_files_names_beside_the_file(
     tmp_path, authority, monkeypatch
 ):

@@ -206,6 +206,20 @@ def test_a_report_says_which_set_was_taken_back(session):
     assert oven.why == "0 messages wait in its store; it took the set a1b2 back: 3 crashes"
 
 
+def test_a_set_that_was_taken_back_before_is_told_of_when_it_is_sent_again(session, capsys):
+    session, oven = session
+    failed = {"id": session._set.id, "why": "3 crashes in a row"}
+
+    def work(show):
+        for _ in range(2):
+            session._hear_status(oven, {"online": True, "failed": failed})
+            show()
+        oven.state = "done"
+
+    assert ota_cli._run(session, work, "", 1) == 0
+    assert capsys.readouterr().out.count("oven took this set back before: 3 crashes in a row") == 1
+
+
 @pytest.mark.parametrize("revoked, says", [
     (False, "clock is right: umqtt-board keys revoke --device oven --group g, and flash it"),
     (True, "its key is revoked: flash it, and it gets another one"),

@@ -122,7 +122,7 @@ def logs(board, port, folder, lines, follow):
         for line in past[max(0, len(past) - lines) :]:
             click.echo(plain.line(line))
         if not virtual.running:
-            click.echo("(the board is off; `make start` gives it power)", err=True)
+            click.echo(f"(the board is off; {_starts(folder)} gives it power)", err=True)
         if follow:
             _tail(log, stream, readable)
 
@@ -192,9 +192,14 @@ def stop(folder):
     ran = board.running
     board.power_off()
     backup_cli.say("stopped" if ran else "was off", str(board.folder))
-    again = f"umqtt-board start --folder {shlex.quote(str(folder))}" if folder else (
-        "make start (or umqtt-board start)")
-    backup_cli.say("", f"its flash is kept; {again} gives it power again")
+    backup_cli.say("", f"its flash is kept; {_starts(folder)} gives it power again")
+
+
+def _starts(folder):
+    """The command that gives the virtual board in `folder` its power."""
+    if folder:
+        return f"umqtt-board start --folder {shlex.quote(str(folder))}"
+    return "make start (or umqtt-board start)"
 
 
 for _command in (

@@ -14,6 +14,8 @@ def reason(error):
         return "it does not have the form that it should have"
     if isinstance(error, json.JSONDecodeError):
         return f"it is no JSON from line {error.lineno}, column {error.colno}, on"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
     if isinstance(error, UnicodeError):
         return "it is no text in UTF-8"
     return str(error)

@@ -92,6 +92,26 @@ def test_commands_are_refused_and_it_is_told_while_the_counter_cannot_be_read():
         clean()
 
 
+def test_a_restart_waits_for_the_commands_that_came_with_it():
+    """They are acknowledged and counted: nobody would send them again."""
+    settings = {"device": "oven", "group": "g", "command_key": "00" * 16, "interval_ms": 5}
+    saved, state.PATH = state.PATH, PATH
+    done = []
+    clean()
+    try:
+        made = remote.Remote(settings, {"report": done.append}, None,
+                             lambda why: done.append("restart by " + why), done.append,
+                             None)  # fmt: skip
+        for name in ("restart", "report", "restart", "report"):
+            made._todo.append((name, name))
+        for _ in range(6):
+            made.step()
+        assert done == ["report", "report", "restart by command", "restart by command"]
+    finally:
+        state.PATH = saved
+        clean()
+
+
 def test_numbers_that_nobody_has_saved_are_not_used():
     """As in a copy that somebody has changed: the board goes on at its settings' pace."""
     settings = {"device": "oven", "group": "g", "command_key": "00" * 16, "interval_ms": 5}

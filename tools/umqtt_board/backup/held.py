@@ -58,12 +58,13 @@ def waiting_in_region(device, board):
     return None if image is None else len(_topics(image))
 
 
-def left_behind(flat, files, region):
+def left_behind(flat, files, region, hold="it holds"):
     """What a board with the settings `flat` would not deliver of the messages that it holds, in
     words; "" if there is nothing.
 
     files, region  how many it holds in the FileStore's files and in its journal region; region:
                    None if it has none
+    hold           what holds them, in words
     """
     store = flat.get("store", "auto")
     in_files = store == "files" or region is None
@@ -72,7 +73,7 @@ def left_behind(flat, files, region):
         return ""
     there, new, back = (("its journal region", "files", "auto") if in_files
                         else ("files", "its journal region", "files"))  # fmt: skip
-    return (f'with store = "{store}" the board keeps its readings in {new}: {count} that it holds '
+    return (f'with store = "{store}" the board keeps its readings in {new}: {count} that {hold} '
             f'in {there} stay there, undelivered, until store is "{back}" again')  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from umqtt_board.flash import install, verify
 from umqtt_board.flash.build import Item
 from umqtt_board.identity import own
 from umqtt_board.ota import counters
-from umqtt_board.ota.giving import changed, name_of
+from umqtt_board.ota.giving import changed, name_of, usual
 from umqtt_board.settings import ca_file, settings_file, subject
 
 _NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends at 2**30
@@ -102,14 +102,21 @@ class Restore:
             yield from self._of_settings()
         yield from self._of_messages()
         yield from self._of_left_behind()
+        yield from self._of_interval()
         if self._giving and self._settings:
             yield from self._of_key()
 
     def _of_newer_messages(self):
-        if self._brings_journal() and not self._is_blank():
+        region = self._brings_journal() and not self._is_blank()
+        files = self._files_replaced()
+        if region or files:
+            since = self._given_since(self._copy.image, held.region(self._device, self._opening)
+                                      ) if region else ""  # fmt: skip
+            since = since or files and self._given_since(held.image_of(self._stored()),
+                                                         held.image_of(files))  # fmt: skip
             yield Doubt(
                 f"the messages that the board on {self._device.port} has now will be replaced"
-                f"{self._given_since()}", "`make backup` keeps them; then YES=1")
+                f"{since or ''}", "`make backup` keeps them; then YES=1")
 
     def _of_settings(self):
         """Says what the settings of the copy change on the board. A board that does not start
@@ -123,14 +130,13 @@ class Restore:
             return
         given = self._giving.given(self._device, new) if self._giving and not old else None
         if given is not None:
+            same = "" if changed(*given) else " the same"
             self._progress("settings", "the board has none. Compared with those that this "
-                                       f"computer last gave {self._name(new)}:")  # fmt: skip
-        # What this computer knows of a board is neither its secrets nor its name.
-        unknown = (*self._rules.SECRETS, "device", "group") if given is not None else ()
-        before = old if given is None else given
-        found = changed(before, new, ("command_key", *unknown))
+                                       f"computer last gave {self._name(new)}:{same}")  # fmt: skip
+        before, after = (old, new) if given is None else given
+        found = changed(before, after)
         for key in found:
-            was, is_ = (self._shown(key, one.get(key)) for one in (before, new))
+            was, is_ = (self._shown(key, one.get(key)) for one in (before, after))
             # The same words of another secret, or of another certificate of that name.
             self._progress("settings", f"{key}: {was} becomes {'another' if was == is_ else is_}")
         if faults := self._rules.validate(new):
@@ -141,6 +147,8 @@ class Restore:
         elif faults := ca_file.faults(new):
             yield Doubt(f"with the settings of {folder} the board does not get to its broker: "
                         f"{'; '.join(faults)}", "YES=1 writes them all the same")  # fmt: skip
+        elif text := own.missing(self._device, new):
+            yield Doubt(text, "YES=1 writes the settings all the same")
         elif doubt := own.doubt(self._device, new):
             yield Doubt(*doubt)
         commands = bool(self._copy.commands or new.get("command_key"))
@@ -151,8 +159,11 @@ class Restore:
         if old:
             found += ["command_key"] if old.get("command_key") and not commands else []
             if found:
+                moved = {"device", "group"} & {*found} and commands
+                if_moved = (f"; it will be {self._name(new)}, and another board of that name "
+                            "obeys nobody then") if moved else ""  # fmt: skip
                 yield Doubt(f"the copy changes {', '.join(found)} of the board. Who has had it in "
-                            "hand may have written that", "YES=1 restores it")  # fmt: skip
+                            f"hand may have written that{if_moved}", "YES=1 restores it")
         elif self._giving:
             yield from self._of_first(given, found + ([] if commands else ["command_key"]))
 
@@ -162,7 +173,7 @@ class Restore:
         new, name = self._settings, self._name(self._settings)
         if given is None:
             yield Doubt(
-                f"the board has no settings, and this computer has not given {name} any: it will "
+                f"the board has no settings, and this computer knows none of {name}: it will "
                 "trust whom the copy says, see above. Who has had it in hand may have written "
                 "that", "YES=1 restores it")  # fmt: skip
             return
@@ -223,7 +234,7 @@ class Restore:
                  else held.waiting_in_files(self._device))  # fmt: skip
         region = (held.waiting_in_region(self._device, self._board) if copy.image is None
                   else _live(copy.image))  # fmt: skip
-        if text := held.left_behind(flat, files, region):
+        if text := held.left_behind(flat, files, region, "it and the copy hold"):
             yield Doubt(text, "YES=1 restores it all the same")
 
     def _of_key(self):
@@ -272,11 +283,19 @@ class Restore:
         code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\n"
         return self._device.value(self._opening + held.READ + code + "print(_yes)")
 
-    def _given_since(self):
-        """What is to be said of a board whose journal is that of the copy, and has gone on."""
+    def _files_replaced(self):
+        """The FileStore's files on the board, {path: bytes}, if the copy brings others."""
+        if not self._stored():
+            return {}
+        paths, _ = held.stored_files(self._device)
+        there = {path: self._device.read_file(path) or b"" for path in paths}
+        return {} if there == self._stored() else there
+
+    def _given_since(self, before, after):
+        """What is to be said of a board whose journal, the image `after`, is that of the copy,
+        `before`, and has gone on."""
         try:
-            then = journal.Journal(self._copy.image)
-            now = journal.Journal(held.region(self._device, self._opening))
+            then, now = journal.Journal(before), journal.Journal(after)
         except journal.NoJournal:
             return ""
         first, last = then.state["seq"], now.state["seq"] - 1
@@ -295,7 +314,7 @@ class Restore:
         """{path: content}: the copy's, but for the key and the counter of commands."""
         files = {path: data for path, data in self._copy.files.items()
                  if path != settings_file.PATH}  # fmt: skip
-        least = 0
+        least, anew = 0, False
         if self._settings is not None:
             settings = dict(self._settings)
             key = settings.pop("command_key", "")
@@ -306,6 +325,7 @@ class Restore:
                         self._device, settings, self._there,
                         tell=lambda text: self._progress("commands", text))  # fmt: skip
                     least = max(least, count)
+                    anew = settings.get("command_key") != (self._there or {}).get("command_key")
             # Written anew: what MicroPython reads in other bytes may be something else.
             files[settings_file.PATH] = settings_file.as_item(settings).data
         if counters.STATE in files:
@@ -314,14 +334,33 @@ class Restore:
                 self._progress("commands", "the counter in the copy is months ahead of this "
                                            "computer's clock: it does not count")  # fmt: skip
             there = self._device.read_file(counters.STATE)
-            files[counters.STATE] = counters.forward(there, kept, least)
+            files[counters.STATE] = counters.forward(there, kept, least, anew)
         elif least:
             files[counters.STATE] = counters.forward(None, b"{}", least)
         return files
 
+    def _of_interval(self):
+        """The interval that came by command is in the state, not in the settings."""
+        ms = self._interval(counters.state(self._copy.files.get(counters.STATE)))
+        there = self._interval(counters.state(self._device.read_file(counters.STATE)))
+        if ms and ms != there:
+            yield Doubt(f"the copy has the board measure every {ms} ms, as if by command. Who has "
+                        "had it in hand may have written that", "YES=1 restores it; "
+                        "`umqtt-board command interval` changes it then")  # fmt: skip
+
+    def _interval(self, state):
+        """The interval by command in a state that the board heeds; None."""
+        ms = (state or {}).get(counters.INTERVAL)
+        flat = self._settings or self._there or {}
+        own_ms = flat.get(counters.INTERVAL, usual()[counters.INTERVAL])
+        holds = (state or {}).get(counters.INTERVAL_WAS) == own_ms
+        good = type(ms) is int and not self._rules.validate({"broker.host": "-",
+                                                             counters.INTERVAL: ms})  # fmt: skip
+        return ms if good and holds else None
+
     def _with_interval(self, state):
-        """The bytes of the state in a copy; says which interval, that once came by command, they
-        bring. One that the board would not heed is left out."""
+        """The bytes of the state in a copy, without an interval by command that the board would
+        not heed."""
         found = counters.state(state)
         if found is None:
             self._progress("restore", "the state in the copy is damaged: what came by command, as "
@@ -329,18 +368,20 @@ class Restore:
             return b"{}"
         if counters.INTERVAL not in found:
             return state
-        ms = found[counters.INTERVAL]
-        if type(ms) is int and not self._rules.validate({"broker.host": "-",
-                                                         counters.INTERVAL: ms}):  # fmt: skip
+        if ms := self._interval(found):
             self._progress("settings", f"interval_ms, given by command: {ms} from this copy; "
                                        "`umqtt-board command interval` changes it")  # fmt: skip
             return state
-        self._progress("settings", "the interval_ms in the state of the copy is none, and is "
-                                   "left out")  # fmt: skip
+        self._progress("settings", "the interval_ms in the state of the copy is none that the "
+                                   "board heeds, and is left out")  # fmt: skip
         del found[counters.INTERVAL]
+        found.pop(counters.INTERVAL_WAS, None)
         return json.dumps(found).encode()
 
     def _put_files(self, files, transfer):
+        # A file of the store that the copy does not have would be read as a part of its journal.
+        for path in self._files_replaced().keys() - files.keys():
+            self._device.run(f"import os\nos.remove({path!r})")
         for path, data in files.items():
             self._device.doing = f"writing {path}"
             parent = path.rpartition("/")[0]

@@ -33,8 +33,8 @@ HOPELESS = (
     (r"OSError: (\[Errno )?(-2|-202|-6)\b|addrinfo error", 2,
      "that name is not known: see to broker.host"),
     (r"MQTTException: \[22\]", 3,
-     "the broker hangs up: see to broker.port and broker.tls (is it a TLS port?), and whether it "
-     "knows the authority of broker.cert, if it asks for a certificate"),
+     "the broker hangs up. If it asks for a certificate, it may not know the authority of "
+     "broker.cert; else see to broker.port and broker.tls (is it a TLS port?)"),
     (r"MQTTException: \[17\].*CONNACK", 2,
      "what listens there does not answer as an MQTT broker: see to broker.host, broker.port and "
      "broker.tls"),

@@ -1,9 +1,10 @@
-"""Whether the client certificate in a board's settings is the board's own.
+"""Whether the client certificate in a board's settings is the board's own, and there at all.
 
 Knows the names that `umqtt-board identity` gives. Must not know where settings come from or go.
 """
 
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import install
 from umqtt_board.identity import access
 from umqtt_board.ota import keys
 from umqtt_board.ota.giving import name_of
@@ -30,6 +31,23 @@ def doubt(device, flat):
             f"Give broker.cert and broker.key the files of {own}: in settings.toml "
             "boards/{group}/{device}.pem and boards/{group}/{device}-key.pem are each board's "
             "own. Or give the board its right name. YES=1 (--yes) writes it all the same")
+
+
+def missing(device, flat):
+    """Which certificates and key the settings `flat` name that are no files on the board, in
+    words; "" if there are none."""
+    named = ca_file.on_board(flat)
+    there = install.hashes(device, [*named]) if named else {}
+    found = [f"{named[path]} = {path}" for path, sum_ in there.items() if not sum_]
+    return f"neither this computer nor the board has {', '.join(found)}" if found else ""
+
+
+def refuse_missing(device, flat, confirm):
+    """BoardError if something is missing() and that was not confirmed."""
+    text = missing(device, flat or {})
+    if text and not confirm(text):
+        raise BoardError(f"Nothing was changed: {text}. Give the right name; or YES=1 (--yes) "
+                         "writes it, for a file that comes onto the board later.")  # fmt: skip
 
 
 def refuse_other(device, flat, confirm):

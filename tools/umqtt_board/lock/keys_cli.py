@@ -110,6 +110,10 @@ def import_(yes, replace, path):
     of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
+    if came.ahead:
+        click.echo(f"  taken without their counters, which are months ahead of this computer's "
+                   f"clock: {', '.join(came.ahead)}. A board with such a counter obeys nobody "
+                   "until `umqtt-board keys revoke` and a flash")  # fmt: skip
     if came.new and not locks.path(keys.home()).exists():
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
     if came.gone:

@@ -13,6 +13,7 @@ from umqtt_board.port.device import DeviceError
 STATE = "/state.json"
 COUNT = "count"
 INTERVAL = "interval_ms"  # that came by command
+INTERVAL_WAS = "interval_was"  # that of the settings then: with another one it is over
 AHEAD_MS = 30 * 86_400_000  # so far ahead of this computer's clock is no counter to be believed
 
 
@@ -63,15 +64,18 @@ def raised(device, least, commands=True, anew=False, renamed=False):
     return item, data is not None and held is None
 
 
-def forward(there, kept, least):
+def forward(there, kept, least, anew=False):
     """The state to write over `there` when `kept` is brought back, both bytes or None: the counter
     is the highest of theirs and `least`, 0 for a board that takes no commands. One in `kept` that
-    is too far ahead does not count: somebody has changed the copy."""
+    is too far ahead does not count: somebody has changed the copy; one in `there` does not with
+    `anew`, see raised()."""
     old = state(kept) or {}
-    brought = count(old)
+    held, brought = count(state(there)), count(old)
     if brought is not None and ahead(brought):
         brought = None
-    known = [found for found in (count(state(there)), brought) if found is not None]
+    if anew and held is not None and ahead(held):
+        held = None
+    known = [found for found in (held, brought) if found is not None]
     return json.dumps(old | {COUNT: max([least, *known])}).encode()
 
 

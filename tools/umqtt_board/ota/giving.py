@@ -58,7 +58,7 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
         forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"
-        record.settings = _without_secrets(flat)
+        record.settings = _comparable(flat, record.key)
         keys.save(record)
     return flat | {"command_key": record.key}, record.count
 
@@ -120,25 +120,35 @@ def arrived(device, flat, count=0):
         keys.save(record)
 
 
-def changed(old, new, but=()):
-    """Which settings, but for `but`, are others in `new` than in `old`, both flat: a sorted list.
-    One that is not there is its default."""
-    usual = {row[0]: row[4] for row in firmware_settings().SCHEMA}
-    return [name for name in sorted({*old, *new} - {*but})
-            if old.get(name, usual.get(name)) != new.get(name, usual.get(name))]  # fmt: skip
+def usual():
+    """{setting: its default}."""
+    return {row[0]: row[4] for row in firmware_settings().SCHEMA}
+
+
+def changed(old, new):
+    """Which settings, but for the key of commands, are others in `new` than in `old`, both flat: a
+    sorted list. One that is not there is its default."""
+    default = usual()
+    return [name for name in sorted({*old, *new} - {"command_key"})
+            if old.get(name, default.get(name)) != new.get(name, default.get(name))]  # fmt: skip
 
 
 def given(device, flat):
-    """The settings, but for secrets and its name, that this computer last gave the board that the
-    settings `flat` name, or another one that said its name. None if it knows no board of that
-    name."""
+    """(the settings that this computer last gave the board that the settings `flat` name, or
+    another one that said its name; those of `flat`), to be compared: without the name, and secrets
+    as codes. None if it knows no board of that name."""
     record = keys.find(flat.get("group", "default"), name_of(device, flat))
-    return record.settings if record and record.settings else None
+    if not record or not record.settings:
+        return None
+    return record.settings, _comparable(flat, record.key)
 
 
-def _without_secrets(flat):
-    left_out = {*firmware_settings().SECRETS, "device", "group"}
-    return {key: value for key, value in flat.items() if key not in left_out}
+def _comparable(flat, key):
+    """Settings without the name and the key of commands, and with a code under that key for each
+    secret: who reads the file with the key has the secrets' codes, and no more."""
+    secrets_ = firmware_settings().SECRETS
+    return {name: keys.secret_code(key, name, value) if value and name in secrets_ else value
+            for name, value in flat.items() if name not in ("command_key", "device", "group")}
 
 
 def _broker(flat):
@@ -174,10 +184,10 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
     if held and counters.ahead(count):
         count = 0
         record = _record(device, there)
-        what = ("this flash gives" if record and record.revoked
-                else "`umqtt-board keys revoke` and a flash give")  # fmt: skip
+        what = ("it has another key, which it gets now" if record and record.revoked
+                else "`umqtt-board keys revoke` and a flash give it another key")  # fmt: skip
         tell("the board's counter of commands is months ahead of this computer's clock. It obeys "
-             f"no other computer until {what} it another key")
+             f"no other computer until {what}")
     known = bool((there or {}).get("command_key")) and not firmware_settings().validate(there)
     if flat is None:
         record = _record(device, there) if known else None

@@ -42,6 +42,15 @@ def fingerprint(key, name):
     return hmac_sha256(key, f"umqtt fingerprint {name}".encode())[:16]
 
 
+def secret_code(key, name, value):
+    """What tells a secret setting from others without saying it, 64 hexadecimal digits.
+
+    key   the board's command key, hexadecimal
+    name, value  the setting
+    """
+    return hmac_sha256(key, f"umqtt setting {name}={value}".encode())
+
+
 def readings_key(key):
     """The key with which a board with the command key `key` signs its readings, both hexadecimal
     (firmware/telemetry.py)."""
@@ -65,7 +74,8 @@ class Record:
     others   keys that another computer has given it, before this one or since: nobody here knows
     fresh    whether the key was made for a flash that has not ended yet: the board may have it,
              or still the one before. The next flash gives it this one, and not a third
-    settings  those that it was given last, without secrets and its name; {}: not known
+    settings  those that it was given last, without its name, and with codes under its key in
+             place of secrets (secret_code()); {}: not known
     given    the counter that the board got with the key: the time in milliseconds, and above the
              board's own counter of before, so that it orders the keys of a board; 0: not known
     spent    fingerprints of the keys of readings (readings_key()) that were given up: a reading

@@ -94,17 +94,21 @@ def _table(session, size=None):
     return table
 
 
-def _trials(session, told, again):
-    """What is to be said of boards that are on trial for longer, once each: a list of lines.
+def _notices(session, told, again):
+    """What is to be said once of boards that are on trial for longer, and of those that took the
+    set back before: a list of lines.
 
-    told   names of the boards of which it was said; those of now are added
+    told   (what, board) of which it was said; those of now are added
     again  options that lead another command to the same broker
     """
     lines = []
     for member in session.members.values():
         waits = member.state == "on trial" and time.monotonic() - member.trial >= TRIAL_S
-        if waits and member.device not in told:
-            told.add(member.device)
+        if member.before and ("before", member.device) not in told:
+            told.add(("before", member.device))
+            lines.append(f"{member.device} took this set back before: {member.before}")
+        if waits and ("trial", member.device) not in told:
+            told.add(("trial", member.device))
             ends = ('with its update.trial = "commit" until it gets this'
                     if member.record.settings.get("update.trial") == "commit" else
                     'until a reading is acknowledged. With update.trial = "commit" this ends it')
@@ -137,7 +141,7 @@ def _run(session, work, again, size=None):
     with Live(_table(session, size), console=console, refresh_per_second=4) as live:
 
         def show():
-            for line in _trials(session, told, again):
+            for line in _notices(session, told, again):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             live.update(_table(session, size))
 
@@ -154,6 +158,11 @@ def _run(session, work, again, size=None):
         click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
+    for member in left:
+        if member.state == "refused" and (member.status or {}).get("trial"):
+            click.echo(f"   {member.device} is still on trial with the set before: umqtt-board "
+                       f"command --device {member.device} --group {session.group}{again} commit "
+                       f"{member.status.get('set')} ends it", err=True)  # fmt: skip
     since = [member.device for member in silent if _has_another_key(member.record)]
     silent = [member for member in silent if member.device not in since]
     foreign = [member.device for member in silent if member.foreign]
@@ -274,4 +283,5 @@ def ota(device, group, broker, ca, cert, key, timeout, boots, seconds, sign, bun
     with Session(records[0].group, records, where, keys.next_count) as session:
         status = _run(session, lambda show: session.update(made, boots, seconds, timeout, show),
                       _again(broker, ca, cert, key), made.size)  # fmt: skip
+        _tell_of_late(session)
     sys.exit(status)

@@ -50,6 +50,7 @@ class Member:
     overtaken  times that a command was not above that, and was sent again
     state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
     why    what the board said to it
+    before  why it took the set back when it had it before; "": it did not
     have   bytes that it has of the set
     trial  when it was first heard to be on trial with the set, by time.monotonic(); 0: never
     start  name of its present start, by the last report that was heard of it; "": none was
@@ -68,6 +69,7 @@ class Member:
     why: str = ""
     have: int = 0
     status: dict = field(default_factory=dict)
+    before: str = ""
     sent: int = 0  # offset of the next piece for it
     heard: float = 0.0
     asked: float = 0.0
@@ -299,7 +301,7 @@ class Session:
             if member.state not in ("waiting", "sent"):
                 member.state, member.why = "taken back", why
             else:
-                member.why = f"it took this set back before: {why}"
+                member.before = why
 
     def _hear_update(self, member, said):
         member.heard, member.quiet = time.monotonic(), QUIET_S

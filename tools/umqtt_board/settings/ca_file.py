@@ -37,6 +37,12 @@ def resolve(flat, folders):
     return flat, faults or _unlike(*(flat.get(key) for key in OWN))
 
 
+def on_board(flat):
+    """{path of a file on the board: which of KEYS names it}."""
+    return {flat[key]: key for key in KEYS
+            if isinstance(flat.get(key), str) and flat[key].startswith("/")}  # fmt: skip
+
+
 def faults(flat):
     """What is wrong with the certificates and the key in a board's own settings, a list: text that
     is none, or a key that is of another certificate. Files on the board are not judged."""
@@ -93,6 +99,8 @@ def _unlike(certificate, key):
         except ssl.SSLError as error:
             if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
                 return [f"{OWN[1]}: expected the key of {OWN[0]}, got that of another certificate"]
+            if error.reason in (None, "BAD_BASE64_DECODE"):  # the certificate was looked at before
+                return [f"{OWN[1]}: expected a private key, got what is none"]
     return []
 
 
