@@ -182,6 +182,21 @@ def test_a_commit_that_was_removed(root):
     assert f"{after}: the commits 2 to 3 before it are missing" in wrong(root)
 
 
+@pytest.mark.parametrize("name", ["bronze", "quarantine", "duplicates", "clock", "batches"])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_the_first_batch_of_a_log_that_was_cut(root, name, kept):
+    """To nothing, and to what its writer says of itself."""
+    path = next(each for each in sorted((root / name / "_delta_log").glob("*.json"))
+                if b'"txn"' in each.read_bytes())  # fmt: skip
+    lines = path.read_bytes().splitlines(True)
+    path.write_bytes(b"".join(lines[-kept:] if kept else []))
+    said = wrong(root)
+    assert len(said) >= 1 and any(f"/{name}" in each for each in said), said
+    assert not any("checkpoint" in each for each in said), said
+    if not kept:
+        assert f"{path}: it is empty, and so no action of Delta Lake" in said
+
+
 def test_an_older_copy_of_a_table(root):
     commits(root, "silver")[-1].unlink()
     assert any(str(root / "silver") in line and "no commit after batch" in line

@@ -59,6 +59,8 @@ class Log:
             data = read.result()
             self._found.bytes += len(data)
             actions = [_action(line) for line in data.decode().splitlines()]
+            if not actions:
+                raise ValueError("it is empty, and so no action of Delta Lake")
             if not version:
                 _look_at_first(actions)
             return actions

@@ -67,8 +67,10 @@ class TableLook:
         """Look at all commits and checkpoints. Returns the checkpoints.State of the table by the
         commits, up to a version; None if that cannot be known. why: a reader cannot open it"""
         state, numbers, before = None, set(), len(self.found.wrong)
+        begins = False  # whether the log begins with the table
         log = Log(self.found, self.storage, self.name)
         for path, version, actions in log.commits():
+            begins = begins or version == 0
             try:
                 numbers |= self._look_at_commit(path, actions)
                 self._follow(version, actions)
@@ -84,8 +86,9 @@ class TableLook:
         self._misread = log.checkpoints.newest_is_wrong()
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
+            since = -1 if begins else min(numbers, default=each.last)
             lacking = {number for number in each.tables.get(self.name, ())
-                       if number < each.last and numbers and number > min(numbers)} - numbers
+                       if since < number < each.last} - numbers  # fmt: skip
             for number in sorted(lacking):
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return state
