@@ -11,6 +11,7 @@ Knows: what a copy may do to a board. Must not know: how a copy is made (copies.
 import base64
 import json
 from collections import namedtuple
+from functools import cached_property
 
 from umqtt_board.backup import copies, held, journal, known
 from umqtt_board.backup.held import PIECE, SECTOR
@@ -108,7 +109,7 @@ class Restore:
 
     def _of_newer_messages(self):
         region = self._brings_journal() and not self._is_blank()
-        files = self._files_replaced()
+        files = self._files_replaced
         if region or files:
             since = self._given_since(self._copy.image, held.region(self._device, self._opening)
                                       ) if region else ""  # fmt: skip
@@ -283,6 +284,7 @@ class Restore:
         code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\n"
         return self._device.value(self._opening + held.READ + code + "print(_yes)")
 
+    @cached_property
     def _files_replaced(self):
         """The FileStore's files on the board, {path: bytes}, if the copy brings others."""
         if not self._stored():
@@ -380,7 +382,7 @@ class Restore:
 
     def _put_files(self, files, transfer):
         # A file of the store that the copy does not have would be read as a part of its journal.
-        for path in self._files_replaced().keys() - files.keys():
+        for path in self._files_replaced.keys() - files.keys():
             self._device.run(f"import os\nos.remove({path!r})")
         for path, data in files.items():
             self._device.doing = f"writing {path}"
