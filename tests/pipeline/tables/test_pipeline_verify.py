@@ -182,6 +182,22 @@ def test_a_commit_that_was_removed(root):
     assert f"{after}: the commits 2 to 3 before it are missing" in wrong(root)
 
 
+def test_a_commit_that_was_changed_accuses_no_checkpoint(root):
+    """Who removed it as they were told would lose rows."""
+    held = DeltaTable(str(root / "bronze"))
+    held.create_checkpoint()
+    at = held.version()
+    path = root / "bronze" / "_delta_log" / f"{at:020d}.checkpoint.parquet"
+    assert path.exists()
+    commit = next(each for each in commits(root, "bronze") if b"fleet/" in each.read_bytes())
+    replaced(commit, "fleet/", "fledt/")
+    said = wrong(root)
+    assert any(str(commit) in each for each in said), said
+    assert not any("checkpoint" in each for each in said), said
+    shutil.copy(commits(root, "silver")[-1], path)  # and a checkpoint that is none is told
+    assert any("checkpoint" in each for each in wrong(root))
+
+
 @pytest.mark.parametrize("name", ["bronze", "quarantine", "duplicates", "clock", "batches"])
 @pytest.mark.parametrize("kept", [0, 1])
 def test_the_first_batch_of_a_log_that_was_cut(root, name, kept):

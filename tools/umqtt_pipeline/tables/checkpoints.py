@@ -119,17 +119,20 @@ class Look:
     """A look at the checkpoints of one log, while its commits are gone through in their order.
 
     storage: Storage;   log: the name of its folder;   names: of all files in it
+    until: a version; None: the last
 
     state    State after the last commit, None if nothing tells it
+    kept     State of the version `until`, the same
     wrong    [(name, why)] of what is damaged, with what to do
     bytes    how many were read
     """
 
-    def __init__(self, storage, log, names):
+    def __init__(self, storage, log, names, until=None):
         self._storage, self._log = storage, log
         ends = {name: NAME.fullmatch(name.rpartition("/")[2]) for name in names}
         self._names = {int(end[1]): name for name, end in ends.items() if end}
         self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
+        self._until, self.kept = until, None
 
     def take(self, version, told):
         """The (kind, content) of the commit of a version; None if it is missing or damaged."""
@@ -144,10 +147,15 @@ class Look:
             self.state = None
         if version in self._left:
             self._look(version, self._left.pop(version))
+        if version == self._until and self.state is not None:
+            self.kept = self.state.copy()
 
     def rest(self):
         """There are no more commits."""
-        known, self.state = self.state is not None, None
+        known = self.state is not None
+        if self._until is None:
+            self.kept = self.state
+        self.state = None
         for version, name in sorted(self._left.items()):
             self._look(version, name)
         self._look_at_hint(known)

@@ -19,19 +19,20 @@ READ_BYTES = 256 << 20  #: of data files that are read at a time, if it is not o
 
 
 class Log:
-    """The log of a table. found: a verifying.Verified that is told. checkpoints:
-    checkpoints.Look"""
+    """The log of a table. found: a verifying.Verified that is told. until: see
+    checkpoints.Look, which is `checkpoints`"""
 
-    def __init__(self, found, storage, name):
+    def __init__(self, found, storage, name, until=None):
         self._found, self._storage, self._name = found, storage, name
         names = storage.listed(f"{name}/_delta_log")
         listed = [COMMIT.fullmatch(each) for each in names]
         self._commits = sorted((int(each[1]), each[0]) for each in listed if each)
-        self.checkpoints = Look(storage, f"{name}/_delta_log", names)
+        self.checkpoints = Look(storage, f"{name}/_delta_log", names, until)
 
     def commits(self):
         """Yield (path, version, [actions]) of the commits that are there and whole. The oldest may
-        be removed meanwhile, as Delta Lake does after a month."""
+        be removed meanwhile, as Delta Lake does after a month. Whoever takes one names what is
+        wrong with it before the next: no checkpoint is judged by it then."""
         found, storage, before = self._found, self._storage, None
         reads = read_ahead(storage, [(file, 0) for _, file in self._commits])
         found.doing(f"the log of {self._name}")
@@ -47,10 +48,11 @@ class Log:
                 found.say(path, f"the {gone} missing")
                 self.checkpoints.take(before + 1, None)
             before = version
+            wrong = len(found.wrong)
             actions = self._actions(path, version, read)
-            self.checkpoints.take(version, actions)
             if actions is not None:
                 yield path, version, actions
+            self.checkpoints.take(version, actions if len(found.wrong) == wrong else None)
         self.checkpoints.rest()
 
     def _actions(self, path, version, read):

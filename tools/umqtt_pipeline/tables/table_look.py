@@ -66,9 +66,9 @@ class TableLook:
     def _commits(self, until, why=None):
         """Look at all commits and checkpoints. Returns the checkpoints.State of the table by the
         commits, up to a version; None if that cannot be known. why: a reader cannot open it"""
-        state, numbers, before = None, set(), len(self.found.wrong)
+        numbers, before = set(), len(self.found.wrong)
         begins = False  # whether the log begins with the table
-        log = Log(self.found, self.storage, self.name)
+        log = Log(self.found, self.storage, self.name, until)
         for path, version, actions in log.commits():
             begins = begins or version == 0
             try:
@@ -76,9 +76,7 @@ class TableLook:
                 self._follow(version, actions)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self.found.say(path, f"an action of it is not whole ({error!r})")
-            if version == until or until is None:
-                state = log.checkpoints.state
-                state = state if state is None or until is None else state.copy()
+        state = log.checkpoints.kept
         whole = len(self.found.wrong) == before
         if why is not None and not (whole and log.checkpoints.to_blame(why)):
             self.found.say(self.path, f"its log cannot be read: {why}")
