@@ -180,3 +180,20 @@ def test_what_tcp_sends_again_has_another_identification(tmp_path):
 def test_real_traffic_has_none(broker, tmp_path):
     """Clients of three versions and mosquitto, with hundreds of messages."""
     assert kit.findings(captured(broker), tmp_path, ports=(broker.port,)) == []
+
+
+@pytest.mark.parametrize("clients, who", [
+    (["10.0.0.7"], "10.0.0.7:40000"),
+    (["10.0.0.7", "10.0.0.8"], "2 clients without an id in the capture"),
+])  # fmt: skip
+def test_slow_acknowledgements_of_who_began_before_the_capture(tmp_path, clients, who):
+    """Nobody knows its client id then; the report shows it all the same."""
+    frames = []
+    for host in clients:
+        talk = opened((host, 40_000), 0)
+        for ident in range(1, 201):
+            talk.client(kit.publish("a", qos=1, ident=ident))
+            talk.wait((1500 if ident % 40 == 0 else 5) / 1000).broker(kit.ack(4, ident))
+        frames += sorted(talk.wrapped())[5:]  # behind CONNACK
+    (one,) = kit.findings(sorted(frames), tmp_path)
+    assert (one["finding"], one["who"]) == ("slow acknowledgements", who)

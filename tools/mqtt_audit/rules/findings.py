@@ -230,6 +230,7 @@ def _links(found):
 
 def _late(found, latencies):
     ids, brokers = found.column("client_id"), found.column("broker")
+    clients = found.column("client")
     for row in by_group(latencies, "client_id", "broker"):
         if row["messages"] < LATE_OF or row["p99"] <= LATE_MS:
             continue
@@ -239,7 +240,11 @@ def _late(found, latencies):
             by = "broker" if row["sender"] == "client" else "client"
             what = (f"QoS {row['qos']}, by the {by}: half of {row['messages']:,} within "
                     f"{row['p50']:.1f} ms, 99 % within {row['p99']:,.0f} ms")  # fmt: skip
-            found.add("slow acknowledgements", row["client_id"], np.array(mine), what)
+            # Who began before the capture has no known id; several of them are one group.
+            unknown = {clients[k] for k in mine}
+            who = row["client_id"] or (f"{len(unknown)} clients without an id in the capture"
+                                       if len(unknown) > 1 else min(unknown))  # fmt: skip
+            found.add("slow acknowledgements", who, np.array(mine), what)
 
 
 def findings(connections, latencies):
