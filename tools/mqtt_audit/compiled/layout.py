@@ -140,7 +140,7 @@ STREAM = _rows(
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
-    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 "
+    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8"
 )
@@ -159,6 +159,7 @@ STREAM = _rows(
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
+#: fin: it has sent FIN; 2: before the other side did. fin_ack: what its first FIN acknowledges.
 #: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
 #: none, 2 (tcp/places.py) if its first number tells nothing any more.
 #: Of tcp/copies.py: newest, newest_at: the latest of its time stamps, when it came first, 0: none;
