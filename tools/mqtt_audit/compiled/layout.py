@@ -101,7 +101,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: tears: how often its numbers jumped so that another connection may have begun (tcp/places.py);
 #: torn: how many of these lie before the packet that was read last. settled: both sides have
 #: acknowledged all that the other has sent, FIN too. doubled: the capture has it twice, as far as
-#: nothing tells; replayed: its SYN at least (tcp/copies.py).
+#: nothing tells; replayed: its SYN at least (tcp/copies.py). belated: some of its segments came
+#: again more than half of GRACE behind the latest one that shows that a side was there.
 CONN = _rows(
     "pair:i8 before:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -109,7 +110,8 @@ CONN = _rows(
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
-    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1"
+    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
+    "belated:u1"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
