@@ -214,7 +214,7 @@ def decode(bucket, buckets, plan, scratch, out):
     decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["steps"])
     for order, members in enumerate(plan["files"]):
         if len(members) > 1:
-            found = woven(members, bucket, scratch)
+            found = woven(members, bucket, scratch, plan["before"][order][bucket])
             decoder.weave(order, found, found.keys["hash"] % buckets == bucket)
             continue
         number, path, name, parts, _ = members[0]
@@ -231,11 +231,12 @@ def decode(bucket, buckets, plan, scratch, out):
     return {**tables.rows, "repeats": decoder.rows.repeats}
 
 
-def woven(members, bucket, scratch):
-    """Files that are read as one, as plan() has them: their segments of a bucket."""
+def woven(members, bucket, scratch, before=0):
+    """Files that are read as one, as plan() has them: their segments of a bucket. before: how many
+    are in the buckets before it."""
     return Woven([(name, content(path), between.keys(scratch, number, parts),
                    between.segments(scratch, number, parts, bucket), ahead)
-                  for number, path, name, parts, ahead in members])  # fmt: skip
+                  for number, path, name, parts, ahead in members], before)  # fmt: skip
 
 
 def _between(split):
@@ -261,12 +262,16 @@ def _spans(split):
 
 def plan(found, paths, names, ports):
     """What every task of the second pass has to know: files, as lists of [(number, path, name,
-    parts, ns that its clock is ahead)] that are read as one, in the order of time; ports, brokers,
+    parts, ns that its clock is ahead)] that are read as one, in the order of time; before: where
+    these are several, how many of their segments are in the buckets before each; ports, brokers,
     span, steps. found: as together() has it."""
     split = [s for members in found for s in members]
     files = [[(s["number"], paths[s["number"]], names[s["number"]], s["parts"], s["ahead"])
               for s in members] for members in found]  # fmt: skip
-    return {"files": files,
+    counts = [sum(s["of_buckets"] for s in members) for members in found]
+    before = [(np.cumsum(count) - count).tolist() if len(members) > 1 else None
+              for members, count in zip(found, counts)]  # fmt: skip
+    return {"files": files, "before": before,
             "ports": list(ports), "span": _spans(split),
             "steps": np.concatenate([
                 clocks.NONE, *(s["steps"] for s in split), *_between(split)]),

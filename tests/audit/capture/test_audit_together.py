@@ -71,6 +71,20 @@ def test_two_captures_say_what_one_says(kind, buckets, tmp_path):
             assert frame[0] // 1000 == round(p["time"].timestamp() * 10**6)
 
 
+def test_each_connection_of_several_captures_has_its_own_number(tmp_path):
+    """Also if their segments are in different buckets: the tables are joined by it."""
+    talks = [kit.Talk(("10.0.0.2", 4000 + k), step=10**7).open().client(kit.connect(f"d{k}"))
+             .broker(kit.connack()).client(kit.DISCONNECT).close() for k in range(6)]  # fmt: skip
+    frames = sorted(f for talk in talks for f in talk.wrapped())
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", part)
+             for k, part in enumerate(shares(frames, "sides", None))]  # fmt: skip
+    found = kit.read(paths, tmp_path, buckets=3)
+    own = {c["connection"]: c["client_id"] for c in found["connections"]}
+    assert len(own) == 6
+    said = {(p["connection"], p["client_id"]) for p in found["packets"] if p["client_id"]}
+    assert said == set(own.items())
+
+
 def test_what_one_capture_cut_off_the_other_one_has(tmp_path):
     frames = made()
     whole = said(kit.read([kit.pcap(tmp_path / "whole.pcap", frames)], tmp_path))

@@ -133,6 +133,22 @@ def test_what_is_like_it_and_is_not(wrong, tmp_path):
     assert found(wrong, tmp_path)[0] == []
 
 
+@pytest.mark.parametrize("early", [1, 3, 50])
+def test_a_client_that_closes_and_comes_back_is_pushed_out_by_nobody(early, tmp_path):
+    """In a file made of both directions the clock of the broker's is some ms behind: its FIN is
+    before the client's, which it answers, and its SYN with ACK before the end of the old one."""
+    talks, at = [], 0
+    for k in range(5):
+        talks.append(opened(("10.0.0.2", 40_000 + k), at, step=400_000).wait(2)
+                     .client(kit.DISCONNECT).close())  # fmt: skip
+        at = (talks[-1].now - kit.START) / 10**9
+    frames = sorted((time - early * 10**6 * (tcp[26:30] == b"\x0a\0\0\1"), tcp)
+                    for talk in talks for time, tcp in talk.wrapped())
+    assert kit.findings(frames, tmp_path) == []
+    found = kit.read([tmp_path / "t.pcap"], tmp_path)
+    assert {c["ended"] for c in found["connections"]} == {"FIN by client"}
+
+
 def doubled(apart, tags=(), identified=True, six=False, unfilled=False):
     """Acknowledged messages, of which the capture has each frame twice, the second one `apart`
     seconds later, in VLANs. unfilled: with another checksum of TCP, as where it is sent."""

@@ -251,3 +251,25 @@ def test_where_nothing_tells_whether_two_vlans_have_the_same_connection_it_is_sa
     assert told == [] and told_of(found) == [] and len(found["connections"]) == 2
     (problem,) = found["problems"]
     assert problem["problem"] == "doubled" and "VLAN" in problem["what"] and problem["count"] == 1
+
+
+@pytest.mark.parametrize("tells", ["identification", "stamps", "nothing"])
+@pytest.mark.parametrize("end", ["RST", "FIN"])
+def test_an_end_of_which_only_the_second_frame_is_there_ends_no_longer_silence(
+    end, tells, tmp_path
+):
+    """The client is silent for 0.7 s, with a keep alive of 2 s."""
+    made = Line(tells, random.Random(1)).open()
+    made.said(0, kit.connect("dev", 2)).said(1, kit.connack())
+    made.said(0, kit.PINGREQ).said(1, kit.PINGRESP).wait(0.7)
+    lost = len(made.frames)
+    if end == "RST":
+        made.segment(0, flags=kit.RST | kit.ACK)
+    else:
+        made.close()
+    frames = twice(made.frames, 2)
+    del frames[frames.index((made.frames[lost][0], kit.ethernet(made.frames[lost][1])))]
+    _, found = seen(frames, tmp_path)
+    (conn,) = found["connections"]
+    assert found["violations"] == [] and len(found["packets"]) == 4
+    assert conn["ended"] == f"{end} by client" and "silence" not in conn["why"]

@@ -101,7 +101,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: tears: how often its numbers jumped so that another connection may have begun (tcp/places.py);
 #: torn: how many of these lie before the packet that was read last. settled: both sides have
 #: acknowledged all that the other has sent, FIN too. doubled: the capture has it twice, as far as
-#: nothing tells; replayed: its SYN at least (tcp/copies.py).
+#: nothing tells; replayed: its SYN at least (tcp/copies.py). belated: some of its segments came
+#: again more than half of GRACE behind the latest one that shows that a side was there.
 CONN = _rows(
     "pair:i8 before:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -109,7 +110,8 @@ CONN = _rows(
     "server:u1 begun:u1 level:u1 clean:u1 end:u1 opaque:u1 "
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
-    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1"
+    "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
+    "belated:u1"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
@@ -140,7 +142,7 @@ STREAM = _rows(
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
-    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 "
+    "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8"
 )
@@ -159,6 +161,7 @@ STREAM = _rows(
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
+#: fin: it has sent FIN; 2: before the other side did. fin_ack: what its first FIN acknowledges.
 #: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
 #: none, 2 (tcp/places.py) if its first number tells nothing any more.
 #: Of tcp/copies.py: newest, newest_at: the latest of its time stamps, when it came first, 0: none;

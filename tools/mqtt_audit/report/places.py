@@ -37,7 +37,7 @@ def _unwoven(found, place, number, files):
     for k, one in enumerate(found.tolist()):
         file, rows = files.get(one), place == k
         if hasattr(file, "which"):
-            at = np.maximum(number[rows], 1) - 1
+            at = np.maximum(number[rows] - file.before, 1) - 1
             where[rows] = len(names) + file.which[at]
             frame[rows] = np.where(number[rows] > 0, file.frames[at], 0)
             names += file.names

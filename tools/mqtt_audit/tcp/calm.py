@@ -62,10 +62,12 @@ def again(s, seg, seq):
 def note_alive(c, s, other, seg, sender):
     """What shows that a side was there, and had sent no more than what is here. Not the broker's
     RST and FIN, which may be of an end that came earlier: FIN counts if it can only answer the
-    client's. Nor the client's RST, if it may answer what came for a connection that is gone; nor
-    its SYN once more, with which a device may begin anew that always takes the same number. Nor a
+    client's. Nor the client's RST, if it may answer what came for a connection that is gone, or
+    come again long after the first, which nobody acknowledges and the capture may lack; nor its
+    SYN once more, with which a device may begin anew that always takes the same number. Nor a
     copy: it may be captured long after."""
     if seg["flags"] & COPY:
+        c["belated"] |= seg["time"] - max(s["alive"], other["alive"]) > GRACE // 2
         return
     if sender == 0 and not c["rtt"] and c["begun"] and not seg["flags"] & SYN:
         c["rtt"] = max(1, seg["time"] - c["first"])
@@ -73,7 +75,7 @@ def note_alive(c, s, other, seg, sender):
         return
     if seg["flags"] & RST:
         answers = other["fin"] or seg["time"] - other["alive"] <= GRACE + c["rtt"]
-        if sender or not seg["flags"] & ACK or answers:
+        if sender or not seg["flags"] & ACK or answers or c["belated"]:
             return
     elif sender and seg["flags"] & FIN and not other["fin"]:
         return

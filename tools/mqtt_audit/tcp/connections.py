@@ -183,6 +183,18 @@ def _heard(s):
 
 
 @kernel
+def _fin(s, other, seg):
+    """The first FIN of a side. The other side's may be before it in the capture and yet answer it,
+    as where two computers whose clocks are apart capture one direction each: then it acknowledges
+    it."""
+    s["fin_ack"] = seg["ack"] if seg["flags"] & ACK else other["next"]
+    answered = other["fin"] and diff(wide(other["fin_ack"]), wide(seg["seq"]) + seg["wire"]) > 0
+    if answered:
+        other["fin"] = 1
+    s["fin"] = 1 if other["fin"] and not answered else 2  # 2: was the first of the two
+
+
+@kernel
 def ends(c, s, other, seg, sender):
     """FIN and RST, and the acknowledgement of the last FIN."""
     if seg["flags"] & (FIN | RST) and not c["closed"]:
@@ -191,7 +203,7 @@ def ends(c, s, other, seg, sender):
         c["end"] = END_RST_CLIENT + sender
     elif seg["flags"] & FIN:
         if not s["fin"]:
-            s["fin"] = 1 if other["fin"] else 2  # 2: was the first of the two
+            _fin(s, other, seg)
         if other["fin"] and c["end"] == END_OPEN:
             client_first = (s["fin"] == 2) == (sender == 0)
             c["end"] = END_FIN_CLIENT + (0 if client_first else 1)

@@ -95,10 +95,13 @@ def collect(rows, which, number, source, target, at):
 
 class Woven:
     """Captures read as one. members: [(name, bytes, rows of layout.KEY, of layout.SEGMENT, ns that
-    its clock is ahead)]. `names`, `which`, `frames`: the capture, and the frame in it, of what is
-    frame n + 1 here; `keys`: those of all, one capture behind the other."""
+    its clock is ahead)]. before: how many segments of these captures have their numbers from
+    others, so that no two have the same. `names`, `which`, `frames`: the capture, and the frame in
+    it, of what is frame before + n + 1 here; `keys`: those of all, one capture behind the
+    other."""
 
-    def __init__(self, members):
+    def __init__(self, members, before=0):
+        self.before = before
         self.names = [name for name, *_ in members]
         self._data = [data for _, data, *_ in members]
         self.keys = np.concatenate([keys for _, _, keys, *_ in members])
@@ -114,7 +117,7 @@ class Woven:
         order = np.argsort(np.concatenate(time), kind="stable")
         self._rows, self.which = rows[order], which[order]
         self.frames = self._rows["frame"].astype(np.int64)
-        self._rows["frame"] = np.arange(1, len(order) + 1)
+        self._rows["frame"] = np.arange(before + 1, before + len(order) + 1)
 
     def bunches(self, pair_of):
         """Yields (bytes, segments whose payloads lie in them). pair_of: number of the pair of
