@@ -272,10 +272,10 @@ FULL = OSError("Unable to copy data to file: No space left on device (os error 2
     (OSError(errno.ENOSPC, "No space left on device", "/t/a"), 1, "/t/a: No space left on device"),
     (OSError(errno.EIO, "Input/output error", "/t/a"), 1, "/t/a: Input/output error"),
     (FileNotFoundError(errno.ENOENT, "No such file", "/t/a"), 2, "/t/a: No such file"),
-    (DeltaError("Kernel error: Json error: x\n   0: <unknown>"), 1, "Kernel error: Json error: x"),
+    (DeltaError("Kernel error: Json error: x\n   0: <unknown>"), 1, "Json error: x"),
     (pa.ArrowInvalid("not a Parquet file"), 1, "not a Parquet file"),
     (OSError("Kernel error -> store\n \x1b[31m\u21b3\x1b[0m one\n  \u21b3 refused"), 1,
-     "Kernel error -> store: refused"),
+     "store: refused"),
     (SpoolError("t/silver is gone"), 1, "t/silver is gone"),
 ])  # fmt: skip
 def test_what_a_command_fails_with_is_a_sentence(raised, status, said):
