@@ -55,7 +55,7 @@ def waiting_in_region(device, board):
     if board["journal"]["kind"] == "files":
         return None
     image = region(device, verify.opening(board["journal"]))
-    return None if image is None else len(_topics(image))
+    return None if image is None else len(topics_in(image))
 
 
 def left_behind(flat, files, region, hold="it holds"):
@@ -84,7 +84,7 @@ def topics(device, board):
     """
     found = _in_files(device)
     if board["journal"]["kind"] != "files":
-        found += _topics(region(device, verify.opening(board["journal"])) or b"")
+        found += topics_in(region(device, verify.opening(board["journal"])) or b"")
     return found
 
 
@@ -119,7 +119,7 @@ def region_size(device, opening):
 
 
 def _in_files(device):
-    return _topics(image_of({path: device.read_file(path) for path in stored_files(device)[0]}))
+    return topics_in(image_of({path: device.read_file(path) for path in stored_files(device)[0]}))
 
 
 def image_of(files):
@@ -130,7 +130,8 @@ def image_of(files):
         return journal.load(Path(folder))
 
 
-def _topics(image):
+def topics_in(image):
+    """The topic of each message in the image of a journal, a list; empty if it is none."""
     try:
         return [message[3] for message in journal.Journal(image).live.values()]
     except journal.NoJournal:

@@ -111,13 +111,15 @@ class Restore:
         region = self._brings_journal() and not self._is_blank()
         files = self._files_replaced
         if region or files:
-            since = self._given_since(self._copy.image, held.region(self._device, self._opening)
-                                      ) if region else ""  # fmt: skip
-            since = since or files and self._given_since(held.image_of(self._stored()),
-                                                         held.image_of(files))  # fmt: skip
+            since = ""
+            if region:
+                now = held.region(self._device, self._opening)
+                since = self._given_since(self._copy.image, now)
+            if files and not since:
+                since = self._given_since(held.image_of(self._stored()), held.image_of(files))
             yield Doubt(
                 f"the messages that the board on {self._device.port} has now will be replaced"
-                f"{since or ''}", "`make backup` keeps them; then YES=1")
+                f"{since}", "`make backup` keeps them; then YES=1")
 
     def _of_settings(self):
         """Says what the settings of the copy change on the board. A board that does not start
@@ -231,12 +233,31 @@ class Restore:
         """Messages where a board with the settings of the copy does not look for its own."""
         flat = self._settings or self._there or {}
         copy, stored = self._copy, self._stored()
-        files = (_live(held.image_of(stored)) if stored
+        files = (len(held.topics_in(held.image_of(stored))) if stored
                  else held.waiting_in_files(self._device))  # fmt: skip
         region = (held.waiting_in_region(self._device, self._board) if copy.image is None
-                  else _live(copy.image))  # fmt: skip
+                  else len(held.topics_in(copy.image)))  # fmt: skip
         if text := held.left_behind(flat, files, region, "it and the copy hold"):
             yield Doubt(text, "YES=1 restores it all the same")
+
+    def _of_interval(self):
+        """The interval that came by command is in the state, not in the settings."""
+        ms = self._interval(counters.state(self._copy.files.get(counters.STATE)))
+        there = self._interval(counters.state(self._device.read_file(counters.STATE)))
+        if ms and ms != there:
+            yield Doubt(f"the copy has the board measure every {ms} ms, as if by command. Who has "
+                        "had it in hand may have written that", "YES=1 restores it; "
+                        "`umqtt-board command interval` changes it then")  # fmt: skip
+
+    def _interval(self, state):
+        """The interval by command in a state that the board heeds; None."""
+        ms = (state or {}).get(counters.INTERVAL)
+        flat = self._settings or self._there or {}
+        own_ms = flat.get(counters.INTERVAL, usual()[counters.INTERVAL])
+        holds = (state or {}).get(counters.INTERVAL_WAS) == own_ms
+        good = type(ms) is int and not self._rules.validate({"broker.host": "-",
+                                                             counters.INTERVAL: ms})  # fmt: skip
+        return ms if good and holds else None
 
     def _of_key(self):
         """Readings in the copy may be signed with a key that is neither in it nor on this
@@ -341,25 +362,6 @@ class Restore:
             files[counters.STATE] = counters.forward(None, b"{}", least)
         return files
 
-    def _of_interval(self):
-        """The interval that came by command is in the state, not in the settings."""
-        ms = self._interval(counters.state(self._copy.files.get(counters.STATE)))
-        there = self._interval(counters.state(self._device.read_file(counters.STATE)))
-        if ms and ms != there:
-            yield Doubt(f"the copy has the board measure every {ms} ms, as if by command. Who has "
-                        "had it in hand may have written that", "YES=1 restores it; "
-                        "`umqtt-board command interval` changes it then")  # fmt: skip
-
-    def _interval(self, state):
-        """The interval by command in a state that the board heeds; None."""
-        ms = (state or {}).get(counters.INTERVAL)
-        flat = self._settings or self._there or {}
-        own_ms = flat.get(counters.INTERVAL, usual()[counters.INTERVAL])
-        holds = (state or {}).get(counters.INTERVAL_WAS) == own_ms
-        good = type(ms) is int and not self._rules.validate({"broker.host": "-",
-                                                             counters.INTERVAL: ms})  # fmt: skip
-        return ms if good and holds else None
-
     def _with_interval(self, state):
         """The bytes of the state in a copy, without an interval by command that the board would
         not heed."""
@@ -411,14 +413,6 @@ class Restore:
     def _main_back(self):
         if install.hashes(self._device, [install.OFF])[install.OFF]:
             install.allow_main(self._device, False)
-
-
-def _live(image):
-    """How many messages the journal in an image holds; 0 if it is no journal."""
-    try:
-        return len(journal.Journal(image).live)
-    except journal.NoJournal:
-        return 0
 
 
 def _no_boards_numbers(there, size):

@@ -137,7 +137,7 @@ def given(device, flat):
     """(the settings that this computer last gave the board that the settings `flat` name, or
     another one that said its name; those of `flat`), to be compared: without the name, and secrets
     as codes. None if it knows no board of that name."""
-    record = keys.find(flat.get("group", "default"), name_of(device, flat))
+    record = _record(device, flat)
     if not record or not record.settings:
         return None
     return record.settings, _comparable(flat, record.key)

@@ -216,7 +216,7 @@ def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
     with Session(records[0].group, records, where, keys.next_count, valid) as session:
         status = _run(session, lambda show: session.command(name, body, timeout, show),
                       _again(broker, ca, cert, key))  # fmt: skip
-    _tell_of_late(session)
+        _tell_of_late(session)
     sys.exit(status)
 
 
