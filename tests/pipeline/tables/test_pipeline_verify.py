@@ -208,6 +208,16 @@ def test_the_first_batch_of_a_log_that_is_empty(root, name):
     assert not any("checkpoint" in each for each in said), said
 
 
+@pytest.mark.parametrize("name", ["bronze", "quarantine"])
+def test_the_first_batch_of_a_log_of_which_only_its_writer_is_left(root, name):
+    path = next(each for each in commits(root, name) if b'"txn"' in each.read_bytes())
+    kept = [line for line in path.read_bytes().splitlines(True) if line.startswith(b'{"commitI')]
+    assert len(kept) == 1
+    path.write_bytes(kept[0])
+    said = wrong(root)
+    assert any(f"/{name}: its log has no commit of batch " in each for each in said), said
+
+
 def test_an_older_copy_of_a_table(root):
     commits(root, "silver")[-1].unlink()
     assert any(str(root / "silver") in line and "no commit after batch" in line
