@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from bare_fixtures import board, make_board, mpremote, put  # noqa: F401
 from fetch_kit import get, server  # noqa: F401
+from keep_kit import JOURNAL
 from umqtt_board.flash import build, steps
 from umqtt_board.port import device
 
@@ -14,6 +15,17 @@ from umqtt_board.port import device
 def pico(board, put):  # noqa: F811
     """A virtual board with a module rp2: its filesystem lies in flash as on an rp2 board."""
     put(board, "rp2.py", (Path(__file__).parent / "rp2_module.py").read_text())
+    return board
+
+
+@pytest.fixture
+def used(board, put):  # noqa: F811
+    """A board with settings, counters and a journal."""
+    put(board, "settings.json",
+        '{"device":"one","broker.host":"h","broker.user":"u","broker.password":"secret-word"}')
+    put(board, "state.json", '{"count": 7, "interval_ms": 50, "interval_was": 10000}')
+    with device.Device(board.port) as one:
+        assert one.value(JOURNAL) == 1
     return board
 
 
