@@ -127,8 +127,9 @@ $(VENV)/.tools: pyproject.toml
 
 $(VENV)/.ready: pyproject.toml
 	$(call MAKE_VENV,MicroPython$(COMMA) an MQTT broker$(COMMA) Spark$(COMMA) a Java runtime$(COMMA) the board tools$(COMMA) the tests' tools (about 1050 MB$(COMMA) once),dev)
-	@$(BIN)/umqtt-pipeline warm-up || echo "   tests run without it as well, and take longer"
-	@$(BIN)/mqtt-audit warm-up || echo "   tests run without it as well, and take longer"
+# Beside each other: either has little for a second core to do.
+	@{ $(BIN)/umqtt-pipeline warm-up || echo "   tests run without it as well, and take longer"; } & \
+	  $(BIN)/mqtt-audit warm-up || echo "   tests run without it as well, and take longer"; wait
 	@touch $(VENV)/.tools $@
 	@echo "== Ready"
 
