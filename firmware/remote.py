@@ -18,6 +18,9 @@ from umqtt_min import MQTTException
 ALL = "-all"
 _LONGEST = 86400000  # ms, as in settings.py, whose words take too much room to ask it
 _NAME = b"abcdefghijklmnopqrstuvwxyz-"
+# Commands before the last one that a report names. Several senders may have commanded the board at
+# the same time: each learns from it that its own command was obeyed, and does not send it again.
+_BEFORE = 4
 
 
 def _plain(name):
@@ -103,12 +106,13 @@ class Remote:
 
     def sealed(self, level, report):
         """Return a report, a dict, as the message for .../LEVEL of this board: with the counter of
-        the last command. If there is a key it has a code, and what tells the sender how to make a
-        command for this start."""
+        the last command. If there is a key it has a code, the counters of the commands before
+        that, and what tells the sender how to make a command for this start."""
         commands = self._commands
         report["count"] = self.count
         if not commands:
             return json.dumps(report).encode()
+        report["before"] = self._before()
         report["start"], report["up"] = commands.start, self._uptime.s
         if commands.late:
             report["refused_late"] = commands.late
@@ -193,9 +197,18 @@ class Remote:
                 gc.collect()
                 self._log("update: %s: %s" % (type(second).__name__, second))
 
+    def _before(self):
+        # Only what this code has written: the file may come from a copy of another board.
+        before = self.kept.get("before")
+        return before[:_BEFORE] if isinstance(before, list) else []
+
     def _keep(self, count):
-        self.kept["count"] = count
-        state.save(self.kept)
+        kept = dict(self.kept)
+        if self.count:
+            kept["before"] = ([self.count] + self._before())[:_BEFORE]
+        kept["count"] = count
+        state.save(kept)
+        self.kept = kept  # a command whose counter could not be kept is not obeyed
 
     def keep_interval(self, ms):
         """Make an interval that came by command durable. Raises OSError."""

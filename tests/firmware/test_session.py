@@ -251,3 +251,32 @@ def test_a_file_that_is_no_authority_of_a_broker_is_one_sentence(tmp_path, data,
     (tmp_path / "ca").write_bytes(data)
     with pytest.raises(BoardError, match=f"The CA certificate .*{says}"):
         send._context({"ca": str(tmp_path / "ca")})
+
+
+@pytest.mark.parametrize("before, obeyed, behind, lost", [
+    ([109, 100, 95], 100, False, False), ([109, 95], 0, True, False), ([], 0, True, False),
+    ([109, 108, 107, 106], 0, False, True), ([109, 108, 107, 100], 100, False, False),
+    ([109, 108, 107, 99], 0, True, False), (["x", None, 100.0, True], 0, True, False),
+])  # fmt: skip
+def test_a_command_that_others_have_overtaken_is_sent_again_only_if_it_was_refused(
+    session, before, obeyed, behind, lost
+):
+    """A counter above that of a command does not say that the board has refused it."""
+    session, oven = session
+    oven.count, oven.last, oven.own = 100, 100, {100}
+    oven.hear_counts({"count": 99, "before": [98, 97]})
+    assert (oven.obeyed, oven.behind, oven.lost) == (0, False, False)
+    for _ in range(2):
+        oven.hear_counts({"count": 110, "before": before})
+        assert (oven.obeyed, oven.behind, oven.lost) == (obeyed, behind, lost)
+        assert oven.again is behind
+
+
+def test_whoever_cannot_know_whether_a_board_has_obeyed_says_so(session, capsys):
+    session, oven = session
+    oven.lost, oven.start, oven.seen, oven.last = True, "aaaaaaaa", 9, 8
+    assert ota_cli._run(session, lambda show: None, "", None) == 1
+    ota_cli._tell_of_late(session)
+    shown = capsys.readouterr().err
+    assert "oven may have taken it: more than 4 other commands have reached the board" in shown
+    assert "not taken" not in shown and "on connecting" not in shown

@@ -12,6 +12,7 @@ from umqtt_board.port.device import DeviceError
 
 STATE = "/state.json"
 COUNT = "count"
+BEFORE = "before"  # counters of the commands obeyed before that one
 INTERVAL = "interval_ms"  # that came by command
 INTERVAL_WAS = "interval_was"  # that of the settings then: with another one it is over
 AHEAD_MS = 30 * 86_400_000  # so far ahead of this computer's clock is no counter to be believed
@@ -70,6 +71,7 @@ def forward(there, kept, least, anew=False):
     is too far ahead does not count: somebody has changed the copy; one in `there` does not with
     `anew`, see raised()."""
     old = state(kept) or {}
+    old.pop(BEFORE, None)  # reports say it to whoever waits for a command: not from a copy
     held, brought = count(state(there)), count(old)
     if brought is not None and ahead(brought):
         brought = None

@@ -20,7 +20,7 @@ from rich.text import Text
 from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.ota import fileset, keys
-from umqtt_board.ota.send import VALID_S, Session
+from umqtt_board.ota.send import BEFORE, VALID_S, Session
 from umqtt_board.release import release_cli
 from umqtt_board.settings.settings_file import firmware_settings
 
@@ -128,6 +128,23 @@ def _were(names):
     return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"
 
 
+def _tell_of_left(left):
+    """Which boards have not taken what they were sent, as far as that is known."""
+    tried = [member.device for member in left if member.state == "on trial"]
+    lost = [member.device for member in left if member.lost and not member.obeyed]
+    refused = [member.device for member in left
+               if member.state != "on trial" and member.device not in lost]  # fmt: skip
+    if tried:
+        click.echo(f"umqtt-board: still on trial when --timeout was over: {', '.join(tried)}",
+                   err=True)
+    if refused:
+        click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
+    if lost:
+        click.echo(f"umqtt-board: {', '.join(lost)} may have taken it: more than {BEFORE} other "
+                   "commands have reached the board since, and its reports say no more of this "
+                   "one", err=True)  # fmt: skip
+
+
 def _run(session, work, again, size=None):
     """Do the work under a table that shows how far it is; returns the exit status.
 
@@ -149,13 +166,7 @@ def _run(session, work, again, size=None):
     if not console.is_terminal:
         console.print()  # there the table has no end of line
     left = [member for member in session.members.values() if member.state != "done"]
-    tried = [member.device for member in left if member.state == "on trial"]
-    refused = [member.device for member in left if member.state != "on trial"]
-    if tried:
-        click.echo(f"umqtt-board: still on trial when --timeout was over: {', '.join(tried)}",
-                   err=True)
-    if refused:
-        click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
+    _tell_of_left(left)
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
     for member in left:
@@ -222,8 +233,10 @@ def command(device, group, broker, ca, cert, key, timeout, valid, name, value):
 
 def _tell_of_late(session):
     """Which boards may still obey a command after this program has ended, and how long."""
+    # One whose counter is above that of the command obeys it no more.
     late = [member.device for member in session.members.values()
-            if member.state == "sent" and not member.obeyed]  # fmt: skip
+            if member.state == "sent" and not member.obeyed and member.seen <= member.last
+            ]  # fmt: skip
     if late:
         until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + session.valid))
         click.echo(f"   The broker may keep the command: until {until} (--valid {session.valid}) "

@@ -12,8 +12,8 @@ import re
 
 LONGEST = 8192
 _SEALED = re.compile(rb'(.+),"code":"([0-9a-f]{64})"\}', re.DOTALL)
-_KINDS = {"count": int, "have": int, "failed": dict, "state": str, "why": str, "id": str,
-          "set": str, "start": str, "up": int, "refused_late": int}  # fmt: skip
+_KINDS = {"count": int, "before": list, "have": int, "failed": dict, "state": str, "why": str,
+          "id": str, "set": str, "start": str, "up": int, "refused_late": int}  # fmt: skip
 
 
 def hmac_sha256(key, message):

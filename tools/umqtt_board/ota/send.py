@@ -35,6 +35,7 @@ QUIET_MOST_S = 30.0  # ... and after each fruitless time twice as long, up to
 COMMAND_AGAIN_S = 30.0  # the signed command is sent again to a board that says nothing of it
 RESTART_S = 8.0  # time that a board gets to start before it is asked again
 FINAL = ("done", "refused", "taken back")
+BEFORE = 4  # counters of earlier commands that a report names (firmware/remote.py)
 SAID = ("receiving", "checking", "restarting", "making room", "refused")  # firmware/ota.py
 
 
@@ -47,6 +48,8 @@ class Member:
     own    counters of its commands from `count` on
     obeyed  the first of these that it has said to have obeyed, 0: none
     seen   the highest counter that it has ever said
+    lost   whether it has obeyed so many commands of others since the last that its reports do not
+           say any more whether it obeyed that
     overtaken  times that a command was not above that, and was sent again
     state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
     why    what the board said to it
@@ -87,6 +90,7 @@ class Member:
     own: set = field(default_factory=set)
     obeyed: int = 0
     seen: int = 0
+    lost: bool = False
     overtaken: int = 0
 
     @property
@@ -106,9 +110,20 @@ class Member:
 
     @property
     def behind(self):
-        """True when the board may have refused what it was sent: its counter is above that, and it
-        has not said that it obeyed."""
-        return not self.obeyed and self.seen > self.last > 0
+        """True when the board has refused what it was sent: its counter is above that, and it does
+        not say that it obeyed it before."""
+        return not self.obeyed and not self.lost and self.seen > self.last > 0
+
+    def hear_counts(self, said):
+        """Take note of the commands that a report says were obeyed: the last one, and those
+        before it, which other senders may have given at the same time."""
+        before = [count for count in said.get("before") or () if type(count) is int]
+        self.seen = max(self.seen, said["count"])
+        mine = self.own.intersection([said["count"], *before])
+        if mine and not self.obeyed:
+            self.obeyed = min(mine)
+        if said["count"] == self.seen > self.last > 0:
+            self.lost = len(before) >= BEFORE and min(before) > self.last
 
 
 def sign(key, topic, body):
@@ -250,9 +265,7 @@ class Session:
                 member.foreign |= not former
             return
         with self.changed:
-            member.seen = max(member.seen, said["count"])
-            if not member.obeyed and said["count"] in member.own:
-                member.obeyed = said["count"]
+            member.hear_counts(said)
             self._hear_start(member, said)
             # Of another time: whoever has kept it may send it now. Or of another computer's
             # command, after which the board may have refused ours.
