@@ -43,7 +43,7 @@ ROWS = {
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
     "a row of it has": CHECKPOINT,
-    "it is gone, and {} refers to it": "names a file of `_large`",
+    "it is gone, and {} to it": "names a file of `_large`",
     "put it back; if the spool still has its packet": "names a file of `_large`",
     "positions {} to {} are missing": SPOOL, "the segment before it has": SPOOL,
     "its header is damaged": SPOOL, "are no whole block": SPOOL, "both have positions": SPOOL,

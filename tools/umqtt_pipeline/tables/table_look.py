@@ -197,7 +197,7 @@ class TableLook:
         if wrong:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
         elif self.name in large.TABLES:
-            self.found.referred.update(dict.fromkeys(large.referred(footer), self.name))
+            self.found.refer(self.name, large.referred(footer))
 
 
 def _said(state):

@@ -35,7 +35,7 @@ class Verified:
     def __init__(self, watch=None):
         self.files = self.bytes = 0
         self.wrong, self.notes, self.watch = [], [], watch
-        self.referred = {}  # {(spool, offset) of a payload in a file of its own: name of a table}
+        self.referred = {}  # {(spool, offset) of a payload in a file of its own: names of tables}
 
     def doing(self, what):
         """A step begins."""
@@ -54,6 +54,11 @@ class Verified:
         line = f"{link or path}: {failures.plain(leads_nowhere(link) if link else why)}"
         if not link or line not in self.wrong:
             self.wrong.append(line)
+
+    def refer(self, table, payloads):
+        """A table refers to payloads in files of their own: their (spool, offset)."""
+        for each in payloads:
+            self.referred.setdefault(each, set()).add(table)
 
     def look(self, storage, name, size=None, read=None):
         """Compare a file with the check value in its name, and with its size in the log. Returns
