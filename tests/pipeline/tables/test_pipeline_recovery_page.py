@@ -32,7 +32,9 @@ ROWS = {
     "an action of it is not whole": COMMIT, "it adds files of a batch": COMMIT,
     "it does not say what": COMMIT, "has changed this table": COMMIT,
     "no action of Delta Lake": COMMIT, "is nothing that Delta Lake says": COMMIT,
-    "is not what was written": COMMIT,
+    "is not what was written": COMMIT, "Delta Lake cannot read it": COMMIT,
+    "it says of {}": COMMIT, "it says that it is of {} {}": COMMIT,
+    "it says: {}, and {} has it": COMMIT, ": it makes that commit again": COMMIT,
     "its log cannot be read": "its log \"cannot be read\"",
     "its log has no commit of": "\"has no commit\"", "it has no commit": "\"has no commit\"",
     "its log has lost its commit of": "has lost its commit",
@@ -61,14 +63,15 @@ ROWS = {
 #: words of texts that only stand within another one, or that `verify` does not say
 PARTS = (
     "the numbers of batches", "the names of files", "the names and bytes", "what it says of",
-    "the removed file", "rows, and it has", "and it lies in", "and it has {} to {}",
+    "the removed file", "rows, and it has", "bytes, and it has",
+    "and it lies in", "and it has {} to {}",
     "before it are", "before it is", "is just making it", "still see what", "do not see what",
     "see the same rows", "compact or ingest", "{} of {} files", "{} of {} commits",
     "the log of {}", "earlier versions of", "the state of ingest", "reader {} has had",
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "after {} {}", "of any {}",
+WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "after {} {}", "of any {}",
          "{}: {}: {}")  # fmt: skip
 
 
