@@ -29,7 +29,7 @@ ROWS = {
     "to which no batch has brought anything": "is gone, to which no batch has brought anything",
     "tables of gold are gone": "tables of gold are gone",
     "the checkpoint in its log has other files": CHECKPOINT,
-    "an action of it is not whole": COMMIT, "it adds files of a batch": COMMIT,
+    "an action of it is not whole": COMMIT, "it is a commit of a batch": COMMIT,
     "it does not say what": COMMIT, "has changed this table": COMMIT,
     "no action of Delta Lake": COMMIT, "is nothing that Delta Lake says": COMMIT,
     "is not what was written": COMMIT, "Delta Lake cannot read it": COMMIT,
@@ -71,8 +71,8 @@ PARTS = (
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "after {} {}", "of any {}",
-         "{}: {}: {}")  # fmt: skip
+WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "after {} {}",
+         "of any {}", "{}: {}: {}")  # fmt: skip
 
 
 def texts(path):

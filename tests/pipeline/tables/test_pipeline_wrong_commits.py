@@ -10,7 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from pipeline_tables import files
 from test_pipeline_verify import commits, decided, replaced, wrong
-from umqtt_pipeline.ingest.ledger import ready
+from umqtt_pipeline.ingest.ledger import Ledger, ready
+from umqtt_pipeline.tables.schema import ALL
+from umqtt_pipeline.tables.store import Tables
 
 AGAIN = (". Stop ingest, move this file elsewhere, and start `umqtt-pipeline ingest`: it makes "
          "that commit again")  # fmt: skip
@@ -48,6 +50,22 @@ def as_read(root):
 
 @pytest.mark.parametrize("old,new", WRONG)
 def test_only_the_newest_commit_is_named_and_made_again(root, tmp_path, old, new):
+    whole, path = as_read(root), commits(root, "silver")[-1]
+    replaced(path, old, new)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(AGAIN), line
+    path.rename(tmp_path / path.name)
+    ready(root)
+    assert wrong(root) == [] and as_read(root) == whole
+
+
+@pytest.mark.parametrize("old,new", [
+    ('"umqtt-ingest"', '"umqtt-ingesu"'), ('"version":3', '"version":2'),
+    ('000000000001-', '000000000009-'), ('"dataChange":true', '"dataChange":false')])
+def test_a_commit_that_only_removes_files(root, tmp_path, old, new):
+    ledger = Ledger(Tables(root, ALL))
+    ledger.decide("expire", {"silver": ([], ledger.tables.files("silver")[1:2])})
+    ledger.finish()
     whole, path = as_read(root), commits(root, "silver")[-1]
     replaced(path, old, new)
     (line,) = wrong(root)

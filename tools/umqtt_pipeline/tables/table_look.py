@@ -148,6 +148,9 @@ class TableLook:
     def _look_at_commit(self, path, actions):
         """Returns the numbers of batches that it is of."""
         done, ours = [], []
+        info = one(actions, "commitInfo")
+        # Who else appends removes nothing.
+        appends = info.get("operationParameters", {}).get("mode") == "Append"
         for kind, told in actions:
             if kind == "add":
                 stats = json.loads(told["stats"]) if told.get("stats") else None
@@ -158,13 +161,13 @@ class TableLook:
             elif kind == "remove":
                 done.append(["remove", told["path"], told.get("size"),
                              told.get("partitionValues"), told["dataChange"]])  # fmt: skip
+                ours.append(appends and NAMED.fullmatch(told["path"]))
         numbers = {told["version"] for kind, told in actions
                    if kind == "txn" and told["appId"] == APPLICATION}  # fmt: skip
         for each in self.decided if numbers else ():
             self._compare(path, each, max(numbers), done)
-        if not numbers and any(ours) and self.decided and (
-                one(actions, "commitInfo").get("operation") == "WRITE"):  # fmt: skip
-            self.found.say(path, "it adds files of a batch, and does not say of which")
+        if not numbers and any(ours) and self.decided and info.get("operation") == "WRITE":
+            self.found.say(path, "it is a commit of a batch, and does not say of which")
         return numbers
 
     def _compare(self, path, decided, number, done):
