@@ -34,7 +34,7 @@ ROWS = {
     "no action of Delta Lake": COMMIT, "is nothing that Delta Lake says": COMMIT,
     "is not what was written": COMMIT, "Delta Lake cannot read it": COMMIT,
     "it says of {}": COMMIT, "it says that it is of {} {}": COMMIT,
-    "it says: {}, and {} has it": COMMIT, ": it makes that commit again": COMMIT,
+    "it says: {}, and {} has it": COMMIT, "makes that commit again": COMMIT,
     "its log cannot be read": "its log \"cannot be read\"",
     "its log has no commit of": "\"has no commit\"", "it has no commit": "\"has no commit\"",
     "its log has lost its commit of": "has lost its commit",

@@ -14,7 +14,7 @@ from umqtt_pipeline.ingest.ledger import Ledger, ready
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.store import Tables
 
-AGAIN = (". Stop ingest, move this file elsewhere, and start `umqtt-pipeline ingest`: it makes "
+AGAIN = (". When no ingest runs, move this file elsewhere; the next `umqtt-pipeline ingest` makes "
          "that commit again")  # fmt: skip
 #: what stands in the newest commit of silver, and what somebody has made of it
 WRONG = [('numRecords\\": 1', 'numRecords\\": 2'), ('minValues\\": {\\"offset\\": 1', 'minValues'

@@ -130,8 +130,8 @@ class TableLook:
         number = max((number for at, number in of.items() if at < version), default=-1)
         for each in self.decided:
             if each.whole and each.can_come(self.name, number):
-                self.found.add(path, f". Stop {each.program}, move this file elsewhere, and start "
-                               f"`umqtt-pipeline {each.program}`: it makes that commit again")
+                self.found.add(path, f". When no {each.program} runs, move this file elsewhere; "
+                               f"the next `umqtt-pipeline {each.program}` makes that commit again")
 
     def _follow(self, version, actions):
         """Keep which files a commit has replaced, and of which versions of the table they are."""
@@ -150,7 +150,7 @@ class TableLook:
         done, ours = [], []
         info = one(actions, "commitInfo")
         # Who else appends removes nothing.
-        appends = info.get("operationParameters", {}).get("mode") == "Append"
+        appends = (info.get("operationParameters") or {}).get("mode") == "Append"
         for kind, told in actions:
             if kind == "add":
                 stats = json.loads(told["stats"]) if told.get("stats") else None
