@@ -71,8 +71,8 @@ def flip(path):
 
 @pytest.mark.parametrize("damage,said", [
     (flip, "not those that were written"),
-    (lambda path: path.unlink(), "it is gone, and"),
-    (lambda path: shutil.rmtree(path.parent), "it is gone, and")])  # fmt: skip
+    (lambda path: path.unlink(), "it is gone, and bronze and quarantine refer to it: "),
+    (lambda path: shutil.rmtree(path.parent), "it is gone, and bronze and quarantine refer")])
 def test_verify_looks_at_what_rows_refer_to(made, tmp_path, damage, said):
     root = tmp_path / "tables"
     shutil.copytree(made, root)

@@ -9,9 +9,11 @@ import shutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from pipeline_kit import DAY_US, NOON, clock, fill, flat, publish, put_back, run, senml
 from pipeline_tables import arrow, clock_of_tables, files, ingest, numbers, tables, three_days
+from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest import deleted
 from umqtt_pipeline.ingest.ledger import Ledger, state_files
@@ -209,6 +211,12 @@ def test_the_command_lets_days_go(root):
 def test_what_cannot_be_kept(root, keep, words):
     done = run("clean", "--tables", root, "--keep", keep)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_help_says_what_can_be_kept():
+    done = CliRunner().invoke(commands.main, ("clean", "--help"))
+    said = " ".join(done.output.split())
+    assert "1 to 99999" in said and "written less than that ago stays" in said
 
 
 def test_a_copy_as_plain_parquet(spark, root, tmp_path):

@@ -29,10 +29,12 @@ ROWS = {
     "to which no batch has brought anything": "is gone, to which no batch has brought anything",
     "tables of gold are gone": "tables of gold are gone",
     "the checkpoint in its log has other files": CHECKPOINT,
-    "an action of it is not whole": COMMIT, "it adds files of a batch": COMMIT,
+    "an action of it is not whole": COMMIT, "it is a commit of a batch": COMMIT,
     "it does not say what": COMMIT, "has changed this table": COMMIT,
     "no action of Delta Lake": COMMIT, "is nothing that Delta Lake says": COMMIT,
-    "is not what was written": COMMIT,
+    "is not what was written": COMMIT, "Delta Lake cannot read it": COMMIT,
+    "it says of {}": COMMIT, "it says that it is of {} {}": COMMIT,
+    "it says: {}, and {} has it": COMMIT, "makes that commit again": COMMIT,
     "its log cannot be read": "its log \"cannot be read\"",
     "its log has no commit of": "\"has no commit\"", "it has no commit": "\"has no commit\"",
     "its log has lost its commit of": "has lost its commit",
@@ -43,7 +45,7 @@ ROWS = {
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
     "a row of it has": CHECKPOINT,
-    "it is gone, and {} refers to it": "names a file of `_large`",
+    "it is gone, and {} to it": "names a file of `_large`",
     "put it back; if the spool still has its packet": "names a file of `_large`",
     "positions {} to {} are missing": SPOOL, "the segment before it has": SPOOL,
     "its header is damaged": SPOOL, "are no whole block": SPOOL, "both have positions": SPOOL,
@@ -61,15 +63,16 @@ ROWS = {
 #: words of texts that only stand within another one, or that `verify` does not say
 PARTS = (
     "the numbers of batches", "the names of files", "the names and bytes", "what it says of",
-    "the removed file", "rows, and it has", "and it lies in", "and it has {} to {}",
+    "the removed file", "rows, and it has", "bytes, and it has",
+    "and it lies in", "and it has {} to {}",
     "before it are", "before it is", "is just making it", "still see what", "do not see what",
     "see the same rows", "compact or ingest", "{} of {} files", "{} of {} commits",
     "the log of {}", "earlier versions of", "the state of ingest", "reader {} has had",
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "after {} {}", "of any {}",
-         "{}: {}: {}")  # fmt: skip
+WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "after {} {}",
+         "of any {}", "{}: {}: {}")  # fmt: skip
 
 
 def texts(path):

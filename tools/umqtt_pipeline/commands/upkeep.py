@@ -88,8 +88,9 @@ def replay(stop, tables, decoders, keys, memory, conf):
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
 @click.option("--keep", multiple=True, callback=arguments.days_by_table, metavar="TABLE=DAYS",
-              help="delete older days of bronze, silver, clock, duplicates, quarantine or "
-                   "batches; several times")  # fmt: skip
+              help="delete the days of a table that are older than so many, 1 to 99999; a file "
+                   "that was written less than that ago stays; the table is bronze, silver, "
+                   "clock, duplicates, quarantine or batches; several times")  # fmt: skip
 @click.option("--unused-days", type=click.IntRange(0), default=7,
               help="remove files that no table has needed for that many days")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="change nothing: say what would go")

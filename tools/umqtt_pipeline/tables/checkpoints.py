@@ -133,6 +133,7 @@ class Look:
         self._names = {int(end[1]): name for name, end in ends.items() if end}
         self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
         self._until, self.kept = until, None
+        self._known = False  # whether the commits tell what the newest checkpoint has to say
 
     def take(self, version, told):
         """The (kind, content) of the commit of a version; None if it is missing or damaged."""
@@ -164,22 +165,28 @@ class Look:
         """Whether there is a checkpoint of all commits before a version, or of more."""
         return any(each >= version - 1 for each in self._names)
 
+    @property
+    def newest(self):
+        """The version of the newest checkpoint, None if there is none."""
+        return max(self._names, default=None)
+
     def newest_is_wrong(self):
         """Whether readers take a checkpoint that is named in `wrong`."""
-        newest = self._names[max(self._names)] if self._names else None
-        return any(name == newest for name, _ in self.wrong)
+        return any(name == self._names.get(self.newest) for name, _ in self.wrong)
+
+    def hint_is_wrong(self):
+        """Whether the file is named in `wrong` that says which checkpoint is the newest."""
+        return any(name == f"{self._log}/{HINT}" for name, _ in self.wrong)
 
     def to_blame(self, why):
-        """A reader cannot open the table, though each commit is whole: whether that is for what
-        is named in `wrong`. If nothing is, the newest checkpoint is to blame, if there is one."""
-        newest = self._names[max(self._names)] if self._names else None
-        named = any(name in (newest, f"{self._log}/{HINT}") for name, _ in self.wrong)
-        if not named and newest:
-            self._say(max(self._names), f"it cannot be read ({_words(why)})", True)
-        return named or newest is not None
+        """A reader cannot open the table as of the newest checkpoint: that is to blame, unless it
+        is named in `wrong` already."""
+        if not self.newest_is_wrong():
+            self._say(self.newest, f"it cannot be read ({_words(why)})", self._known)
 
     def _look(self, version, name):
-        newest, known = version == max(self._names), self.state is not None
+        newest, known = version == self.newest, self.state is not None
+        self._known = known  # of the newest in the end: they are looked at in their order
         try:
             data = self._storage.read(name)
             self.bytes += len(data)

@@ -7,6 +7,7 @@ Knows the form of a commit. Must not know what a row of a table means, nor what 
 import json
 import re
 import zlib
+from bisect import bisect_left
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,14 +21,22 @@ READ_BYTES = 256 << 20  #: of data files that are read at a time, if it is not o
 
 class Log:
     """The log of a table. found: a verifying.Verified that is told. until: see
-    checkpoints.Look, which is `checkpoints`"""
+    checkpoints.Look, which is `checkpoints`. named: versions whose commit is named as wrong, once
+    all were gone through"""
 
     def __init__(self, found, storage, name, until=None):
         self._found, self._storage, self._name = found, storage, name
         names = storage.listed(f"{name}/_delta_log")
         listed = [COMMIT.fullmatch(each) for each in names]
         self._commits = sorted((int(each[1]), each[0]) for each in listed if each)
+        self.named, self._behind_gaps = set(), set()
         self.checkpoints = Look(storage, f"{name}/_delta_log", names, until)
+
+    @property
+    def last(self):
+        """(version, path) of the newest commit, (None, None) if there is none."""
+        version, file = self._commits[-1] if self._commits else (None, None)
+        return version, file and self._storage.path(file)
 
     def commits(self):
         """Yield (path, version, [actions]) of the commits that are there and whole. The oldest may
@@ -46,14 +55,37 @@ class Log:
                 if version == before + 2:
                     gone = f"commit {before + 1} before it is"
                 found.say(path, f"the {gone} missing")
+                self._behind_gaps.add(version)
                 self.checkpoints.take(before + 1, None)
             before = version
             wrong = len(found.wrong)
             actions = self._actions(path, version, read)
             if actions is not None:
                 yield path, version, actions
+            if len(found.wrong) > wrong:
+                self.named.add(version)
             self.checkpoints.take(version, actions if len(found.wrong) == wrong else None)
         self.checkpoints.rest()
+
+    def name_the_cause(self, why, opens):
+        """Name what keeps readers from opening the table, once all commits were gone through,
+        unless it is named already. why: in a reader's words;   opens: function of a version,
+        whether it can be opened as it was then"""
+        newest = self.checkpoints.newest
+        if self.checkpoints.hint_is_wrong():
+            return
+        if newest is not None and not opens(newest):
+            self.checkpoints.to_blame(why)
+            return
+        later = [version for version, _ in self._commits if newest is None or version > newest]
+        at = bisect_left(later, True, key=lambda version: not opens(version))
+        version = later[at] if at < len(later) else None
+        if version is None:
+            self._found.say(self._storage.path(self._name), f"its log cannot be read: {why}")
+        elif version not in self.named | self._behind_gaps:
+            self._found.say(self._storage.path(dict(self._commits)[version]),
+                            f"Delta Lake cannot read it: {why}")  # fmt: skip
+            self.named.add(version)
 
     def _actions(self, path, version, read):
         """Those of a commit; None if it is damaged or gone. read: a Future of its bytes."""

@@ -49,9 +49,15 @@ class Decided:
         try:
             opened(storage, name)
         except DeltaError as error:
-            if self.whole:  # else the look at the state says so
-                log.checkpoints.to_blame(failures.plain(error))
+            log.name_the_cause(failures.plain(error), self._opens)
         log.say()
+
+    def _opens(self, version):
+        try:
+            opened(self._storage, self.name, version)
+        except DeltaError:
+            return False
+        return True
 
     def _take(self, intent):
         number, change = intent["number"], intent.get("kind") != "compact"

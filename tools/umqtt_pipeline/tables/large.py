@@ -88,14 +88,14 @@ def _may_lack_payloads(group):
 
 def look(found, storage, wanted):
     """Look at every byte of the files that rows refer to. found: a verifying.Verified that is
-    told; wanted: {(spool, offset): name of the table}"""
+    told; wanted: {(spool, offset): names of the tables}"""
     there = _by_row(storage) if wanted else {}
     cure = ("put it back; if the spool still has its packet, delete "
             f"{storage.path('_checkpoint')} and start ingest, which writes it again")
-    for (spool, at), table in sorted(wanted.items()):
+    for (spool, at), tables in sorted(wanted.items()):
         if (spool, at) not in there:
-            found.say(storage.path(place(spool, at)),
-                      f"it is gone, and {table} refers to it: {cure}")  # fmt: skip
+            who = f"{' and '.join(sorted(tables))} {'refer' if len(tables) > 1 else 'refers'}"
+            found.say(storage.path(place(spool, at)), f"it is gone, and {who} to it: {cure}")
         for name, check in there.get((spool, at), ()):
             data = found.look(storage, name)
             if data is not None and f"{zlib.crc32(data):08x}" != check:

@@ -17,6 +17,8 @@ from .commits import NAMED, Log, digest, one, read_ahead
 from .schema import ALL, PARTITION
 from .store import APPLICATION, file_added, files_of, last_of, opened
 
+UNREADABLE = (DeltaError, SpoolError, OSError, ValueError, TypeError)  #: of a log that is damaged
+
 
 class TableLook:
     """A look at one table: its log, and the files that it consists of.
@@ -31,16 +33,19 @@ class TableLook:
         self.decided = [each for each in decided if name in each.touched]
         self._came, self._replaced = {}, {}
         self._misread = False  # readers take a checkpoint that is wrong
+        self._named = set()  # versions whose commit is named
+        self._checkpoint = -1  # version of the newest checkpoint
+        self._columns = None  # the last version whose commit says which columns there are
+        self._number_known = True  # no commit that is named can be of the newest number
+        self._log_wrong = {}  # {path in the log: [what it says otherwise than a whole file]}
 
     def look(self):
         """Returns the highest number of a batch that the table has, None if its log cannot be
         read."""
         before = len(self.found.wrong)
         try:
-            held = opened(self.storage, self.name) or self.tables.there(self.name)
-            names = [field.name for field in held.schema().fields]
-            read, version, why = (files_of(held), last_of(held), names), held.version(), None
-        except (DeltaError, SpoolError, OSError, ValueError, TypeError) as error:
+            read, version, why = *self._read(), None
+        except UNREADABLE as error:
             read, version, why = None, None, failures.plain(error)
         state = self._commits(version, why)
         if self._misread:  # what a damaged checkpoint says of a file is no fault of that
@@ -48,18 +53,35 @@ class TableLook:
         if read is None:
             return None
         files, number, names = read
-        self._look_at_number(number)
+        if self._number_known:
+            self._look_at_number(number)
         self.found.doing(self.name)
         reads = read_ahead(self.storage, [(self._place(file), file.size) for file in files])
         for count, (file, read) in enumerate(zip(files, reads), 1):
             self.found.at(f"{count:,} of {len(files):,} files")
             self._look_at(file, names, read)
+        for path, (first, *more) in self._log_wrong.items():
+            self.found.say(path, first + (f"; and {len(more)} more" if more else ""))
         if state is not None and len(self.found.wrong) == before:
             if {file.path for file in files} != set(state.added):
                 self.found.say(self.path, "the checkpoint in its log has other files than its "
                                "commits name")  # fmt: skip
         self._look_at_replaced()
         return number
+
+    def _read(self, version=None):
+        """What a reader finds, now or at a version: (Files, highest number of a batch, names of
+        columns), and the version. Raises UNREADABLE."""
+        held = opened(self.storage, self.name, version) or self.tables.there(self.name)
+        names = [field.name for field in held.schema().fields]
+        return (files_of(held), last_of(held), names), held.version()
+
+    def _opens(self, version):
+        try:
+            self._read(version)
+        except UNREADABLE:
+            return False
+        return True
 
     # -- the log ----------------------------------------------------------------------------------
 
@@ -68,20 +90,28 @@ class TableLook:
         commits, up to a version; None if that cannot be known. why: a reader cannot open it"""
         numbers, before = set(), len(self.found.wrong)
         begins = False  # whether the log begins with the table
+        of = {}  # {version: number of the batch that its commit says it is of}
         log = Log(self.found, self.storage, self.name, until)
         for path, version, actions in log.commits():
-            begins = begins or version == 0
+            begins, lines = begins or version == 0, len(self.found.wrong)
             try:
-                numbers |= self._look_at_commit(path, actions)
                 self._follow(version, actions)
+                done = self._look_at_commit(path, actions)
+                numbers |= done
+                if done and len(self.found.wrong) == lines:
+                    of[version] = max(done)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self.found.say(path, f"an action of it is not whole ({error!r})")
         state = log.checkpoints.kept
         whole = len(self.found.wrong) == before
-        if why is not None and not (whole and log.checkpoints.to_blame(why)):
-            self.found.say(self.path, f"its log cannot be read: {why}")
+        if why is not None:
+            log.name_the_cause(why, self._opens)
+        self._tell_who_makes_it_again(log, of)
         log.say()
         self._misread = log.checkpoints.newest_is_wrong()
+        self._named = log.named
+        self._checkpoint = -1 if log.checkpoints.newest is None else log.checkpoints.newest
+        self._number_known = max(of, default=-1) > max(log.named, default=-2)
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             since = -1 if begins else min(numbers, default=each.last)
@@ -90,6 +120,18 @@ class TableLook:
             for number in sorted(lacking):
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return state
+
+    def _tell_who_makes_it_again(self, log, of):
+        """The newest commit, if it is named, can be made again from the newest intent. of:
+        {version: number of a batch} of the commits that are whole."""
+        version, path = log.last
+        if version not in log.named or version <= (log.checkpoints.newest or 0):
+            return
+        number = max((number for at, number in of.items() if at < version), default=-1)
+        for each in self.decided:
+            if each.whole and each.can_come(self.name, number):
+                self.found.add(path, f". When no {each.program} runs, move this file elsewhere; "
+                               f"the next `umqtt-pipeline {each.program}` makes that commit again")
 
     def _follow(self, version, actions):
         """Keep which files a commit has replaced, and of which versions of the table they are."""
@@ -100,10 +142,15 @@ class TableLook:
             elif kind == "remove" and told.get("size") is not None:
                 since = self._came.pop(told["path"], None)
                 self._replaced[told["path"]] = told["size"], since, version - 1
+            elif kind == "metaData":
+                self._columns = version
 
     def _look_at_commit(self, path, actions):
         """Returns the numbers of batches that it is of."""
         done, ours = [], []
+        info = one(actions, "commitInfo")
+        # Who else appends removes nothing.
+        appends = (info.get("operationParameters") or {}).get("mode") == "Append"
         for kind, told in actions:
             if kind == "add":
                 stats = json.loads(told["stats"]) if told.get("stats") else None
@@ -114,13 +161,13 @@ class TableLook:
             elif kind == "remove":
                 done.append(["remove", told["path"], told.get("size"),
                              told.get("partitionValues"), told["dataChange"]])  # fmt: skip
+                ours.append(appends and NAMED.fullmatch(told["path"]))
         numbers = {told["version"] for kind, told in actions
                    if kind == "txn" and told["appId"] == APPLICATION}  # fmt: skip
         for each in self.decided if numbers else ():
             self._compare(path, each, max(numbers), done)
-        if not numbers and any(ours) and self.decided and (
-                one(actions, "commitInfo").get("operation") == "WRITE"):  # fmt: skip
-            self.found.say(path, "it adds files of a batch, and does not say of which")
+        if not numbers and any(ours) and self.decided and info.get("operation") == "WRITE":
+            self.found.say(path, "it is a commit of a batch, and does not say of which")
         return numbers
 
     def _compare(self, path, decided, number, done):
@@ -131,6 +178,9 @@ class TableLook:
         elif decided.whole and decided.first is not None and (
                 decided.first <= number <= decided.last):  # fmt: skip
             self.found.say(path, f"no {decided.what} {number} has changed this table")
+        elif done and digest(done) in known.values():
+            self.found.say(path, f"it says that it is of {decided.what} {number}, and does what "
+                           "another one has decided")  # fmt: skip
         elif number > decided.last:
             decided.beyond.append((path, number))
 
@@ -175,8 +225,13 @@ class TableLook:
         return f"{self.name}/{file.path}"
 
     def _look_at(self, file, names, read):
-        """Compare a file with what the log says of it. read: a Future of its bytes."""
-        name = self._place(file)
+        """Compare a file with what the log says of it. read: a Future of its bytes.
+
+        If a file has the check value in its name, what the log says otherwise is no fault of the
+        file: the log is named."""
+        name, came = self._place(file), self._came.get(file.path)
+        if self._is_named(came) and isinstance(read.exception(), FileNotFoundError):
+            return  # its name may be what is wrong with that commit
         path, data = self.storage.path(name), self.found.look(self.storage, name, file.size, read)
         if data is None:
             return
@@ -189,15 +244,39 @@ class TableLook:
         if file.rows != footer.metadata.num_rows:
             wrong.append(f"{file.rows} rows, and it has {footer.metadata.num_rows}")
         folder = file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
-        if NAMED.fullmatch(name):
+        ours = NAMED.fullmatch(name)
+        if ours:
+            if file.size != len(data):
+                wrong.append(f"{file.size} bytes, and it has {len(data)}")
             if (file.day or "") != folder:
                 wrong.append(f"the day {file.day}, and it lies in {folder}")
             wrong += _not_the_ends(file, footer.metadata)
-        wrong += [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
-        if wrong:
-            self.found.say(path, f"the log of its table says: {'; '.join(wrong)}")
-        elif self.name in large.TABLES:
-            self.found.referred.update(dict.fromkeys(large.referred(footer), self.name))
+        lacking = [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
+        if not ours and wrong + lacking:
+            self.found.say(path, f"the log of its table says: {'; '.join(wrong + lacking)}")
+        if ours and wrong:
+            self._blame(came, f"it says of {file.path}: {'; '.join(wrong)}")
+        if ours and lacking:
+            self._blame(self._columns, f"it says: {'; '.join(lacking)}, and {file.path} has it")
+        if self.name in large.TABLES:
+            self.found.refer(self.name, large.referred(footer))
+
+    def _is_named(self, version):
+        """Whether what readers take from the commit of a version is named as wrong. None: of one
+        that is gone, or could not be read here."""
+        if version is None:
+            version = max(self._named, default=-1)
+        return version in self._named and version > self._checkpoint
+
+    def _blame(self, version, why):
+        """The log is wrong, by the commit of a version (None: it is gone), unless that is named:
+        then readers take it from the newest checkpoint, or nothing more is to be said."""
+        if self._is_named(version):
+            return
+        end = f"{self._checkpoint:020d}.checkpoint.parquet" if self._checkpoint >= 0 else ""
+        if version is not None and version not in self._named:
+            end = f"{version:020d}.json"
+        self._log_wrong.setdefault(f"{self.path}/_delta_log/{end}", []).append(why)
 
 
 def _said(state):

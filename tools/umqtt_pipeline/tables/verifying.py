@@ -35,7 +35,7 @@ class Verified:
     def __init__(self, watch=None):
         self.files = self.bytes = 0
         self.wrong, self.notes, self.watch = [], [], watch
-        self.referred = {}  # {(spool, offset) of a payload in a file of its own: name of a table}
+        self.referred = {}  # {(spool, offset) of a payload in a file of its own: names of tables}
 
     def doing(self, what):
         """A step begins."""
@@ -55,9 +55,22 @@ class Verified:
         if not link or line not in self.wrong:
             self.wrong.append(line)
 
+    def add(self, path, more):
+        """Add to the line that names a path what to do, if there is one."""
+        for at, line in enumerate(self.wrong):
+            if line.startswith(f"{path}: "):
+                self.wrong[at] += more
+                return
+
+    def refer(self, table, payloads):
+        """A table refers to payloads in files of their own: their (spool, offset)."""
+        for each in payloads:
+            self.referred.setdefault(each, set()).add(table)
+
     def look(self, storage, name, size=None, read=None):
-        """Compare a file with the check value in its name, and with its size in the log. Returns
-        its bytes, None if they are wrong. read: a Future of them, if they are read already."""
+        """Compare a file with the check value in its name, or, if it is not that or has none, with
+        its size in the log: a log may be wrong about a file that is whole. Returns its bytes, None
+        if they are wrong. read: a Future of them, if they are read already."""
         path = storage.path(name)
         try:
             data = storage.read(name) if read is None else read.result()
@@ -66,9 +79,11 @@ class Verified:
             return None
         self.files, self.bytes = self.files + 1, self.bytes + len(data)
         told = NAMED.fullmatch(name)
+        if told and f"{zlib.crc32(data):08x}" == told[1]:
+            return data
         if size is not None and len(data) != size:
             self.say(path, f"{len(data)} bytes, the log says {size}")
-        elif told and f"{zlib.crc32(data):08x}" != told[1]:
+        elif told:
             self.say(path, "its bytes are not those that were written")
         else:
             return data

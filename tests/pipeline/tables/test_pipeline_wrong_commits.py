@@ -1,0 +1,149 @@
+"""A log that says something wrong of whole files is named, and they are not. What `verify` says to
+do mends it."""
+
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pipeline_tables import files
+from test_pipeline_verify import commits, decided, replaced, wrong
+from umqtt_pipeline.ingest.ledger import Ledger, ready
+from umqtt_pipeline.tables.schema import ALL
+from umqtt_pipeline.tables.store import Tables
+
+AGAIN = (". When no ingest runs, move this file elsewhere; the next `umqtt-pipeline ingest` makes "
+         "that commit again")  # fmt: skip
+#: what stands in the newest commit of silver, and what somebody has made of it
+WRONG = [('numRecords\\": 1', 'numRecords\\": 2'), ('minValues\\": {\\"offset\\": 1', 'minValues'
+         '\\": {\\"offset\\": 0'), ('maxValues\\": {\\"offset\\": 1', 'maxValues\\": {\\"offset'
+         '\\": 0'), ('nullCount\\": {', 'nullCount\\": {\\"offset\\": 1'), ('"size":', '"size":1'),
+         ('"date":"2026-01-01"', '"date":"2026-01-02"'), ('date=2026-01-01', 'date=2026-01-02'),
+         ('"dataChange":true', '"dataChange":false'), ('"version":2', '"version":1'),
+         ('"version":2', '"version":9'), ('"umqtt-ingest"', '"umqtt-ingesu"'),
+         ('"tags":null', '"tags":1'), ('000000000002-', '000000000002-\x15')]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Tables of three batches. Silver has a checkpoint before the last one."""
+    root = tmp_path_factory.mktemp("made")
+    decided(root, 3)
+    DeltaTable(str(root / "silver"), version=2).create_checkpoint()
+    assert wrong(root) == []
+    return root
+
+
+@pytest.fixture
+def root(made, tmp_path):
+    shutil.copytree(made, tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+def as_read(root):
+    held = DeltaTable(str(root / "silver"))
+    told = pa.table(held.get_add_actions(flatten=True)).drop_columns(["modification_time"])
+    return held.transaction_version("umqtt-ingest"), told.to_pylist()
+
+
+@pytest.mark.parametrize("old,new", WRONG)
+def test_only_the_newest_commit_is_named_and_made_again(root, tmp_path, old, new):
+    whole, path = as_read(root), commits(root, "silver")[-1]
+    replaced(path, old, new)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(AGAIN), line
+    path.rename(tmp_path / path.name)
+    ready(root)
+    assert wrong(root) == [] and as_read(root) == whole
+
+
+@pytest.mark.parametrize("old,new", [
+    ('"umqtt-ingest"', '"umqtt-ingesu"'), ('"version":3', '"version":2'),
+    ('000000000001-', '000000000009-'), ('"dataChange":true', '"dataChange":false')])
+def test_a_commit_that_only_removes_files(root, tmp_path, old, new):
+    ledger = Ledger(Tables(root, ALL))
+    ledger.decide("expire", {"silver": ([], ledger.tables.files("silver")[1:2])})
+    ledger.finish()
+    whole, path = as_read(root), commits(root, "silver")[-1]
+    replaced(path, old, new)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(AGAIN), line
+    path.rename(tmp_path / path.name)
+    ready(root)
+    assert wrong(root) == [] and as_read(root) == whole
+
+
+def test_the_newest_commit_is_cut(root, tmp_path):
+    whole, path = as_read(root), commits(root, "silver")[-1]
+    path.write_bytes(path.read_bytes()[:-40])
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(AGAIN), line
+    ready(root)  # which puts it aside
+    assert wrong(root) == [] and as_read(root) == whole
+
+
+@pytest.mark.parametrize("later,gone", [(True, False), (False, True), (True, True)])
+def test_a_commit_that_nobody_can_make_again(root, later, gone):
+    """A later batch has changed the table, or the file is gone that the commit brought."""
+    path, data = commits(root, "silver")[-1], files(root)[-1]
+    if later:
+        decided(root, 1)  # its number is the next one
+    if gone:
+        data.unlink()
+    replaced(path, 'numRecords\\": 1', 'numRecords\\": 2')
+    assert [line for line in wrong(root) if line.startswith(f"{path}: ")] == [
+        f"{path}: it does not say what batch 2 has decided"]  # fmt: skip
+
+
+def test_a_damaged_file_beside_a_wrong_commit_is_named_too(root):
+    path, data = commits(root, "silver")[-1], files(root)[-1]
+    replaced(path, 'numRecords\\": 1', 'numRecords\\": 2')
+    data.write_bytes(data.read_bytes()[:-1] + b"x")
+    first, second = wrong(root)
+    assert first.startswith(f"{path}: ")
+    assert second == f"{data}: its bytes are not those that were written"
+
+
+@pytest.mark.parametrize("old,new,said", [
+    ('numRecords\\": 1', 'numRecords\\": 2', "2 rows, and it has 1"),
+    ('"size":', '"size":1', "bytes, and it has"),
+    ('offset\\": 1', 'offset\\": 0', "offset from 0 to 1, and it has 1 to 1")])  # fmt: skip
+def test_a_commit_whose_intent_is_gone(root, old, new, said):
+    """Only the files tell that it is wrong. Each has its check value in its name."""
+    shutil.rmtree(root / "_state")
+    path, data = commits(root, "silver")[-1], files(root)[-1]
+    replaced(path, old, new)
+    first, second = wrong(root)
+    assert first.startswith(f"{path}: it says of {data.relative_to(root / 'silver')}: ")
+    assert said in first and "_state/intents: it is gone" in second
+
+
+def test_a_checkpoint_whose_commits_are_gone(root):
+    """As Delta Lake removes them after a month."""
+    path = root / "silver" / "_delta_log" / f"{2:020d}.checkpoint.parquet"
+    held = pq.read_table(path).to_pylist()
+    for row in held:
+        if row["add"]:
+            row["add"]["stats"] = row["add"]["stats"].replace('"numRecords": 1', '"numRecords": 2')
+    pq.write_table(pa.Table.from_pylist(held, pq.read_schema(path)), path)
+    for old in commits(root, "silver")[:3]:
+        old.unlink()
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: it says of ")
+    assert line.endswith(": 2 rows, and it has 1; and 1 more")
+
+
+def test_a_commit_that_takes_a_column_away(root):
+    shutil.rmtree(root / "_state")
+    first, path = (commits(root, "silver")[at] for at in (0, -1))
+    told = next(json.loads(line) for line in first.read_text().splitlines() if "metaData" in line
+                and "commitInfo" not in line)  # fmt: skip
+    schema = json.loads(told["metaData"]["schemaString"])
+    schema["fields"] = [each for each in schema["fields"] if each["name"] != "offset"]
+    told["metaData"]["schemaString"] = json.dumps(schema)
+    path.write_text(f"{path.read_text()}\n{json.dumps(told)}")
+    line, _ = wrong(root)
+    assert line.startswith(f"{path}: it says: no column offset, and date=2026-01-01/")
+    assert line.endswith(" has it; and 2 more")
