@@ -300,9 +300,25 @@ def _tell(s, other, seg):
 
 
 @kernel
-def _seen(st, seg, s, conn, counts, kind, seq, ahead, frame):
+def _overtaken(s, seg, seq):
+    """Whether a segment that begins before the place where its stream goes on may be the only one
+    that the capture has of its bytes, as its frames are out of order: it precedes the first one,
+    or fills what was lost and yet acknowledged, so that nobody had to send it again."""
+    if not s["isn_known"] and diff(seq, s["origin"]) < 0:
+        return True
+    heard = s["acked_known"] and diff(s["acked"], seq + wide(seg["wire"]) & MASK) >= 0
+    if not heard or s["lost"] - s["filled"] < seg["wire"]:
+        return False
+    s["filled"] += seg["wire"]
+    return True
+
+
+@kernel
+def _seen(st, seg, s, k, conn, counts, kind, seq, ahead, frame):
     """Note a segment that begins before the place where its stream goes on."""
-    if counts:
+    if counts and _overtaken(s, seg, seq):
+        s["disordered"] += 1
+    elif counts:
         resent(st, conn, s, kind, frame)
     again(s, seg, seq)
     if seg["flags"] & COPY:
