@@ -272,7 +272,8 @@ KINDS = {
     1: ("cut", "the file ends in the middle of a frame; {} bytes of it are there"),
     2: ("damaged", "no frame can be read here; {} bytes were skipped to the next one"),
     3: ("no interface", "a frame of an interface that the file does not describe ({} such)"),
-    4: ("bad time", "a time beyond 64 bits of ns ({} such); that of the frame before is taken"),
+    4: ("bad time", "an impossible time ({} such): that of the frame before is taken, or else of "
+        "the next"),
     5: ("link type", "frames of a link type that is not decoded ({} such)"),
     6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
     7: ("fragment", "fragments of IP datagrams whose rest is not there ({} such)"),
