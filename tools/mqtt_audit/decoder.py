@@ -224,6 +224,7 @@ class Decoder:
     def finish(self):
         """The capture is over."""
         self._close_all()
+        self._read(everything=True)
         self.drain()
         self._sweep(True)
         self.rows.late(*ending.last_words(self.arrays))

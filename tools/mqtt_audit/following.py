@@ -21,6 +21,7 @@ from .rules import clock as clocks
 from .rules.findings import findings
 from .tcp.headers import Endpoints
 from .together.groups import overlap
+from .worker import EMPTY
 
 log = logging.getLogger("umqtt.audit")
 
@@ -64,6 +65,10 @@ class Following:
             self._frames(name, incoming.at, *piece)
         self._ready()
         self._steps.append(clocks.steps_of(self._ends.pauses.doubted))
+        within = self._steps[-1][self._steps[-1][:, 0] != (-1 if before is None else before)]
+        self._tell("problems", columns.stepped(name, within))
+        if self._ends.pauses.first is None:
+            self._sink("problems", columns.files([(name, "empty", EMPTY)]))
         self._tell_shared(name)
         if incoming.wrong:
             self._sink("problems", columns.files([(name, "gzip", TOLD.format(incoming.wrong))]))
@@ -109,7 +114,8 @@ class Following:
             for name, made in self._judged.items())  # fmt: skip
         if self._decoder.rows.repeats:
             self._tell("violations", joining.sent_again(pieces, connections))
-        self._tell("findings", findings(connections, latencies))
+        steps = np.concatenate([clocks.NONE, *self._steps])
+        self._tell("findings", findings(connections, latencies, steps))
 
     def _sink(self, table, rows):
         """Hand rows on, with the addresses of both ends: without a CONNECT nothing else says whose

@@ -155,7 +155,7 @@ class Audit:
         self.paths = sorted(good)  # what is made of them does not depend on the order given
         self.names = [shown((names or {}).get(path, path)) for path in self.paths]
         self.out = Path(out).absolute()
-        self.split, self._wrong = [], []
+        self.split, self._wrong, self._steps = [], [], None
         self.rows = {}
 
     def packets(self):
@@ -192,6 +192,7 @@ class Audit:
             wrong.append((name, problem, what))
         worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)
         plan = worker.plan(together, paths, names, self.ports)
+        self._steps = plan["steps"]
         # The largest one first: so the cores end at about the same time.
         order = np.argsort(-sum(s["of_buckets"] for s in self.split)).tolist()
         with self.work.progress("decoding", buckets):
@@ -240,7 +241,7 @@ class Audit:
             if self.rows.get("_pieces"):
                 self._join()
             latency = self._summarise()
-            worker.find(self.tables)
+            worker.find(self.tables, self._steps)
             figures = {"over_time": over_time.result(), "latency": latency}
         self._only_tables()
         (self.tables / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")
@@ -251,7 +252,8 @@ class Audit:
     def _join(self):
         """Exchanges that may go on in another connection, in parts of the clients."""
         parts, tables = -(-self.rows["_pieces"] // SUMMED) or 1, str(self.tables)
-        self.work.tasks(parts, lambda k: worker.join(k, parts, tables))
+        steps = self._steps
+        self.work.tasks(parts, lambda k: worker.join(k, parts, tables, steps))
         if self.rows.get("repeats"):
             self.work.tasks(1, lambda _: worker.repeated(tables))
 

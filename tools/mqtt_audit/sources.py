@@ -164,7 +164,8 @@ def _weave(following, members, sink, scratch):
     sink("problems", columns.files(wrong))
     for name, (_, s) in zip(names, members):
         for rows in (worker.damage_of(s["number"], scratch),
-                     columns.problems(s["headers"], {0: name})):  # fmt: skip
+                     columns.problems(s["headers"], {0: name}),
+                     columns.stepped(name, s["steps"])):  # fmt: skip
             if rows.num_rows:
                 sink("problems", rows)
     woven = worker.woven([(s["number"], path, shown(path), s["parts"], s["ahead"])

@@ -36,6 +36,7 @@ log = logging.getLogger("umqtt.audit")
 #: Said of a capture; {} is another one.
 WOVEN = ("has connections of {} at the same time: both are read as one, in the order of time, and "
          "what both have counts once")  # fmt: skip
+EMPTY = "the capture has no frames"
 AHEAD = "its clock is {:.3f} s {} that of {}: its times were corrected by that"
 #: A row of layout.SEGMENT as bytes: with its fields numpy takes eight times as long to copy it.
 ROW = np.dtype((np.void, SEGMENT.itemsize))
@@ -286,6 +287,9 @@ def note(files, split, out):
         tables.add("problems", columns.files(files))
     for name, found in split:
         tables.add("problems", columns.problems(found["headers"], {0: name}))
+        tables.add("problems", columns.stepped(name, found["steps"]))
+        if not found["frames"]:
+            tables.add("problems", columns.files([(name, "empty", EMPTY)]))
         unread = columns.unread(name, found["unread"])
         for what in unread["what"].to_pylist():
             log.warning("%s: %s", name, what)
@@ -318,13 +322,13 @@ def _tables_of(folder, name, schema, part="*"):
     return pa.concat_tables([schema.empty_table(), *found])
 
 
-def join(part, parts, out):
+def join(part, parts, out, steps):
     """Write the messages, and their latencies, of one part of the clients whose exchanges may have
-    gone on in another connection."""
+    gone on in another connection. steps: as plan() has them."""
     pieces = [columns.PIECES.empty_table()]
     for path in sorted(Path(out, "_pieces").glob("*.parquet")):
         pieces.append(summaries.share(pq.read_table(path).cast(columns.PIECES), part, parts))
-    flows = joining.joined(pa.concat_tables(pieces))
+    flows = joining.joined(pa.concat_tables(pieces), steps)
     tables = Tables(out, f"joined-{part:05d}")
     tables.add("flows", flows)
     tables.add("latencies", joining.latencies(flows))
@@ -362,11 +366,12 @@ def summarise(name, part, parts, out):
     tables.close()
 
 
-def find(out):
-    """Write the findings, from the tables of connections and of latencies."""
+def find(out, steps):
+    """Write the findings, from the tables of connections and of latencies. steps: as plan() has
+    them."""
     tables = Tables(out, "all")
     tables.add("findings", findings(*(_tables_of(out, name, columns.TABLES[name])
-                                      for name in ("connections", "latencies"))))  # fmt: skip
+                                      for name in ("connections", "latencies")), steps))
     tables.close()
 
 

@@ -85,3 +85,16 @@ def test_a_thousand_captures(spark, tmp_path, monkeypatch):
     groups = [pq.read_metadata(p).num_row_groups for p in (tmp_path / "out/packets").iterdir()]
     assert sum(groups) == len(groups)
     assert pq.read_table(tmp_path / "out" / "devices").num_rows == 1000
+
+
+def test_a_capture_without_frames_is_told(tmp_path):
+    from mqtt_audit.following import Following
+
+    path = kit.pcap(tmp_path / "none.pcap", [])
+    (told,) = kit.read([path], tmp_path)["problems"]
+    assert (told["problem"], told["file"]) == ("empty", str(path))
+    tables = {}
+    following = Following(lambda name, rows: tables.setdefault(name, []).extend(rows.to_pylist()))
+    following.capture("none", [path.read_bytes()])
+    following.finish()
+    assert [p["problem"] for p in tables["problems"]] == ["empty"]

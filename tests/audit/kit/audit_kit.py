@@ -277,6 +277,11 @@ def _warm():
 def read(paths, folder, ports=(1883,), buckets=1, part_size=None):
     """Both passes without Spark: {table: [rows as dicts]}, `flows` with `_pieces`. part_size:
     files are cut into parts of so many bytes."""
+    return _read(paths, folder, ports, buckets, part_size)[0]
+
+
+def _read(paths, folder, ports=(1883,), buckets=1, part_size=None):
+    """As read(); beside it where the clock is not to be believed."""
     from mqtt_audit import run, worker
     from mqtt_audit.report import columns
 
@@ -302,7 +307,7 @@ def read(paths, folder, ports=(1883,), buckets=1, part_size=None):
         found[name] = pa.concat_tables(parts).to_pylist() if parts else []
     found["packets"].sort(key=lambda r: (r["file"], r["frame"] or 1 << 40))
     found["flows"] += found.pop("_pieces")
-    return found
+    return found, plan["steps"]
 
 
 def findings(frames, folder, **more):
@@ -310,9 +315,9 @@ def findings(frames, folder, **more):
     from mqtt_audit.report import columns
     from mqtt_audit.rules import findings
 
-    tables = read([pcap(folder / "t.pcap", frames)], folder, **more)
+    tables, steps = _read([pcap(folder / "t.pcap", frames)], folder, **more)
     return findings.findings(*(pa.Table.from_pylist(tables[name], columns.TABLES[name])
-                               for name in ("connections", "latencies"))).to_pylist()  # fmt: skip
+                               for name in ("connections", "latencies")), steps).to_pylist()
 
 
 _TSHARK = ["-o", "tcp.reassemble_out_of_order:TRUE"]

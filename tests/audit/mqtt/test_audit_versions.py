@@ -9,6 +9,7 @@ from pathlib import Path
 
 import audit_kit as kit
 import device_plugin
+import mqtt5 as five
 import pytest
 from pipeline_kit import wait_for
 from strict_server import StrictServer
@@ -83,3 +84,39 @@ def test_what_the_strict_broker_read(protocol, name, tmp_path):
     flows = found["flows"]
     assert len(flows) == 200 and {f["outcome"] for f in flows} == {"acknowledged"}
     assert found["violations"] == [] and found["problems"] == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_connack_that_comes_before_its_connect_has_its_version(at_once, tmp_path):
+    """In a file made of both directions with clocks that are apart: it is read when the CONNECT is
+    there, which shows that it has properties."""
+    from mqtt_audit.following import Following
+
+    made = kit.Talk().open().client(five.connect()).broker(five.connack(
+        five.prop(0x1F, kit.string("welcome"))))  # fmt: skip
+    frames = made.client(five.publish("a")).close().wrapped()
+    frames[3:5] = (frames[3][0], frames[4][1]), (frames[4][0], frames[3][1])
+    path = kit.pcap(tmp_path / "t.pcap", frames)
+    if at_once:
+        found = kit.read([path], tmp_path)
+    else:
+        found, raw = {"violations": []}, path.read_bytes()
+        following = Following(lambda name, rows: found.setdefault(name, []).extend(
+            rows.to_pylist()))  # fmt: skip
+        following.capture("t", [raw[k : k + 40] for k in range(0, len(raw), 40)])
+        following.finish()
+    (told,) = [p for p in found["packets"] if p["type"] == "CONNACK"]
+    assert told["properties"] == [{"name": "Reason String", "key": None, "value": "welcome"}]
+    assert len(found["packets"]) == 3 and found["violations"] == []
+    assert [p["problem"] for p in found["problems"]] == ["order"]
+
+
+def test_what_a_broker_says_waits_not_long_for_a_connect_that_is_lost(tmp_path):
+    """The capture lacks the CONNECT; nothing else is lost."""
+    made = kit.Talk().open().client(five.connect()).broker(five.connack())
+    del made.frames[3]
+    for _ in range(5):
+        made.wait(0.4).broker(five.publish("a"))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert [p["type"] for p in found["packets"]] == ["CONNACK"] + ["PUBLISH"] * 5
+    assert found["violations"] == []

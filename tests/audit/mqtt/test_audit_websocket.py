@@ -169,3 +169,20 @@ def _talk(port, version):
     wait_for(lambda: len(got) == 4, what="all messages")
     client.disconnect()
     client.loop_stop()
+
+
+@pytest.mark.parametrize("late,syn", [(1, 0), (2, 0), (3, 0), (2, 3)])
+def test_an_upgrade_may_be_granted_before_it_is_asked_for(late, syn, tmp_path):
+    """In a capture whose frames are out of order: what asks for it comes 1 to 3 frames later, the
+    broker's SYN, too."""
+    made = kit.Talk(broker=("10.0.0.1", 9001)).open().client(ASKED).broker(AGREED)
+    made.client(frame(kit.connect("web"), mask=b"abcd")).broker(frame(kit.connack()))
+    made.client(frame(kit.publish("a"), mask=b"abcd")).close()
+    frames = made.wrapped()
+    frames.insert(3 + late, frames.pop(3))
+    frames.insert(1 + syn, frames.pop(1))
+    frames = [(time, raw) for (time, _), (_, raw) in zip(made.frames, frames)]
+    assert kit.findings(frames, tmp_path) == []
+    found = kit.read([tmp_path / "t.pcap"], tmp_path)
+    assert {p["type"] for p in found["packets"]} == {"CONNECT", "CONNACK", "PUBLISH"}
+    assert found["violations"] == [] and found["connections"][0]["websocket"]

@@ -240,3 +240,22 @@ def test_capital_letters_are_not_always_http(first, told, tmp_path):
     assert [p["problem"] for p in found["problems"]] == [told]
     assert found["violations"] == []
     assert f"to 10.0.0.1:1883 {told} 0.00" in words(tmp_path / "t.pcap")
+
+
+def test_one_acknowledgement_is_drawn(monkeypatch, tmp_path):
+    """As a line from 0 to 100 %, over the width of the figure."""
+    import pyarrow.parquet as pq
+    from mqtt_audit.report import page
+
+    (tmp_path / "latencies").mkdir()
+    pq.write_table(pa.Table.from_pylist([dict(
+        client_id="a", broker="b", sender="client", qos=1, outcome="acknowledged", latency_ms=3.0,
+        messages=1, retransmissions=0, longest_ms=3.0)], columns.LATENCIES),
+        tmp_path / "latencies" / "part.parquet")  # fmt: skip
+    drawn = []
+    monkeypatch.setattr(page, "_png", drawn.append)
+    page.latency(tmp_path)
+    left = drawn[0].axes[0]
+    (line,) = left.lines
+    assert line.get_ydata().tolist() == [0, 1, 1]
+    assert [line.get_xdata()[0], line.get_xdata()[-1]] == list(left.get_xlim())

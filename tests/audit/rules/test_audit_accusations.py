@@ -296,6 +296,24 @@ def test_a_time_that_does_not_fit_is_that_of_the_frame_before(tmp_path):
     assert max(times) - min(times) < 60
 
 
+@pytest.mark.parametrize("ng", [False, True])
+def test_an_impossible_time_of_the_first_frame_is_that_of_the_next(ng, tmp_path):
+    frames = _every_kind(kit.Talk()).wrapped()
+    path = kit.pcap(tmp_path / "t.pcap", frames)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:24] + b"\xff" * 8 + raw[32:])
+    if ng:
+        path = tmp_path / "t.pcapng"
+        path.write_bytes(kit.section() + kit.interface(resolution=9) + b"".join(
+            kit.enhanced("<", 0, t if k else (1 << 64) - 1, f)
+            for k, (t, f) in enumerate(frames)))  # fmt: skip
+    found = kit.read([path], tmp_path)
+    (conn,) = found["connections"]
+    assert conn["first"].timestamp() == pytest.approx(frames[1][0] / 1e9)
+    (told,) = found["problems"]
+    assert told["problem"] == "bad time" and told["frame"] == 1 and found["violations"] == []
+
+
 def test_a_connection_that_just_stops_is_not_accused(tmp_path):
     """Its frames may be missing, while those of another go on. It stops anywhere."""
     frames = _every_kind(kit.Talk(("10.0.0.3", 999), start=kit.START + 30 * 10**9)).wrapped()

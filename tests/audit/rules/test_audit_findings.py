@@ -213,3 +213,17 @@ def test_slow_acknowledgements_of_who_began_before_the_capture(tmp_path, clients
         frames += sorted(talk.wrapped())[5:]  # behind CONNACK
     (one,) = kit.findings(sorted(frames), tmp_path)
     assert (one["finding"], one["who"]) == ("slow acknowledgements", who)
+
+
+def test_frames_out_of_order_are_no_lossy_link(tmp_path):
+    """Each frame is there once; a tenth of the broker's comes seconds late, at a later time."""
+    talk = opened(("10.0.0.7", 40_000), 0, "far")
+    for k in range(150):
+        talk.broker(kit.publish("a", b"%d" % k)).segment(0, flags=kit.ACK).wait(0.1)
+    frames = talk.wrapped()
+    late = [k for k in range(5, len(frames)) if k % 20 == 5]
+    order = sorted(range(len(frames)), key=lambda k: k + 70 * (k in late))
+    shuffled = [(frames[at][0], frames[k][1]) for at, k in enumerate(order)]
+    assert kit.findings(shuffled, tmp_path) == []
+    (conn,) = kit.read([tmp_path / "t.pcap"], tmp_path)["connections"]
+    assert conn["broker_resent"] <= 2 and conn["broker_disordered"] >= 10

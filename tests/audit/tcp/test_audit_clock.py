@@ -121,3 +121,63 @@ def test_two_clocks_in_one_capture_make_nobody_silent(ahead, pause, told, tmp_pa
     path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
     found = kit.read([path], tmp_path)["violations"]
     assert [v["sender"] for v in found] == ["client"] * told
+
+
+def acknowledged(slow, step, stamps):
+    """110 messages, two of which are acknowledged after `slow` seconds; the clock of the capture
+    is put forward by `step` seconds meanwhile."""
+    off, made = [0], kit.Talk()
+    made.stamps = stamps and (lambda ns: running(ns - off[0]))
+    made.open().client(kit.connect(keep_alive=60)).broker(kit.connack())
+    for ident in range(1, 111):
+        made.client(kit.publish("a", qos=1, ident=ident)).segment(1, flags=kit.ACK)
+        if ident in (40, 80):
+            made.wait(slow + step)
+            off[0] += step * 10**9
+        made.broker(kit.ack(4, ident)).segment(0, flags=kit.ACK)
+    return ended(made)
+
+
+@pytest.mark.parametrize("slow,step,stamps,told", [
+    (0, 2, True, False), (0, HOUR, True, False), (0, HOUR, False, False), (2, 0, True, True),
+    (2, 0, False, True)])  # fmt: skip
+def test_a_step_of_the_clock_makes_no_acknowledgement_slow(slow, step, stamps, told, tmp_path):
+    frames = acknowledged(slow, step, stamps).wrapped()
+    found = kit.findings(frames, tmp_path)
+    assert [f["finding"] for f in found] == ["slow acknowledgements"] * told
+    tables = kit.read([tmp_path / "t.pcap"], tmp_path)
+    assert [f["latency_ms"] for f in tables["flows"]].count(None) == 2 * (step > 0)
+    assert [p["problem"] for p in tables["problems"]] == ["clock"] * (step > 0 and stamps)
+    assert {f["outcome"] for f in tables["flows"]} == {"acknowledged"}
+
+
+def test_a_step_of_the_clock_is_no_slow_handshake_and_makes_no_burst(tmp_path):
+    """Five clients that connect while the clock is put forward; one of them sends 110 messages
+    within a second, on a connection that lasts half a minute."""
+    frames, off = [], HOUR * 10**9
+    for k in range(5):
+        made = kit.Talk(("10.0.0.2", 40_000 + k), start=kit.START + k * 1000)
+        made.stamps = lambda ns: running(ns - (ns > kit.START + off) * off)
+        made.open().wait(HOUR).client(kit.connect(f"dev{k}")).broker(kit.connack())
+        for _ in range(110 * (k == 0)):
+            made.client(PUB)
+        frames += ended(made.wait(30)).wrapped()
+    assert kit.findings(sorted(frames), tmp_path) == []
+    (told,) = kit.read([tmp_path / "t.pcap"], tmp_path)["problems"]
+    assert told["problem"] == "clock"
+
+
+@pytest.mark.parametrize("why", ["late", "belated"])
+def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
+    """Of a connection whose times do not fit together."""
+    import numpy as np
+    from mqtt_audit.compiled.layout import CONN, LATE_FAR, SECOND, VIOLATION
+    from mqtt_audit.rules import clock
+
+    conns, rows = np.zeros(1, CONN), np.zeros(1, VIOLATION)
+    rows["code"], rows["time"], rows["value"] = 47, 10 * SECOND, 3000
+    for steps in (clock.NONE, np.array([[90 * SECOND, 80 * SECOND, 1]])):
+        conns[why] = 0
+        assert clock.believed(rows, conns, steps).all()
+        conns[why] = LATE_FAR if why == "late" else 1
+        assert not clock.believed(rows, conns, steps).any()

@@ -80,8 +80,8 @@ def kinds(found):
 
 def likely(tells, apart):
     """What is said of a capture: that frames come twice; that two clocks differ, if the frames
-    show that they are the same and come so late."""
-    return {"doubled", "clock"} if tells == "identification" and apart > 0.25 else {"doubled"}
+    come so late."""
+    return {"doubled", "clock"} if apart > 0.25 else {"doubled"}
 
 
 def told_of(found):
@@ -273,3 +273,47 @@ def test_an_end_of_which_only_the_second_frame_is_there_ends_no_longer_silence(
     (conn,) = found["connections"]
     assert found["violations"] == [] and len(found["packets"]) == 4
     assert conn["ended"] == f"{end} by client" and "silence" not in conn["why"]
+
+
+@pytest.mark.parametrize("tells", ["identification", "stamps"])
+@pytest.mark.parametrize("slow", [0, 1.3])
+def test_acknowledgements_of_which_only_the_second_frame_is_there_are_not_slow(
+    slow, tells, tmp_path
+):
+    """Three of 110 are acknowledged by frames that come two seconds later; others are slow."""
+    made = Line(tells, random.Random(1)).open()
+    made.said(0, kit.connect("dev", 60)).said(1, kit.connack())
+    lost = []
+    for ident in range(1, 111):
+        made.said(0, kit.publish("a", b"%d" % ident, 1, ident)).wait(slow * (ident % 40 == 9))
+        lost += [len(made.frames)] * (ident in (40, 70, 100))
+        made.said(1, kit.ack(4, ident)).wait(3 * (ident in (40, 70, 100)))
+    frames = twice(made.close().frames, 2)
+    for k in lost:
+        frames.remove((made.frames[k][0], kit.ethernet(made.frames[k][1])))
+    told, found = seen(frames, tmp_path)
+    assert [f["finding"] for f in told] == ["slow acknowledgements"] * (slow > 0)
+    assert [f["latency_ms"] for f in found["flows"]].count(None) == 3
+    assert kinds(found) == {"doubled", "clock", "order"} and told_of(found) == []
+
+
+@pytest.mark.parametrize("tells", ["identification", "stamps", "nothing"])
+@pytest.mark.parametrize("missing", ["both FIN", "PINGRESP"])
+def test_of_a_capture_with_copies_that_come_late_no_silence_is_told(missing, tells, tmp_path):
+    """The client pings in time, the broker answers at once, and the client leaves in time. The
+    capture lacks the first frame of some, and the acknowledgement of it."""
+    made = Line(tells, random.Random(1)).open()
+    made.said(0, kit.connect("dev", 1)).said(1, kit.connack()).said(0, kit.PINGREQ)
+    first = len(made.frames)
+    made.said(1, kit.PINGRESP).wait(0.9).said(0, kit.PINGREQ).said(1, kit.PINGRESP).wait(0.7)
+    fins = len(made.frames)
+    made.close()
+    lost = range(fins, fins + 3) if missing == "both FIN" else range(first, first + 2)
+    frames = twice(made.frames, 2.5)
+    for k in lost:
+        frames.remove((made.frames[k][0], kit.ethernet(made.frames[k][1])))
+    _, found = seen(frames, tmp_path)
+    assert told_of(found) == []
+    (conn,) = found["connections"]
+    assert conn["longest_silence_s"] is None or conn["longest_silence_s"] < 1.1
+    assert "silence" not in conn["why"]

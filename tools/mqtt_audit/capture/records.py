@@ -94,6 +94,16 @@ def _next_record(d, p, size, big, limit, last):
     return size
 
 
+@kernel
+def _date(frames, n):
+    """Give the frames before which no time is known, which have -1, that of the next one."""
+    known = 0
+    while known < n and (frames[known]["time"] < 0 or frames[known]["cap"] < 0):
+        known += 1
+    for k in range(known):
+        frames[k]["time"] = frames[known]["time"] if known < n else 0
+
+
 @entry
 def pcap(d, size, state, frames, problems):
     """Fill `frames` with the next ones; returns how many. state[DONE] is 1 at the end."""
@@ -116,15 +126,22 @@ def pcap(d, size, state, frames, problems):
             pos = found
             continue
         sec = u32(d, pos, big)
-        row = frames[n]
-        row["time"] = sec * 1_000_000_000 + u32(d, pos + 4, big) * units
+        row, part = frames[n], u32(d, pos + 4, big)
+        row["time"] = sec * 1_000_000_000 + part * units
+        if part >= limit:
+            row["time"] = frames[n - 1]["time"] if n else max(-1, state[LAST] * 1_000_000_000)
+            state[FRAMES] += n
+            report(problems, state, P_TIME, pos, 1, max(0, row["time"]))
+            state[FRAMES] -= n
+        else:
+            state[LAST] = sec
         row["off"] = pos + 16
         row["cap"] = cap
         row["wire"] = u32(d, pos + 12, big)
         row["link"] = state[LINK]
-        state[LAST] = sec
         n += 1
         pos += 16 + cap
+    _date(frames, n)
     state[POS] = pos
     state[FRAMES] += n
     state[DONE] = pos >= size
@@ -231,12 +248,12 @@ def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
         time = _nanoseconds(high, low, interfaces[which])
         if time < 0:
             report(problems, state, P_TIME, p, 1, 0)
-            time = max(state[LAST], 0)
+            time = state[LAST] if state[LAST] > 0 else -1
     start = 12 if kind == SPB else 28
     if cap > n - start - 4:
         report(problems, state, P_DAMAGED, p, n, time)
         return False
-    row["time"] = state[LAST] = time
+    row["time"], state[LAST] = time, max(0, time)
     row["off"] = p + start
     row["cap"] = cap
     row["wire"] = wire
@@ -313,6 +330,7 @@ def pcapng(d, size, state, interfaces, frames, problems):
             n += 1
             state[FRAMES] += 1
         pos += length
+    _date(frames, n)
     state[POS] = pos
     state[DONE] = pos >= size
     return n

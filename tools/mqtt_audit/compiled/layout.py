@@ -102,7 +102,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: torn: how many of these lie before the packet that was read last. settled: both sides have
 #: acknowledged all that the other has sent, FIN too. doubled: the capture has it twice, as far as
 #: nothing tells; replayed: its SYN at least (tcp/copies.py). belated: some of its segments came
-#: again more than half of GRACE behind the latest one that shows that a side was there.
+#: again more than half of GRACE behind the latest one that shows that a side was there, or behind
+#: their first ones; lag: the least of the latter times in ns, 0: none.
 CONN = _rows(
     "pair:i8 before:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -111,16 +112,17 @@ CONN = _rows(
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
     "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
-    "belated:u1"
+    "belated:u1 lag:i8"
 )
 LATE, LATE_FAR = 1, 2
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
 #: reached, reached_at: the latest frame of those with its bytes up to here, and its time; late:
-#: the other side had acknowledged the bytes before that frame was captured. next: where it goes
-#: on; before anything is known of it, what the other side had acknowledged at first. said: so far
-#: it goes by its own segments without data. whole: from SYN up to here no packet can be missing.
+#: the other side had acknowledged the bytes before that frame was captured, as CONN's. next: where
+#: it goes on; before anything is known of it, what the other side had acknowledged at first. said:
+#: so far it goes by its own segments without data. whole: from SYN up to here no packet can be
+#: missing.
 #: syn: the identification of its SYN; talks: it has sent a segment that is no SYN.
 #: What TCP shows of who could send when (tcp/calm.py): acked_at: when the other side acknowledged
 #: the latest of its bytes; early_at: when it last began to do so before they came; stuck: bytes up
@@ -144,7 +146,8 @@ STREAM = _rows(
     "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
-    "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8"
+    "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
+    "over_frame:i8 filled:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -171,6 +174,9 @@ STREAM = _rows(
 #: nothing tells; twice, twice_frame: those that the capture has twice, and the first of them;
 #: perhaps: those of them of which nothing tells that. anew, anew_frame: SYN that came once more
 #: behind other segments, without a sign whether it opens another connection; the first of them.
+#: lag_frame: the first copy that makes its connection `belated`, but for those that the first pass
+#: has told. over_frame: the first frame with bytes of it that the other side had acknowledged.
+#: filled: bytes that came after they were counted as lost.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -190,7 +196,7 @@ HELD = _rows("stream:i8 next:i8 seq:i8 cap:i8 wire:i8 off:i8 time:i8 frame:i8 la
 
 #: A segment taken of a stream: where its bytes are in the file, for one that overlaps it later.
 #: mark: as copies.mark() has it.
-TAKEN = _rows("off:i8 frame:i8 seq:u4 cap:u4 wire:u4 mark:u4")
+TAKEN = _rows("off:i8 frame:i8 time:i8 seq:u4 cap:u4 wire:u4 mark:u4")
 REMEMBERED = 16  #: of them are known of each stream
 
 #: A packet. text_end: end of its topic in the text heap; body: its body in the body heap.
@@ -215,11 +221,12 @@ PACKET = _rows(
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
 #: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there. turn: of a
 #: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
-#: among those of its connection; 0: not known. tears: CONN's torn when it began.
+#: among those of its connection; 0: not known. tears: CONN's torn when it began. vague: nobody
+#: knows when its PUBLISH or its last answer passed.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1 lapses:i4 tears:i4 turn:i8"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 vague:u1 lapses:i4 tears:i4 turn:i8"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 FOUND, OTHER_FOUND = 1, 2
@@ -265,7 +272,8 @@ KINDS = {
     1: ("cut", "the file ends in the middle of a frame; {} bytes of it are there"),
     2: ("damaged", "no frame can be read here; {} bytes were skipped to the next one"),
     3: ("no interface", "a frame of an interface that the file does not describe ({} such)"),
-    4: ("bad time", "a time beyond 64 bits of ns ({} such); that of the frame before is taken"),
+    4: ("bad time", "an impossible time ({} such): that of the frame before is taken, or else of "
+        "the next"),
     5: ("link type", "frames of a link type that is not decoded ({} such)"),
     6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
     7: ("fragment", "fragments of IP datagrams whose rest is not there ({} such)"),
@@ -308,14 +316,24 @@ KINDS = {
          "each is one that the capture has twice; they count for each VLAN"),
     35: ("clock", "segments that the capture has twice, the second a quarter of a second or more "
          "after the first ({} such), as if made of captures whose clocks differ: the times of the "
-         "first count"),
+         "first count, and no silence and no missing answer of these connections is judged"),
     36: ("doubled", "SYN that came once more, with the number of the first, behind other segments "
          "({} such): the capture has the connection twice, or another one has the same ports and "
          "numbers; nothing tells which, and both count as one"),
+    37: ("clock", "segments come once more, a quarter of a second or more after the first, as if "
+         "made of captures whose clocks differ: the times of the first count, and no silence and "
+         "no missing answer of this connection is judged"),
+    38: ("clock", "the clock of the capture was set, or its frames are out of order ({} times): "
+         "no silence, no missing answer and no latency counts that has such a place in it"),
+    39: ("order", "bytes come behind TCP's acknowledgement of them, so frames are out of order: "
+         "nothing of this connection is judged that depends on the order of both sides"),
+    40: ("order", "bytes come a quarter of a second or more behind TCP's acknowledgement of them, "
+         "so frames are out of order, or their clocks differ: nothing of this connection is "
+         "judged that depends on time, or on the order of both sides"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
  P_DOUBLED, P_TWICE, P_MAYBE,
- P_LANS, P_LATER, P_ANEW) = range(1, 37)  # fmt: skip
+ P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR) = range(1, 41)  # fmt: skip

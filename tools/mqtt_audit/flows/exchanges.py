@@ -13,6 +13,8 @@ from ..compiled.layout import (
     F_HEADLESS,
     F_OPEN,
     F_REUSED,
+    GRACE,
+    LATE_FAR,
     N_DONE,
     N_DONE_TEXT,
     N_FLOW_FREE,
@@ -111,7 +113,7 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
     f["frame"], f["missing"], f["lapses"] = frame, missing, -1
     f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = f["unsure"] = 0
-    f["turn"], f["tears"] = 0, st.conns[conn]["torn"]
+    f["vague"], f["turn"], f["tears"] = 0, 0, st.conns[conn]["torn"]
     return k
 
 
@@ -219,6 +221,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
     f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
+    f["vague"] = late == LATE_FAR
     s = st.streams[2 * conn + sender]
     s["open"] += 1
     if sender:
@@ -308,9 +311,17 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
 
 
 @kernel
-def answer(st, kind, conn, from_server, ident, time, frame, missing):
-    """PUBACK, PUBREC, PUBREL, PUBCOMP or REFUSED. missing: bytes of the other side are not there
-    (yet)."""
+def _vague(c, f, row):
+    """Whether nobody knows when the last answer passed: it was captured long after its
+    acknowledgement, or it may be the second one of two, of which the capture lacks the first."""
+    return row["late"] == LATE_FAR or 0 < c["lag"] < row["time"] - f["first"] + GRACE // 2
+
+
+@kernel
+def answer(st, kind, conn, from_server, row, missing):
+    """PUBACK, PUBREC, PUBREL, PUBCOMP or REFUSED, a row of layout.PACKET. missing: bytes of the
+    other side are not there (yet)."""
+    ident, time, frame = row["id"], row["time"], row["frame"]
     sender = from_server if kind == PUBREL else 1 - from_server
     at = find(st, conn, sender, ident)
     if at >= 0 and st.flows[st.slots[at]]["state"] == ACKED_EARLY:
@@ -340,6 +351,7 @@ def answer(st, kind, conn, from_server, ident, time, frame, missing):
         if kind == PUBCOMP and f["state"] == WHOLE and not f["rel"] and not missing:
             violation(st, 57, conn, from_server, kind, time, frame, ident)
         f["done"] = time
+        f["vague"] |= _vague(st.conns[conn], f, row)
         finish(st, at, F_DONE)
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ..compiled.layout import PUBLISH
 from ..report.columns import FLOWS, LATENCIES, OUTCOMES, PROTOCOLS, VIOLATIONS
 from ..report.tallies import STEP
+from ..rules import clock
 from ..rules.statements import AGAIN, OVERTAKEN, RELEASED, RULES, statement
 
 OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
@@ -99,8 +100,9 @@ def _first_known(column, starts, least):
     return pa.array(found, mask=found == none).cast(column.type)
 
 
-def joined(pieces):
-    """One row per message out of the pieces that connections of one client have of it.
+def joined(pieces, steps=clock.NONE):
+    """One row per message out of the pieces that connections of one client have of it. steps:
+    where the captures' clock is not to be believed (rules/clock.py).
 
     A piece goes on with the one before it (same client, broker, sender, packet id) if that was
     left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
@@ -130,14 +132,20 @@ def joined(pieces):
         "without_dup": _sums(_whole(rows["without_dup"]) + (again & ~dup), starts),
         "connections": np.bincount(pairs, minlength=len(starts)),
     }
-    return _ended(made, headless[starts], rows["outcome"].take(pa.array(ends)))
+    # A piece that is acknowledged, and yet nobody knows how long that took.
+    vague = _is(rows["outcome"], ACKNOWLEDGED) & ~headless & _yes(pc.is_null(rows["latency_ms"]))
+    begin, end = (1000 * _whole(made[name]) for name in ("first", "done"))
+    known = ~vague[ends] & clock.timed(begin, end, np.zeros(len(begin), np.int64), steps)
+    return _ended(made, headless[starts], rows["outcome"].take(pa.array(ends)), known)
 
 
-def _ended(made, headless, last):
-    """The table of messages, with how each went in the end. last: outcome of its last piece."""
+def _ended(made, headless, last, known):
+    """The table of messages, with how each went in the end. last: outcome of its last piece;
+    known: of which it is known how long they took, if they are acknowledged."""
     over, headless = pc.is_valid(made["done"]), pa.array(headless)
     took = pc.subtract(made["done"].cast(pa.int64()), made["first"].cast(pa.int64()))
-    made["latency_ms"] = pc.if_else(headless, None, pc.divide(took.cast(pa.float64()), 1000.0))
+    unknown = pc.or_(headless, pa.array(~known))
+    made["latency_ms"] = pc.if_else(unknown, None, pc.divide(took.cast(pa.float64()), 1000.0))
     last = pa.chunked_array(last.chunks, last.type).combine_chunks()
     last = last.cast(pa.string())
     made["outcome"] = pc.if_else(pc.and_(headless, pc.invert(over)), HEADLESS,

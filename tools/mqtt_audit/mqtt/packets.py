@@ -315,7 +315,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
         row["id"] = _id_at(d, p, row["level"])
         if kind == PUBREC and row["level"] in (0, 5) and have > 2 and d[p + 2] >= 128:
             kind = REFUSED  # and thereby over
-        answer(st, kind, conn, sender, row["id"], row["time"], row["frame"], missing)
+        answer(st, kind, conn, sender, row, missing)
     elif kind in (SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK) and have >= 2:
         row["id"] = _id_at(d, p, row["level"])
         _subscription(st, row, sender, missing)

@@ -35,6 +35,20 @@ def _begins(st, d, p, end, s, conn, sender):
 
 
 @kernel
+def _answered(st, d, p, end, s, conn, sender):
+    """Whether these are the first bytes of a server that grants a WebSocket before the client has
+    asked for it: the capture's frames are out of order."""
+    fresh = not (s["first"] or s["stage"] or s["skipped"] or st.streams[2 * conn]["bytes"])
+    return sender and fresh and _agreed(d, p, end) and has(d, p, end, WEBSOCKET)
+
+
+@kernel
+def _begun(d, p, end):
+    """Whether an answer of HTTP begins here."""
+    return end - p >= 4 and d[p] == 72 and d[p + 1] == 84 and d[p + 2] == 84 and d[p + 3] == 80
+
+
+@kernel
 def _agreed(d, p, end):
     """Whether a server's answer that begins here is 101, Switching Protocols."""
     return end - p >= 12 and d[p] == 72 and d[p + 9] == 49 and d[p + 10] == 48 and d[p + 11] == 49
@@ -126,14 +140,17 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     """As cutting.feed(), of a stream that may be a WebSocket."""
     c, p, end = st.conns[conn], off, off + n
     if not c["web"]:
-        if not (n and d[off] == 71 and _begins(st, d, p, end, s, conn, sender)):
+        asked = n and d[off] == 71 and _begins(st, d, p, end, s, conn, sender)
+        if not asked and not (n and d[off] == 72 and _answered(st, d, p, end, s, conn, sender)):
             return cutting.feed(st, d, off, n, s, conn, sender, time, frame, kept)
         c["web"] = 1
+        s["sync"] = s["ever"] = s["whole"] = IN_STEP  # its SYN may come later, too
     if c["opaque"]:
         return n
     if s["web"] == UPGRADE:
         if sender and not s["web_seen"] and not _agreed(d, p, end):
-            _leave(st, conn, sender, time, frame, P_HTTP, n)
+            kind = P_HTTP if s["whole"] or _begun(d, p, end) else P_WEB
+            _leave(st, conn, sender, time, frame, kind, n)
             return n
         s["web_seen"] = 1
         p = _header(s, d, p, end)

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled.layout import AUTH, KINDS, P_MQTT5, PUBLISH, RESERVED, TYPES
+from ..compiled.layout import (
+    AUTH,
+    KINDS,
+    P_CLOCK,
+    P_MQTT5,
+    PROBLEM,
+    PUBLISH,
+    RESERVED,
+    TYPES,
+)  # fmt: skip
 from ..mqtt.properties import PROPERTIES
 from ..rules.ending import full, longest
 from ..rules.findings import FINDINGS
@@ -259,15 +268,15 @@ def pieces(made, rows, conns, ways, files):
     })  # fmt: skip
 
 
-def flows(rows, text, whose, conns):
+def flows(rows, text, whose, conns, known):
     """The table of exchanges with what tells their pieces apart. whose: columns of the
-    connections."""
+    connections; known: of which it is known how long they took, if they are acknowledged."""
     conn = rows["conn"]
     none = rows["qos"] == 0
     first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
     done = rows["done"]
     open_ = rows["outcome"] != 1
-    unknown = open_ | (rows["state"] == 2)
+    unknown = open_ | (rows["state"] == 2) | ~known
     return build(_MADE, {
         **whose,
         "sender": words(rows["sender"], WAYS),
@@ -363,6 +372,16 @@ def files(found):
     return build(PROBLEMS, {n: pa.array(c, pa.string()) for n, c in zip(names, zip(*found))})
 
 
+def stepped(name, steps):
+    """The table of problems with a capture whose clock was wrong. steps: as rules/clock.py has
+    them."""
+    wrong = steps[steps[:, 2] > 0]
+    rows = np.zeros(min(1, len(wrong)), PROBLEM)
+    rows["kind"], rows["conn"], rows["off"], rows["count"] = P_CLOCK, -1, -1, len(wrong)
+    rows["time"] = wrong[:1, 0]
+    return problems(rows, {0: name})
+
+
 def unread(name, counts):
     """The table of problems with a capture that has frames which are not read though MQTT may be
     in them: of CARRIERS, or all, if no frame has an EtherType that is read. counts: as
@@ -425,10 +444,10 @@ def _hellos(hellos, n):
     return {f"tls_{name}": pa.array(values, pa.string()) for name, values in said.items()}
 
 
-def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
+def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, timed):
     """The table of connections. ways: both streams of each; ends: (client, broker) of each;
     protocols: {index: name}; reasons: {index: reason code of DISCONNECT}; hellos: {index: what
-    hello.read() says}; files: as places()."""
+    hello.read() says}; files: as places(); timed: as Rows has it."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
     old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
     counts = {
@@ -438,14 +457,18 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
     }
     said = [_protocol(k, *row, protocols)
             for k, row in enumerate(zip(conns["level"].tolist(), conns["opaque"].tolist()))]
+    silence, known = longest(conns, ways)
+    whole, shook, answered = timed
+    known &= whole
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),
         **places(conns["id"], files),
         **dict(_peaks(conns, ways, files)),
         "handshake_ms": numbers((conns["asked_at"] - conns["first"]) / 1e6, pa.float64(),
-                                unknown | (conns["begun"] == 0)),
+                                unknown | (conns["begun"] == 0) | ~shook),
         "connack_ms": numbers((conns["acked_at"] - conns["asked_at"]) / 1e6, pa.float64(),
-                              unknown | unanswered | (conns["acked_at"] < conns["asked_at"])),
+                              unknown | unanswered | ~answered
+                              | (conns["acked_at"] < conns["asked_at"])),
         "client": pa.array([client for client, _ in ends], pa.string()),
         "broker": pa.array([broker for _, broker in ends], pa.string()),
         "first": times(conns["first"]),
@@ -460,10 +483,10 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files):
         "ended": words(conns["end"], ENDS),
         "disconnect": pa.array(conns["disconnected"] > 0),
         "websocket": pa.array((conns["web"] > 0) & (conns["opaque"] == 0)),
-        "why": pa.array([why(c, reasons.get(k), *no) for k, (c, *no) in enumerate(
-            zip(conns, refused(conns, ways), never_answered(conns, ways)))], pa.string()),
+        "why": pa.array([why(c, reasons.get(k), *more) for k, (c, *more) in enumerate(
+            zip(conns, refused(conns, ways), never_answered(conns, ways), known))], pa.string()),
         "pings": numbers(conns["pings"], pa.int32()),
-        "longest_silence_s": numbers(longest(conns, ways) / 1e9, pa.float64()),
+        "longest_silence_s": numbers(silence / 1e9, pa.float64(), ~known),
         **_hellos(hellos, len(conns)),
         **counts,
     })  # fmt: skip

@@ -123,16 +123,18 @@ def latency(root):
     if not done.num_rows:
         return None
     figure, (left, right) = _figure(3.6)
+    found = np.log10(np.maximum(done["latency_ms"].to_numpy(), 1e-2))
+    whole = 10 ** np.floor(found.min()), 10 ** (np.floor(found.max()) + 1)
     for sender, answerer in (("client", "broker"), ("broker", "client")):
         for qos, packet in ((1, "PUBACK"), (2, "PUBCOMP")):
             mine = done.filter(pc.and_(pc.equal(done["sender"], sender),
                                        pc.equal(done["qos"], qos)))  # fmt: skip
             if mine.num_rows:
                 share = np.cumsum(mine["messages"].to_numpy())
-                left.step(np.maximum(mine["latency_ms"].to_numpy(), 1e-2), share / share[-1],
+                took = np.maximum(mine["latency_ms"].to_numpy(), 1e-2)
+                # From 0 % to 100 %, also of one message.
+                left.step([whole[0], *took, whole[1]], [0, *(share / share[-1]), 1],
                           where="post", label=f"{packet} by the {answerer}")  # fmt: skip
-    found = np.log10(np.maximum(done["latency_ms"].to_numpy(), 1e-2))
-    whole = 10 ** np.floor(found.min()), 10 ** (np.floor(found.max()) + 1)
     left.set(xscale="log", xlabel="ms from PUBLISH", xlim=whole, ylabel="share of messages",
              ylim=(0, 1.02))  # fmt: skip
     _log(left.xaxis)

@@ -16,6 +16,7 @@ from ..compiled.layout import (
     FOUND,
     HELLO_NONE,
     HELLO_WHOLE,
+    LATE_FAR,
     LINGER,
     N_BODIES,
     N_DONE,
@@ -30,6 +31,7 @@ from ..compiled.layout import (
     P_LENGTH,
     PROBLEM,
     PUBLISH,
+    SECOND,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -68,6 +70,7 @@ class Rows:
         self._protocols = {}
         self._unknown = {}  # protocol level of CONNECT that no version has, or None
         self._reasons = {}  # of DISCONNECT
+        self._overdue = set()  # (connection, CONNECT or CONNACK that came long after it was acked)
         self._hellos = {}  # of TLS: what hello.read() says of both sides
         self._asked = {}  # (connection, id): numbers of filters of SUBSCRIBE, of UNSUBSCRIBE
         self._agreed = Agreed()
@@ -154,6 +157,8 @@ class Rows:
     def _note(self, conn, kind, ident, out, row):
         """What a packet says about its connection or the one that it answers."""
         c = self.arrays.conns[conn]
+        if row["late"] == LATE_FAR:
+            self._overdue.add((conn, kind))
         if kind == CONNECT:
             self._unknown[conn] = None if row["found"] & FOUND else out.unknown
             if "client_id" in out.values and self._clients[conn] is None:
@@ -234,7 +239,10 @@ class Rows:
         st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
         rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
         alone = columns.alone(rows, conns)
-        made = columns.flows(rows, text, self._whose(rows["conn"]), conns)
+        allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
+        known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
+        known &= (rows["vague"] == 0) | (conns["belated"][rows["conn"]] == 0)
+        made = columns.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)
             found = columns.pieces(
@@ -243,9 +251,9 @@ class Rows:
             again = pc.or_(pc.or_(found["repeats"], found["resends"]), again)
             self.repeats += pc.sum(again).as_py()
             self.sink("_pieces", found)
-            made, rows = made.filter(pa.array(alone)), rows[alone]
+            made, rows, known = made.filter(pa.array(alone)), rows[alone], known[alone]
         self.sink("flows", made.select(columns.FLOWS.names))
-        self.tallies.flows(rows)
+        self.tallies.flows(rows, known)
 
     def emit(self):
         """Hand on all rows that are ready."""
@@ -290,6 +298,17 @@ class Rows:
         past |= (conns["end"] > 0) & (now - conns["last"] > LINGER)
         self._connections(past & (ways["head"] < 0).all(axis=1))
 
+    def _timed(self, rows):
+        """Of these connections: whether it is known how long they lasted, how long it was to their
+        CONNECT, and from there to CONNACK."""
+        conns, out = self.arrays.conns[rows], []
+        for begin, end, *kinds in (("first", "last"), ("first", "asked_at", CONNECT),
+                                   ("asked_at", "acked_at", CONNECT, CONNACK)):  # fmt: skip
+            overdue = np.array([any((c, k) in self._overdue for k in kinds) for c in rows], bool)
+            overdue &= conns["belated"] > 0
+            out.append(clock.known(conns, begin, end, self.steps) & ~overdue)
+        return out
+
     def _connections(self, which):
         known = np.zeros(len(which), bool)
         known[: len(self._told)] = self._told
@@ -301,7 +320,8 @@ class Rows:
                 for known in (self._protocols, self._reasons, self._hellos))  # fmt: skip
             self.sink("connections", columns.connections(
                 self.arrays.conns[rows], self.arrays.ways[rows], [self._ends[k] for k in rows],
-                [self._clients[k] for k in rows], names, reasons, hellos, self.files))  # fmt: skip
+                [self._clients[k] for k in rows], names, reasons, hellos, self.files,
+                self._timed(rows.tolist())))  # fmt: skip
 
     def close(self):
         """Hand on what is known when all packets are: connections and the sums of the rest."""

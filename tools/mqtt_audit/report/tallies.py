@@ -46,9 +46,10 @@ class Tallies:
         kind = rows["from_server"].astype(np.int64) * len(TYPES) + columns.types(rows)
         self._packets += np.bincount(kind * BINS + at, minlength=len(self._packets))
 
-    def flows(self, rows):
-        """Count rows of layout.FLOW that are over."""
-        done = rows["outcome"] == F_DONE
+    def flows(self, rows, known):
+        """Count rows of layout.FLOW that are over. known: of which it is known how long they
+        took, if they are acknowledged."""
+        done = (rows["outcome"] == F_DONE) & known
         took = np.where(done, np.maximum(rows["done"] - rows["first"], 0), 0)
         step = np.rint(np.log(np.maximum(took / 1000, 1)) / np.log(STEP)).astype(np.int64)
         key = rows["conn"] << 5 | rows["sender"] << 4 | rows["qos"] << 2 | rows["outcome"]

@@ -34,13 +34,15 @@ def between(before, after):
 def believed(rows, conns, steps):
     """Which violations are told. Not those that rest on the order of both sides' packets where the
     capture has bytes after their acknowledgement, nor those of silence where it has them so late
-    that its times do not fit together; nor those that rest on a time in which the clock was wrong
-    for sure, or in which no connection at all has a frame for longer than STILL and four times the
-    keep alive: neither side would be silent for so long, so that is a step of the clock, or the
-    capture stood still. Without a keep alive both sides may be silent."""
+    that its times do not fit together, or has segments again so late; nor those that rest on a
+    time in which the clock was wrong for sure, or in which no connection at all has a frame for
+    longer than STILL and four times the keep alive: neither side would be silent for so long, so
+    that is a step of the clock, or the capture stood still. Without a keep alive both sides may be
+    silent."""
     late = conns["late"][rows["conn"]]
     told = ~(np.isin(rows["code"], ORDER) & (late > 0))
-    told &= ~(np.isin(rows["code"], SILENCE) & (late == LATE_FAR))
+    belated = conns["belated"][rows["conn"]] > 0
+    told &= ~(np.isin(rows["code"], SILENCE) & ((late == LATE_FAR) | belated))
     if not len(steps):
         return told
     low, high, wrong = steps[:, :2].min(axis=1), steps[:, :2].max(axis=1), steps[:, 2] > 0
@@ -50,5 +52,29 @@ def believed(rows, conns, steps):
         allowed = int(conns["keep_alive"][rows["conn"][k]]) * SECOND
         meets = (low < end) & (high > begin)
         doubted = wrong | (allowed > 0) & (high - low > max(4 * allowed, STILL))
-        told[k] = not (meets & doubted).any()
+        told[k] &= not (meets & doubted).any()
     return told
+
+
+def timed(begin, end, allowed, steps):
+    """Which times from `begin` to `end` (ns) hold no step forward of the clock, as believed() has
+    it of silences. allowed: the keep alive of each in ns, 0: none."""
+    told = np.ones(len(begin), bool)
+    ahead = steps[steps[:, 1] > steps[:, 0]]
+    sure, rest = ahead[ahead[:, 2] > 0], ahead[ahead[:, 2] == 0]
+    if len(sure):
+        sure = sure[np.argsort(sure[:, 0], kind="stable")]
+        # Of those that begin with each or later, where the first one ends.
+        ends = np.append(np.minimum.accumulate(sure[::-1, 1])[::-1], np.iinfo(np.int64).max)
+        told = ends[np.searchsorted(sure[:, 0], begin)] > end
+    for k in np.flatnonzero(told & (allowed > 0) & (end - begin > STILL)) if len(rest) else ():
+        inside = (rest[:, 0] >= begin[k]) & (rest[:, 1] <= end[k])
+        told[k] = not (inside & (rest[:, 1] - rest[:, 0] > max(4 * allowed[k], STILL))).any()
+    return told
+
+
+def known(conns, begin, end, steps):
+    """Of which connections it is known how long it was from one time to another, `begin` and `end`
+    being names of layout.CONN: the clock made no step between."""
+    allowed = conns["keep_alive"].astype(np.int64) * SECOND
+    return timed(conns[begin], conns[end], allowed, steps)

@@ -12,12 +12,16 @@ from ..compiled.layout import (
     END_RST_SERVER,
     FRESH,
     GRACE,
+    LATE_FAR,
     MASK,
     N_FILE,
     N_UNLISTED,
     NO_PACKET,
     P_ANEW,
     P_CLOSED,
+    P_FAR,
+    P_LAG,
+    P_LATE,
     P_MAYBE,
     P_MORE,
     P_NO_STEP,
@@ -106,10 +110,11 @@ def _keeps(conns, ways):
 
 
 def longest(conns, ways):
-    """The longest silence of each connection's client in ns, with that before its end."""
+    """(the longest silence of each connection's client in ns, with that before its end; of which
+    it is known)."""
     timed = _keeps(conns, ways) & _watched(conns, ways)
     last = np.where(timed, _until(conns) - conns["last_client"], 0)
-    return np.maximum(conns["longest"], last)
+    return np.maximum(conns["longest"], last), conns["belated"] == 0
 
 
 def _violations(conns, ways):
@@ -192,7 +197,11 @@ def _problems(conns, ways):
     twice = _rows_of(ways["twice"] > 0, ways, "twice_frame", kind, ways["twice"])
     anew = _rows_of(ways["anew"] > 0, ways, "anew_frame", np.full(lost.shape, P_ANEW),
                     ways["anew"])  # fmt: skip
-    return np.concatenate([unread, past, twice, anew])
+    one, read = np.ones(lost.shape, np.int64), (conns["opaque"] == 0)[:, None]
+    lag = _rows_of(read & (ways["lag_frame"] > 0), ways, "lag_frame", P_LAG * one, one)
+    kind = np.where(conns["late"] == LATE_FAR, P_FAR, P_LATE)[:, None] * one
+    over = _rows_of(read & (ways["over_frame"] > 0), ways, "over_frame", kind, one)
+    return np.concatenate([unread, past, twice, anew, lag, over])
 
 
 def _rows_of(which, ways, frame, kind, count):

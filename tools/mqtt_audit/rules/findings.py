@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ..compiled.layout import FLOOD, FLOOD_S
 from ..flows.quantiles import by_group
 from ..mqtt.reasons import CREDENTIALS
+from . import clock
 from .why import ANSWERS
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -65,7 +66,8 @@ def _codes(column):
 
 
 class _Found:
-    def __init__(self, connections):
+    def __init__(self, connections, steps):
+        self.steps = steps
         self.table = connections.sort_by([(n, "ascending") for n in ("first", "connection")])
         self.first, self.last = (_numbers(self.table[n]) for n in ("first", "last"))
         self.rows = []
@@ -75,6 +77,11 @@ class _Found:
 
     def column(self, name):
         return self.table[name].to_pylist()
+
+    def timed(self, end):
+        """Of which connections the clock is believed from the beginning up to `end`."""
+        allowed = _numbers(self.table["keep_alive"]).astype(np.int64) * SECOND * 1000
+        return clock.timed(self.first * 1000, end * 1000 + 999, allowed, self.steps)
 
     def add(self, finding, who, at, what, frames=None):
         """at: the rows of connections that show it; frames: others than their first ones."""
@@ -182,13 +189,14 @@ def _held(found):
     took = _numbers(table["handshake_ms"], -1.0)
     until = np.where(none, (found.last - found.first) / SECOND, 0)
     waited = np.where(took >= 0, took / 1000, until)
-    some = np.flatnonzero(whole & (waited >= SLOW_S))
+    end = found.first + (waited * SECOND).astype(np.int64)
+    some = np.flatnonzero(whole & (waited >= SLOW_S) & found.timed(end))
     hosts = _hosts(table)
     host = _codes(hosts)
     for one in np.unique(host[some]).tolist():
         mine = some[host[some] == one]
         begin = found.first[mine]  # in the order of time
-        until = begin + (waited[mine] * SECOND).astype(np.int64)
+        until = end[mine]
         gone = np.searchsorted(np.sort(until), begin)
         now = begin[int(np.argmax(np.arange(1, len(mine) + 1) - gone))]
         most = np.flatnonzero((begin <= now) & (until >= now))
@@ -201,12 +209,14 @@ def _held(found):
 def _rates(found):
     seconds = np.maximum((found.last - found.first) / SECOND, 1e-6)
     who = [i or c for i, c in zip(found.column("client_id"), found.column("client"))]
+    timed = found.timed(found.last)
     for side in ("client", "broker"):
         messages = sum(_numbers(found.table[f"{side}_publish_{qos}"]) for qos in (0, 1, 2))
         peak, mean = _numbers(found.table[f"{side}_peak"]), messages / seconds
         many, lasted = (_numbers(found.table[f"{side}_{n}"]) for n in ("flood", "flood_s"))
         flood = many > 0
-        burst = (peak >= BURST) & (peak >= BURST_TIMES * mean) & (seconds >= BURST_S) & ~flood
+        burst = (peak >= BURST) & (peak >= BURST_TIMES * mean) & (seconds >= BURST_S)
+        burst &= timed & ~flood
         for name, mask, number, over, at in (
             ("flood", flood, many, lasted, "flood"), ("burst", burst, messages, seconds, "peak"),
         ):
@@ -247,9 +257,10 @@ def _late(found, latencies):
             found.add("slow acknowledgements", who, np.array(mine), what)
 
 
-def findings(connections, latencies):
-    """The table of findings, those of one kind together. connections, latencies: those tables."""
-    found = _Found(connections)
+def findings(connections, latencies, steps=clock.NONE):
+    """The table of findings, those of one kind together. connections, latencies: those tables;
+    steps: where the captures' clock is not to be believed (clock.py)."""
+    found = _Found(connections, steps)
     if connections.num_rows:
         for look in (_storms, _pushed, _guessed, _strangers, _held, _rates, _links):
             look(found)

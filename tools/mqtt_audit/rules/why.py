@@ -47,9 +47,9 @@ def never_answered(conns, ways):
     return (conns["end"] == END_OPEN) & nothing
 
 
-def why(conn, code, refused_, unanswered_=False):
+def why(conn, code, refused_, unanswered_=False, timed=True):
     """One row of layout.CONN; code: reason of the DISCONNECT that was sent (MQTT 5), or None;
-    refused_, unanswered_: what those say of it."""
+    refused_, unanswered_: what those say of it; timed: whether its times are believed."""
     end = int(conn["end"])
     if refused_:
         return REFUSED
@@ -71,6 +71,6 @@ def why(conn, code, refused_, unanswered_=False):
     if not conn["acked"]:
         return f"{said} before CONNACK"
     silent, allowed = int(conn["last"] - conn["last_client"]), int(conn["keep_alive"]) * SECOND
-    if end in (END_FIN_SERVER, END_RST_SERVER) and 0 < allowed < silent:
+    if timed and end in (END_FIN_SERVER, END_RST_SERVER) and 0 < allowed < silent:
         return f"{said} after {silent / SECOND:.1f} s of silence, longer than the keep alive"
     return f"{said} without DISCONNECT"

@@ -8,7 +8,7 @@ sent again, holes, and windows of 0 show that a side's bytes are on their way.
 """
 
 from ..compiled.jit import kernel, wide
-from ..compiled.layout import ACK, COPY, FIN, GRACE, MASK, RST, SHUT, SYN
+from ..compiled.layout import ACK, COPY, FIN, GRACE, MASK, RST, SHUT, SYN, TWICE
 from .sequence import diff
 
 
@@ -59,7 +59,17 @@ def again(s, seg, seq):
 
 
 @kernel
-def note_alive(c, s, other, seg, sender):
+def behind(c, s, seg, lag, frame):
+    """Note that a copy was captured so many ns behind what it repeats, if that is long. Then a
+    segment whose first one the capture lacks seems to be sent so much later."""
+    if lag > GRACE // 2:
+        c["belated"] = 1
+        if not s["lag_frame"] and not seg["flags"] & TWICE:
+            s["lag_frame"] = frame
+
+
+@kernel
+def note_alive(c, s, other, seg, sender, frame):
     """What shows that a side was there, and had sent no more than what is here. Not the broker's
     RST and FIN, which may be of an end that came earlier: FIN counts if it can only answer the
     client's. Nor the client's RST, if it may answer what came for a connection that is gone, or
@@ -67,7 +77,7 @@ def note_alive(c, s, other, seg, sender):
     SYN once more, with which a device may begin anew that always takes the same number. Nor a
     copy: it may be captured long after."""
     if seg["flags"] & COPY:
-        c["belated"] |= seg["time"] - max(s["alive"], other["alive"]) > GRACE // 2
+        behind(c, s, seg, seg["time"] - max(s["alive"], other["alive"]), frame)
         return
     if sender == 0 and not c["rtt"] and c["begun"] and not seg["flags"] & SYN:
         c["rtt"] = max(1, seg["time"] - c["first"])

@@ -54,7 +54,7 @@ def _new_connection(st, pair, seg, server):
     for k in range(2):
         st.streams[2 * conn + k]["head"] = st.streams[2 * conn + k]["alias_max"] = -1
         for i in range(REMEMBERED):
-            st.taken[2 * conn + k, i]["cap"] = 0
+            st.taken[2 * conn + k, i]["cap"] = st.taken[2 * conn + k, i]["wire"] = 0
     st.pairs[pair]["cur"] = conn
     return conn
 

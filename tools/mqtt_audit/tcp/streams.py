@@ -39,7 +39,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
-from .calm import acknowledge, again, note_alive, window
+from .calm import acknowledge, again, behind, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
 from .copies import LONG_AFTER, MAYBE, NEW, judged, mark, noted, resent
@@ -58,7 +58,7 @@ def _reach(s, time, frame, late):
     if frame > s["reached"]:
         s["reached"], s["reached_at"], s["late"] = frame, time, late
     elif late:
-        s["late"] = 1
+        s["late"] = max(s["late"], late)
 
 
 @kernel
@@ -124,10 +124,22 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
 
 
 @kernel
+def _lag(st, seg, s, k, seq, frame):
+    """Note how long after its first one a copy was captured."""
+    c = st.conns[k >> 1]
+    for i in range(REMEMBERED):
+        old = st.taken[k, i]
+        lag = seg["time"] - old["time"]
+        if old["wire"] and old["seq"] == seq and lag > GRACE // 2:
+            behind(c, s, seg, lag, frame)
+            c["lag"] = min(c["lag"], lag) if c["lag"] else lag
+
+
+@kernel
 def _remember(st, seg, k, seq, frame):
     row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
     row["seq"], row["cap"], row["wire"], row["off"] = seq, seg["cap"], seg["wire"], seg["off"]
-    row["frame"], row["mark"] = frame, mark(seg)
+    row["frame"], row["mark"], row["time"] = frame, mark(seg), seg["time"]
 
 
 @kernel
@@ -288,11 +300,29 @@ def _tell(s, other, seg):
 
 
 @kernel
-def _seen(st, seg, s, conn, counts, kind, seq, ahead, frame):
+def _overtaken(s, seg, seq):
+    """Whether a segment that begins before the place where its stream goes on may be the only one
+    that the capture has of its bytes, as its frames are out of order: it precedes the first one,
+    or fills what was lost and yet acknowledged, so that nobody had to send it again."""
+    if not s["isn_known"] and diff(seq, s["origin"]) < 0:
+        return True
+    heard = s["acked_known"] and diff(s["acked"], seq + wide(seg["wire"]) & MASK) >= 0
+    if not heard or s["lost"] - s["filled"] < seg["wire"]:
+        return False
+    s["filled"] += seg["wire"]
+    return True
+
+
+@kernel
+def _seen(st, seg, s, k, conn, counts, kind, seq, ahead, frame):
     """Note a segment that begins before the place where its stream goes on."""
-    if counts:
+    if counts and _overtaken(s, seg, seq):
+        s["disordered"] += 1
+    elif counts:
         resent(st, conn, s, kind, frame)
     again(s, seg, seq)
+    if seg["flags"] & COPY:
+        _lag(st, seg, s, k, seq, frame)
     closed = st.conns[conn]["closed"]
     if closed and seg["time"] - closed > LONG_AFTER and not seg["flags"] & COPY:
         s["past_frame"] = s["past_frame"] if s["past"] else frame
@@ -311,10 +341,12 @@ def _data(st, d, seg, s, k, conn, sender, counts, kind, resumed):
             return False
     ahead = diff(seq, s["next"])
     frame = st.n[N_FILE] << 32 | wide(seg["frame"])
-    late = s["acked_known"] > 0 and diff(s["acked"], seq if ahead > 0 else s["next"]) > 0
+    late = 0
+    if s["acked_known"] and diff(s["acked"], seq if ahead > 0 else s["next"]) > 0:
+        late = LATE_FAR if seg["time"] - s["early_at"] > GRACE // 2 else LATE
     if late and ahead + seg["wire"] > 0:
-        far = seg["time"] - s["early_at"] > GRACE // 2
-        st.conns[conn]["late"] = max(st.conns[conn]["late"], LATE_FAR if far else LATE)
+        st.conns[conn]["late"] = max(st.conns[conn]["late"], late)
+        s["over_frame"] = s["over_frame"] if s["over_frame"] else frame
     if ahead > 0:
         if s["held"] and not resumed:
             _compare(st, d, seg, k, conn, sender, seq, frame)
@@ -328,7 +360,7 @@ def _data(st, d, seg, s, k, conn, sender, counts, kind, resumed):
     ):
         return True  # a probe of TCP's keep alive, whose byte means nothing (RFC 1122, 4.2.3.6)
     if ahead < 0 and not resumed:
-        _seen(st, seg, s, conn, counts, kind, seq, ahead, frame)
+        _seen(st, seg, s, k, conn, counts, kind, seq, ahead, frame)
         _compare(st, d, seg, k, conn, sender, seq, frame)
     if counts or ahead >= 0:  # a copy would take the place of another one
         _remember(st, seg, k, seq, frame)
@@ -372,7 +404,7 @@ def _segment(st, d, seg, conn, resumed, kind):
             st, 2 * conn + way, conn, way, seg["time"], False
         ):
             return False
-    note_alive(c, s, other, seg, sender)
+    note_alive(c, s, other, seg, sender, st.n[N_FILE] << 32 | wide(seg["frame"]))
     ends(c, s, other, seg, sender)
     return True
 
