@@ -67,6 +67,15 @@ def test_a_connection_that_may_be_the_first_one_once_more_is_told(tells, payload
             assert len(found["connections"]) == 1 and told_of(found) == []
 
 
+def test_that_is_told_also_if_the_capture_lacks_the_first_syn(tmp_path):
+    """And its answer: the first data show what number it had."""
+    frames = twice(lives("nothing", "FIN", 0.02, (1000, 5000)).frames, 0, 1)
+    found = read(frames[3:], tmp_path)
+    (said,) = (p for p in found["problems"] if p["what"].startswith("SYN "))
+    assert (said["count"], said["frame"]) == (1, len(frames) // 2 + 1 - 3)
+    assert len(found["connections"]) == 1 and told_of(found) == []
+
+
 @pytest.mark.parametrize("tells", ["identification", "stamps"])
 def test_time_stamps_and_identifications_tell_it_from_the_first_one(tells, tmp_path):
     for end in ("FIN", "RST", "nothing"):

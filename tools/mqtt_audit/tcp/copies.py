@@ -192,12 +192,9 @@ def _forgive(s, frame):
 
 
 @kernel
-def judged(st, pair, seg):
-    """Mark a segment that is a copy as COPY. Returns NEW: it brings something new; COPIED; AGAIN:
-    it was sent again; MAYBE: nothing tells which of the two."""
-    conn = st.pairs[pair]["cur"]
-    if conn < 0:
-        return NEW
+def judged(st, conn, seg):
+    """Mark a segment of a connection that is a copy as COPY. Returns NEW: it brings something new;
+    COPIED; AGAIN: it was sent again; MAYBE: nothing tells which of the two."""
     c = st.conns[conn]
     k = 2 * conn + (c["server"] == 1 + seg["dir"])
     s, other = st.streams[k], st.streams[4 * conn + 1 - k]
