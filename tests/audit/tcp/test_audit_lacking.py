@@ -11,11 +11,14 @@ import audit_kit as kit
 import pytest
 from test_audit_doubled import Line, told_of
 
-PLAIN = []
+PLAIN, TEN, TWENTY = [], [(0x8100, 10)], [(0x8100, 20)]
 #: Seconds from a frame to its copy; VLANs of both, for the client and the broker.
 WAYS = {"at once": (5e-6, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "0.45 s later": (0.45, (PLAIN, PLAIN), (PLAIN, PLAIN)),
-        "1.5 s later": (1.5, (PLAIN, PLAIN), (PLAIN, PLAIN))}  # fmt: skip
+        "1.5 s later": (1.5, (PLAIN, PLAIN), (PLAIN, PLAIN)),
+        "two VLANs": (5e-6, (TEN, TWENTY), (TEN, TWENTY)),
+        "a VLAN of each direction": (5e-6, (TEN, TWENTY), ([(0x8100, 11)], [(0x8100, 21)])),
+        "another VLAN of each direction": (5e-6, (TEN, PLAIN), (PLAIN, TWENTY))}  # fmt: skip
 
 
 def lives(tells, same, host, times=2):
@@ -69,3 +72,16 @@ def test_no_packet_counts_twice_where_the_capture_lacks_a_frame(way, same, tells
     assert {host: n - whole for host, n in packets.items() if n - whole} == {}
     lost = {host for host, n in packets.items() if whole - n}
     assert {host for host in lost if "loss" not in said[host]} == set()
+
+
+@pytest.mark.parametrize("lacks", [(0,), (0, 1)])
+def test_of_a_vlan_that_may_show_a_connection_again_it_is_told(lacks, tmp_path):
+    """It comes later, and the first VLAN lacks the SYN, and SYN with ACK: both count."""
+    made = [(time, kit.ethernet(frame, TEN)) for time, frame in lives("nothing", False, 1, 1)]
+    made = [frame for at, frame in enumerate(made) if at not in lacks]
+    made += [(time + 2 * 10**9, kit.ethernet(frame, TWENTY))
+             for time, frame in lives("nothing", False, 1, 1)]  # fmt: skip
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made)], tmp_path)
+    packets, said, _ = counted(found)
+    assert sum(packets["10.1.0.1"].values()) == 10 and told_of(found) == []
+    assert "doubled" in said[None]
