@@ -18,6 +18,7 @@ from ..compiled.layout import (
     NO_PACKET,
     P_ANEW,
     P_CLOSED,
+    P_LOSS,
     P_MAYBE,
     P_MORE,
     P_NO_STEP,
@@ -53,6 +54,16 @@ def _more(ways):
     fin = ways["fin"] > 0
     acked = (ways["acked_known"] > 0) & (_beyond(ways, "acked") > fin)
     return acked | (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > fin)
+
+
+def _lacking(conns, ways):
+    """Bytes at the end of each stream that only these numbers tell of: a FIN may be the last."""
+    fin = ways["fin"] > 0
+    beyond = np.maximum(np.where(ways["acked_known"] > 0, _beyond(ways, "acked"), 0),
+                        np.where(ways["said_known"] > 0, _beyond(ways, "said"), 0)) - fin
+    read = (ways["known"] > 0) & (ways["segments"] > 0)
+    read &= ((conns["opaque"] == 0) & (conns["tears"] == 0))[:, None]
+    return np.where(read & (beyond > np.where(fin, 0, 1)), beyond, 0)
 
 
 def full(ways, since="gaps"):
@@ -192,7 +203,12 @@ def _problems(conns, ways):
     twice = _rows_of(ways["twice"] > 0, ways, "twice_frame", kind, ways["twice"])
     anew = _rows_of(ways["anew"] > 0, ways, "anew_frame", np.full(lost.shape, P_ANEW),
                     ways["anew"])  # fmt: skip
-    return np.concatenate([unread, past, twice, anew])
+    lacking = _lacking(conns, ways)
+    lost = _rows_of(lacking > 0, ways, "reached", np.full(lost.shape, P_LOSS), lacking)
+    none = lost["frame"] == 0  # without data the connection's first one
+    lost["frame"][none] = conns["id"][lost["conn"][none]]
+    lost["time"][none] = conns["first"][lost["conn"][none]]
+    return np.concatenate([unread, past, twice, anew, lost])
 
 
 def _rows_of(which, ways, frame, kind, count):
