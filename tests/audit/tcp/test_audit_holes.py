@@ -203,3 +203,18 @@ def test_what_waits_at_the_end_of_a_file_is_kept(size, tmp_path):
             assert place(row) in expected(frames, cut)
             del row["file"], row["frame"]
     assert parts["packets"] == alone["packets"] and parts["flows"] == alone["flows"]
+
+
+@pytest.mark.parametrize("lacks, lost", [("last", 2), ("last and FIN", 3), ("FIN", 0)])
+def test_bytes_that_are_missing_at_the_end_are_a_loss(lacks, lost, tmp_path):
+    """FIN of the client, or the broker's acknowledgement, is all that shows its DISCONNECT."""
+    made = conversation(3, 1, lambda k: k).segment(1, flags=kit.ACK)
+    end = len(made.frames) - 2
+    frames = made.close().wrapped()
+    found = kit.read(written(frames, tmp_path), tmp_path)
+    assert found["problems"] == [] and len(found["packets"]) == 11
+    for place in {"last": [end], "FIN": [end + 2], "last and FIN": [end + 2, end]}[lacks]:
+        del frames[place]
+    found = kit.read(written(frames, tmp_path), tmp_path)
+    assert [(p["problem"], p["count"]) for p in found["problems"]] == [("loss", lost)][: lost > 0]
+    assert found["violations"] == [] and len(found["packets"]) == 11 - (lost > 0)

@@ -17,12 +17,12 @@ NUMBERS = {"the client's as before": (1000, 900_000), "higher": (7_000_000, 9_00
 TIMES = [(0.02, 0.3), (0.02, 1.5), (1.2, 1.5), (2.1, 2.1), (2.1, 60)]
 
 
-def lives(tells, end, wait, numbers, times=2, payload=b"%d"):
+def lives(tells, end, wait, numbers, times=2, payload=b"%d", messages=3):
     """Connections with the same ports, one after the other."""
     made = Line(tells, random.Random(1))
     for life in range(times):
         made.open().said(0, kit.connect(f"life {life}")).said(1, kit.connack())
-        for k in range(1, 4):
+        for k in range(1, messages + 1):
             text = payload % life if b"%" in payload else payload
             made.said(0, kit.publish("a", text, 1, k)).said(1, kit.ack(4, k))
         if end == "FIN":
@@ -67,9 +67,30 @@ def test_a_connection_that_may_be_the_first_one_once_more_is_told(tells, payload
             assert len(found["connections"]) == 1 and told_of(found) == []
 
 
+def test_that_is_told_also_if_the_capture_lacks_the_first_syn(tmp_path):
+    """And its answer: the first data show what number it had."""
+    frames = twice(lives("nothing", "FIN", 0.02, (1000, 5000)).frames, 0, 1)
+    found = read(frames[3:], tmp_path)
+    (said,) = (p for p in found["problems"] if p["what"].startswith("SYN "))
+    assert (said["count"], said["frame"]) == (1, len(frames) // 2 + 1 - 3)
+    assert len(found["connections"]) == 1 and told_of(found) == []
+
+
 @pytest.mark.parametrize("tells", ["identification", "stamps"])
 def test_time_stamps_and_identifications_tell_it_from_the_first_one(tells, tmp_path):
     for end in ("FIN", "RST", "nothing"):
         found = read(twice(lives(tells, end, 0.02, (1000, 5000), 3).frames, 0, 1), tmp_path)
         assert [c["client_id"] for c in found["connections"]] == ["life 0", "life 1", "life 2"]
         assert found["problems"] == [] and told_of(found) == []
+
+
+@pytest.mark.parametrize("apart", [0.5, 1])
+@pytest.mark.parametrize("tells", ["stamps", "stamps of IPv6"])
+def test_a_syn_with_a_newer_time_stamp_is_no_copy(tells, apart, tmp_path):
+    """Although the connection before shows that the capture has each frame twice."""
+    made = lives(tells, "FIN", 0.3, (1000, 900_000), 3, messages=30)
+    found = read(twice(made.frames, apart), tmp_path)
+    told = [(c["client_id"], c["client_packets"], c["broker_packets"])
+            for c in found["connections"]]  # fmt: skip
+    assert told == [(f"life {k}", 32, 31) for k in range(3)]
+    assert told_of(found) == [] and kinds(found) == {"doubled"}

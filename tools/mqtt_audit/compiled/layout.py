@@ -42,11 +42,12 @@ COPY = 128
 #: 5 a, 6 b: MQTT that began before the capture. tags: ids of its VLANs, 12 bits each, the outer
 #: one above; 0: none. root: the key that its segments count for, another one if its frames are of
 #: the same connections in another VLAN; sure: segments of both were the same. apart: another key
-#: of the same endpoints has other connections. ways: bit 0 if a sent, bit 1 if b did. opened: both
-#: numbers of its first SYN with ACK, mixed; 0: none.
+#: of the same endpoints has other connections. ways: bit 0 if a sent, bit 1 if b did. opened,
+#: latest: both numbers of its first and its latest SYN with ACK, mixed; 0: none. Where that is
+#: missing, the first data show them to `latest`.
 KEY = _rows(
     "a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1 "
-    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4 opened:u4"
+    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4 opened:u4 latest:u4"
 )
 #: One end's packets on a connection that may be MQTT (tcp/midway.py): where the next one begins
 #: and whether that is known; how many stood where they must, whether a topic was seen, and a

@@ -22,6 +22,7 @@ from ..compiled.layout import (
     P_FAR,
     P_LAG,
     P_LATE,
+    P_LOSS,
     P_MAYBE,
     P_MORE,
     P_NO_STEP,
@@ -57,6 +58,16 @@ def _more(ways):
     fin = ways["fin"] > 0
     acked = (ways["acked_known"] > 0) & (_beyond(ways, "acked") > fin)
     return acked | (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > fin)
+
+
+def _lacking(conns, ways):
+    """Bytes at the end of each stream that only these numbers tell of: a FIN may be the last."""
+    fin = ways["fin"] > 0
+    beyond = np.maximum(np.where(ways["acked_known"] > 0, _beyond(ways, "acked"), 0),
+                        np.where(ways["said_known"] > 0, _beyond(ways, "said"), 0)) - fin
+    read = (ways["known"] > 0) & (ways["segments"] > 0)
+    read &= ((conns["opaque"] == 0) & (conns["tears"] == 0))[:, None]
+    return np.where(read & (beyond > np.where(fin, 0, 1)), beyond, 0)
 
 
 def full(ways, since="gaps"):
@@ -201,7 +212,12 @@ def _problems(conns, ways):
     lag = _rows_of(read & (ways["lag_frame"] > 0), ways, "lag_frame", P_LAG * one, one)
     kind = np.where(conns["late"] == LATE_FAR, P_FAR, P_LATE)[:, None] * one
     over = _rows_of(read & (ways["over_frame"] > 0), ways, "over_frame", kind, one)
-    return np.concatenate([unread, past, twice, anew, lag, over])
+    lacking = _lacking(conns, ways)
+    end = _rows_of(lacking > 0, ways, "reached", P_LOSS * one, lacking)
+    none = end["frame"] == 0  # without data the connection's first one
+    end["frame"][none] = conns["id"][end["conn"][none]]
+    end["time"][none] = conns["first"][end["conn"][none]]
+    return np.concatenate([unread, past, twice, anew, lag, over, end])
 
 
 def _rows_of(which, ways, frame, kind, count):

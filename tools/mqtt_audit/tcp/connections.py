@@ -29,8 +29,9 @@ from ..compiled.layout import (
     WANT_CONNS,
 )  # fmt: skip
 from ..mqtt.framing import shaped_as_connect
+from .earlier import age
 from .openings import is_connect
-from .places import OTHER, off, place
+from .places import OTHER, off, opened_by, place
 from .sequence import diff
 
 RESTART = SECOND  #: ns; a device that lost power takes longer to connect again
@@ -90,13 +91,6 @@ def _signs_in(c, s, d, seg):
 
 
 @kernel
-def _was_answered(s, other, seg):
-    """Whether a SYN was captured after the SYN with ACK that answers it, as where two computers
-    whose clocks are apart capture one direction each."""
-    return other["isn_known"] and not s["talks"] and diff(s["origin"], seg["seq"]) == 1
-
-
-@kernel
 def _begins(c, s, other, seg):
     """Whether a SYN begins another connection than the one that is known. One with the number of
     that one's SYN is mostly the same, sent again or captured twice. But who has sent something
@@ -104,10 +98,8 @@ def _begins(c, s, other, seg):
     that always takes the same number, unless it may be a copy. That has the time stamp and the
     identification of the first, as the next one of the device may have. Where both sides are
     captured, SYN with ACK then tells them apart; where one is, a pause does, or the end of the old
-    connection."""
-    if not s["isn_known"]:
-        return not _was_answered(s, other, seg)
-    if s["isn"] != seg["seq"]:
+    connection. The first SYN may be missing, or be captured after what answers it."""
+    if not opened_by(s, wide(seg["seq"])):
         return True
     if not s["talks"] or seg["flags"] & COPY:
         return False
@@ -116,7 +108,8 @@ def _begins(c, s, other, seg):
         if 0 < apart and not apart >> 31:
             return True
     later = c["closed"] or seg["time"] - s["alive"] > RESTART
-    return s["syn"] != seg["ident"] or not other["segments"] and later
+    other_packet = s["syn"] != seg["ident"] if s["isn_known"] else age(s, seg) < 0
+    return other_packet or not other["segments"] and later
 
 
 @kernel
@@ -157,6 +150,7 @@ def connection(st, d, pair, seg):
 def syn(s, other, seg, again, frame):
     """A SYN says where a stream begins; with ACK also where the other one does. again: it may have
     come before, and nothing tells that it is a copy."""
+    again = again or not s["isn_known"] and age(s, seg) == 0
     if again and s["talks"] and not seg["flags"] & ACK:
         s["anew_frame"] = s["anew_frame"] if s["anew"] else frame
         s["anew"] += 1
@@ -164,7 +158,7 @@ def syn(s, other, seg, again, frame):
         s["isn"], s["isn_known"], s["known"], s["syn"] = seg["seq"], 1, 1, seg["ident"]
         s["next"] = wide(seg["seq"]) + 1 & MASK
         s["sync"] = s["ever"] = s["whole"] = IN_STEP
-    elif not s["isn_known"] and _was_answered(s, other, seg):
+    elif not s["isn_known"] and opened_by(s, wide(seg["seq"])):
         s["isn"], s["isn_known"], s["syn"] = seg["seq"], 1, seg["ident"]
     if seg["flags"] & ACK and not other["known"]:
         other["next"], other["known"], other["origin"] = seg["ack"], 1, seg["ack"]

@@ -118,8 +118,9 @@ def mark(seg):
 
 @kernel
 def _sent_again(taken, k, s, seg):
-    """Whether a segment with data that is no copy for sure was sent again for sure: it is later
-    than all others, or the same bytes came shortly before in another one, and it did not."""
+    """Whether a segment with data, SYN or FIN that is no copy for sure was sent again for sure: it
+    is later than all others, or the same bytes came shortly before in another one, and this one
+    did not."""
     age = _age(s, seg)
     if age < 0 or not age and _turn(s, seg) < 0:
         return True
@@ -191,12 +192,9 @@ def _forgive(s, frame):
 
 
 @kernel
-def judged(st, pair, seg):
-    """Mark a segment that is a copy as COPY. Returns NEW: it brings something new; COPIED; AGAIN:
-    it was sent again; MAYBE: nothing tells which of the two."""
-    conn = st.pairs[pair]["cur"]
-    if conn < 0:
-        return NEW
+def judged(st, conn, seg):
+    """Mark a segment of a connection that is a copy as COPY. Returns NEW: it brings something new;
+    COPIED; AGAIN: it was sent again; MAYBE: nothing tells which of the two."""
     c = st.conns[conn]
     k = 2 * conn + (c["server"] == 1 + seg["dir"])
     s, other = st.streams[k], st.streams[4 * conn + 1 - k]
@@ -206,13 +204,14 @@ def judged(st, pair, seg):
         c["replayed"] |= seg["flags"] & SYN > 0
         return COPIED
     sure = _copy_of(c, s, other, seg)
-    if not sure and seg["wire"] and _sent_again(st.taken, k, s, seg):
+    moves = seg["wire"] or seg["flags"] & (SYN | FIN)
+    if not sure and moves and _sent_again(st.taken, k, s, seg):
         return AGAIN
     if not sure and not c["doubled"]:
         return MAYBE
     frame = st.n[N_FILE] << 32 | wide(seg["frame"])
     c["replayed"] |= seg["flags"] & SYN > 0
-    if seg["wire"] or seg["flags"] & (SYN | FIN):
+    if moves:
         s["twice_frame"] = s["twice_frame"] if s["twice"] else frame
         s["twice"] += 1
         s["perhaps"] += not sure

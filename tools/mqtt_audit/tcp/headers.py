@@ -31,7 +31,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from . import doubles, stamps
 from .fragments import Fragments
-from .lans import met, opened, root_of, twin
+from .lans import APART, APART_TOLD, met, opened, root_of, twin
 from .midway import SEEN, SPLIT, shown
 from .openings import asks
 
@@ -251,8 +251,9 @@ def _find(recent, keys, trails, slots, state, out, swap):
     row["b0"], row["b1"], row["b2"], row["b3"] = out[b], out[b + 1], out[b + 2], out[b + 3]
     row["ap"], row["bp"], row["hash"], row["server"] = ap, bp, h, 0
     row["tags"], row["root"], row["apart"], row["opened"] = out[TAGS], root, 0, 0
+    row["latest"] = 0
     if root < 0:
-        row["root"], row["apart"] = k, apart
+        row["root"], row["apart"] = k, APART if apart else 0
     return k
 
 
@@ -276,9 +277,13 @@ def _count_twice(problems, twice, frame, number):
 
 @kernel
 def _opens(problems, keys, slots, k, out, frame, number):
-    """Note a SYN with ACK, the first one of its endpoints."""
-    keys[k]["opened"] = opened(out)
-    if keys[k]["apart"] and twin(keys, slots, k):
+    """Note a SYN with ACK, or the first data if the first one is missing."""
+    key = keys[k]
+    key["latest"] = opened(out)
+    if out[FLAGS] & SYN and not key["opened"]:
+        key["opened"] = key["latest"]
+    if key["apart"] == APART and twin(keys, slots, k):
+        key["apart"] = APART_TOLD
         _count(problems, P_LANS, frame, number)
 
 
@@ -309,7 +314,8 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         swap = _order(out)
         k = _find(recent, keys, trails, slots, state, out, swap)
         k = root_of(recent, keys, trails, k, swap, out)
-        if out[FLAGS] & (SYN | ACK) == SYN | ACK and not keys[k]["opened"]:
+        answers = out[FLAGS] & (SYN | ACK) == SYN | ACK
+        if answers or out[FLAGS] & ACK and out[WIRE] and not keys[k]["latest"]:
             _opens(problems, keys, slots, k, out, frame, first + i)
         if out[STAMP]:
             stamps.note(pauses, clock, trails[k, 1 if swap else 0], frame["time"], out[STAMP],

@@ -15,6 +15,8 @@ from .sequence import diff
 
 # Places in what headers.py reads.
 SEQ, ACKED, FLAGS, WIRE, TAGS, SUM, IDENT = 10, 11, 12, 15, 16, 18, 20
+#: Of KEY.apart: nothing is told yet; it is told that the connections may be the same.
+APART, APART_TOLD = 1, 2
 NEAR = 1 << 20  #: bytes that numbers of one connection may be apart
 
 
@@ -34,8 +36,11 @@ def _continues(there, out):
 
 @kernel
 def opened(out):
-    """What KEY's field of this name has of a SYN with ACK."""
-    return max(1, (out[SEQ] * 16777619 ^ out[ACKED]) & MASK)
+    """What KEY's field of this name has of a SYN with ACK, or of the first data behind that."""
+    seq, ack = out[SEQ], out[ACKED]
+    if not out[FLAGS] & SYN:
+        seq, ack = ack - 1 & MASK, seq
+    return max(1, (seq * 16777619 ^ ack) & MASK)
 
 
 @kernel
@@ -74,9 +79,10 @@ def met(recent, trails, k, swap, out):
     if here["met"]:  # a segment of its direction once more? A checksum of 0 is none
         if had(recent, trails, out, k, 1 if swap else 0) or _same_syn(here, out):
             return True
-        syn = (out[FLAGS] | here["flags"]) & SYN
-        near = _near(out[SEQ], here["seq"]) and _near(out[ACKED], here["ack"])
-        return not syn and out[SUM] > 0 and near
+        if (out[FLAGS] | here["flags"]) & SYN:  # a SYN acknowledges nothing
+            both = out[FLAGS] & there["flags"] & ACK
+            return there["met"] > 0 and both > 0 and _continues(there, out)
+        return out[SUM] > 0 and _near(out[SEQ], here["seq"]) and _near(out[ACKED], here["ack"])
     return there["met"] > 0 and _continues(there, out)
 
 
@@ -92,7 +98,7 @@ def root_of(recent, keys, trails, k, swap, out):
         if not key["sure"] and t["tags"] != out[TAGS]:
             key["sure"] = had(recent, trails, out, wide(key["root"]), way)
             if not key["sure"] and t["wire"] and diff(t["seq"], out[SEQ]) >= 0:
-                key["root"], key["apart"] = k, 1
+                key["root"], key["apart"] = k, APART
                 t = trails[k, way]
     _note_first(t, out, key["root"] == k)
     root = wide(key["root"])
@@ -105,12 +111,14 @@ def root_of(recent, keys, trails, k, swap, out):
 @kernel
 def twin(keys, slots, k):
     """Whether connections of key k, that has just begun one, are those of the same endpoints in
-    another VLAN, by both first numbers: each frame came twice, and nothing told that."""
+    another VLAN, by both first numbers: each frame came twice, and nothing told that. Of the other
+    VLAN its first connection and its latest are compared."""
     key = keys[k]
     at = key["hash"] & len(slots) - 1
     while slots[at] >= 0:
         other = keys[slots[at]]
-        same = other["hash"] == key["hash"] and other["opened"] == key["opened"]
+        same = other["opened"] == key["latest"] or other["latest"] == key["latest"]
+        same = same and other["hash"] == key["hash"]
         if same and slots[at] != k and other["ap"] == key["ap"] and other["bp"] == key["bp"]:
             return True
         at = at + 1 & len(slots) - 1

@@ -43,6 +43,15 @@ def _early(s, number):
 
 
 @kernel
+def opened_by(s, seq):
+    """Whether a stream began with a SYN of this number, which itself may be missing."""
+    if s["isn_known"]:
+        return s["isn"] == seq
+    begin = s["origin"] if s["known"] else s["next"]
+    return (s["known"] or s["acked_known"]) and diff(begin, seq) == 1
+
+
+@kernel
 def _gone(s, number, ahead):
     """Whether a number that is so far off can only be another connection's, as far as one side
     shows it."""

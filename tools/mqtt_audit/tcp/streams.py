@@ -43,7 +43,7 @@ from .calm import acknowledge, again, behind, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
 from .copies import LONG_AFTER, MAYBE, NEW, judged, mark, noted, resent
-from .earlier import of_earlier
+from .earlier import HAD, of_earlier
 from .places import BEHIND, JUMP, place, reach, tear
 from .sequence import diff
 
@@ -418,19 +418,21 @@ def run(st, d, segments, pair_of, start):
         pair = pair_of[seg["key"]]
         if pair < 0:
             continue
-        resumed = st.n[N_RESUMED]
-        kind = NEW
-        if not resumed and st.pairs[pair]["cur"] >= 0:
-            if of_earlier(st, pair, seg):
+        conn, cur = st.n[N_RESUMED] - 1, st.pairs[pair]["cur"]
+        resumed, kind = conn >= 0, NEW
+        if not resumed and cur >= 0:
+            conn = of_earlier(st, pair, seg)
+            if conn == HAD:
                 continue
-            kind = judged(st, pair, seg)
+            kind = judged(st, conn if conn >= 0 else cur, seg)
             if seg["flags"] & TWICE and kind == NEW:  # its first one was of another connection
                 continue
-        conn = st.pairs[pair]["cur"] if resumed else connection(st, d, pair, seg)
+        if conn < 0:
+            conn = connection(st, d, pair, seg)
         if conn == STRAY:
             continue
         if conn < 0 or not _segment(st, d, seg, conn, resumed, kind):
-            st.n[N_RESUMED] = conn >= 0
+            st.n[N_RESUMED] = max(0, conn + 1)
             return i
         st.n[N_RESUMED] = 0
     return len(segments)
