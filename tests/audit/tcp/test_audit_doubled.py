@@ -137,7 +137,9 @@ def test_a_link_that_loses_segments_is_told(tells, tmp_path):
             assert abs(conn["client_resent"] - 21) <= 2, apart
             assert conn["broker_resent"] <= 1, apart
         if apart is not None:
-            assert kinds(found) == likely(tells, apart), apart
+            # Where nothing tells, what was sent again late may be a copy that comes so late.
+            unsure = {"clock"} if "nothing" in tells else set()
+            assert kinds(found) | unsure == likely(tells, apart) | unsure, apart
 
 
 def test_correct_traffic_doubled_is_correct(tmp_path):

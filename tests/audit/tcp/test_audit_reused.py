@@ -93,4 +93,4 @@ def test_a_syn_with_a_newer_time_stamp_is_no_copy(tells, apart, tmp_path):
     told = [(c["client_id"], c["client_packets"], c["broker_packets"])
             for c in found["connections"]]  # fmt: skip
     assert told == [(f"life {k}", 32, 31) for k in range(3)]
-    assert told_of(found) == [] and kinds(found) == {"doubled"}
+    assert told_of(found) == [] and kinds(found) == {"doubled", "clock"}

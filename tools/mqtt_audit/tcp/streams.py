@@ -125,12 +125,17 @@ def _compare(st, d, seg, k, conn, sender, seq, frame):
 
 @kernel
 def _lag(st, seg, s, k, seq, frame):
-    """Note how long after its first one a copy was captured."""
+    """Note how long a copy was captured after what it repeats: the first segment with its bytes,
+    or a later one that was sent again."""
     c = st.conns[k >> 1]
     for i in range(REMEMBERED):
         old = st.taken[k, i]
+        if not old["wire"] or old["seq"] != seq:
+            continue
         lag = seg["time"] - old["time"]
-        if old["wire"] and old["seq"] == seq and lag > GRACE // 2:
+        if not seg["flags"] & COPY:
+            old["time"] = seg["time"]
+        elif lag > GRACE // 2:
             behind(c, s, seg, lag, frame)
             c["lag"] = min(c["lag"], lag) if c["lag"] else lag
 
@@ -321,8 +326,7 @@ def _seen(st, seg, s, k, conn, counts, kind, seq, ahead, frame):
     elif counts:
         resent(st, conn, s, kind, frame)
     again(s, seg, seq)
-    if seg["flags"] & COPY:
-        _lag(st, seg, s, k, seq, frame)
+    _lag(st, seg, s, k, seq, frame)
     closed = st.conns[conn]["closed"]
     if closed and seg["time"] - closed > LONG_AFTER and not seg["flags"] & COPY:
         s["past_frame"] = s["past_frame"] if s["past"] else frame
