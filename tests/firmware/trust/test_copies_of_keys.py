@@ -167,6 +167,29 @@ def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_p
     assert keys.next_count(keys.members("g")) < 1 << 52
 
 
+def test_a_counter_months_ahead_does_not_take_the_time_of_the_flash_along(
+    locked, monkeypatch, tmp_path, capsys
+):
+    """The board was commanded by a clock that was months ahead, then flashed with a right one: a
+    computer that has imported both copies has the later key."""
+    record = keys.load("g", "oven")
+    record.count += 400 * 86_400_000
+    keys.save(record)
+    assert board_cli("keys", "export", tmp_path / "ahead") == 0
+    keys.revoke([record])
+    now = flashed(FLAT, "oven", locked["oven"])[0]["command_key"]
+    assert board_cli("keys", "export", tmp_path / "since") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "ahead") == 0
+    held = keys.load("g", "oven")
+    assert held.given == record.given and not counters.ahead(held.count)
+    assert board_cli("keys", "import", tmp_path / "since") == 0
+    assert "take the place of those here: g/oven" in capsys.readouterr().out
+    assert keys.load("g", "oven").key == now
+
+
 def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):
     record = keys.load("g", "oven")
     record.device = "new"

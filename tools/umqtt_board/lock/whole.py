@@ -187,7 +187,10 @@ def bring(path, passphrase, confirm, replace=False):
             if counters.ahead(max(record.count, record.given)):
                 # One counter must not keep all other keys from a new computer, nor be believed.
                 came.ahead.append(record.name)
-                record.count, record.given = counters.now(), 0
+                if counters.ahead(record.given):
+                    record.given = 0
+                # The time of its flash still says which of two keys the board has.
+                record.count = max(counters.now(), record.given)
             later = lock and record.later  # anybody may have written an open one
             _bring_board(record, here, came, replace, later or (lambda given: False))
         _bring_authorities(path, files, lock, here, came)
