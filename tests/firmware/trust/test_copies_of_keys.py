@@ -52,6 +52,46 @@ def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path):
     assert keys.load("g", "oven").key == key and not lock.path(keys.home()).exists()
 
 
+@pytest.mark.parametrize("word", [None, "", OTHER])
+def test_an_import_on_a_new_computer_says_which_passphrase_opens_the_keys(
+    word, monkeypatch, tmp_path, capsys
+):
+    """The environment says it, as it does for the first key of a computer; else it is the copy's,
+    and a command that does not open the keys says so again."""
+    key = flashed(FLAT, "oven")[0]["command_key"]
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    if word is not None:
+        monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", word)
+    capsys.readouterr()
+    assert board_cli("keys", "import", copy) == 0
+    said = capsys.readouterr().out
+    assert {None: f"locked: the passphrase of {copy} opens them", "": "have no passphrase",
+            OTHER: "locked: the passphrase in UMQTT_KEYS_PASSPHRASE opens them"}[word] in said
+    lock.forget()
+    if word is None:
+        monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "")
+        assert board_cli("keys", "list") == 2
+        error = capsys.readouterr().err
+        assert "UMQTT_KEYS_PASSPHRASE is empty" in error and "of the copy that" in error
+        monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert keys.load("g", "oven").key == key
+
+
+def test_an_import_with_a_passphrase_that_is_too_short_takes_nothing(
+    locked, monkeypatch, tmp_path, capsys
+):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "short")
+    assert board_cli("keys", "import", copy) == 2
+    assert "12 characters or more" in capsys.readouterr().err and not keys.in_use()
+
+
 def test_a_copy_never_takes_a_key_of_this_computer_away(locked, monkeypatch, tmp_path, capsys):
     assert board_cli("keys", "export", tmp_path / "copy") == 0
     keys.revoke([keys.load("g", "fridge")])

@@ -106,16 +106,26 @@ def import_(yes, replace, path):
     """Take the keys in the file PATH, which `umqtt-board keys export` has written.
 
     Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
-    takes it over; any other keeps its own. Of a board that both computers have flashed, the key
+    takes it over, unless UMQTT_KEYS_PASSPHRASE says another one, or none ("" there); any other
+    keeps its own. Of a board that both computers have flashed, the key
     of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
+    if came.opens:
+        click.echo(f"  the keys of this computer are locked: {came.opens} opens them. "
+                   "`umqtt-board keys lock --change` gives them another one, `unlock` "
+                   "none")  # fmt: skip
     if came.ahead:
         click.echo(f"  taken without their counters, which are months ahead of this computer's "
                    f"clock: {', '.join(came.ahead)}. A board with such a counter obeys nobody "
                    "until `umqtt-board keys revoke` and a flash")  # fmt: skip
     if came.new and not locks.path(keys.home()).exists():
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
+    _tell_of_removed(came)
+    _tell_of_left(came)
+
+
+def _tell_of_removed(came):
     if came.gone:
         click.echo(f"  removed, for the other computer has revoked them: {', '.join(came.gone)}. "
                    "Let `umqtt-board identity` write into the folder that it uses "
@@ -128,6 +138,9 @@ def import_(yes, replace, path):
         click.echo(f"  forgotten by the other computer, which did not know the keys of here: "
                    f"{', '.join(came.kept)}. `umqtt-board keys forget`, unless you have flashed "
                    "them since")  # fmt: skip
+
+
+def _tell_of_left(came):
     if came.revoked:
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.forgotten:
