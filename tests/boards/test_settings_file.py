@@ -5,7 +5,7 @@ import ssl
 import pytest
 from certificates import Authority
 from umqtt_board.errors import BoardError
-from umqtt_board.settings import settings_file, subject
+from umqtt_board.settings import ca_file, settings_file, subject
 
 GOOD = {"broker": {"host": "h"}}
 
@@ -64,6 +64,24 @@ def test_what_is_no_certificate_is_refused_before_anything_is_done(tmp_path, aut
                      ("-----BEGIN CERTIFICATE-----\nnonsense", "expected a certificate: ")):
         with pytest.raises(BoardError, match=f"broker.ca: .*{said}"):
             _with_ca(tmp_path, ca)
+
+
+@pytest.mark.parametrize("order", [("key", "cert"), ("cert", "key")])
+@pytest.mark.parametrize("setting", ["ca", "cert"])
+def test_a_certificates_file_with_a_private_key_in_it_is_refused(
+    tmp_path, authority, order, setting
+):
+    """The key would lie on each board, in a setting that is no secret."""
+    cert, key = authority.issue("a")
+    (tmp_path / "both.pem").write_bytes(b"".join({"cert": cert, "key": key}[n] for n in order))
+    (tmp_path / "key").write_bytes(key)
+    path = tmp_path / "settings.json"
+    broker = {"host": "h", "ca": "ca.pem", "cert": "ca.pem", "key": "key", setting: "both.pem"}
+    path.write_text(settings_file.json.dumps({"broker": broker}))
+    with pytest.raises(BoardError, match=f"broker.{setting}: .*both.pem, got a private key, too"):
+        settings_file.gather(path, {})
+    flat = {f"broker.{setting}": (tmp_path / "both.pem").read_text()}  # in a copy of a board
+    assert "got a private key, too" in ca_file.faults(flat)[0]
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path, authority):

@@ -116,6 +116,9 @@ def _faults(key, text, where=""):
         if text.count("PRIVATE KEY-----") == 2 and "ENCRYPTED" not in text:
             return []
         return [f"{key}: expected one private key without a passphrase{where}"]
+    if "PRIVATE KEY-----" in text:  # it would go onto each board, and into copies in clear
+        return [f"{key}: expected one certificate alone{where}, got a private key, too: give a "
+                "file without it"]  # fmt: skip
     count = text.count(BEGIN)
     if count != 1:
         what = ("the one that the broker's is signed with" if key == KEY else "its own")
