@@ -84,6 +84,20 @@ def test_a_certificates_file_with_a_private_key_in_it_is_refused(
     assert "got a private key, too" in ca_file.faults(flat)[0]
 
 
+def test_text_around_a_certificate_stays_away_from_the_board(tmp_path, authority):
+    """As `openssl x509 -text` and `openssl ecparam` write it: the board reads from the first line
+    that begins a certificate or a key, and takes other text for the name of a file."""
+    cert, key = authority.issue("a")
+    parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    for name, data in (("ca", authority.pem), ("cert", cert), ("key", parameters + key)):
+        (tmp_path / name).write_bytes(b"Certificate:\n    Data:\n" + data + b"more\n")
+    path = tmp_path / "settings.json"
+    path.write_text('{"broker": {"host": "h", "ca": "ca", "cert": "cert", "key": "key"}}')
+    flat = settings_file.gather(path, {})
+    assert [flat[f"broker.{name}"].encode() for name in ("ca", "cert", "key")] == [
+        authority.pem, cert, key]
+
+
 def test_a_key_of_another_certificate_is_refused(tmp_path, authority):
     """The board would be off the network, and say no more than that an alert came."""
     pairs = [authority.issue(name) for name in ("a", "b")]

@@ -4,6 +4,7 @@ Knows: PEM and DER. Must not know: where else settings come from, what a board d
 """
 
 import base64
+import re
 import ssl
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ OWN = ("broker.cert", "broker.key")  # the board's own
 KEYS = (KEY, *OWN)
 BEGIN = "-----BEGIN CERTIFICATE-----"
 _PEM = "-----BEGIN "
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----\n?", re.DOTALL)
 
 
 def resolve(flat, folders):
@@ -30,7 +32,7 @@ def resolve(flat, folders):
         given = flat.get(key)
         if isinstance(given, str) and given:
             found, wrong = _resolve(key, _named(key, given, flat), folder)
-            flat = flat | {key: found}
+            flat = flat | {key: found if wrong else _alone(key, found)}
             faults += wrong
     if set(folders).isdisjoint(OWN):
         return flat, faults
@@ -84,6 +86,14 @@ def _resolve(key, given, folder):
                        f'the board, which begins with "/"; {path} cannot be read: {why}']
     text = data.decode(errors="replace") if _PEM.encode() in data else _text(key, data)
     return text, _faults(key, text, f" in {path}")
+
+
+def _alone(key, text):
+    """The certificate or key in a text without what stands around it: the board reads the first
+    block of PEM, and takes a text that begins otherwise for the name of a file."""
+    end = "PRIVATE KEY" if key == OWN[1] else "CERTIFICATE"
+    found = [block[0] for block in _BLOCK.finditer(text) if block[1].endswith(end)]
+    return found[0] if found else text
 
 
 def _unlike(certificate, key):
