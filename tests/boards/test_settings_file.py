@@ -58,10 +58,12 @@ def test_a_certificates_file_beside_the_settings_goes_to_the_board_as_text(
 def test_what_is_no_certificate_is_refused_before_anything_is_done(tmp_path, authority):
     (tmp_path / "two.pem").write_bytes(authority.pem * 2)
     (tmp_path / "text").write_text("hello")
+    (tmp_path / "umlaut").write_text("-----BEGIN CERTIFICATE-----\nä\n-----END CERTIFICATE-----")
     for ca, said in (("none.pem", "none.pem cannot be read: No such file"),
                      ("two.pem", "expected one certificate in .*two.pem, got 2"),
-                     ("text", "expected a certificate in .*text: "),
-                     ("-----BEGIN CERTIFICATE-----\nnonsense", "expected a certificate: ")):
+                     ("umlaut", "expected a certificate in .*umlaut, got"),
+                     ("text", "expected a certificate in .*text, got"),
+                     ("-----BEGIN CERTIFICATE-----\nnonsense", "expected a certificate, got")):
         with pytest.raises(BoardError, match=f"broker.ca: .*{said}"):
             _with_ca(tmp_path, ca)
 
@@ -81,7 +83,7 @@ def test_a_certificates_file_with_a_private_key_in_it_is_refused(
     with pytest.raises(BoardError, match=f"broker.{setting}: .*both.pem, got a private key, too"):
         settings_file.gather(path, {})
     flat = {f"broker.{setting}": (tmp_path / "both.pem").read_text()}  # in a copy of a board
-    assert "got a private key, too" in ca_file.faults(flat)[0]
+    assert "got a private key, too" in ca_file.faults(flat, {})[0]
 
 
 def test_text_around_a_certificate_stays_away_from_the_board(tmp_path, authority):

@@ -45,17 +45,43 @@ def on_board(flat):
             if isinstance(flat.get(key), str) and flat[key].startswith("/")}  # fmt: skip
 
 
-def faults(flat):
+def faults(flat, files):
     """What is wrong with the certificates and the key in a board's own settings, a list: text that
-    is none, or a key that is of another certificate. Files on the board are not judged."""
+    is none, or a key that is of another certificate.
+
+    files  {path: bytes} of files on the board that they name; one that is not in it is not judged
+    """
     found = []
     for key in KEYS:
         given = flat.get(key)
-        if isinstance(given, str) and given and not given.startswith("/"):
+        if given in files:
+            found += _on_board_faults(key, given, files[given])
+        elif isinstance(given, str) and given and not given.startswith("/"):
             found += _faults(key, given) if is_pem(given) else [
                 f"{key}: expected PEM text, or the path of a file on the board, which begins "
                 'with "/"']  # fmt: skip
-    return found or _unlike(*(flat.get(key) for key in OWN))
+    return found or _unlike(*(text_of(key, flat, files) for key in OWN))
+
+
+def text_of(key, flat, files):
+    """The PEM text of one of KEYS in the settings `flat`; what they say where that is the name of
+    a file that is not in `files`, as for faults()."""
+    given = flat.get(key)
+    if given not in files:
+        return given
+    data = files[given]
+    # As firmware/link.py: a file that does not begin as PEM is taken for DER.
+    return data.decode(errors="replace") if data.startswith(_PEM.encode()) else _text(key, data)
+
+
+def _on_board_faults(key, path, data):
+    where = f" in {path} on the board"
+    text = text_of(key, {key: path}, {path: data})
+    found = _faults(key, text, where)
+    if not found and not text.startswith(_alone(key, text)):
+        what = "private key" if key == OWN[1] else "certificate"
+        found = [f"{key}: expected the {what} at the beginning{where}: it reads no further"]
+    return found
 
 
 def is_pem(text):
@@ -136,6 +162,6 @@ def _faults(key, text, where=""):
                 f"{what}"]  # fmt: skip
     try:
         ssl.create_default_context(cadata=text)
-    except ssl.SSLError as error:
-        return [f"{key}: expected a certificate{where}: {error.reason or error}"]
+    except (ssl.SSLError, TypeError):  # TypeError: what is not ASCII
+        return [f"{key}: expected a certificate{where}, got what is none, or is damaged"]
     return []
