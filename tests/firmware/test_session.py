@@ -101,6 +101,34 @@ def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypat
     assert [text.count(ends) for text in said] == [0, 1, 0]
 
 
+@pytest.mark.parametrize("of, ends", [
+    ({"set": "a1b2c3d4", "trial": True}, True), ({"set": "a1b2c3d4", "trial": False}, False),
+    ({"set": "a1b2\x1b[2J", "trial": True}, False),
+])  # fmt: skip
+def test_an_update_refused_for_another_ones_trial_says_which_command_ends_that(
+    session, of, ends, capsys
+):
+    """The board's status is of before the command: a refusal brings no other."""
+    session, oven = session
+
+    def work(show):
+        session._on_message(None, None, report("00" * 16, **{"count": 0, **of}))
+        told(session, oven, state="refused", why="the last update is still on trial")
+
+    assert ota_cli._run(session, work, " --broker h", 1) == 1
+    said = capsys.readouterr().err
+    command = "umqtt-board command --device oven --group g --broker h commit a1b2c3d4 ends it"
+    assert (command in said) is ends and "\x1b" not in said
+
+
+def test_a_set_that_is_on_trial_and_comes_again_is_not_said_to_leave_the_security_version(session):
+    """It does when its trial ends well."""
+    session, oven = session
+    session._set.seal(b"x")
+    session._hear_status(oven, {"online": True, "set": session._set.id, "trial": True})
+    assert "lowest security version stays" not in oven.why and "on trial already" in oven.why
+
+
 @pytest.mark.parametrize("envelope, received, says", [
     (b"", False, ""), (b"x", True, ""), (b"x", False, "no signature"),
 ])  # fmt: skip

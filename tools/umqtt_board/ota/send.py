@@ -62,6 +62,8 @@ class Member:
     void     whether something in its name came with a key that this computer has replaced: from
              the board, which has it still, or from whoever has kept what it once said
     late   commands that it has refused as late; `refused`: counter of the last of these
+    tries  the set that was on trial by the last status that was heard of it, whenever it said
+           that; "": none was
     """
 
     record: object
@@ -88,6 +90,7 @@ class Member:
     obeyed: int = 0
     seen: int = 0
     overtaken: int = 0
+    tries: str = ""
 
     @property
     def device(self):
@@ -266,6 +269,8 @@ class Session:
             self.changed.notify_all()
 
     def _hear_start(self, member, said):
+        if "trial" in said:
+            member.tries = str(said.get("set")) if said["trial"] else ""
         late = said.get("refused_late") or 0
         # The first command may be for the start of an old report that somebody has brought back.
         # The board refuses that with a report of now; only such a one names a start from then on.
@@ -290,7 +295,9 @@ class Session:
             return
         if said.get("set") == made.id:
             if made.envelope and member.state in ("waiting", "sent"):
-                member.why = ("it ran this set already: it has looked at no signature, and its "
+                member.why = ("it has this set on trial already, with the signature of then"
+                              if said.get("trial") else
+                              "it ran this set already: it has looked at no signature, and its "
                               "lowest security version stays")  # fmt: skip
             member.state = "on trial" if said.get("trial") else "done"
             member.trial = member.trial or time.monotonic()
