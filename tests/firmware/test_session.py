@@ -248,6 +248,33 @@ def test_a_set_that_was_taken_back_before_is_told_of_when_it_is_sent_again(sessi
     assert capsys.readouterr().out.count("oven took this set back before: 3 crashes in a row") == 1
 
 
+@pytest.mark.parametrize("failed, tells", [
+    ({"why": "3 crashes in a row"}, 1), ({"id": "12345678", "why": "3 crashes in a row"}, 0),
+    ("nonsense", 0), (None, 0),
+])  # fmt: skip
+def test_a_set_that_the_board_has_just_taken_back_is_told_of_as_its_update_begins(
+    session, capsys, failed, tells
+):
+    """By the status of before: a board forgets it when it takes the command."""
+    session, oven = session
+    made, session._set = session._set, None
+    if isinstance(failed, dict):
+        failed = {"id": made.id, **failed}
+    session.send = lambda name, body, members: session._on_message(
+        None, None, report("00" * 16, count=0, failed=failed))  # fmt: skip
+
+    def work(show):
+        def ends():
+            show()
+            oven.state = "done"
+
+        session.update(made, 1, 1, 5, ends)
+
+    assert ota_cli._run(session, work, "", 1) == 0
+    said = capsys.readouterr().out
+    assert said.count("oven took this set back before: 3 crashes in a row") == tells
+
+
 @pytest.mark.parametrize("revoked, says", [
     (False, "clock is right: umqtt-board keys revoke --device oven --group g, and flash it"),
     (True, "its key is revoked: flash it, and it gets another one"),

@@ -62,8 +62,8 @@ class Member:
     void     whether something in its name came with a key that this computer has replaced: from
              the board, which has it still, or from whoever has kept what it once said
     late   commands that it has refused as late; `refused`: counter of the last of these
-    tries  the set that was on trial by the last status that was heard of it, whenever it said
-           that; "": none was
+    tries  the set that was on trial by the last status before its answer, whenever it said that;
+           "": none was. failed: which set it took back, by that status
     """
 
     record: object
@@ -91,6 +91,7 @@ class Member:
     seen: int = 0
     overtaken: int = 0
     tries: str = ""
+    failed: dict = field(default_factory=dict)
 
     @property
     def device(self):
@@ -269,8 +270,9 @@ class Session:
             self.changed.notify_all()
 
     def _hear_start(self, member, said):
-        if "trial" in said:
-            member.tries = str(said.get("set")) if said["trial"] else ""
+        if said.get("online") and member.state in ("waiting", "sent"):
+            member.tries = str(said.get("set")) if said.get("trial") else ""
+            member.failed = said.get("failed") or {}
         late = said.get("refused_late") or 0
         # The first command may be for the start of an old report that somebody has brought back.
         # The board refuses that with a report of now; only such a one names a start from then on.
@@ -421,6 +423,9 @@ class Session:
         body = made.command(boots, seconds)
         self._set = made
         self._command(body, list(self.members.values()))
+        for member in self.members.values():
+            if member.failed.get("id") == made.id:  # the board forgets it with the command
+                member.before = member.before or str(member.failed.get("why", ""))
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with self.changed:
