@@ -14,10 +14,11 @@ def test_a_flash_names_a_certificate_that_is_nowhere(used):
     with device.Device(used.port) as one:
         one.write_file("/broker.der", Authority("broker").certificate)
         steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
-        flat["broker.ca"] = "/identity/broker-ac.pem"
-        with pytest.raises(BoardError, match="neither this computer nor the board has broker.ca = "
-                                             "/identity/broker-ac.pem"):  # fmt: skip
-            steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
+        for name in ("/identity/broker-ac.pem", "/lib"):  # a folder
+            flat["broker.ca"] = name
+            with pytest.raises(BoardError, match="neither this computer nor the board has a file "
+                                                 f"broker.ca = {name}"):  # fmt: skip
+                steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
         steps.refuse_harm(one, UNIX, flat, None, lambda text: True)
 
 

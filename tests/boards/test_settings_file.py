@@ -55,6 +55,21 @@ def test_a_certificates_file_beside_the_settings_goes_to_the_board_as_text(
     assert from_variable["broker.ca"] == found
 
 
+def test_a_name_with_a_tilde_is_in_the_home_folder(tmp_path, authority, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pem = authority.pem.decode()
+    assert _with_ca(tmp_path / "..", "~/ca.pem")["broker.ca"] == pem
+    assert _with_ca(tmp_path, "x", {"UMQTT_BROKER_CA": "~/ca.pem"})["broker.ca"] == pem
+    with pytest.raises(BoardError, match=f"broker.ca: .*; {tmp_path}/none.pem cannot be read"):
+        _with_ca(tmp_path, "~/none.pem")
+
+
+def test_a_folder_is_no_file_of_the_board(tmp_path):
+    for ca in (str(tmp_path), "."):
+        with pytest.raises(BoardError, match=f"broker.ca: .*; {tmp_path} is a folder"):
+            _with_ca(tmp_path, ca)
+
+
 def test_what_is_no_certificate_is_refused_before_anything_is_done(tmp_path, authority):
     (tmp_path / "two.pem").write_bytes(authority.pem * 2)
     (tmp_path / "text").write_text("hello")

@@ -54,7 +54,7 @@ def missing(device, flat):
     named = ca_file.on_board(flat)
     there = install.hashes(device, [*named]) if named else {}
     found = [f"{named[path]} = {path}" for path, sum_ in there.items() if not sum_]
-    return f"neither this computer nor the board has {', '.join(found)}" if found else ""
+    return f"neither this computer nor the board has a file {', '.join(found)}" if found else ""
 
 
 def refuse_missing(device, flat, confirm):

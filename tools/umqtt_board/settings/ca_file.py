@@ -4,6 +4,7 @@ Knows: PEM and DER. Must not know: where else settings come from, what a board d
 """
 
 import base64
+import os
 import re
 import ssl
 import tempfile
@@ -24,7 +25,7 @@ def resolve(flat, folders):
     folders  {one of KEYS: the folder that its name is relative to}; one that is not in it names
              a file of the board's, and stays as it is
 
-    A name that begins with "/" and is no file here is left: it may be one on the board. In the
+    A name that begins with "/" and is nothing here is left: it may be one on the board. In the
     names of the board's own files {group} and {device} stand for its group and its name.
     """
     faults = []
@@ -101,15 +102,16 @@ def _resolve(key, given, folder):
         return given, [f"device: expected the board's name, because {key} is the file {given}"]
     if _PEM in given:
         return given, _faults(key, given)
-    path = Path(folder) / given
+    path = Path(folder) / os.path.expanduser(given)
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
-        if given.startswith("/"):
+        if given.startswith("/") and isinstance(error, FileNotFoundError | NotADirectoryError):
             return given, []
-        why = getattr(error, "strerror", None) or error
+        why = ("is a folder" if isinstance(error, IsADirectoryError) else
+               f"cannot be read: {getattr(error, 'strerror', None) or error}")  # fmt: skip
         return given, [f"{key}: expected PEM text, a file of this computer, or the path of one on "
-                       f'the board, which begins with "/"; {path} cannot be read: {why}']
+                       f'the board, which begins with "/"; {path} {why}']
     text = data.decode(errors="replace") if _PEM.encode() in data else _text(key, data)
     return text, _faults(key, text, f" in {path}")
 
