@@ -5,8 +5,9 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from certificates import Authority
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import counters, fileset, keys, ota_cli, reports, send
+from umqtt_board.ota import counters, fileset, keys, ota_cli, reports, send, trust
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -304,5 +305,27 @@ def test_a_board_that_was_flashed_here_meanwhile_is_told_of(home, session, capsy
 def test_a_file_that_is_no_authority_of_a_broker_is_one_sentence(tmp_path, data, says):
     """An empty one would stand for whomever the system trusts."""
     (tmp_path / "ca").write_bytes(data)
-    with pytest.raises(BoardError, match=f"The CA certificate .*{says}"):
-        send._context({"ca": str(tmp_path / "ca")})
+    with pytest.raises(BoardError, match=f"The CA certificate {tmp_path}/ca {says}") as found:
+        trust.context({"ca": str(tmp_path / "ca")})
+    assert "_ssl" not in str(found.value)
+
+
+@pytest.mark.parametrize("key, says", [
+    ("key", ""), ("none", "none: No such file or directory"), ("garbage", "not the key of it"),
+    ("other", "the key is that of another certificate"),
+])  # fmt: skip
+def test_an_operators_certificate_and_key_that_are_no_pair_are_told_in_our_words(
+    tmp_path, key, says
+):
+    authority = Authority("fleet")
+    for name, data in zip(("cert", "key"), authority.issue("operator")):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "other").write_bytes(authority.issue("operator")[1])
+    (tmp_path / "garbage").write_bytes(b"garbage")
+    broker = {"cert": str(tmp_path / "cert"), "key": str(tmp_path / key)}
+    if not says:
+        trust.context(broker)
+        return
+    with pytest.raises(BoardError, match=f"--cert {tmp_path}/cert: .*{says}") as found:
+        trust.context(broker)
+    assert "SSL" not in str(found.value) and "X509" not in str(found.value)

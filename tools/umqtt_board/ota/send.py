@@ -11,13 +11,12 @@ import os
 import ssl
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Condition
 
 import paho.mqtt.client as mqtt
 
-from umqtt_board.errors import BoardError
-from umqtt_board.ota import counters, reports
+from umqtt_board.errors import BoardError, reason
+from umqtt_board.ota import counters, reports, trust
 from umqtt_board.ota.fileset import CHAIN, HEAD
 
 ALL = "-all"
@@ -188,7 +187,7 @@ class Session:
         if broker.get("user"):
             self._client.username_pw_set(broker["user"], broker.get("password"))
         if broker.get("tls"):
-            self._client.tls_set_context(_context(broker))
+            self._client.tls_set_context(trust.context(broker))
         self._set = None
 
     def __enter__(self):
@@ -196,11 +195,13 @@ class Session:
         try:
             self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
         except ssl.SSLCertVerificationError as error:
-            raise BoardError(f"The broker at {where} is not trusted: {error.verify_message}. Its "
+            why = error.verify_message.rstrip(".")
+            raise BoardError(f"The broker at {where} is not trusted: {why}. Its "
                              "certificate must be signed by the one of --ca, and name that host: "
                              "--broker says which.")  # fmt: skip
         except (OSError, ValueError) as error:
-            raise BoardError(f"The broker at {where} cannot be reached: {error}.{self._hint()}")
+            raise BoardError(f"The broker at {where} cannot be reached: {reason(error)}."
+                             f"{self._hint()}")  # fmt: skip
         self._client.loop_start()
         with self.changed:
             self.changed.wait_for(lambda: self._ready or self._failure, CONNECT_S)
@@ -475,26 +476,3 @@ class Session:
             # QoS 0: what a broker would keep for a board that is away comes out of turn.
             self._client.publish(topic, piece, qos=0)
             member.sent += len(piece) - HEAD - CHAIN
-
-
-def _context(broker):
-    ca = broker.get("ca")
-    if ca and not ca.startswith("-----BEGIN"):
-        path = ca
-        try:
-            ca = Path(path).read_text("ascii", "replace").replace("\ufffd", "?")
-        except OSError as error:
-            raise BoardError(f"The CA certificate {path} cannot be read: {error.strerror}. "
-                             "Give its file on this computer as --ca.")  # fmt: skip
-        if not ca.strip():  # nothing stands for the authorities of this computer's system
-            raise BoardError(f"The CA certificate {path} is empty.")
-    try:
-        context = ssl.create_default_context(cadata=ca or None)
-    except ssl.SSLError as error:
-        raise BoardError(f"The CA certificate is not right: {error}.")
-    if broker.get("cert"):
-        try:
-            context.load_cert_chain(broker["cert"], broker.get("key"))
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise BoardError(f"--cert {broker['cert']}: no certificate and key in PEM: {error}.")
-    return context
