@@ -19,7 +19,9 @@ def test_a_locked_copy_brings_all_keys_to_a_new_computer(locked, monkeypatch, tm
     count = keys.next_count(keys.every())
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", "--no-passphrase", copy) == 2
+    capsys.readouterr()
     assert board_cli("keys", "export", copy) == 0
+    assert "copy: keys of 2 boards, and of the authorities of cert" in capsys.readouterr().out
     assert copy.stat().st_mode & 0o777 == 0o600
     assert b"BEGIN PRIVATE KEY" not in copy.read_bytes()
     for key in locked.values():
@@ -38,12 +40,13 @@ def test_a_locked_copy_brings_all_keys_to_a_new_computer(locked, monkeypatch, tm
     assert "0 certificates made, 4 kept" in capsys.readouterr().out
 
 
-def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path):
+def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path, capsys):
     key = flashed(FLAT, "oven")[0]["command_key"]
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", copy) == 2 and not copy.exists()
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "export", copy) == 0
+    assert "copy: keys of 1 boards\n" in capsys.readouterr().out
     assert key.encode() not in copy.read_bytes() and key.encode() in everything()
     assert board_cli("keys", "export", "--no-passphrase", tmp_path / "open") == 0
     assert key.encode() in (tmp_path / "open").read_bytes()

@@ -90,8 +90,9 @@ def export(no_passphrase, path):
     if no_passphrase and locks.path(keys.home()).exists():
         raise BoardError("The keys are locked, and so is a copy of them: leave out "
                          "--no-passphrase.")  # fmt: skip
-    count = whole.export(path, lambda: "" if no_passphrase else _EXPORT.new())
-    click.echo(f"{path}: keys of {count} boards, and of the authorities of certificates")
+    count, more = whole.export(path, lambda: "" if no_passphrase else _EXPORT.new())
+    click.echo(f"{path}: keys of {count} boards"
+               f"{', and of the authorities of certificates' if more else ''}")  # fmt: skip
 
 
 @keys_group.command("import")

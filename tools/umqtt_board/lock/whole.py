@@ -71,7 +71,8 @@ def _relocked(path, data, before, after):
 
 
 def export(path, word):
-    """Write all keys into one file, which a passphrase opens; returns how many boards it holds.
+    """Write all keys into one file, which a passphrase opens; returns how many boards it holds,
+    and whether it holds authorities.
 
     word  function() that returns the passphrase for a computer whose keys have no lock; "" leaves
           the file open. Where they have one, it opens the file, too.
@@ -108,7 +109,7 @@ def export(path, word):
         said["code"] = _code(lock, said)
     with keys.locked():  # two at once have one name for what lies aside
         private.replace(path, json.dumps(said, indent=1).encode() + b"\n")
-    return len(records)
+    return len(records), bool(files)
 
 
 def _older_copy(path):
