@@ -251,14 +251,15 @@ class Restore:
                         "`umqtt-board command interval` changes it then")  # fmt: skip
 
     def _interval(self, state):
-        """The interval by command in a state that the board heeds; None."""
+        """The interval by command in a state, if the board heeds it and its settings have another
+        one; else None."""
         ms = (state or {}).get(counters.INTERVAL)
         flat = self._settings or self._there or {}
         own_ms = flat.get(counters.INTERVAL, usual()[counters.INTERVAL])
         holds = (state or {}).get(counters.INTERVAL_WAS) == own_ms
         good = type(ms) is int and not self._rules.validate({"broker.host": "-",
                                                              counters.INTERVAL: ms})  # fmt: skip
-        return ms if good and holds else None
+        return ms if good and holds and ms != own_ms else None
 
     def _of_key(self):
         """Readings in the copy may be signed with a key that is neither in it nor on this
