@@ -174,11 +174,11 @@ def revoke(device, group, every, authorities):
     """Void the keys of boards: each gets a new one when it is flashed the next time.
 
     Until then a board obeys the old key, whoever has it."""
-    if not (device or group or every or authorities):
+    if device is None and group is None and not (every or authorities):
         raise BoardError("Which keys? Give --device NAME, --group NAME, --all or --authorities.")
-    if device:
-        records = [keys.load(group or "default", device)]
-    elif every or group:
+    if device is not None:
+        records = [keys.load("default" if group is None else group, device)]
+    elif every or group is not None:
         records = keys.every() if every else keys.members(group)
     else:
         records = []

@@ -45,8 +45,8 @@ _key = click.option("--key", type=click.Path(dir_okay=False), help="And its key.
 def _records(device, group):
     if device is None and group is None:
         raise BoardError("Which board? Give --device NAME, or --group NAME for all of a group.")
-    if device:
-        return [keys.load(group or "default", device)]
+    if device is not None:
+        return [keys.load("default" if group is None else group, device)]
     return keys.members(group)
 
 
