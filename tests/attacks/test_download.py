@@ -61,8 +61,12 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(release, tmp_path):
     whole, parts = path.read_bytes(), parts_of(path)
     for end in range(0, len(whole), 97):
         path.write_bytes(whole[:end])
-        with pytest.raises(BoardError):
+        with pytest.raises(BoardError, match="is no bundle: it is damaged"):
             bundle.load(path)
+    at = whole.index(b"manifest.json")
+    path.write_bytes(whole[:at] + b"n" + whole[at + 1 :])
+    with pytest.raises(BoardError, match="is no bundle: it is damaged, or no ZIP file.$"):
+        bundle.load(path)
     more = io.BytesIO()
     with zipfile.ZipFile(more, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in (parts | {"set": bytes(100_000_000)}).items():

@@ -1,6 +1,7 @@
 """What a flash asks before it changes settings that would harm a board."""
 
 import pytest
+from certificates import Authority
 from keep_kit import UNIX, three_messages
 from umqtt_board.backup import journal
 from umqtt_board.errors import BoardError
@@ -8,16 +9,52 @@ from umqtt_board.flash import steps
 from umqtt_board.port import device
 
 
-def test_a_flash_names_a_certificate_that_is_nowhere(used, put):
-    put(used, "broker.der", "certificate")
+def test_a_flash_names_a_certificate_that_is_nowhere(used):
     flat = {"device": "one", "broker.host": "h", "broker.ca": "/broker.der"}
     with device.Device(used.port) as one:
+        one.write_file("/broker.der", Authority("broker").certificate)
         steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
-        flat["broker.ca"] = "/identity/broker-ac.pem"
-        with pytest.raises(BoardError, match="neither this computer nor the board has broker.ca = "
-                                             "/identity/broker-ac.pem"):  # fmt: skip
-            steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
+        for name in ("/identity/broker-ac.pem", "/lib"):  # a folder
+            flat["broker.ca"] = name
+            with pytest.raises(BoardError, match="neither this computer nor the board has a file "
+                                                 f"broker.ca = {name}"):  # fmt: skip
+                steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
         steps.refuse_harm(one, UNIX, flat, None, lambda text: True)
+
+
+def test_a_flash_judges_the_certificates_and_the_key_that_lie_on_the_board(used):
+    """As those on this computer: the board says little of what is wrong with them."""
+    authority = Authority("broker")
+    (cert, key), (other, _) = (authority.issue(name) for name in ("default/one", "default/two"))
+    files = {"ca.der": authority.certificate, "ca.pem": authority.pem, "cert": cert, "key": key,
+             "other": other, "garbage": b"garbage", "both": authority.pem + key,
+             "late": b"words\n" + authority.pem,
+             "param": b"-----BEGIN EC PARAMETERS-----\neA==\n-----END EC PARAMETERS-----\n" + key,
+             }  # fmt: skip
+    with device.Device(used.port) as one:
+        for name, data in files.items():
+            one.write_file(f"/{name}", data)
+        for ca, mine, its_key, said in (
+            ("ca.der", "cert", "key", ""),
+            ("ca.pem", "cert", "key", ""),
+            ("garbage", "cert", "key", "broker.ca: expected a certificate in /garbage on the b"),
+            ("late", "cert", "key", "broker.ca: expected a certificate in /late on the board"),
+            ("both", "cert", "key", "broker.ca: .* in /both on the board, got a private key, too"),
+            ("ca.pem", "key", "key", "broker.cert: expected one certificate alone in /key on the"),
+            ("ca.pem", "cert", "garbage", "broker.key: expected a private key, got what is none"),
+            ("ca.pem", "cert", "param", "broker.key: expected .* at the beginning in /param on "),
+            ("ca.pem", "other", "key", "broker.key: expected the key of broker.cert, got that of"),
+        ):
+            flat = {"device": "one", "broker.host": "h", "broker.ca": f"/{ca}",
+                    "broker.cert": f"/{mine}", "broker.key": f"/{its_key}"}  # fmt: skip
+            if not said:
+                steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
+                continue
+            with pytest.raises(BoardError, match=f"Nothing was changed: .*{said}"):
+                steps.refuse_harm(one, UNIX, flat, None, lambda text: False)
+        flat |= {"broker.key": other.decode(), "broker.cert": "/other"}
+        with pytest.raises(BoardError, match="broker.cert is the certificate of default/two"):
+            steps.refuse_harm(one, UNIX, flat, None, lambda text: "of default/two" not in text)
 
 
 def test_a_flash_moves_no_store_away_from_its_messages_unasked(used, tmp_path):

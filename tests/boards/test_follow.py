@@ -61,6 +61,18 @@ def test_a_ca_in_the_settings_means_tls_up_to_the_acknowledgement(board, tmp_pat
         board.cut()
 
 
+@pytest.mark.parametrize("said, names", [
+    ("umqtt: ValueError: invalid cert, next try in 199 ms", ("broker.ca", "broker.cert")),
+    ("umqtt: ValueError: invalid key, next try in 54 ms", ("broker.key",)),
+    ("umqtt: MQTTException: [22], next try in 54 ms", ("broker.cert", "broker.key")),
+])  # fmt: skip
+def test_the_settings_of_a_certificate_that_is_wrong_are_named(said, names):
+    """Files on the board are not always looked at before: YES=1, or `umqtt-board step start`."""
+    verdict = follow.Verdict()
+    advice = next(found for found in (verdict.advice(said) for _ in range(9)) if found)
+    assert all(name in advice for name in names)
+
+
 def test_flashing_ends_safe_mode_and_mends_a_damaged_counter(board, put, iotcore, mpremote):
     put(board, "resets.json", '{"row": 9, "power": 3, "crash": 9}')
     put(board, "state.json", '{"count": 12')

@@ -158,6 +158,15 @@ def test_a_counter_never_goes_backwards(used, put, mpremote, tmp_path):
     assert json.loads(mpremote(used, "cat", ":state.json")) == there
 
 
+def test_an_interval_by_command_that_the_settings_have_is_not_asked_about(used, put, tmp_path):
+    put(used, "state.json", '{"count": 7, "interval_ms": 10000, "interval_was": 10000}')
+    backup(used, tmp_path / "copy")
+    put(used, "state.json", '{"count": 7}')
+    with device.Device(used.port) as one:
+        asked = restoring.Restore(one, UNIX, copies.load(tmp_path / "copy", UNIX), quiet, None)
+        assert not [*asked._of_interval()]
+
+
 @pytest.mark.parametrize("wrong", ["-5", '"x"', "1" + 30 * "0"])
 def test_an_interval_that_is_none_does_not_come_back(wrong, used, put, mpremote, tmp_path):
     """The board would not heed it: nobody is to be told that it counts."""

@@ -5,7 +5,7 @@ import ssl
 import pytest
 from certificates import Authority
 from umqtt_board.errors import BoardError
-from umqtt_board.settings import settings_file, subject
+from umqtt_board.settings import ca_file, settings_file, subject
 
 GOOD = {"broker": {"host": "h"}}
 
@@ -55,15 +55,64 @@ def test_a_certificates_file_beside_the_settings_goes_to_the_board_as_text(
     assert from_variable["broker.ca"] == found
 
 
+def test_a_name_with_a_tilde_is_in_the_home_folder(tmp_path, authority, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pem = authority.pem.decode()
+    assert _with_ca(tmp_path / "..", "~/ca.pem")["broker.ca"] == pem
+    assert _with_ca(tmp_path, "x", {"UMQTT_BROKER_CA": "~/ca.pem"})["broker.ca"] == pem
+    with pytest.raises(BoardError, match=f"broker.ca: .*; {tmp_path}/none.pem cannot be read"):
+        _with_ca(tmp_path, "~/none.pem")
+
+
+def test_a_folder_is_no_file_of_the_board(tmp_path):
+    for ca in (str(tmp_path), "."):
+        with pytest.raises(BoardError, match=f"broker.ca: .*; {tmp_path} is a folder"):
+            _with_ca(tmp_path, ca)
+
+
 def test_what_is_no_certificate_is_refused_before_anything_is_done(tmp_path, authority):
     (tmp_path / "two.pem").write_bytes(authority.pem * 2)
     (tmp_path / "text").write_text("hello")
+    (tmp_path / "umlaut").write_text("-----BEGIN CERTIFICATE-----\nä\n-----END CERTIFICATE-----")
     for ca, said in (("none.pem", "none.pem cannot be read: No such file"),
                      ("two.pem", "expected one certificate in .*two.pem, got 2"),
-                     ("text", "expected a certificate in .*text: "),
-                     ("-----BEGIN CERTIFICATE-----\nnonsense", "expected a certificate: ")):
+                     ("umlaut", "expected a certificate in .*umlaut, got"),
+                     ("text", "expected a certificate in .*text, got"),
+                     ("-----BEGIN CERTIFICATE-----\nnonsense", "expected a certificate, got")):
         with pytest.raises(BoardError, match=f"broker.ca: .*{said}"):
             _with_ca(tmp_path, ca)
+
+
+@pytest.mark.parametrize("order", [("key", "cert"), ("cert", "key")])
+@pytest.mark.parametrize("setting", ["ca", "cert"])
+def test_a_certificates_file_with_a_private_key_in_it_is_refused(
+    tmp_path, authority, order, setting
+):
+    """The key would lie on each board, in a setting that is no secret."""
+    cert, key = authority.issue("a")
+    (tmp_path / "both.pem").write_bytes(b"".join({"cert": cert, "key": key}[n] for n in order))
+    (tmp_path / "key").write_bytes(key)
+    path = tmp_path / "settings.json"
+    broker = {"host": "h", "ca": "ca.pem", "cert": "ca.pem", "key": "key", setting: "both.pem"}
+    path.write_text(settings_file.json.dumps({"broker": broker}))
+    with pytest.raises(BoardError, match=f"broker.{setting}: .*both.pem, got a private key, too"):
+        settings_file.gather(path, {})
+    flat = {f"broker.{setting}": (tmp_path / "both.pem").read_text()}  # in a copy of a board
+    assert "got a private key, too" in ca_file.faults(flat, {})[0]
+
+
+def test_text_around_a_certificate_stays_away_from_the_board(tmp_path, authority):
+    """As `openssl x509 -text` and `openssl ecparam` write it: the board reads from the first line
+    that begins a certificate or a key, and takes other text for the name of a file."""
+    cert, key = authority.issue("a")
+    parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    for name, data in (("ca", authority.pem), ("cert", cert), ("key", parameters + key)):
+        (tmp_path / name).write_bytes(b"Certificate:\n    Data:\n" + data + b"more\n")
+    path = tmp_path / "settings.json"
+    path.write_text('{"broker": {"host": "h", "ca": "ca", "cert": "cert", "key": "key"}}')
+    flat = settings_file.gather(path, {})
+    assert [flat[f"broker.{name}"].encode() for name in ("ca", "cert", "key")] == [
+        authority.pem, cert, key]
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path, authority):

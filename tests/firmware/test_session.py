@@ -5,8 +5,9 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from certificates import Authority
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import counters, fileset, keys, ota_cli, reports, send
+from umqtt_board.ota import counters, fileset, keys, ota_cli, reports, send, trust
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -99,6 +100,34 @@ def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypat
     ends = ("umqtt-board command --device oven --group g --broker broker.example:8883 "
             f"--ca 'my ca.pem' commit {session._set.id}\n")  # fmt: skip
     assert [text.count(ends) for text in said] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("of, ends", [
+    ({"set": "a1b2c3d4", "trial": True}, True), ({"set": "a1b2c3d4", "trial": False}, False),
+    ({"set": "a1b2\x1b[2J", "trial": True}, False),
+])  # fmt: skip
+def test_an_update_refused_for_another_ones_trial_says_which_command_ends_that(
+    session, of, ends, capsys
+):
+    """The board's status is of before the command: a refusal brings no other."""
+    session, oven = session
+
+    def work(show):
+        session._on_message(None, None, report("00" * 16, **{"count": 0, **of}))
+        told(session, oven, state="refused", why="the last update is still on trial")
+
+    assert ota_cli._run(session, work, " --broker h", 1) == 1
+    said = capsys.readouterr().err
+    command = "umqtt-board command --device oven --group g --broker h commit a1b2c3d4 ends it"
+    assert (command in said) is ends and "\x1b" not in said
+
+
+def test_a_set_that_is_on_trial_and_comes_again_is_not_said_to_leave_the_security_version(session):
+    """It does when its trial ends well."""
+    session, oven = session
+    session._set.seal(b"x")
+    session._hear_status(oven, {"online": True, "set": session._set.id, "trial": True})
+    assert "lowest security version stays" not in oven.why and "on trial already" in oven.why
 
 
 @pytest.mark.parametrize("envelope, received, says", [
@@ -220,6 +249,33 @@ def test_a_set_that_was_taken_back_before_is_told_of_when_it_is_sent_again(sessi
     assert capsys.readouterr().out.count("oven took this set back before: 3 crashes in a row") == 1
 
 
+@pytest.mark.parametrize("failed, tells", [
+    ({"why": "3 crashes in a row"}, 1), ({"id": "12345678", "why": "3 crashes in a row"}, 0),
+    ("nonsense", 0), (None, 0),
+])  # fmt: skip
+def test_a_set_that_the_board_has_just_taken_back_is_told_of_as_its_update_begins(
+    session, capsys, failed, tells
+):
+    """By the status of before: a board forgets it when it takes the command."""
+    session, oven = session
+    made, session._set = session._set, None
+    if isinstance(failed, dict):
+        failed = {"id": made.id, **failed}
+    session.send = lambda name, body, members: session._on_message(
+        None, None, report("00" * 16, count=0, failed=failed))  # fmt: skip
+
+    def work(show):
+        def ends():
+            show()
+            oven.state = "done"
+
+        session.update(made, 1, 1, 5, ends)
+
+    assert ota_cli._run(session, work, "", 1) == 0
+    said = capsys.readouterr().out
+    assert said.count("oven took this set back before: 3 crashes in a row") == tells
+
+
 @pytest.mark.parametrize("revoked, says", [
     (False, "clock is right: umqtt-board keys revoke --device oven --group g, and flash it"),
     (True, "its key is revoked: flash it, and it gets another one"),
@@ -249,8 +305,30 @@ def test_a_board_that_was_flashed_here_meanwhile_is_told_of(home, session, capsy
 def test_a_file_that_is_no_authority_of_a_broker_is_one_sentence(tmp_path, data, says):
     """An empty one would stand for whomever the system trusts."""
     (tmp_path / "ca").write_bytes(data)
-    with pytest.raises(BoardError, match=f"The CA certificate .*{says}"):
-        send._context({"ca": str(tmp_path / "ca")})
+    with pytest.raises(BoardError, match=f"The CA certificate {tmp_path}/ca {says}") as found:
+        trust.context({"ca": str(tmp_path / "ca")})
+    assert "_ssl" not in str(found.value)
+
+
+@pytest.mark.parametrize("key, says", [
+    ("key", ""), ("none", "none: No such file or directory"), ("garbage", "not the key of it"),
+    ("other", "the key is that of another certificate"),
+])  # fmt: skip
+def test_an_operators_certificate_and_key_that_are_no_pair_are_told_in_our_words(
+    tmp_path, key, says
+):
+    authority = Authority("fleet")
+    for name, data in zip(("cert", "key"), authority.issue("operator")):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "other").write_bytes(authority.issue("operator")[1])
+    (tmp_path / "garbage").write_bytes(b"garbage")
+    broker = {"cert": str(tmp_path / "cert"), "key": str(tmp_path / key)}
+    if not says:
+        trust.context(broker)
+        return
+    with pytest.raises(BoardError, match=f"--cert {tmp_path}/cert: .*{says}") as found:
+        trust.context(broker)
+    assert "SSL" not in str(found.value) and "X509" not in str(found.value)
 
 
 @pytest.mark.parametrize("before, obeyed, behind, lost", [

@@ -122,6 +122,9 @@ def test_what_cannot_be_sent_is_a_sentence_and_status_2(capsys, monkeypatch):
         (["--device", "x", "report"], "no key for the board x of the group default (known"),
         (["--group", "none", "report"], "no key for any board of the group none"),
         (["--device", "../x", "report"], "is no name of a device"),
+        # As of a variable of a script that is not set: not the whole group, nor another one.
+        (["--device", "", "--group", "test", "report"], "The name of a device is empty"),
+        (["--device", "b1", "--group", "", "report"], "The name of a group is empty"),
         (["--device", "b1", "--group", "test", "report"], "127.0.0.1:1 cannot be reached"),
         (["--device", "b1", "--group", "test", "interval", "0"], "interval: expected seconds"),
         (["--device", "b1", "--group", "test", "interval", "soon"], "interval: expected seconds"),

@@ -1,6 +1,7 @@
 """The one error that ends a step: a sentence that says what is wrong and what to do about it."""
 
 import json
+import ssl
 
 
 class BoardError(Exception):
@@ -14,8 +15,10 @@ def reason(error):
         return "it does not have the form that it should have"
     if isinstance(error, json.JSONDecodeError):
         return f"it is no JSON from line {error.lineno}, column {error.colno}, on"
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"TLS fails, {error.reason.replace('_', ' ').lower()}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, UnicodeError):
         return "it is no text in UTF-8"
     return str(error)

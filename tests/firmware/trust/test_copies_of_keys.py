@@ -1,11 +1,7 @@
 """The keys of the operator's computer in a copy, and on another computer."""
 
-import json
-import os
-import stat
-
 import pytest
-from keys_kit import FLAT, OTHER, WORD, board_file, everything, on_another_computer, open_copy
+from keys_kit import FLAT, OTHER, WORD, everything, on_another_computer, open_copy
 from umqtt_board.errors import BoardError
 from umqtt_board.lock import lock
 from umqtt_board.ota import counters, keys
@@ -19,7 +15,9 @@ def test_a_locked_copy_brings_all_keys_to_a_new_computer(locked, monkeypatch, tm
     count = keys.next_count(keys.every())
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", "--no-passphrase", copy) == 2
+    capsys.readouterr()
     assert board_cli("keys", "export", copy) == 0
+    assert "copy: keys of 2 boards, and of the authorities of cert" in capsys.readouterr().out
     assert copy.stat().st_mode & 0o777 == 0o600
     assert b"BEGIN PRIVATE KEY" not in copy.read_bytes()
     for key in locked.values():
@@ -38,18 +36,59 @@ def test_a_locked_copy_brings_all_keys_to_a_new_computer(locked, monkeypatch, tm
     assert "0 certificates made, 4 kept" in capsys.readouterr().out
 
 
-def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path):
+def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path, capsys):
     key = flashed(FLAT, "oven")[0]["command_key"]
     copy = tmp_path / "copy"
     assert board_cli("keys", "export", copy) == 2 and not copy.exists()
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "export", copy) == 0
+    assert "copy: keys of 1 boards\n" in capsys.readouterr().out
     assert key.encode() not in copy.read_bytes() and key.encode() in everything()
     assert board_cli("keys", "export", "--no-passphrase", tmp_path / "open") == 0
     assert key.encode() in (tmp_path / "open").read_bytes()
     on_another_computer(monkeypatch, tmp_path)
     assert board_cli("keys", "import", tmp_path / "open") == 0
     assert keys.load("g", "oven").key == key and not lock.path(keys.home()).exists()
+
+
+@pytest.mark.parametrize("word", [None, "", OTHER])
+def test_an_import_on_a_new_computer_says_which_passphrase_opens_the_keys(
+    word, monkeypatch, tmp_path, capsys
+):
+    """The environment says it, as it does for the first key of a computer; else it is the copy's,
+    and a command that does not open the keys says so again."""
+    key = flashed(FLAT, "oven")[0]["command_key"]
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    if word is not None:
+        monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", word)
+    capsys.readouterr()
+    assert board_cli("keys", "import", copy) == 0
+    said = capsys.readouterr().out
+    assert {None: f"locked: the passphrase of {copy} opens them", "": "have no passphrase",
+            OTHER: "locked: the passphrase in UMQTT_KEYS_PASSPHRASE opens them"}[word] in said
+    lock.forget()
+    if word is None:
+        monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "")
+        assert board_cli("keys", "list") == 2
+        error = capsys.readouterr().err
+        assert "UMQTT_KEYS_PASSPHRASE is empty" in error and "of the copy that" in error
+        monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert keys.load("g", "oven").key == key
+
+
+def test_an_import_with_a_passphrase_that_is_too_short_takes_nothing(
+    locked, monkeypatch, tmp_path, capsys
+):
+    copy = tmp_path / "copy"
+    assert board_cli("keys", "export", copy) == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", "short")
+    assert board_cli("keys", "import", copy) == 2
+    assert "12 characters or more" in capsys.readouterr().err and not keys.in_use()
 
 
 def test_a_copy_never_takes_a_key_of_this_computer_away(locked, monkeypatch, tmp_path, capsys):
@@ -165,6 +204,29 @@ def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_p
     keys.revoke([record])
     flashed(FLAT, "ghost")
     assert keys.next_count(keys.members("g")) < 1 << 52
+
+
+def test_a_counter_months_ahead_does_not_take_the_time_of_the_flash_along(
+    locked, monkeypatch, tmp_path, capsys
+):
+    """The board was commanded by a clock that was months ahead, then flashed with a right one: a
+    computer that has imported both copies has the later key."""
+    record = keys.load("g", "oven")
+    record.count += 400 * 86_400_000
+    keys.save(record)
+    assert board_cli("keys", "export", tmp_path / "ahead") == 0
+    keys.revoke([record])
+    now = flashed(FLAT, "oven", locked["oven"])[0]["command_key"]
+    assert board_cli("keys", "export", tmp_path / "since") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "ahead") == 0
+    held = keys.load("g", "oven")
+    assert held.given == record.given and not counters.ahead(held.count)
+    assert board_cli("keys", "import", tmp_path / "since") == 0
+    assert "take the place of those here: g/oven" in capsys.readouterr().out
+    assert keys.load("g", "oven").key == now
 
 
 def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):
@@ -288,120 +350,6 @@ def test_a_copy_brings_a_lost_lock_back(locked, tmp_path, monkeypatch):
     assert board_cli("keys", "import", tmp_path / "copy") == 0
     assert keys.load("g", "oven").key == locked["oven"]
     assert locked["oven"].encode() not in everything()
-
-
-def test_what_is_no_file_is_no_copy(tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe")
-    assert board_cli("keys", "import", tmp_path / "pipe") == 2
-    assert "is no file" in capsys.readouterr().err
-    assert board_cli("mark-keys", "--out", tmp_path / "no" / "keys") == 2
-    assert f"there is no folder {tmp_path / 'no'}." in capsys.readouterr().err
-
-
-SHAPES = [
-    {"umqtt_keys": 1}, {"lock": None}, {"revoked": 7}, {"forgotten": [["x"]]},
-    {"authorities": []}, {"lock": 7},
-    {"lock": "x"}, {"boards": [{}]}, {"boards": [7]},
-    {"authorities": {"fleet-1.pem": "x", "fleet-1-key.pem": "x"}},
-    {"authorities": {"../fleet-1.pem": "x"}}, {"authorities": {"fleet-1.pem": "x"}},
-    {"boards": [{"group": "..", "device": "x", "key": "ab" * 32}]},
-    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": "9"}]},
-    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": -1}]},
-    {"boards": [{"group": "g", "device": "x", "key": "ab" * 32, "count": 10**30}]},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", SHAPES)
-def test_a_file_that_is_no_copy_is_refused(change, monkeypatch, tmp_path, capsys):
-    """What has no passphrase has no code that would tell."""
-    flashed({**FLAT, "device": "oven"}, "oven")
-    copy = tmp_path / "copy"
-    assert board_cli("keys", "export", "--no-passphrase", copy) == 0
-    copy.write_text(json.dumps(json.loads(copy.read_text()) | change))
-    on_another_computer(monkeypatch, tmp_path)
-    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
-    assert board_cli("keys", "import", copy) == 2
-    said = capsys.readouterr().err
-    for word in ("Traceback", "object", "argument", "umqtt_board.", "PEM file"):  # Python's own
-        assert word not in said
-    found = {path.name for path in (tmp_path / "another").rglob("*") if path.is_file()}
-    assert found <= {".lock", "oven.json"}
-
-
-@pytest.mark.parametrize("change", [
-    lambda said: said["boards"][0]["broker"].update(host="evil.example"),
-    lambda said: said["boards"][0].update(count=said["boards"][0]["count"] + 1),
-    lambda said: said["boards"][0].update(signs=True),
-    lambda said: said.update(boards=said["boards"][1:]),
-    lambda said: said.update(lock=""), lambda said: said.pop("code"),
-])  # fmt: skip
-def test_a_locked_copy_that_somebody_changed_is_refused(
-    change, locked, monkeypatch, tmp_path, capsys
-):
-    copy = tmp_path / "copy"
-    assert board_cli("keys", "export", copy) == 0
-    said = json.loads(copy.read_text())
-    change(said)
-    copy.write_text(json.dumps(said))
-    on_another_computer(monkeypatch, tmp_path)
-    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
-    assert board_cli("keys", "import", copy) == 2
-    assert "is no file of `umqtt-board keys export`" in capsys.readouterr().err
-    assert not list((tmp_path / "another").rglob("*.json"))
-
-
-def test_nested_without_end_is_one_sentence(tmp_path, capsys):
-    flashed({**FLAT, "device": "oven"}, "oven")
-    flashed({**FLAT, "device": "fridge"}, "fridge")
-    deep = tmp_path / "deep"
-    deep.write_text("[" * 200000)
-    board_file("oven").write_text("[" * 200000)
-    capsys.readouterr()
-    assert board_cli("keys", "import", deep) == 2
-    said = capsys.readouterr().err
-    assert "is no file of `umqtt-board keys export`" in said and "recursion" not in said
-    assert board_cli("keys", "list") == 2
-    said = capsys.readouterr()
-    assert "g/oven  " in said.out and "is damaged" in said.out and "g/fridge\n" in said.out
-    assert "recursion" not in said.out
-    assert "1 of 2 keys cannot be read" in said.err
-
-
-@pytest.mark.parametrize("command", ["export", "mark-keys"])
-def test_what_is_no_file_is_not_replaced(command, tmp_path, capsys):
-    """As root it would be /dev/null for everybody."""
-    flashed({**FLAT, "device": "oven"}, "oven")
-    pipe, link = tmp_path / "pipe", tmp_path / "link"
-    os.mkfifo(pipe)
-    (tmp_path / "file").write_text('{"umqtt_keys": 1}' if command == "export" else "{}")
-    link.symlink_to(tmp_path / "file")
-    words = ["keys", "export", "--no-passphrase"] if command == "export" else [command, "--out"]
-    assert board_cli(*words, pipe) == 2
-    assert "is there and is no file" in capsys.readouterr().err
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert board_cli(*words, link) == 0
-    assert link.is_symlink() and len((tmp_path / "file").read_text().splitlines()) > 0
-    assert (tmp_path / "file").read_text() not in ("{}", '{"umqtt_keys": 1}')
-
-
-def test_a_file_of_another_kind_is_not_written_over(tmp_path, capsys):
-    flashed(FLAT | {"telemetry": "signed"}, "oven")
-    copy, marks, readings, settings = (tmp_path / name for name in "cmrs")
-    assert board_cli("keys", "export", "--no-passphrase", copy) == 0
-    assert board_cli("mark-keys", "--out", marks) == 0
-    assert board_cli("telemetry-keys", "--out", readings) == 0
-    settings.write_text("[broker]")
-    before = {path: path.read_bytes() for path in (copy, marks, readings, settings)}
-    for command in (["keys", "export", "--no-passphrase"], ["mark-keys", "--out"],
-                    ["telemetry-keys", "--out"]):  # fmt: skip
-        wrong = 0
-        for path in before:
-            capsys.readouterr()
-            if board_cli(*command, path):
-                wrong += 1
-                assert f"{path} is " in capsys.readouterr().err
-                assert path.read_bytes() == before[path]
-        assert wrong == 3  # and over its own
 
 
 @pytest.mark.parametrize("harm", [

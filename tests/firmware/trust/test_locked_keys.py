@@ -194,6 +194,9 @@ def test_a_board_whose_flash_was_cut_is_in_the_list(locked, capsys):
 
 def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
     assert board_cli("keys", "revoke") == 2
+    # As of a variable of a script that is not set: not the whole group.
+    assert board_cli("keys", "revoke", "--group", "g", "--device", "") == 2
+    assert not any(record.revoked for record in keys.every())
     assert board_cli("keys", "revoke", "--group", "g", "--device", "oven") == 0
     assert board_cli("keys", "list") == 0
     assert "g/oven  revoked: flash it\n" in capsys.readouterr().out

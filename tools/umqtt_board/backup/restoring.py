@@ -142,17 +142,18 @@ class Restore:
             was, is_ = (self._shown(key, one.get(key)) for one in (before, after))
             # The same words of another secret, or of another certificate of that name.
             self._progress("settings", f"{key}: {was} becomes {'another' if was == is_ else is_}")
+        files = own.on_board(self._device, new)
         if faults := self._rules.validate(new):
             self._giving = None
             yield Doubt(f"the board does not start with the settings of {folder}: "
                         f"{'; '.join(faults)}", "YES=1 writes them all the same; `make flash "
                         "SETTINGS=...` gives it others then")  # fmt: skip
-        elif faults := ca_file.faults(new):
+        elif faults := ca_file.faults(new, files):
             yield Doubt(f"with the settings of {folder} the board does not get to its broker: "
                         f"{'; '.join(faults)}", "YES=1 writes them all the same")  # fmt: skip
         elif text := own.missing(self._device, new):
             yield Doubt(text, "YES=1 writes the settings all the same")
-        elif doubt := own.doubt(self._device, new):
+        elif doubt := own.doubt(self._device, new, files):
             yield Doubt(*doubt)
         commands = bool(self._copy.commands or new.get("command_key"))
         if not commands:
@@ -250,14 +251,15 @@ class Restore:
                         "`umqtt-board command interval` changes it then")  # fmt: skip
 
     def _interval(self, state):
-        """The interval by command in a state that the board heeds; None."""
+        """The interval by command in a state, if the board heeds it and its settings have another
+        one; else None."""
         ms = (state or {}).get(counters.INTERVAL)
         flat = self._settings or self._there or {}
         own_ms = flat.get(counters.INTERVAL, usual()[counters.INTERVAL])
         holds = (state or {}).get(counters.INTERVAL_WAS) == own_ms
         good = type(ms) is int and not self._rules.validate({"broker.host": "-",
                                                              counters.INTERVAL: ms})  # fmt: skip
-        return ms if good and holds else None
+        return ms if good and holds and ms != own_ms else None
 
     def _of_key(self):
         """Readings in the copy may be signed with a key that is neither in it nor on this

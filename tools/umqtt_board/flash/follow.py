@@ -34,12 +34,16 @@ HOPELESS = (
      "that name is not known: see to broker.host"),
     (r"MQTTException: \[22\]", 3,
      "the broker hangs up. If it asks for a certificate, it may not know the authority of "
-     "broker.cert; else see to broker.port and broker.tls (is it a TLS port?)"),
+     "broker.cert, or broker.key is another one's; else see to broker.port and broker.tls (is it "
+     "a TLS port?)"),
     (r"MQTTException: \[17\].*CONNACK", 2,
      "what listens there does not answer as an MQTT broker: see to broker.host, broker.port and "
      "broker.tls"),
     (r"umqtt: OSError: (\[Errno )?110\b", 3,
      "nothing answers at that address: see to broker.host, broker.port, and a firewall between"),
+    (r"ValueError: invalid cert\b", 2,
+     "a certificate is none that it can read: see to broker.ca and broker.cert"),
+    (r"ValueError: invalid key\b", 2, "its key is none that it can read: see to broker.key"),
     (r"certificate|mbedtls|MBEDTLS|X509|SSL", 3,
      "the TLS connection fails: see to broker.ca, broker.tls and broker.host"),
     (r"wifi not joined", 3,

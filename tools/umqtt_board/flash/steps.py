@@ -121,7 +121,7 @@ def refuse_harm(device, board, flat, there, confirm):
     if not give_up:
         refuse_left_behind(device, board, flat, there, confirm)
     own.refuse_missing(device, flat, confirm)
-    own.refuse_other(device, flat, confirm)
+    own.refuse_unfit(device, flat, confirm)
     return renamed, give_up
 
 

@@ -90,8 +90,9 @@ def export(no_passphrase, path):
     if no_passphrase and locks.path(keys.home()).exists():
         raise BoardError("The keys are locked, and so is a copy of them: leave out "
                          "--no-passphrase.")  # fmt: skip
-    count = whole.export(path, lambda: "" if no_passphrase else _EXPORT.new())
-    click.echo(f"{path}: keys of {count} boards, and of the authorities of certificates")
+    count, more = whole.export(path, lambda: "" if no_passphrase else _EXPORT.new())
+    click.echo(f"{path}: keys of {count} boards"
+               f"{', and of the authorities of certificates' if more else ''}")  # fmt: skip
 
 
 @keys_group.command("import")
@@ -106,16 +107,26 @@ def import_(yes, replace, path):
     """Take the keys in the file PATH, which `umqtt-board keys export` has written.
 
     Its passphrase is asked for, or comes from UMQTT_EXPORT_PASSPHRASE. A computer without keys
-    takes it over; any other keeps its own. Of a board that both computers have flashed, the key
+    takes it over, unless UMQTT_KEYS_PASSPHRASE says another one, or none ("" there); any other
+    keeps its own. Of a board that both computers have flashed, the key
     of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
+    if came.opens:
+        click.echo(f"  the keys of this computer are locked: {came.opens} opens them. "
+                   "`umqtt-board keys lock --change` gives them another one, `unlock` "
+                   "none")  # fmt: skip
     if came.ahead:
         click.echo(f"  taken without their counters, which are months ahead of this computer's "
                    f"clock: {', '.join(came.ahead)}. A board with such a counter obeys nobody "
                    "until `umqtt-board keys revoke` and a flash")  # fmt: skip
     if came.new and not locks.path(keys.home()).exists():
         click.echo("  the keys of this computer have no passphrase: `umqtt-board keys lock`")
+    _tell_of_removed(came)
+    _tell_of_left(came)
+
+
+def _tell_of_removed(came):
     if came.gone:
         click.echo(f"  removed, for the other computer has revoked them: {', '.join(came.gone)}. "
                    "Let `umqtt-board identity` write into the folder that it uses "
@@ -128,6 +139,9 @@ def import_(yes, replace, path):
         click.echo(f"  forgotten by the other computer, which did not know the keys of here: "
                    f"{', '.join(came.kept)}. `umqtt-board keys forget`, unless you have flashed "
                    "them since")  # fmt: skip
+
+
+def _tell_of_left(came):
     if came.revoked:
         click.echo(f"  not taken, for they were revoked here: {', '.join(came.revoked)}")
     if came.forgotten:
@@ -160,11 +174,11 @@ def revoke(device, group, every, authorities):
     """Void the keys of boards: each gets a new one when it is flashed the next time.
 
     Until then a board obeys the old key, whoever has it."""
-    if not (device or group or every or authorities):
+    if device is None and group is None and not (every or authorities):
         raise BoardError("Which keys? Give --device NAME, --group NAME, --all or --authorities.")
-    if device:
-        records = [keys.load(group or "default", device)]
-    elif every or group:
+    if device is not None:
+        records = [keys.load("default" if group is None else group, device)]
+    elif every or group is not None:
         records = keys.every() if every else keys.members(group)
     else:
         records = []

@@ -106,8 +106,11 @@ def of(folder):
     try:
         return opened(data, PASSPHRASE, path(folder))
     except Closed as error:
-        raise Closed(f"{error} If it is damaged, `umqtt-board keys import` of your copy brings it "
-                     "back.")  # fmt: skip
+        why = (f"{path(folder)} is locked, and {PASSPHRASE.source} is empty."
+               if PASSPHRASE.given() == "" else str(error))  # fmt: skip
+        raise Closed(f"{why} Keys that came by `umqtt-board keys import` may have the passphrase "
+                     "of the copy that was the first here. If the file is damaged, `umqtt-board "
+                     "keys import` of your copy brings it back.")  # fmt: skip
 
 
 def opened(data, passphrase, where):

@@ -25,6 +25,11 @@ class Passphrase:
     def __init__(self, variable, what):
         self.variable, self.what = variable, what
 
+    @property
+    def source(self):
+        """The variable that says it, for what is told of it."""
+        return self.variable if self.variable in os.environ else f"{self.variable}_FILE"
+
     def given(self):
         """What the environment says, None for nothing. BoardError for a file that is not there,
         and for what can be no passphrase."""

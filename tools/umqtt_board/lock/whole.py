@@ -71,7 +71,8 @@ def _relocked(path, data, before, after):
 
 
 def export(path, word):
-    """Write all keys into one file, which a passphrase opens; returns how many boards it holds.
+    """Write all keys into one file, which a passphrase opens; returns how many boards it holds,
+    and whether it holds authorities.
 
     word  function() that returns the passphrase for a computer whose keys have no lock; "" leaves
           the file open. Where they have one, it opens the file, too.
@@ -108,7 +109,7 @@ def export(path, word):
         said["code"] = _code(lock, said)
     with keys.locked():  # two at once have one name for what lies aside
         private.replace(path, json.dumps(said, indent=1).encode() + b"\n")
-    return len(records)
+    return len(records), bool(files)
 
 
 def _older_copy(path):
@@ -138,7 +139,8 @@ class Came:
     other one; of authorities that were revoked here, boards that were forgotten here; of
     authorities that were here and the other computer has revoked; of boards that it has forgotten:
     lost are those whose key it had, kept those that have another key here; of boards whose
-    counter in the file is months ahead of this computer's clock, and was not taken."""
+    counter in the file is months ahead of this computer's clock, and was not taken. opens: what
+    opens the keys here from now on, in words, where they got their lock; "" elsewhere."""
 
     new: list = field(default_factory=list)
     same: list = field(default_factory=list)
@@ -151,6 +153,7 @@ class Came:
     lost: list = field(default_factory=list)
     kept: list = field(default_factory=list)
     ahead: list = field(default_factory=list)
+    opens: str = ""
 
 
 def bring(path, passphrase, confirm, replace=False):
@@ -162,7 +165,8 @@ def bring(path, passphrase, confirm, replace=False):
                 put the file's lock in the place of one that does not open
     replace     take the file's key, too, where it is not known to be the later one, or where this
                 computer has forgotten the board
-    A computer without a key takes the file's lock over with the keys.
+    A computer without a key locks the keys as the environment says; where it says nothing, the
+    file's lock comes along.
     """
     if not path.is_file():
         raise BoardError(f"{path} is not there, or is no file.")
@@ -180,26 +184,35 @@ def bring(path, passphrase, confirm, replace=False):
             raise BoardError(f"Nothing was taken. {text}. --yes takes it.")
     with keys.locked():
         came = Came()
-        here = _lock_here(lock, said["lock"].encode(), confirm)
+        here = _lock_here(path, lock, said["lock"].encode(), confirm, came)
         came.gone = _bring_revoked(said)
         _bring_forgotten(said, here, came)
         for record in records:
             if counters.ahead(max(record.count, record.given)):
                 # One counter must not keep all other keys from a new computer, nor be believed.
                 came.ahead.append(record.name)
-                record.count, record.given = counters.now(), 0
+                if counters.ahead(record.given):
+                    record.given = 0
+                # The time of its flash still says which of two keys the board has.
+                record.count = max(counters.now(), record.given)
             later = lock and record.later  # anybody may have written an open one
             _bring_board(record, here, came, replace, later or (lambda given: False))
         _bring_authorities(path, files, lock, here, came)
     return came
 
 
-def _lock_here(lock, data, confirm):
-    """The Lock of the keys here, None for none. lock: that of a copy, in the bytes `data`, which
+def _lock_here(copy, lock, data, confirm, came):
+    """The Lock of the keys here, None for none. lock: that of the copy, in the bytes `data`, which
     takes the place of one that is lost or does not open, if it has sealed the keys here."""
     path = locks.path(keys.home())
     if not path.exists():
+        if not keys.in_use() and (word := locks.PASSPHRASE.given()) is not None:
+            if not word:
+                return None
+            came.opens = f"the passphrase in {locks.PASSPHRASE.source}"
+            return locks.put(keys.home(), lock or locks.Lock.new(), locks.PASSPHRASE.new())
         if lock and (not keys.in_use() or _sealed_with(lock)):
+            came.opens = f"the passphrase of {copy}"
             private.replace(path, data)
         return locks.of(keys.home())
     try:

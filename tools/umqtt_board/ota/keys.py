@@ -225,8 +225,9 @@ def in_use():
 def _path(group, device):
     rules = firmware_settings()
     for key, name in (("group", group), ("device", device)):
-        faults = rules.validate({"broker.host": "-", key: name})
-        if faults or not name:
+        if not name:
+            raise BoardError(f"The name of a {key} is empty: give one.")
+        if rules.validate({"broker.host": "-", key: name}):
             raise BoardError(f"{name!r} is no name of a {key}: expected {rules.expected(key)}.")
     return root() / group / f"{device}.json"
 

@@ -27,6 +27,7 @@ from umqtt_board.settings.settings_file import firmware_settings
 PASSWORD = "UMQTT_BROKER_PASSWORD"
 # A trial that a reading ends is over by then, mostly: nobody has to be told of it.
 TRIAL_S = 1.0
+_SET = re.compile("[0-9a-f]{8}")  # the name of a set
 
 _device = click.option("--device", "--board", "device", help="Name of one board.")
 _group = click.option("--group", help="All boards of this group that there is a key for; with "
@@ -44,8 +45,8 @@ _key = click.option("--key", type=click.Path(dir_okay=False), help="And its key.
 def _records(device, group):
     if device is None and group is None:
         raise BoardError("Which board? Give --device NAME, or --group NAME for all of a group.")
-    if device:
-        return [keys.load(group or "default", device)]
+    if device is not None:
+        return [keys.load("default" if group is None else group, device)]
     return keys.members(group)
 
 
@@ -170,10 +171,10 @@ def _run(session, work, again, size=None):
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
     for member in left:
-        if member.state == "refused" and (member.status or {}).get("trial"):
+        if member.state == "refused" and _SET.fullmatch(member.tries):
             click.echo(f"   {member.device} is still on trial with the set before: umqtt-board "
                        f"command --device {member.device} --group {session.group}{again} commit "
-                       f"{member.status.get('set')} ends it", err=True)  # fmt: skip
+                       f"{member.tries} ends it", err=True)  # fmt: skip
     since = [member.device for member in silent if _has_another_key(member.record)]
     silent = [member for member in silent if member.device not in since]
     foreign = [member.device for member in silent if member.foreign]
@@ -245,7 +246,7 @@ def _tell_of_late(session):
 
 def _body(name, value):
     if name == "commit":
-        if not re.fullmatch("[0-9a-f]{8}", value or ""):
+        if not _SET.fullmatch(value or ""):
             raise BoardError("commit: expected the name of the set, eight hexadecimal digits, "
                              f"got {value!r}.")  # fmt: skip
         return {"set": value}

@@ -11,13 +11,12 @@ import os
 import ssl
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Condition
 
 import paho.mqtt.client as mqtt
 
-from umqtt_board.errors import BoardError
-from umqtt_board.ota import counters, reports
+from umqtt_board.errors import BoardError, reason
+from umqtt_board.ota import counters, reports, trust
 from umqtt_board.ota.fileset import CHAIN, HEAD
 
 ALL = "-all"
@@ -65,6 +64,8 @@ class Member:
     void     whether something in its name came with a key that this computer has replaced: from
              the board, which has it still, or from whoever has kept what it once said
     late   commands that it has refused as late; `refused`: counter of the last of these
+    tries  the set that was on trial by the last status before its answer, whenever it said that;
+           "": none was. failed: which set it took back, by that status
     """
 
     record: object
@@ -92,6 +93,8 @@ class Member:
     seen: int = 0
     lost: bool = False
     overtaken: int = 0
+    tries: str = ""
+    failed: dict = field(default_factory=dict)
 
     @property
     def device(self):
@@ -199,7 +202,7 @@ class Session:
         if broker.get("user"):
             self._client.username_pw_set(broker["user"], broker.get("password"))
         if broker.get("tls"):
-            self._client.tls_set_context(_context(broker))
+            self._client.tls_set_context(trust.context(broker))
         self._set = None
 
     def __enter__(self):
@@ -207,11 +210,13 @@ class Session:
         try:
             self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
         except ssl.SSLCertVerificationError as error:
-            raise BoardError(f"The broker at {where} is not trusted: {error.verify_message}. Its "
+            why = error.verify_message.rstrip(".")
+            raise BoardError(f"The broker at {where} is not trusted: {why}. Its "
                              "certificate must be signed by the one of --ca, and name that host: "
                              "--broker says which.")  # fmt: skip
         except (OSError, ValueError) as error:
-            raise BoardError(f"The broker at {where} cannot be reached: {error}.{self._hint()}")
+            raise BoardError(f"The broker at {where} cannot be reached: {reason(error)}."
+                             f"{self._hint()}")  # fmt: skip
         self._client.loop_start()
         with self.changed:
             self.changed.wait_for(lambda: self._ready or self._failure, CONNECT_S)
@@ -279,6 +284,9 @@ class Session:
             self.changed.notify_all()
 
     def _hear_start(self, member, said):
+        if said.get("online") and member.state in ("waiting", "sent"):
+            member.tries = str(said.get("set")) if said.get("trial") else ""
+            member.failed = said.get("failed") or {}
         late = said.get("refused_late") or 0
         # The first command may be for the start of an old report that somebody has brought back.
         # The board refuses that with a report of now; only such a one names a start from then on.
@@ -303,7 +311,9 @@ class Session:
             return
         if said.get("set") == made.id:
             if made.envelope and member.state in ("waiting", "sent"):
-                member.why = ("it ran this set already: it has looked at no signature, and its "
+                member.why = ("it has this set on trial already, with the signature of then"
+                              if said.get("trial") else
+                              "it ran this set already: it has looked at no signature, and its "
                               "lowest security version stays")  # fmt: skip
             member.state = "on trial" if said.get("trial") else "done"
             member.trial = member.trial or time.monotonic()
@@ -427,6 +437,9 @@ class Session:
         body = made.command(boots, seconds)
         self._set = made
         self._command(body, list(self.members.values()))
+        for member in self.members.values():
+            if member.failed.get("id") == made.id:  # the board forgets it with the command
+                member.before = member.before or str(member.failed.get("why", ""))
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with self.changed:
@@ -476,26 +489,3 @@ class Session:
             # QoS 0: what a broker would keep for a board that is away comes out of turn.
             self._client.publish(topic, piece, qos=0)
             member.sent += len(piece) - HEAD - CHAIN
-
-
-def _context(broker):
-    ca = broker.get("ca")
-    if ca and not ca.startswith("-----BEGIN"):
-        path = ca
-        try:
-            ca = Path(path).read_text("ascii", "replace").replace("\ufffd", "?")
-        except OSError as error:
-            raise BoardError(f"The CA certificate {path} cannot be read: {error.strerror}. "
-                             "Give its file on this computer as --ca.")  # fmt: skip
-        if not ca.strip():  # nothing stands for the authorities of this computer's system
-            raise BoardError(f"The CA certificate {path} is empty.")
-    try:
-        context = ssl.create_default_context(cadata=ca or None)
-    except ssl.SSLError as error:
-        raise BoardError(f"The CA certificate is not right: {error}.")
-    if broker.get("cert"):
-        try:
-            context.load_cert_chain(broker["cert"], broker.get("key"))
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise BoardError(f"--cert {broker['cert']}: no certificate and key in PEM: {error}.")
-    return context

@@ -128,6 +128,7 @@ def _parts(path):
             return {name: archive.read(name) for name in found}
     except OSError as error:
         raise BoardError(f"The bundle {path} cannot be read: {error.strerror or error}.")
-    except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error,
-            EOFError) as error:  # fmt: skip
+    except ValueError as error:
         raise BoardError(f"{path} is no bundle: {error}.")
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError):
+        raise BoardError(f"{path} is no bundle: it is damaged, or no ZIP file.")

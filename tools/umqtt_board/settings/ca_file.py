@@ -4,6 +4,8 @@ Knows: PEM and DER. Must not know: where else settings come from, what a board d
 """
 
 import base64
+import os
+import re
 import ssl
 import tempfile
 from pathlib import Path
@@ -13,6 +15,7 @@ OWN = ("broker.cert", "broker.key")  # the board's own
 KEYS = (KEY, *OWN)
 BEGIN = "-----BEGIN CERTIFICATE-----"
 _PEM = "-----BEGIN "
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----\n?", re.DOTALL)
 
 
 def resolve(flat, folders):
@@ -22,7 +25,7 @@ def resolve(flat, folders):
     folders  {one of KEYS: the folder that its name is relative to}; one that is not in it names
              a file of the board's, and stays as it is
 
-    A name that begins with "/" and is no file here is left: it may be one on the board. In the
+    A name that begins with "/" and is nothing here is left: it may be one on the board. In the
     names of the board's own files {group} and {device} stand for its group and its name.
     """
     faults = []
@@ -30,7 +33,7 @@ def resolve(flat, folders):
         given = flat.get(key)
         if isinstance(given, str) and given:
             found, wrong = _resolve(key, _named(key, given, flat), folder)
-            flat = flat | {key: found}
+            flat = flat | {key: found if wrong else _alone(key, found)}
             faults += wrong
     if set(folders).isdisjoint(OWN):
         return flat, faults
@@ -43,17 +46,43 @@ def on_board(flat):
             if isinstance(flat.get(key), str) and flat[key].startswith("/")}  # fmt: skip
 
 
-def faults(flat):
+def faults(flat, files):
     """What is wrong with the certificates and the key in a board's own settings, a list: text that
-    is none, or a key that is of another certificate. Files on the board are not judged."""
+    is none, or a key that is of another certificate.
+
+    files  {path: bytes} of files on the board that they name; one that is not in it is not judged
+    """
     found = []
     for key in KEYS:
         given = flat.get(key)
-        if isinstance(given, str) and given and not given.startswith("/"):
+        if given in files:
+            found += _on_board_faults(key, given, files[given])
+        elif isinstance(given, str) and given and not given.startswith("/"):
             found += _faults(key, given) if is_pem(given) else [
                 f"{key}: expected PEM text, or the path of a file on the board, which begins "
                 'with "/"']  # fmt: skip
-    return found or _unlike(*(flat.get(key) for key in OWN))
+    return found or _unlike(*(text_of(key, flat, files) for key in OWN))
+
+
+def text_of(key, flat, files):
+    """The PEM text of one of KEYS in the settings `flat`; what they say where that is the name of
+    a file that is not in `files`, as for faults()."""
+    given = flat.get(key)
+    if given not in files:
+        return given
+    data = files[given]
+    # As firmware/link.py: a file that does not begin as PEM is taken for DER.
+    return data.decode(errors="replace") if data.startswith(_PEM.encode()) else _text(key, data)
+
+
+def _on_board_faults(key, path, data):
+    where = f" in {path} on the board"
+    text = text_of(key, {key: path}, {path: data})
+    found = _faults(key, text, where)
+    if not found and not text.startswith(_alone(key, text)):
+        what = "private key" if key == OWN[1] else "certificate"
+        found = [f"{key}: expected the {what} at the beginning{where}: it reads no further"]
+    return found
 
 
 def is_pem(text):
@@ -73,17 +102,26 @@ def _resolve(key, given, folder):
         return given, [f"device: expected the board's name, because {key} is the file {given}"]
     if _PEM in given:
         return given, _faults(key, given)
-    path = Path(folder) / given
+    path = Path(folder) / os.path.expanduser(given)
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
-        if given.startswith("/"):
+        if given.startswith("/") and isinstance(error, FileNotFoundError | NotADirectoryError):
             return given, []
-        why = getattr(error, "strerror", None) or error
+        why = ("is a folder" if isinstance(error, IsADirectoryError) else
+               f"cannot be read: {getattr(error, 'strerror', None) or error}")  # fmt: skip
         return given, [f"{key}: expected PEM text, a file of this computer, or the path of one on "
-                       f'the board, which begins with "/"; {path} cannot be read: {why}']
+                       f'the board, which begins with "/"; {path} {why}']
     text = data.decode(errors="replace") if _PEM.encode() in data else _text(key, data)
     return text, _faults(key, text, f" in {path}")
+
+
+def _alone(key, text):
+    """The certificate or key in a text without what stands around it: the board reads the first
+    block of PEM, and takes a text that begins otherwise for the name of a file."""
+    end = "PRIVATE KEY" if key == OWN[1] else "CERTIFICATE"
+    found = [block[0] for block in _BLOCK.finditer(text) if block[1].endswith(end)]
+    return found[0] if found else text
 
 
 def _unlike(certificate, key):
@@ -116,6 +154,9 @@ def _faults(key, text, where=""):
         if text.count("PRIVATE KEY-----") == 2 and "ENCRYPTED" not in text:
             return []
         return [f"{key}: expected one private key without a passphrase{where}"]
+    if "PRIVATE KEY-----" in text:  # it would go onto each board, and into copies in clear
+        return [f"{key}: expected one certificate alone{where}, got a private key, too: give a "
+                "file without it"]  # fmt: skip
     count = text.count(BEGIN)
     if count != 1:
         what = ("the one that the broker's is signed with" if key == KEY else "its own")
@@ -123,6 +164,6 @@ def _faults(key, text, where=""):
                 f"{what}"]  # fmt: skip
     try:
         ssl.create_default_context(cadata=text)
-    except ssl.SSLError as error:
-        return [f"{key}: expected a certificate{where}: {error.reason or error}"]
+    except (ssl.SSLError, TypeError):  # TypeError: what is not ASCII
+        return [f"{key}: expected a certificate{where}, got what is none, or is damaged"]
     return []
