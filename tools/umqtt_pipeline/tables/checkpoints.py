@@ -11,6 +11,7 @@ checkpoint has no check value. As long as the commits are there that it sums up,
 
 import json
 import re
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,6 +92,19 @@ def paths(held):
     rows = held["add"].combine_chunks()
     rows = rows.filter(rows.is_valid())
     return set(zip(rows.field("path").to_pylist(), rows.field("size").to_pylist()))
+
+
+def twice(held):
+    """What a checkpoint, an Arrow table, says more than once, in a few words each: readers take
+    all rows of a file, and any one of what a table is like."""
+    there = set(held.column_names)
+    wrong = [f"it has {kind} twice" for kind in ("protocol", "metaData")
+             if kind in there and len(held[kind]) - held[kind].null_count > 1]  # fmt: skip
+    for kind, key in (("add", "path"), ("txn", "appId")):
+        rows = held[kind].combine_chunks() if kind in there else None
+        names = rows.filter(rows.is_valid()).field(key).to_pylist() if kind in there else []
+        wrong += [f"it has {name!r} twice" for name, count in Counter(names).items() if count > 1]
+    return wrong
 
 
 def differences(state, found):
@@ -198,6 +212,7 @@ class Look:
                 found = State()
                 found.take(actions(held))
                 wrong = differences(self.state, found) if known else []
+            wrong = twice(held) or wrong
         except FileNotFoundError:  # Delta Lake removes it after a month
             return
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError,
