@@ -44,7 +44,10 @@ ROWS = {
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
-    "a row of it has": CHECKPOINT,
+    "a row of it has": CHECKPOINT, "a checkpoint of this form": CHECKPOINT,
+    "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
+    "an earlier commit is of {} {} already": COMMIT,
+    "When nobody writes to this log, move": COMMIT,
     "it is gone, and {} to it": "names a file of `_large`",
     "put it back; if the spool still has its packet": "names a file of `_large`",
     "positions {} to {} are missing": SPOOL, "the segment before it has": SPOOL,
@@ -71,8 +74,8 @@ PARTS = (
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "after {} {}",
-         "of any {}", "{}: {}: {}")  # fmt: skip
+WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "; and {}",
+         ", and remove {}", "after {} {}", "of any {}", "{}: {}: {}")  # fmt: skip
 
 
 def texts(path):

@@ -32,7 +32,7 @@ class TableLook:
         self.storage, self.path = tables.storage, tables.storage.path(name)
         self.decided = [each for each in decided if name in each.touched]
         self._came, self._replaced = {}, {}
-        self._misread = False  # readers take a checkpoint that is wrong
+        self._misread = False  # readers take a checkpoint that is wrong, or a stray one
         self._named = set()  # versions whose commit is named
         self._checkpoint = -1  # version of the newest checkpoint
         self._columns = None  # the last version whose commit says which columns there are
@@ -91,27 +91,33 @@ class TableLook:
         numbers, before = set(), len(self.found.wrong)
         begins = False  # whether the log begins with the table
         of = {}  # {version: number of the batch that its commit says it is of}
+        again = set()  # versions whose commit is of a batch that an earlier one is of
         log = Log(self.found, self.storage, self.name, until)
         for path, version, actions in log.commits():
             begins, lines = begins or version == 0, len(self.found.wrong)
             try:
                 self._follow(version, actions)
                 done = self._look_at_commit(path, actions)
-                numbers |= done
-                if done and len(self.found.wrong) == lines:
+                sound = len(self.found.wrong) == lines
+                if done & numbers and self.name in ALL:
+                    again.add(version)
+                    if sound:
+                        self._say_again(path, max(done & numbers), version in log.behind_gaps)
+                elif done and sound:
                     of[version] = max(done)
+                numbers |= done
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self.found.say(path, f"an action of it is not whole ({error!r})")
         state = log.checkpoints.kept
         whole = len(self.found.wrong) == before
         if why is not None:
             log.name_the_cause(why, self._opens)
-        self._tell_who_makes_it_again(log, of)
+        self._tell_what_to_do(log, of, again)
         log.say()
-        self._misread = log.checkpoints.newest_is_wrong()
+        self._misread = log.checkpoints.newest_is_wrong() or log.checkpoints.strays
         self._named = log.named
         self._checkpoint = -1 if log.checkpoints.newest is None else log.checkpoints.newest
-        self._number_known = max(of, default=-1) > max(log.named, default=-2)
+        self._number_known = max(of, default=-1) > max(log.named | again, default=-2)
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             since = -1 if begins else min(numbers, default=each.last)
@@ -121,17 +127,31 @@ class TableLook:
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return state
 
-    def _tell_who_makes_it_again(self, log, of):
-        """The newest commit, if it is named, can be made again from the newest intent. of:
-        {version: number of a batch} of the commits that are whole."""
+    def _say_again(self, path, number, behind_gap):
+        """A commit is of a batch that an earlier one is of already: somebody has copied it."""
+        what = self.decided[0].what if self.decided else "batch"
+        why = f"an earlier commit is of {what} {number} already"
+        if behind_gap:
+            self.found.add(path, f"; and {why}")
+        else:
+            self.found.say(path, why)
+
+    def _tell_what_to_do(self, log, of, again):
+        """The newest commit, if it is named, can be made again from the newest intent, or needs
+        not be there. of: {version: number of a batch} of the commits that are whole. again:
+        versions whose commit is of a batch that an earlier one is of"""
         version, path = log.last
-        if version not in log.named or version <= (log.checkpoints.newest or 0):
+        wrong = version in log.named | log.behind_gaps
+        if not wrong or version <= (log.checkpoints.newest or 0):
             return
         number = max((number for at, number in of.items() if at < version), default=-1)
         for each in self.decided:
             if each.whole and each.can_come(self.name, number):
                 self.found.add(path, f". When no {each.program} runs, move this file elsewhere; "
                                f"the next `umqtt-pipeline {each.program}` makes that commit again")
+                return
+        if version in again and all(number >= each.touched[self.name] for each in self.decided):
+            self.found.add(path, ". When nobody writes to this log, move this file elsewhere")
 
     def _follow(self, version, actions):
         """Keep which files a commit has replaced, and of which versions of the table they are."""
