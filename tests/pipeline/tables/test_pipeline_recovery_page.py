@@ -47,7 +47,9 @@ ROWS = {
     "a row of it has": CHECKPOINT, "a checkpoint of this form": CHECKPOINT,
     "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
     "an earlier commit is of {} {} already": COMMIT,
-    "When nobody writes to this log, move": COMMIT,
+    "When nobody writes to this log, move": COMMIT, "it takes the column {} away": COMMIT,
+    "it makes the column {} of type": COMMIT, "no reader here knows {}, which": COMMIT,
+    "it lacks what {} decided": "\"lacks\" what a batch",
     "it is gone, and {} to it": "names a file of `_large`",
     "put it back; if the spool still has its packet": "names a file of `_large`",
     "positions {} to {} are missing": SPOOL, "the segment before it has": SPOOL,
@@ -74,8 +76,9 @@ PARTS = (
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "; and {}",
-         ", and remove {}", "after {} {}", "of any {}", "{}: {}: {}")  # fmt: skip
+WHOLE = ("no column {}", "{} to {}", "up to {}", "{} {} has", "{} {} to {} {} have",
+         "and {} more", "; and {} more", "; and {}", ", and remove {}", "after {} {}",
+         "of any {}", "{}: {}: {}")  # fmt: skip
 
 
 def texts(path):

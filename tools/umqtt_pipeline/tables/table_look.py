@@ -9,6 +9,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
+from deltalake.table import SUPPORTED_READER_FEATURES
 from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
@@ -36,6 +37,7 @@ class TableLook:
         self._named = set()  # versions whose commit is named
         self._checkpoint = -1  # version of the newest checkpoint
         self._columns = None  # the last version whose commit says which columns there are
+        self._types = {}  # those columns, and their types
         self._number_known = True  # no commit that is named can be of the newest number
         self._log_wrong = {}  # {path in the log: [what it says otherwise than a whole file]}
 
@@ -96,7 +98,7 @@ class TableLook:
         for path, version, actions in log.commits():
             begins, lines = begins or version == 0, len(self.found.wrong)
             try:
-                self._follow(version, actions)
+                self._follow(path, version, actions)
                 done = self._look_at_commit(path, actions)
                 sound = len(self.found.wrong) == lines
                 if done & numbers and self.name in ALL:
@@ -153,8 +155,9 @@ class TableLook:
         if version in again and all(number >= each.touched[self.name] for each in self.decided):
             self.found.add(path, ". When nobody writes to this log, move this file elsewhere")
 
-    def _follow(self, version, actions):
-        """Keep which files a commit has replaced, and of which versions of the table they are."""
+    def _follow(self, path, version, actions):
+        """Keep which files a commit has replaced, and of which versions of the table they are, and
+        look at what it says that the table is like."""
         for kind, told in actions:
             if kind == "add":
                 self._came[told["path"]] = version
@@ -164,6 +167,29 @@ class TableLook:
                 self._replaced[told["path"]] = told["size"], since, version - 1
             elif kind == "metaData":
                 self._columns = version
+                if self.name in ALL:
+                    self._look_at_columns(path, told)
+            elif kind == "protocol":
+                unknown = set(told.get("readerFeatures") or ()) - SUPPORTED_READER_FEATURES
+                if unknown:
+                    self.found.say(path, f"no reader here knows {', '.join(sorted(unknown))}, "
+                                   "which its protocol asks for")  # fmt: skip
+
+    def _look_at_columns(self, path, told):
+        """Whoever changes the columns of these tables only adds some: there are files with the
+        others. told: a metaData"""
+        fields = json.loads(told["schemaString"])["fields"]
+        types = {field["name"]: field["type"] for field in fields}
+        for name, kind in self._types.items():
+            if name not in types:
+                self.found.say(path, f"it takes the column {name} away")
+                break
+            if types[name] != kind:
+                self.found.say(path, f"it makes the column {name} of type {kind!r} one of "
+                               f"{types[name]!r}")  # fmt: skip
+                break
+        else:
+            self._types = types
 
     def _look_at_commit(self, path, actions):
         """Returns the numbers of batches that it is of."""
@@ -263,14 +289,9 @@ class TableLook:
         wrong = []
         if file.rows != footer.metadata.num_rows:
             wrong.append(f"{file.rows} rows, and it has {footer.metadata.num_rows}")
-        folder = file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
         ours = NAMED.fullmatch(name)
         if ours:
-            if file.size != len(data):
-                wrong.append(f"{file.size} bytes, and it has {len(data)}")
-            if (file.day or "") != folder:
-                wrong.append(f"the day {file.day}, and it lies in {folder}")
-            wrong += _not_the_ends(file, footer.metadata)
+            wrong += self._not_of_ours(file, len(data), footer.metadata)
         lacking = [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
         if not ours and wrong + lacking:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong + lacking)}")
@@ -280,6 +301,18 @@ class TableLook:
             self._blame(self._columns, f"it says: {'; '.join(lacking)}, and {file.path} has it")
         if self.name in large.TABLES:
             self.found.refer(self.name, large.referred(footer))
+
+    def _not_of_ours(self, file, size, metadata):
+        """What the log says of a file that is whole, by the check value in its name, and is not
+        so."""
+        wrong, folder = [], file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
+        if file.size != size:
+            wrong.append(f"{file.size} bytes, and it has {size}")
+        if (file.day or "") != folder:
+            wrong.append(f"the day {file.day}, and it lies in {folder}")
+        if not self._is_named(self._columns):  # which may give the ends another type
+            wrong += _not_the_ends(file, metadata)
+        return wrong
 
     def _is_named(self, version):
         """Whether what readers take from the commit of a version is named as wrong. None: of one
