@@ -200,3 +200,21 @@ def test_a_commit_that_asks_for_what_readers_here_cannot_do(root, tmp_path):
     path.rename(tmp_path / path.name)
     ready(root)
     assert wrong(root) == [] and as_read(root) == whole
+
+
+@pytest.mark.parametrize("old,new,said", [
+    (None, b"\0" * 60, "a line of 60 zero bytes is no action of Delta Lake"),
+    (b'"size"', b'"tags"', "an action of it is not whole (no size)")],
+    ids=["zeros", "no size"])  # fmt: skip
+def test_what_is_no_action_is_told_in_words(root, old, new, said):
+    path = commits(root, "silver")[-1]
+    path.write_bytes(new if old is None else path.read_bytes().replace(old, new))
+    assert wrong(root) == [f"{path}: {said}{AGAIN}"]
+
+
+def test_the_last_commits_of_a_table_are_lost_in_one_line(tmp_path):
+    decided(tmp_path, 4)
+    for path in commits(tmp_path, "silver")[-3:]:
+        path.unlink()
+    assert wrong(tmp_path) == [f"{tmp_path}/silver: it has no commit after batch 0, and batch 3 "
+                               "has changed it"]  # fmt: skip

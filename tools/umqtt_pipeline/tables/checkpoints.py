@@ -251,6 +251,8 @@ class Look:
             found.take(actions(read(self._storage.read(name))))
             numbers = self.state.numbers if self.state is not None else {}
             newer = any(number > numbers.get(who, -1) for who, number in found.numbers.items())
+        except FileNotFoundError:
+            return
         except UNREADABLE:
             newer = False
         if not newer and not self._storage.exists(f"{self._log}/{version:020d}.json"):

@@ -137,6 +137,8 @@ def _action(line):
     try:
         told = json.loads(line)
     except ValueError:
+        if line and not line.strip("\0"):
+            raise ValueError(f"a line of {len(line):,} zero bytes is no action of Delta Lake")
         told = None
     if not isinstance(told, dict) or len(told) != 1:
         raise ValueError(f"{line[:60]!r} is no action of Delta Lake")

@@ -109,7 +109,8 @@ class TableLook:
                     of[version] = max(done)
                 numbers |= done
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                self.found.say(path, f"an action of it is not whole ({error!r})")
+                why = f"no {error.args[0]}" if isinstance(error, KeyError) else error
+                self.found.say(path, f"an action of it is not whole ({why})")
         state = log.checkpoints.kept
         whole = len(self.found.wrong) == before
         if why is not None:
@@ -123,8 +124,9 @@ class TableLook:
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             since = -1 if begins else min(numbers, default=each.last)
+            # Those after the newest one that the table has are in one line on the table.
             lacking = {number for number in each.tables.get(self.name, ())
-                       if since < number < each.last} - numbers  # fmt: skip
+                       if since < number < max(numbers, default=-1)} - numbers  # fmt: skip
             for number in sorted(lacking):
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return state
