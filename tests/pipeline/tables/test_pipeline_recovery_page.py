@@ -44,7 +44,12 @@ ROWS = {
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
-    "a row of it has": CHECKPOINT,
+    "a row of it has": CHECKPOINT, "a checkpoint of this form": CHECKPOINT,
+    "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
+    "an earlier commit is of {} {} already": COMMIT,
+    "When nobody writes to this log, move": COMMIT, "it takes the column {} away": COMMIT,
+    "it makes the column {} of type": COMMIT, "no reader here knows {}, which": COMMIT,
+    "it lacks what {} decided": "\"lacks\" what a batch",
     "it is gone, and {} to it": "names a file of `_large`",
     "put it back; if the spool still has its packet": "names a file of `_large`",
     "positions {} to {} are missing": SPOOL, "the segment before it has": SPOOL,
@@ -63,7 +68,7 @@ ROWS = {
 #: words of texts that only stand within another one, or that `verify` does not say
 PARTS = (
     "the numbers of batches", "the names of files", "the names and bytes", "what it says of",
-    "the removed file", "rows, and it has", "bytes, and it has",
+    "the removed file", "it has {} twice", "rows, and it has", "bytes, and it has",
     "and it lies in", "and it has {} to {}",
     "before it are", "before it is", "is just making it", "still see what", "do not see what",
     "see the same rows", "compact or ingest", "{} of {} files", "{} of {} commits",
@@ -71,7 +76,8 @@ PARTS = (
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "and {} more", "; and {} more", "after {} {}",
+WHOLE = ("no column {}", "{} to {}", "up to {}", "{} {} has", "{} {} to {} {} have",
+         "and {} more", "; and {} more", "; and {}", ", and remove {}", "after {} {}",
          "of any {}", "{}: {}: {}")  # fmt: skip
 
 

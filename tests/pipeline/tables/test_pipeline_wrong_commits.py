@@ -12,7 +12,7 @@ from pipeline_tables import files
 from test_pipeline_verify import commits, decided, replaced, wrong
 from umqtt_pipeline.ingest.ledger import Ledger, ready
 from umqtt_pipeline.tables.schema import ALL
-from umqtt_pipeline.tables.store import Tables
+from umqtt_pipeline.tables.store import Tables, written
 
 AGAIN = (". When no ingest runs, move this file elsewhere; the next `umqtt-pipeline ingest` makes "
          "that commit again")  # fmt: skip
@@ -46,6 +46,12 @@ def as_read(root):
     held = DeltaTable(str(root / "silver"))
     told = pa.table(held.get_add_actions(flatten=True)).drop_columns(["modification_time"])
     return held.transaction_version("umqtt-ingest"), told.to_pylist()
+
+
+def columns(root):
+    """What the first commit of silver says of the columns."""
+    return next(json.loads(line) for line in commits(root, "silver")[0].read_text().splitlines()
+                if line.startswith('{"metaData"'))  # fmt: skip
 
 
 @pytest.mark.parametrize("old,new", WRONG)
@@ -137,13 +143,78 @@ def test_a_checkpoint_whose_commits_are_gone(root):
 
 def test_a_commit_that_takes_a_column_away(root):
     shutil.rmtree(root / "_state")
-    first, path = (commits(root, "silver")[at] for at in (0, -1))
-    told = next(json.loads(line) for line in first.read_text().splitlines() if "metaData" in line
-                and "commitInfo" not in line)  # fmt: skip
+    path, told = commits(root, "silver")[-1], columns(root)
     schema = json.loads(told["metaData"]["schemaString"])
     schema["fields"] = [each for each in schema["fields"] if each["name"] != "offset"]
     told["metaData"]["schemaString"] = json.dumps(schema)
     path.write_text(f"{path.read_text()}\n{json.dumps(told)}")
     line, _ = wrong(root)
-    assert line.startswith(f"{path}: it says: no column offset, and date=2026-01-01/")
-    assert line.endswith(" has it; and 2 more")
+    assert line == f"{path}: it takes the column offset away"
+
+
+@pytest.mark.parametrize("change", ["gone", "copy"])
+@pytest.mark.parametrize("lost,which", [(1, "batch 4 has"), (2, "batch 3 to batch 4 have")])
+def test_the_newest_intents_are_missing(root, change, lost, which):
+    """Their commits are sound, and the state before was removed when they had been made."""
+    ledger, state = Ledger(Tables(root, ALL)), "_state/seen/000000000003-x.parquet"
+    for number in (3, 4):
+        rows = written(ledger.storage, "batches", number, "2026-01-01", pa.table({"batch": [1]}))
+        ledger.decide("batch", {"batches": ([rows], [])},
+                      state={"seen": [state]} if number == 3 else {})  # fmt: skip
+        ledger.finish()
+    assert wrong(root) == []
+    *_, before, _, _ = commits(root, "_state/intents")
+    for path in commits(root, "_state/intents")[-lost:]:
+        path.unlink()
+        if change == "copy":
+            shutil.copy(before if lost == 2 else commits(root, "_state/intents")[-1], path)
+    assert wrong(root) == [f"{root}/_state/intents: it lacks what {which} decided, and there are "
+                           "commits of it in batches"]  # fmt: skip
+
+
+def test_a_commit_that_gives_a_column_another_type(root, tmp_path):
+    whole, path = as_read(root), commits(root, "silver")[-1]
+    told = columns(root)
+    schema = told["metaData"]["schemaString"]
+    assert '"name":"sequence","type":"long"' in schema
+    told["metaData"]["schemaString"] = schema.replace('"name":"sequence","type":"long"',
+                                                      '"name":"sequence","type":"string"')
+    path.write_text(f"{path.read_text()}\n{json.dumps(told)}")
+    (line,) = wrong(root)
+    assert line == f"{path}: it makes the column sequence of type 'long' one of 'string'{AGAIN}"
+    path.rename(tmp_path / path.name)
+    ready(root)
+    assert wrong(root) == [] and as_read(root) == whole
+
+
+def test_a_commit_that_asks_for_what_readers_here_cannot_do(root, tmp_path):
+    whole, path = as_read(root), commits(root, "silver")[-1]
+    first, *more = path.read_text().splitlines()
+    asks = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+                         "readerFeatures": ["deletionVectors", "timestampNtz"],
+                         "writerFeatures": ["deletionVectors", "timestampNtz"]}}  # fmt: skip
+    path.write_text("\n".join([first, json.dumps(asks), *more]))
+    (line,) = wrong(root)
+    assert line == f"{path}: no reader here knows deletionVectors, which its protocol asks for" \
+        + AGAIN
+    path.rename(tmp_path / path.name)
+    ready(root)
+    assert wrong(root) == [] and as_read(root) == whole
+
+
+@pytest.mark.parametrize("old,new,said", [
+    (None, b"\0" * 60, "a line of 60 zero bytes is no action of Delta Lake"),
+    (b'"size"', b'"tags"', "an action of it is not whole (no size)")],
+    ids=["zeros", "no size"])  # fmt: skip
+def test_what_is_no_action_is_told_in_words(root, old, new, said):
+    path = commits(root, "silver")[-1]
+    path.write_bytes(new if old is None else path.read_bytes().replace(old, new))
+    assert wrong(root) == [f"{path}: {said}{AGAIN}"]
+
+
+def test_the_last_commits_of_a_table_are_lost_in_one_line(tmp_path):
+    decided(tmp_path, 4)
+    for path in commits(tmp_path, "silver")[-3:]:
+        path.unlink()
+    assert wrong(tmp_path) == [f"{tmp_path}/silver: it has no commit after batch 0, and batch 3 "
+                               "has changed it"]  # fmt: skip

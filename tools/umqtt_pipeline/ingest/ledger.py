@@ -75,7 +75,8 @@ class Ledger(Intents):
                     and self.written(name)):  # fmt: skip
                 has = f"the batches up to {held} only" if held >= 0 else "no batch"
                 raise SpoolError(f"{self.storage.path(name)} has {has}, and lacks batch "
-                                 f"{touched[name]}: it is an older copy; {PUT_BACK}")
+                                 f"{touched[name]}: it is an older copy, unless `umqtt-pipeline "
+                                 f"verify` names a file in its log; {PUT_BACK}")
 
 
 def _not_known(storage, name, number):

@@ -11,12 +11,16 @@ checkpoint has no check value. As long as the commits are there that it sums up,
 
 import json
 import re
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from umqtt_runtime import failures
 
 NAME = re.compile(r"(\d{20})\.checkpoint\.parquet")
+#: checkpoints of other forms, which readers take, too, and which nobody writes to these tables
+_OTHER = re.compile(r"(\d{20})\.(checkpoint\..+\.(parquet|json)|\d{20}\.compacted\.json)")
+_SUMMARY = re.compile(r"(\d{20})\.crc")  #: what Spark writes beside a commit
 _FILE = {"path", "partitionValues", "size", "dataChange", "stats", "tags", "deletionVector",
          "baseRowId", "defaultRowCommitVersion"}  # fmt: skip
 #: what a line of a log may be, and what may stand in it (None: anything)
@@ -28,6 +32,7 @@ ACTIONS = {
 }
 #: what else a checkpoint may hold, and of a file
 _MORE, _PARSED = {"sidecar", "checkpointMetadata"}, {"stats_parsed", "partitionValues_parsed"}
+UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError)
 HINT = "_last_checkpoint"  #: the file that says which checkpoint is the newest
 
 
@@ -93,6 +98,19 @@ def paths(held):
     return set(zip(rows.field("path").to_pylist(), rows.field("size").to_pylist()))
 
 
+def twice(held):
+    """What a checkpoint, an Arrow table, says more than once, in a few words each: readers take
+    all rows of a file, and any one of what a table is like."""
+    there = set(held.column_names)
+    wrong = [f"it has {kind} twice" for kind in ("protocol", "metaData")
+             if kind in there and len(held[kind]) - held[kind].null_count > 1]  # fmt: skip
+    for kind, key in (("add", "path"), ("txn", "appId")):
+        rows = held[kind].combine_chunks() if kind in there else None
+        names = rows.filter(rows.is_valid()).field(key).to_pylist() if kind in there else []
+        wrong += [f"it has {name!r} twice" for name, count in Counter(names).items() if count > 1]
+    return wrong
+
+
 def differences(state, found):
     """What the actions of a checkpoint say otherwise than the commits up to it, in a few words
     each. state: of the commits;   found: State of the checkpoint. Times are left out: no reader
@@ -124,15 +142,19 @@ class Look:
     state    State after the last commit, None if nothing tells it
     kept     State of the version `until`, the same
     wrong    [(name, why)] of what is damaged, with what to do
+    strays   whether readers may take a file that does not belong there, which is in `wrong`
     bytes    how many were read
     """
 
     def __init__(self, storage, log, names, until=None):
         self._storage, self._log = storage, log
-        ends = {name: NAME.fullmatch(name.rpartition("/")[2]) for name in names}
-        self._names = {int(end[1]): name for name, end in ends.items() if end}
+        of = {form: [(int(told[1]), name) for name in names
+                     if (told := form.fullmatch(name.removeprefix(f"{log}/")))]
+              for form in (NAME, _OTHER, _SUMMARY)}  # fmt: skip
+        self._names, self._summaries = dict(of[NAME]), dict(of[_SUMMARY])
+        self._others = [name for _, name in of[_OTHER]]
         self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
-        self._until, self.kept = until, None
+        self._until, self.kept, self._last, self.strays = until, None, None, False
         self._known = False  # whether the commits tell what the newest checkpoint has to say
 
     def take(self, version, told):
@@ -146,15 +168,25 @@ class Look:
                 self.state.take(told)
         except (KeyError, TypeError, AttributeError):  # whoever looks at that commit says so
             self.state = None
+        self._last = version
         if version in self._left:
             self._look(version, self._left.pop(version))
+        if version in self._summaries and self.state is not None:
+            self._look_at_summary(self._summaries[version])
         if version == self._until and self.state is not None:
             self.kept = self.state.copy()
 
     def rest(self):
         """There are no more commits."""
         known = self.state is not None
-        if self._until is None:
+        for version, name in sorted(self._left.items()):
+            if self._last is not None and version > self._last:
+                self._look_at_later(version, name)
+        for name in self._others:
+            self._say_stray(name, "none of these programs writes a checkpoint of this form, and "
+                                  "readers take it in the place of commits")  # fmt: skip
+        # A stray file may have had readers find a version that no commit is of.
+        if self._until is None or self.strays and self._until > (self._last or 0):
             self.kept = self.state
         self.state = None
         for version, name in sorted(self._left.items()):
@@ -198,10 +230,10 @@ class Look:
                 found = State()
                 found.take(actions(held))
                 wrong = differences(self.state, found) if known else []
+            wrong = twice(held) or wrong
         except FileNotFoundError:  # Delta Lake removes it after a month
             return
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError,
-                AttributeError) as error:  # fmt: skip
+        except UNREADABLE as error:
             self._say(version, f"it cannot be read ({_words(error)})", known)
             return
         if wrong:
@@ -210,6 +242,47 @@ class Look:
                                f"{wrong[0]}{more}", known)  # fmt: skip
         elif not known:
             self.state = found
+
+    def _look_at_later(self, version, name):
+        """A checkpoint of a version that is newer than all commits: it is a stray one, unless it
+        has a newer batch than they."""
+        try:
+            found = State()
+            found.take(actions(read(self._storage.read(name))))
+            numbers = self.state.numbers if self.state is not None else {}
+            newer = any(number > numbers.get(who, -1) for who, number in found.numbers.items())
+        except FileNotFoundError:
+            return
+        except UNREADABLE:
+            newer = False
+        if not newer and not self._storage.exists(f"{self._log}/{version:020d}.json"):
+            del self._left[version], self._names[version]
+            gone = f"the commits {self._last + 1} to {version} that lead up to it are"
+            if version == self._last + 1:
+                gone = f"the commit {version}, which it sums up, is"
+            self._say_stray(name, f"{gone} missing")
+
+    def _look_at_summary(self, name):
+        """What Spark has written of a table beside a commit: readers may take from it what the
+        table is like. One that is cut they leave out."""
+        try:
+            data = self._storage.read(name)
+            told = json.loads(data)
+            said = {"metaData": told.get("metadata"), "protocol": told.get("protocol")}
+        except (OSError, ValueError, AttributeError):
+            return
+        self.bytes += len(data)
+        for kind, content in said.items():
+            told = self.state.of.get(kind)
+            if content is not None and told is not None and _plain(content) != told:
+                self._say_stray(name, f"its {kind} is not what the commits up to it say", "")
+                return
+
+    def _say_stray(self, name, why, also=f", and remove {HINT}"):
+        self.strays = True
+        if self.state is not None:
+            why += f". When nobody writes to this log, move this file elsewhere{also}"
+        self.wrong.append((name, why))
 
     def _say(self, version, why, known):
         later = [each for each in self._names if each > version]

@@ -22,14 +22,14 @@ READ_BYTES = 256 << 20  #: of data files that are read at a time, if it is not o
 class Log:
     """The log of a table. found: a verifying.Verified that is told. until: see
     checkpoints.Look, which is `checkpoints`. named: versions whose commit is named as wrong, once
-    all were gone through"""
+    all were gone through. behind_gaps: those before whose commit others are missing"""
 
     def __init__(self, found, storage, name, until=None):
         self._found, self._storage, self._name = found, storage, name
         names = storage.listed(f"{name}/_delta_log")
         listed = [COMMIT.fullmatch(each) for each in names]
         self._commits = sorted((int(each[1]), each[0]) for each in listed if each)
-        self.named, self._behind_gaps = set(), set()
+        self.named, self.behind_gaps = set(), set()
         self.checkpoints = Look(storage, f"{name}/_delta_log", names, until)
 
     @property
@@ -55,7 +55,7 @@ class Log:
                 if version == before + 2:
                     gone = f"commit {before + 1} before it is"
                 found.say(path, f"the {gone} missing")
-                self._behind_gaps.add(version)
+                self.behind_gaps.add(version)
                 self.checkpoints.take(before + 1, None)
             before = version
             wrong = len(found.wrong)
@@ -72,7 +72,7 @@ class Log:
         unless it is named already. why: in a reader's words;   opens: function of a version,
         whether it can be opened as it was then"""
         newest = self.checkpoints.newest
-        if self.checkpoints.hint_is_wrong():
+        if self.checkpoints.hint_is_wrong() or self.checkpoints.strays:
             return
         if newest is not None and not opens(newest):
             self.checkpoints.to_blame(why)
@@ -82,7 +82,7 @@ class Log:
         version = later[at] if at < len(later) else None
         if version is None:
             self._found.say(self._storage.path(self._name), f"its log cannot be read: {why}")
-        elif version not in self.named | self._behind_gaps:
+        elif version not in self.named | self.behind_gaps:
             self._found.say(self._storage.path(dict(self._commits)[version]),
                             f"Delta Lake cannot read it: {why}")  # fmt: skip
             self.named.add(version)
@@ -137,6 +137,8 @@ def _action(line):
     try:
         told = json.loads(line)
     except ValueError:
+        if line and not line.strip("\0"):
+            raise ValueError(f"a line of {len(line):,} zero bytes is no action of Delta Lake")
         told = None
     if not isinstance(told, dict) or len(told) != 1:
         raise ValueError(f"{line[:60]!r} is no action of Delta Lake")

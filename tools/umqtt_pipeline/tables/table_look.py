@@ -9,6 +9,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
+from deltalake.table import SUPPORTED_READER_FEATURES
 from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
@@ -32,10 +33,11 @@ class TableLook:
         self.storage, self.path = tables.storage, tables.storage.path(name)
         self.decided = [each for each in decided if name in each.touched]
         self._came, self._replaced = {}, {}
-        self._misread = False  # readers take a checkpoint that is wrong
+        self._misread = False  # readers take a checkpoint that is wrong, or a stray one
         self._named = set()  # versions whose commit is named
         self._checkpoint = -1  # version of the newest checkpoint
         self._columns = None  # the last version whose commit says which columns there are
+        self._types = {}  # those columns, and their types
         self._number_known = True  # no commit that is named can be of the newest number
         self._log_wrong = {}  # {path in the log: [what it says otherwise than a whole file]}
 
@@ -91,50 +93,73 @@ class TableLook:
         numbers, before = set(), len(self.found.wrong)
         begins = False  # whether the log begins with the table
         of = {}  # {version: number of the batch that its commit says it is of}
+        again = set()  # versions whose commit is of a batch that an earlier one is of
         log = Log(self.found, self.storage, self.name, until)
         for path, version, actions in log.commits():
             begins, lines = begins or version == 0, len(self.found.wrong)
             try:
-                self._follow(version, actions)
+                self._follow(path, version, actions)
                 done = self._look_at_commit(path, actions)
-                numbers |= done
-                if done and len(self.found.wrong) == lines:
+                sound = len(self.found.wrong) == lines
+                if done & numbers and self.name in ALL:
+                    again.add(version)
+                    if sound:
+                        self._say_again(path, max(done & numbers), version in log.behind_gaps)
+                elif done and sound:
                     of[version] = max(done)
+                numbers |= done
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                self.found.say(path, f"an action of it is not whole ({error!r})")
+                why = f"no {error.args[0]}" if isinstance(error, KeyError) else error
+                self.found.say(path, f"an action of it is not whole ({why})")
         state = log.checkpoints.kept
         whole = len(self.found.wrong) == before
         if why is not None:
             log.name_the_cause(why, self._opens)
-        self._tell_who_makes_it_again(log, of)
+        self._tell_what_to_do(log, of, again)
         log.say()
-        self._misread = log.checkpoints.newest_is_wrong()
+        self._misread = log.checkpoints.newest_is_wrong() or log.checkpoints.strays
         self._named = log.named
         self._checkpoint = -1 if log.checkpoints.newest is None else log.checkpoints.newest
-        self._number_known = max(of, default=-1) > max(log.named, default=-2)
+        self._number_known = max(of, default=-1) > max(log.named | again, default=-2)
         # Gold may have been killed, and have made all anew: not each of its intents is committed.
         for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
             since = -1 if begins else min(numbers, default=each.last)
+            # Those after the newest one that the table has are in one line on the table.
             lacking = {number for number in each.tables.get(self.name, ())
-                       if since < number < each.last} - numbers  # fmt: skip
+                       if since < number < max(numbers, default=-1)} - numbers  # fmt: skip
             for number in sorted(lacking):
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return state
 
-    def _tell_who_makes_it_again(self, log, of):
-        """The newest commit, if it is named, can be made again from the newest intent. of:
-        {version: number of a batch} of the commits that are whole."""
+    def _say_again(self, path, number, behind_gap):
+        """A commit is of a batch that an earlier one is of already: somebody has copied it."""
+        what = self.decided[0].what if self.decided else "batch"
+        why = f"an earlier commit is of {what} {number} already"
+        if behind_gap:
+            self.found.add(path, f"; and {why}")
+        else:
+            self.found.say(path, why)
+
+    def _tell_what_to_do(self, log, of, again):
+        """The newest commit, if it is named, can be made again from the newest intent, or needs
+        not be there. of: {version: number of a batch} of the commits that are whole. again:
+        versions whose commit is of a batch that an earlier one is of"""
         version, path = log.last
-        if version not in log.named or version <= (log.checkpoints.newest or 0):
+        wrong = version in log.named | log.behind_gaps
+        if not wrong or version <= (log.checkpoints.newest or 0):
             return
         number = max((number for at, number in of.items() if at < version), default=-1)
         for each in self.decided:
             if each.whole and each.can_come(self.name, number):
                 self.found.add(path, f". When no {each.program} runs, move this file elsewhere; "
                                f"the next `umqtt-pipeline {each.program}` makes that commit again")
+                return
+        if version in again and all(number >= each.touched[self.name] for each in self.decided):
+            self.found.add(path, ". When nobody writes to this log, move this file elsewhere")
 
-    def _follow(self, version, actions):
-        """Keep which files a commit has replaced, and of which versions of the table they are."""
+    def _follow(self, path, version, actions):
+        """Keep which files a commit has replaced, and of which versions of the table they are, and
+        look at what it says that the table is like."""
         for kind, told in actions:
             if kind == "add":
                 self._came[told["path"]] = version
@@ -144,6 +169,29 @@ class TableLook:
                 self._replaced[told["path"]] = told["size"], since, version - 1
             elif kind == "metaData":
                 self._columns = version
+                if self.name in ALL:
+                    self._look_at_columns(path, told)
+            elif kind == "protocol":
+                unknown = set(told.get("readerFeatures") or ()) - SUPPORTED_READER_FEATURES
+                if unknown:
+                    self.found.say(path, f"no reader here knows {', '.join(sorted(unknown))}, "
+                                   "which its protocol asks for")  # fmt: skip
+
+    def _look_at_columns(self, path, told):
+        """Whoever changes the columns of these tables only adds some: there are files with the
+        others. told: a metaData"""
+        fields = json.loads(told["schemaString"])["fields"]
+        types = {field["name"]: field["type"] for field in fields}
+        for name, kind in self._types.items():
+            if name not in types:
+                self.found.say(path, f"it takes the column {name} away")
+                break
+            if types[name] != kind:
+                self.found.say(path, f"it makes the column {name} of type {kind!r} one of "
+                               f"{types[name]!r}")  # fmt: skip
+                break
+        else:
+            self._types = types
 
     def _look_at_commit(self, path, actions):
         """Returns the numbers of batches that it is of."""
@@ -243,14 +291,9 @@ class TableLook:
         wrong = []
         if file.rows != footer.metadata.num_rows:
             wrong.append(f"{file.rows} rows, and it has {footer.metadata.num_rows}")
-        folder = file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
         ours = NAMED.fullmatch(name)
         if ours:
-            if file.size != len(data):
-                wrong.append(f"{file.size} bytes, and it has {len(data)}")
-            if (file.day or "") != folder:
-                wrong.append(f"the day {file.day}, and it lies in {folder}")
-            wrong += _not_the_ends(file, footer.metadata)
+            wrong += self._not_of_ours(file, len(data), footer.metadata)
         lacking = [f"no column {each}" for each in footer.schema_arrow.names if each not in names]
         if not ours and wrong + lacking:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong + lacking)}")
@@ -260,6 +303,18 @@ class TableLook:
             self._blame(self._columns, f"it says: {'; '.join(lacking)}, and {file.path} has it")
         if self.name in large.TABLES:
             self.found.refer(self.name, large.referred(footer))
+
+    def _not_of_ours(self, file, size, metadata):
+        """What the log says of a file that is whole, by the check value in its name, and is not
+        so."""
+        wrong, folder = [], file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
+        if file.size != size:
+            wrong.append(f"{file.size} bytes, and it has {size}")
+        if (file.day or "") != folder:
+            wrong.append(f"the day {file.day}, and it lies in {folder}")
+        if not self._is_named(self._columns):  # which may give the ends another type
+            wrong += _not_the_ends(file, metadata)
+        return wrong
 
     def _is_named(self, version):
         """Whether what readers take from the commit of a version is named as wrong. None: of one

@@ -131,25 +131,42 @@ def _verify(found, root, state, finished):
     for each in decided:
         there = {*tables.columns, *tables.storage.dangling()}
         _look_at_gone(found, tables.storage, each, sorted(each.there - there))
+    lacking = set()
     for each in decided:
-        _look_beyond(found, tables.storage, each)
+        if _look_beyond(found, tables.storage, each):
+            lacking.add(each.name)
         _look_at_unfinished(found, tables, each)
     for name in tables.storage.dangling():
         found.say(tables.storage.path(name), "")
     found.doing("large payloads")
     large.look(found, tables.storage, found.referred)
     found.doing("the state of ingest")
-    _look_at_state(found, tables.storage, state)
+    _look_at_state(found, tables.storage, state, INGEST in lacking)
 
 
 def _look_beyond(found, storage, decided):
     """Look at commits that are newer than the newest intent was: it may be an older copy, or
-    somebody has gone on meanwhile."""
+    somebody has gone on meanwhile. Returns whether intents are missing: those after the newest
+    one, if each of them has commits."""
     last = _newest(found, storage, decided.name) if decided.beyond else 0
-    for path, number in decided.beyond:
-        if number > last and decided.whole:
-            found.say(path, f"it is of {decided.what} {number}, which "
-                      f"{storage.path(decided.name)} does not know")  # fmt: skip
+    beyond = [(path, number) for path, number in decided.beyond
+              if number > last and decided.whole]  # fmt: skip
+    numbers = sorted({number for _, number in beyond})
+    if not numbers:
+        return False
+    first, newest, path = numbers[0], numbers[-1], storage.path(decided.name)
+    if numbers != list(range(last + 1, newest + 1)):
+        for commit, number in beyond:
+            found.say(commit, f"it is of {decided.what} {number}, which {path} does not know")
+        return False
+    which = f"{decided.what} {first} has"
+    if first != newest:
+        which = f"{decided.what} {first} to {decided.what} {newest} have"
+    tables = {commit.removeprefix(storage.path("")).strip("/").partition("/")[0]
+              for commit, _ in beyond}  # fmt: skip
+    found.say(path, f"it lacks what {which} decided, and there are commits of it in "
+                    f"{', '.join(sorted(tables))}")  # fmt: skip
+    return True
 
 
 def _look_at_no_intents(found, storage, numbers):
@@ -195,9 +212,13 @@ def _look_at_gone(found, storage, decided, names):
                   f"{storage.path(decided.name.partition('/')[0])} and its other tables, too")
 
 
-def _look_at_state(found, storage, state):
+def _look_at_state(found, storage, state, older):
+    """older: whether intents after these are missing, whose batches may have taken other files in
+    the place of the state's"""
     try:
         for name in state():
+            if older and not storage.exists(name):
+                continue
             before = len(found.wrong)
             found.look(storage, name)
             if len(found.wrong) > before and name not in state():

@@ -1,0 +1,178 @@
+"""A checkpoint that says something twice, and a stray file that readers take for the newest one:
+`verify` names that file and no sound one, and what it says to do mends it."""
+
+
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import test_pipeline_checkpoints
+from deltalake import DeltaTable
+from test_pipeline_checkpoints import NEW, OLD, THERE, checkpoint, hint, wrong
+from umqtt_pipeline.ingest.ledger import ready
+from umqtt_pipeline.spool.files import SpoolError
+
+made, root = test_pipeline_checkpoints.made, test_pipeline_checkpoints.root
+LAST = 5  #: version of silver
+ELSEWHERE = "When nobody writes to this log, move this file elsewhere"
+
+
+def changed(path, change):
+    """Have a checkpoint with the rows that `change` makes of its own."""
+    rows = change(pq.read_table(path).to_pylist())
+    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(path)), path)
+
+
+def row_of(rows, kind):
+    return next(row for row in rows if row[kind])
+
+
+def copied(row, kind, **more):
+    return {**row, kind: {**row[kind], **more}}
+
+
+def file_twice(rows):
+    return [*rows, row_of(rows, "add")]
+
+
+def other_file_first(rows):
+    return [copied(row_of(rows, "add"), "add", stats=None), *rows]
+
+
+def other_columns_first(rows):
+    row = row_of(rows, "metaData")
+    schema = row["metaData"]["schemaString"].replace('"name":"device"', '"name":"devicf"')
+    return [copied(row, "metaData", schemaString=schema), *rows]
+
+
+def number_twice(rows):
+    return [*rows, row_of(rows, "txn")]
+
+
+def log_of(root, name):
+    return root / "silver" / "_delta_log" / name
+
+
+@pytest.mark.parametrize("change,said", [
+    (file_twice, ".parquet' twice"), (other_file_first, ".parquet' twice"),
+    (other_columns_first, "it has metaData twice"), (number_twice, "'umqtt-ingest' twice")])
+def test_the_newest_checkpoint_says_something_twice(root, change, said):
+    path = checkpoint(root)
+    changed(path, change)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: it does not say what the commits up to it say: ")
+    assert said in line and line.endswith(f"{THERE}: remove it and _last_checkpoint")
+    path.unlink()
+    hint(root).unlink()
+    assert wrong(root) == []
+
+
+def test_an_older_checkpoint_has_a_file_twice(root):
+    changed(checkpoint(root, OLD), file_twice)
+    (line,) = wrong(root)
+    assert line.startswith(f"{checkpoint(root, OLD)}: ") and ".parquet' twice" in line
+
+
+def test_a_checkpoint_without_its_commits_has_a_file_twice(root):
+    """As Delta Lake removes them after a month: nothing else says what is right."""
+    for version in range(NEW):
+        log_of(root, f"{version:020d}.json").unlink()
+    checkpoint(root, OLD).unlink()
+    changed(checkpoint(root), file_twice)
+    (line,) = wrong(root)
+    assert line.startswith(f"{checkpoint(root)}: ") and line.endswith(".parquet' twice")
+
+
+@pytest.mark.parametrize("name", [
+    f"{LAST + 4:020d}.checkpoint.parquet", f"{LAST + 1:020d}.checkpoint.parquet",
+    f"{LAST:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet",
+    f"{LAST:020d}.checkpoint.{1:010d}.{1:010d}.parquet"])  # fmt: skip
+def test_a_copy_of_a_checkpoint_that_readers_take(root, tmp_path, name):
+    path = log_of(root, name)
+    shutil.copy(checkpoint(root, OLD), path)
+    hint(root).unlink()
+    assert len(DeltaTable(str(root / "silver")).file_uris()) == 2
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ")
+    assert line.endswith(f"{ELSEWHERE}, and remove _last_checkpoint")
+    with pytest.raises(SpoolError, match="`umqtt-pipeline verify` names"):
+        ready(root)
+    path.rename(tmp_path / name)
+    assert wrong(root) == [] and len(DeltaTable(str(root / "silver")).file_uris()) == 4
+    ready(root)
+
+
+def test_a_copy_of_a_checkpoint_of_the_intents(root, tmp_path):
+    path = checkpoint(root, LAST + 4, "_state/intents")
+    shutil.copy(checkpoint(root, NEW, "_state/intents"), path)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: the commits {LAST + 1} to {LAST + 4} that lead up to it are")
+    path.rename(tmp_path / path.name)
+    assert wrong(root) == []
+
+
+def test_a_checkpoint_whose_own_commit_is_lost(root):
+    """It has what that commit said: readers lack nothing."""
+    DeltaTable(str(root / "silver")).create_checkpoint()
+    log_of(root, f"{LAST:020d}.json").unlink()
+    assert wrong(root) == []
+
+
+def test_a_compaction_of_the_log_is_named(root):
+    """Not each reader takes it."""
+    path = log_of(root, f"{1:020d}.{3:020d}.compacted.json")
+    shutil.copy(log_of(root, f"{2:020d}.json"), path)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and ELSEWHERE in line
+
+
+def summary(root, old="", new=""):
+    """Have a file beside the newest commit, as Spark writes it, that says what the table is like,
+    or something else."""
+    lines = log_of(root, f"{0:020d}.json").read_text().replace(old, new).splitlines()
+    told = {kind: content for line in lines for kind, content in json.loads(line).items()}
+    path = log_of(root, f"{LAST:020d}.crc")
+    path.write_text(json.dumps({
+        "tableSizeBytes": 1, "numFiles": 4, "numMetadata": 1, "numProtocol": 1,
+        "metadata": told["metaData"], "protocol": told["protocol"]}))  # fmt: skip
+    return path
+
+
+def test_a_summary_beside_a_commit_that_says_something_else(root):
+    summary(root)
+    assert wrong(root) == []
+    path = summary(root, '\\"name\\":\\"sequence\\"', '\\"name\\":\\"sequencf\\"')
+    (line,) = wrong(root)
+    assert line == (f"{path}: its metaData is not what the commits up to it say. {ELSEWHERE}")
+    path.write_text("{")  # cut: readers leave it out
+    assert wrong(root) == []
+
+
+@pytest.mark.parametrize("version", [LAST + 1, LAST + 3])
+def test_a_copy_of_a_commit_behind_the_newest(root, tmp_path, version):
+    path = log_of(root, f"{version:020d}.json")
+    shutil.copy(log_of(root, f"{2:020d}.json"), path)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and "an earlier commit is of batch 1 already" in line
+    assert line.endswith(ELSEWHERE)
+    path.rename(tmp_path / path.name)
+    assert wrong(root) == []
+
+
+def test_a_changed_copy_of_a_commit_behind_the_newest(root):
+    path = log_of(root, f"{LAST + 1:020d}.json")
+    path.write_text(log_of(root, f"{2:020d}.json").read_text().replace("sequence", "sequencf"))
+    (line,) = wrong(root)
+    assert line == f"{path}: it does not say what batch 1 has decided. {ELSEWHERE}"
+
+
+def test_the_newest_commit_is_one_version_too_late(root, tmp_path):
+    path = log_of(root, f"{LAST + 1:020d}.json")
+    log_of(root, f"{LAST:020d}.json").rename(path)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: the commit {LAST} before it is missing. When no ingest ")
+    path.rename(tmp_path / path.name)
+    ready(root)
+    assert wrong(root) == [] and len(DeltaTable(str(root / "silver")).file_uris()) == 4
