@@ -244,7 +244,9 @@ class Remote:
     def _obey(self, name, body):
         if name == "ota":
             update = self._update or self._load_update(str(body.get("sha")))
-            if update and update.begin(body):
+            # Of one that was refused as well: the status says the counter to other senders, who
+            # would go on below it.
+            if not update or update.begin(body) or not update.busy:
                 self._actions["report"](body)
         elif name == "restart":
             # What has come with it is acknowledged and counted: nobody sends it again.

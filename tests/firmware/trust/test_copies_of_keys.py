@@ -120,7 +120,7 @@ def test_the_key_of_the_later_flash_counts(known, locked, monkeypatch, tmp_path,
     this one takes it. Keys of an older version do not say when: then it keeps its own, but writes
     none of them into the files."""
     if not known:
-        monkeypatch.setattr(keys.Record, "later", lambda record, given: False)
+        monkeypatch.setattr(keys.Record, "after", lambda record, other: False)
     marks, readings = tmp_path / "marks", tmp_path / "readings"
     assert board_cli("keys", "export", tmp_path / "old") == 0
     keys.revoke([keys.load("g", "oven")])
@@ -227,6 +227,35 @@ def test_a_counter_months_ahead_does_not_take_the_time_of_the_flash_along(
     assert board_cli("keys", "import", tmp_path / "since") == 0
     assert "take the place of those here: g/oven" in capsys.readouterr().out
     assert keys.load("g", "oven").key == now
+
+
+@pytest.mark.parametrize("days", [20, 100])
+def test_the_key_of_a_flash_is_later_than_that_of_a_clock_that_was_ahead(
+    locked, days, monkeypatch, tmp_path, capsys
+):
+    """By 20 days, which counters follow, or by months, which say nothing. And the counter of the
+    key that was replaced goes with it: the computer whose clock was ahead would shut out all
+    others once more."""
+    record = keys.load("g", "oven")
+    record.given = counters.now() + days * 86_400_000
+    record.count = counters.now() + 200 * 86_400_000
+    keys.save(record)
+    assert board_cli("keys", "export", tmp_path / "before") == 0
+    keys.revoke([record])
+    now = flashed(FLAT, "oven", locked["oven"])[0]["command_key"]
+    assert board_cli("keys", "export", tmp_path / "since") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "before") == 0
+    held = keys.load("g", "oven")
+    held.given, held.count = record.given, record.count  # as where its clock was so far ahead
+    keys.save(held)
+    capsys.readouterr()
+    assert board_cli("keys", "import", tmp_path / "since") == 0
+    assert "take the place of those here: g/oven" in capsys.readouterr().out
+    taken = keys.load("g", "oven")
+    assert taken.key == now and not counters.ahead(taken.count)
 
 
 def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):

@@ -195,8 +195,8 @@ def bring(path, passphrase, confirm, replace=False):
                     record.given = 0
                 # The time of its flash still says which of two keys the board has.
                 record.count = max(counters.now(), record.given)
-            later = lock and record.later  # anybody may have written an open one
-            _bring_board(record, here, came, replace, later or (lambda given: False))
+            # Anybody may have written an open one.
+            _bring_board(record, here, came, replace, bool(lock))
         _bring_authorities(path, files, lock, here, came)
     return came
 
@@ -328,9 +328,8 @@ def _bring_revoked(said):
     return gone
 
 
-def _bring_board(record, here, came, replace, later):
-    """later: function(Record.given of the key here) that returns whether the file's key is known
-    to be the later one."""
+def _bring_board(record, here, came, replace, believed):
+    """believed: whether what the file says of its keys and their times proves anything."""
     name = record.name
     found = keys.find(record.group, record.device)
     gone = forgotten.is_void(name, record.key)
@@ -338,18 +337,19 @@ def _bring_board(record, here, came, replace, later):
     if not replace and (gone or found is None and name in forgotten.names()):
         came.forgotten.append(name)
     elif found is None or found.key != record.key and (
-            replace or later(found.given) and not found.fresh):  # fmt: skip
+            replace or believed and record.after(found) and not found.fresh):  # fmt: skip
         if found:
             record.remember(found.key, *found.former)
             record.heard(*found.others)
-            record.count = max(found.count, record.count)
+            if not counters.ahead(found.count):  # that of another key, which goes with it
+                record.count = max(found.count, record.count)
             record.spent = sorted({*record.spent, *found.spent})
         record.regain(record.key)
         forgotten.revived(name, record.key)
         (came.newer if found else came.new).append(name)
         keys.put(record, here)
     elif found.key != record.key:
-        (came.older if found.later(record.given) else came.other).append(name)
+        (came.older if found.after(record) else came.other).append(name)
         # The board may hold readings that it has signed with them, or have them now.
         found.heard(*record.every_key)
         found.spent = sorted({*found.spent, *record.spent})

@@ -54,7 +54,8 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
             # For another key no command is recorded: a counter too far ahead is given up with it.
             record.count = max(0 if counters.ahead(record.count) else record.count,
                                counters.now(), count + 1)  # fmt: skip
-            record.given = record.count
+            former = 0 if counters.ahead(record.given) else record.given
+            record.given = max(record.count, former + 1)
         forgotten.flashed(record.name)
         record.broker = _broker(flat)
         record.signs = flat.get("telemetry") == "signed"

@@ -159,6 +159,15 @@ class Record:
         not where either is unknown, or the board may not have it yet."""
         return 0 < given < self.given and not self.fresh
 
+    def after(self, other):
+        """Whether the board got the key after that of another Record of it; not where nothing
+        tells, or the board may not have it yet. The time of a clock that was months ahead tells
+        nothing; then a key that was given in the place of another is the later one."""
+        if other.given > 0 and not counters.ahead(max(self.given, other.given)):
+            return self.later(other.given)
+        replaced = other.key in self.former and self.key not in other.former
+        return replaced and not self.fresh
+
 
 def root():
     """The folder with all of them; it need not exist."""
