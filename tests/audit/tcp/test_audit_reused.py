@@ -8,7 +8,7 @@ import random
 
 import audit_kit as kit
 import pytest
-from test_audit_doubled import TELLS, Line, kinds, told_of, twice
+from test_audit_doubled import TELLS, Line, kinds, seen, told_of, twice
 
 #: First numbers of both sides of the second connection; of the first they are 1000, 5000.
 NUMBERS = {"the client's as before": (1000, 900_000), "higher": (7_000_000, 9_000_000),
@@ -94,3 +94,21 @@ def test_a_syn_with_a_newer_time_stamp_is_no_copy(tells, apart, tmp_path):
             for c in found["connections"]]  # fmt: skip
     assert told == [(f"life {k}", 32, 31) for k in range(3)]
     assert told_of(found) == [] and kinds(found) == {"doubled", "clock"}
+
+
+def test_an_answer_that_comes_only_behind_the_next_connections_syn_has_no_latency(tmp_path):
+    """The capture lacks the first PUBACK, and has its copy two seconds later."""
+    made = Line("stamps", random.Random(1))
+    for life in range(2):
+        made.open().said(0, kit.connect(f"life {life}")).said(1, kit.connack())
+        for k in range(1, 121):
+            made.said(0, kit.publish("a", b"%d" % life, 1, k)).said(1, kit.ack(4, k)).wait(0.1)
+        made.client(kit.DISCONNECT).close().wait(0.02).seq = [9_000_000, 7_000_000]
+    lacks = next(at for at, (_, frame) in enumerate(made.frames)
+                 if frame.endswith(kit.ack(4, 117)))  # fmt: skip
+    frames = twice(made.frames, 2)
+    frames.remove(twice(made.frames, 0, 1)[lacks])
+    told, found = seen(frames, tmp_path)
+    assert told == [] and told_of(found) == [] and len(found["packets"]) == 2 * (2 * 120 + 3)
+    taken = [flow["latency_ms"] for flow in found["flows"]]
+    assert len(taken) == 240 and max(filter(None, taken), default=0) < 1000

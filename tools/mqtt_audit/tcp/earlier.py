@@ -148,7 +148,7 @@ def of_earlier(st, pair, seg):
                 return HAD
         elif away and age(s, seg) >= 0 and _goes_on(old, back, seg):
             if seg["wire"]:
-                c["late"] = LATE_FAR
+                c["late"], c["belated"] = LATE_FAR, 1
             return conn
     return NONE
 
