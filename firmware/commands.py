@@ -105,6 +105,7 @@ class Commands:
         self.count = count
         self.refused = 0
         self.meant = False  # whether the last message had a code of this board's key
+        self.below = False  # ... and was refused for its count
 
     def seal(self, topic, body):
         """As the function of this name, with this board's key."""
@@ -127,7 +128,7 @@ class Commands:
 
     def _verify(self, topic, payload):
         # The body is a JSON object, and no code has a brace.
-        self.meant = False
+        self.meant = self.below = False
         split = payload.rfind(b"}") + 1
         codes = len(payload) - split
         if split < 2 or not codes or codes % _CODE or payload[split] != 0x2E:
@@ -152,7 +153,8 @@ class Commands:
         count = body.get("count") if isinstance(body, dict) else None
         if not whole(count, 1, MAX_COUNT):
             raise Refused('body has no whole number "count"')
-        if count <= self.count:
+        self.below = count <= self.count
+        if self.below:
             raise Refused("count %d is not above %d: repeated or late" % (count, self.count))
         self.late = count
         self._fresh(body)

@@ -143,7 +143,8 @@ class Remote:
             # A message for a group says nothing about a board that it has no code for.
             if self._commands.meant or not topic.startswith(self._all):
                 self._log("command %s refused: %s" % (name, error))
-            if self._commands.late != late:
+            again = self._commands.late != late or self._commands.below
+            if again and ("report", None) not in self._todo:
                 # Who has sent it can send it anew, by what this report says.
                 self._todo.append(("report", None))
         except OSError as error:
@@ -244,9 +245,7 @@ class Remote:
     def _obey(self, name, body):
         if name == "ota":
             update = self._update or self._load_update(str(body.get("sha")))
-            # Of one that was refused as well: the status says the counter to other senders, who
-            # would go on below it.
-            if not update or update.begin(body) or not update.busy:
+            if update and update.begin(body):
                 self._actions["report"](body)
         elif name == "restart":
             # What has come with it is acknowledged and counted: nobody sends it again.

@@ -162,5 +162,20 @@ def test_a_report_names_the_commands_obeyed_before_the_last_one_over_restarts_to
         assert reported(remote.Remote(SETTINGS, {}, None, None, said.append, Uptime())) == (7, [])
 
 
+def test_a_command_that_is_not_above_the_counter_is_answered_with_it():
+    """Its sender may have missed the command of another one, and goes on above that."""
+    topic = b"fleet/g/oven/cmd/restart"
+    said, told = [], []
+    with Aside():
+        state.save({"count": 7})
+        made = remote.Remote(SETTINGS, {"report": told.append}, None, None, said.append, Uptime())
+        for count in (7, 6, 5):
+            made.received(topic, sign(bytes(16), topic, b'{"count":%d}' % count))
+        made.received(topic, sign(b"another key, 16 b", topic, b'{"count":8}'))
+        for _ in range(4):
+            made.step()
+        assert told == [None] and len(said) == 4
+
+
 class Uptime:
     s = 5
