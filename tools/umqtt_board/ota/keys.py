@@ -450,12 +450,14 @@ def next_count(records, above=0):
 
     It is the time in milliseconds where that is above: so another computer with the same keys
     gets through as well. above: a counter that a board has said, 0 for none. Of two computers that
-    go beyond the same one, each takes another: a report tells whose command the board obeyed.
+    go beyond the same one, that or one that lies ahead of both clocks, each takes another: a
+    report tells whose command the board obeyed.
     """
-    least = above + 1 + secrets.randbelow(SPREAD_MS) if above else 0
     with locked():
         fresh = [load(record.group, record.device) for record in records]
-        count = max([counters.now(), least, *(record.count + 1 for record in fresh)])
+        last = max([above, *(record.count for record in fresh)])
+        spread = above or last > counters.now() + SPREAD_MS
+        count = max(counters.now(), last + 1 + (secrets.randbelow(SPREAD_MS) if spread else 0))
         if count >= MOST_COUNT:
             worst = max(fresh, key=lambda record: record.count)
             raise BoardError(f"The counter of {worst.device} is at its end ({worst.count}), no "
