@@ -206,6 +206,21 @@ def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_p
     assert keys.next_count(keys.members("g")) < 1 << 52
 
 
+def flashed_since(record, monkeypatch, tmp_path):
+    """The Record comes to another computer as it is; here its board is flashed with another key,
+    and the copy of that is returned, with the key."""
+    keys.save(record)
+    assert board_cli("keys", "export", tmp_path / "before") == 0
+    keys.revoke([record])
+    key = flashed(FLAT, "oven", record.key)[0]["command_key"]
+    assert board_cli("keys", "export", tmp_path / "since") == 0
+    on_another_computer(monkeypatch, tmp_path)
+    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
+    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
+    assert board_cli("keys", "import", tmp_path / "before") == 0
+    return tmp_path / "since", key
+
+
 def test_a_counter_months_ahead_does_not_take_the_time_of_the_flash_along(
     locked, monkeypatch, tmp_path, capsys
 ):
@@ -213,20 +228,12 @@ def test_a_counter_months_ahead_does_not_take_the_time_of_the_flash_along(
     computer that has imported both copies has the later key."""
     record = keys.load("g", "oven")
     record.count += 400 * 86_400_000
-    keys.save(record)
-    assert board_cli("keys", "export", tmp_path / "ahead") == 0
-    keys.revoke([record])
-    now = flashed(FLAT, "oven", locked["oven"])[0]["command_key"]
-    assert board_cli("keys", "export", tmp_path / "since") == 0
-    on_another_computer(monkeypatch, tmp_path)
-    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
-    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
-    assert board_cli("keys", "import", tmp_path / "ahead") == 0
+    since, key = flashed_since(record, monkeypatch, tmp_path)
     held = keys.load("g", "oven")
     assert held.given == record.given and not counters.ahead(held.count)
-    assert board_cli("keys", "import", tmp_path / "since") == 0
+    assert board_cli("keys", "import", since) == 0
     assert "take the place of those here: g/oven" in capsys.readouterr().out
-    assert keys.load("g", "oven").key == now
+    assert keys.load("g", "oven").key == key
 
 
 @pytest.mark.parametrize("days", [20, 100])
@@ -239,23 +246,15 @@ def test_the_key_of_a_flash_is_later_than_that_of_a_clock_that_was_ahead(
     record = keys.load("g", "oven")
     record.given = counters.now() + days * 86_400_000
     record.count = counters.now() + 200 * 86_400_000
-    keys.save(record)
-    assert board_cli("keys", "export", tmp_path / "before") == 0
-    keys.revoke([record])
-    now = flashed(FLAT, "oven", locked["oven"])[0]["command_key"]
-    assert board_cli("keys", "export", tmp_path / "since") == 0
-    on_another_computer(monkeypatch, tmp_path)
-    monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
-    monkeypatch.setenv("UMQTT_KEYS_PASSPHRASE", WORD)
-    assert board_cli("keys", "import", tmp_path / "before") == 0
+    since, key = flashed_since(record, monkeypatch, tmp_path)
     held = keys.load("g", "oven")
     held.given, held.count = record.given, record.count  # as where its clock was so far ahead
     keys.save(held)
     capsys.readouterr()
-    assert board_cli("keys", "import", tmp_path / "since") == 0
+    assert board_cli("keys", "import", since) == 0
     assert "take the place of those here: g/oven" in capsys.readouterr().out
     taken = keys.load("g", "oven")
-    assert taken.key == now and not counters.ahead(taken.count)
+    assert taken.key == key and not counters.ahead(taken.count)
 
 
 def test_an_open_file_is_not_taken_into_locked_keys_without_a_question(locked, tmp_path, capsys):

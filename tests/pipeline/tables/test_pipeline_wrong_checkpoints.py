@@ -1,7 +1,6 @@
 """A checkpoint that says something twice, and a stray file that readers take for the newest one:
 `verify` names that file and no sound one, and what it says to do mends it."""
 
-
 import json
 import shutil
 

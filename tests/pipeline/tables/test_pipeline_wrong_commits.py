@@ -7,6 +7,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import test_pipeline_checkpoints
 from deltalake import DeltaTable
 from pipeline_tables import files
 from test_pipeline_verify import commits, decided, replaced, wrong
@@ -36,10 +37,7 @@ def made(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def root(made, tmp_path):
-    shutil.copytree(made, tmp_path / "tables")
-    return tmp_path / "tables"
+root = test_pipeline_checkpoints.root  # a copy of what is made
 
 
 def as_read(root):
@@ -54,8 +52,8 @@ def columns(root):
                 if line.startswith('{"metaData"'))  # fmt: skip
 
 
-@pytest.mark.parametrize("old,new", WRONG)
-def test_only_the_newest_commit_is_named_and_made_again(root, tmp_path, old, new):
+def named_and_made_again(root, tmp_path, old, new):
+    """Verify names silver's newest commit alone if it says that; the next run makes it again."""
     whole, path = as_read(root), commits(root, "silver")[-1]
     replaced(path, old, new)
     (line,) = wrong(root)
@@ -63,6 +61,11 @@ def test_only_the_newest_commit_is_named_and_made_again(root, tmp_path, old, new
     path.rename(tmp_path / path.name)
     ready(root)
     assert wrong(root) == [] and as_read(root) == whole
+
+
+@pytest.mark.parametrize("old,new", WRONG)
+def test_only_the_newest_commit_is_named_and_made_again(root, tmp_path, old, new):
+    named_and_made_again(root, tmp_path, old, new)
 
 
 @pytest.mark.parametrize("old,new", [
@@ -72,13 +75,7 @@ def test_a_commit_that_only_removes_files(root, tmp_path, old, new):
     ledger = Ledger(Tables(root, ALL))
     ledger.decide("expire", {"silver": ([], ledger.tables.files("silver")[1:2])})
     ledger.finish()
-    whole, path = as_read(root), commits(root, "silver")[-1]
-    replaced(path, old, new)
-    (line,) = wrong(root)
-    assert line.startswith(f"{path}: ") and line.endswith(AGAIN), line
-    path.rename(tmp_path / path.name)
-    ready(root)
-    assert wrong(root) == [] and as_read(root) == whole
+    named_and_made_again(root, tmp_path, old, new)
 
 
 def test_the_newest_commit_is_cut(root, tmp_path):
