@@ -109,7 +109,8 @@ def try_once():
         if _pointed(found):
             watchdog.trial(found["seconds"])
             return found
-    return _take_back(found, _before(found), "not healthy within its starts")
+    why = "its trial did not end in its starts: no acknowledged reading, or no commit"
+    return _take_back(found, _before(found), why)
 
 
 def _pointed(what):

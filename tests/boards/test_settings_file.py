@@ -106,8 +106,9 @@ def test_text_around_a_certificate_stays_away_from_the_board(tmp_path, authority
     that begins a certificate or a key, and takes other text for the name of a file."""
     cert, key = authority.issue("a")
     parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    around = "Certificate:\n    Issuer: CN=Gerät\n".encode()
     for name, data in (("ca", authority.pem), ("cert", cert), ("key", parameters + key)):
-        (tmp_path / name).write_bytes(b"Certificate:\n    Data:\n" + data + b"more\n")
+        (tmp_path / name).write_bytes(around + data + b"more\n")
     path = tmp_path / "settings.json"
     path.write_text('{"broker": {"host": "h", "ca": "ca", "cert": "cert", "key": "key"}}')
     flat = settings_file.gather(path, {})

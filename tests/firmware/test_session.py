@@ -102,6 +102,13 @@ def test_a_trial_that_goes_on_says_once_which_command_ends_it(session, monkeypat
     assert [text.count(ends) for text in said] == [0, 1, 0]
 
 
+def test_a_board_that_is_starting_with_the_set_is_not_said_to_have_refused_it(session, capsys):
+    session, oven = session
+    assert ota_cli._run(session, lambda show: told(session, oven, state="restarting"), "", 1) == 1
+    said = capsys.readouterr().err
+    assert "still restarting when --timeout was over: oven" in said and "not taken" not in said
+
+
 @pytest.mark.parametrize("of, ends", [
     ({"set": "a1b2c3d4", "trial": True}, True), ({"set": "a1b2c3d4", "trial": False}, False),
     ({"set": "a1b2\x1b[2J", "trial": True}, False),

@@ -270,7 +270,8 @@ def test_a_set_that_never_gets_healthy_is_taken_back():
             assert trial.try_once()["left"] == left and loader.pointer()["slot"] == 2
         found = trial.try_once()
         assert found["slot"] == 1 and found["id"] == one.id and one.lies_in(loader.place(1))
-        assert found["failed"] == {"id": two.id, "why": "not healthy within its starts"}
+        why = "its trial did not end in its starts: no acknowledged reading, or no commit"
+        assert found["failed"] == {"id": two.id, "why": why}
         assert trial.try_once() == found
         board.install(small(3))
         assert "failed" not in loader.pointer()

@@ -193,7 +193,7 @@ def test_a_counter_that_would_shut_everybody_out_is_not_taken(monkeypatch, tmp_p
     record.device, record.count = "ghost", (1 << 53) - 2
     copy = open_copy(tmp_path, record)
     assert board_cli("keys", "import", copy) == 0
-    assert "without their counters, which are months ahead of this computer's clock: g/ghost" in (
+    assert "without their counters, which are a month ahead of this computer's clock: g/ghost" in (
         capsys.readouterr().out)
     assert not counters.ahead(keys.find("g", "ghost").count)
     # One that is here already stops no other board's for good.

@@ -196,6 +196,9 @@ def test_a_revoked_key_is_given_to_no_board_again(locked, capsys):
     assert board_cli("keys", "revoke") == 2
     # As of a variable of a script that is not set: not the whole group.
     assert board_cli("keys", "revoke", "--group", "g", "--device", "") == 2
+    # All of the group, or of all groups?
+    assert board_cli("keys", "revoke", "--group", "other", "--all") == 2
+    assert board_cli("keys", "revoke", "--device", "oven", "--all") == 2
     assert not any(record.revoked for record in keys.every())
     assert board_cli("keys", "revoke", "--group", "g", "--device", "oven") == 0
     assert board_cli("keys", "list") == 0

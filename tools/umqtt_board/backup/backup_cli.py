@@ -131,6 +131,7 @@ def restore(board, port, folder, source, yes):
             goes_on = (" The board runs on as it was: what it measures now is in no copy that was "
                        "made before.") if error.runs else ""  # fmt: skip
             raise BoardError(f"{error}{goes_on}")
+    say("restore", "done: the board starts with what was brought back")
 
 
 @click.command()

@@ -356,7 +356,7 @@ class Restore:
         if counters.STATE in files:
             kept = self._with_interval(files[counters.STATE])
             if counters.ahead(counters.count(counters.state(kept)) or 0):
-                self._progress("commands", "the counter in the copy is months ahead of this "
+                self._progress("commands", "the counter in the copy is a month ahead of this "
                                            "computer's clock: it does not count")  # fmt: skip
             there = self._device.read_file(counters.STATE)
             files[counters.STATE] = counters.forward(there, kept, least, anew)

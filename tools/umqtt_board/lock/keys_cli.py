@@ -117,7 +117,7 @@ def import_(yes, replace, path):
                    "`umqtt-board keys lock --change` gives them another one, `unlock` "
                    "none")  # fmt: skip
     if came.ahead:
-        click.echo(f"  taken without their counters, which are months ahead of this computer's "
+        click.echo(f"  taken without their counters, which are a month ahead of this computer's "
                    f"clock: {', '.join(came.ahead)}. A board with such a counter obeys nobody "
                    "until `umqtt-board keys revoke` and a flash")  # fmt: skip
     if came.new and not locks.path(keys.home()).exists():
@@ -176,6 +176,8 @@ def revoke(device, group, every, authorities):
     Until then a board obeys the old key, whoever has it."""
     if device is None and group is None and not (every or authorities):
         raise BoardError("Which keys? Give --device NAME, --group NAME, --all or --authorities.")
+    if every and (device is not None or group is not None):
+        raise BoardError("--all voids the keys of all groups: give it alone, or leave it out.")
     if device is not None:
         records = [keys.load("default" if group is None else group, device)]
     elif every or group is not None:

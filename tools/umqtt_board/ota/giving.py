@@ -187,7 +187,7 @@ def for_board(device, flat, there, own=False, tell=lambda text: None):
         record = _record(device, there)
         what = ("it has another key, which it gets now" if record and record.revoked
                 else "`umqtt-board keys revoke` and a flash give it another key")  # fmt: skip
-        tell("the board's counter of commands is months ahead of this computer's clock. It obeys "
+        tell("the board's counter of commands is a month ahead of this computer's clock. It obeys "
              f"no other computer until {what}")
     known = bool((there or {}).get("command_key")) and not firmware_settings().validate(there)
     if flat is None:

@@ -131,13 +131,15 @@ def _were(names):
 
 def _tell_of_left(left):
     """Which boards have not taken what they were sent, as far as that is known."""
-    tried = [member.device for member in left if member.state == "on trial"]
+    has = {state: [member.device for member in left if member.state == state]
+           for state in ("on trial", "restarting")}  # fmt: skip
     lost = [member.device for member in left if member.lost and not member.obeyed]
     refused = [member.device for member in left
-               if member.state != "on trial" and member.device not in lost]  # fmt: skip
-    if tried:
-        click.echo(f"umqtt-board: still on trial when --timeout was over: {', '.join(tried)}",
-                   err=True)
+               if member.state not in has and member.device not in lost]  # fmt: skip
+    for state, names in has.items():
+        if names:
+            click.echo(f"umqtt-board: still {state} when --timeout was over: {', '.join(names)}",
+                       err=True)  # fmt: skip
     if refused:
         click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
     if lost:

@@ -391,7 +391,7 @@ class Session:
                     f"{member.device} --group {self.group}, and flash it")
             if member.record.revoked:
                 what = "its key is revoked: flash it, and it gets another one"
-            member.why = ("its counter of commands is months ahead of this computer's clock, and "
+            member.why = ("its counter of commands is a month ahead of this computer's clock, and "
                           f"it obeys none below it; {what}")  # fmt: skip
             return False
         if member.behind:

@@ -163,7 +163,8 @@ def _faults(key, text, where=""):
         return [f"{key}: expected one certificate{where}, got {count}: the board takes only "
                 f"{what}"]  # fmt: skip
     try:
-        ssl.create_default_context(cadata=text)
+        # Alone: what stands around it, as `openssl x509 -text` has it, is in any alphabet.
+        ssl.create_default_context(cadata=_alone(key, text))
     except (ssl.SSLError, TypeError):  # TypeError: what is not ASCII
         return [f"{key}: expected a certificate{where}, got what is none, or is damaged"]
     return []
