@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -363,5 +364,57 @@ def test_whoever_cannot_know_whether_a_board_has_obeyed_says_so(session, capsys)
     assert ota_cli._run(session, lambda show: None, "", None) == 1
     ota_cli._tell_of_late(session)
     shown = capsys.readouterr().err
-    assert "oven may have taken it: more than 4 other commands have reached the board" in shown
+    assert "oven may have taken it, or not: more than 4 commands of other computers" in shown
     assert "not taken" not in shown and "on connecting" not in shown
+
+
+def heard(session, **said):
+    session._on_message(None, None, report("00" * 16, **said))
+
+
+def test_what_comes_when_the_time_is_over_changes_nothing_that_is_told(session, capsys):
+    """Half of what is told was of before the report, half of after: the command was not taken, and
+    no board would obey it later."""
+    session, oven = session
+
+    def work(show):
+        session.command("restart", {}, 0, show)
+        heard(session, count=oven.last, start="aaaaaaaa")
+
+    session._client.publish = lambda *_, **__: None
+    assert ota_cli._run(session, work, "", None) == 1
+    ota_cli._tell_of_late(session)
+    shown = capsys.readouterr().err
+    assert "not taken by oven" in shown and "oven may still obey it on connecting" in shown
+
+
+def test_a_board_that_has_obeyed_and_shows_no_effect_yet_is_not_said_to_have_refused(
+    session, capsys
+):
+    session, oven = session
+
+    def work(show):
+        heard(session, count=1, start="aaaaaaaa", interval_ms=50000)
+        session.command("interval", {"interval_ms": 70000}, 0.1, show)
+
+    session._client.publish = lambda *_, **__: None
+    assert ota_cli._run(session, work, "", None) == 1
+    ota_cli._tell_of_late(session)
+    shown = capsys.readouterr().err
+    assert "taken by oven, without a sign of its effect" in shown
+    assert "not taken" not in shown and "Nothing was heard" not in shown
+
+
+def test_a_board_whose_counter_is_out_of_reach_is_waited_for_no_longer_and_reached_next_time(
+    session, capsys
+):
+    """Its other commands came from computers that were ahead: this one heard of none of them."""
+    session, oven = session
+    above = []
+    session._count = lambda records, **more: above.append(more.get("above", 0)) or 2
+    session._client.publish = lambda *_, **__: heard(
+        session, count=110, before=[109, 108, 107, 106], start="aaaaaaaa")  # fmt: skip
+    began = time.monotonic()
+    assert ota_cli._run(session, lambda show: session.command("restart", {}, 60, show), "", None)
+    assert time.monotonic() - began < 30 and above == [0, 110]
+    assert "oven may have taken it, or not" in capsys.readouterr().err

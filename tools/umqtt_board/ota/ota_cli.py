@@ -133,19 +133,24 @@ def _tell_of_left(left):
     """Which boards have not taken what they were sent, as far as that is known."""
     has = {state: [member.device for member in left if member.state == state]
            for state in ("on trial", "restarting")}  # fmt: skip
-    lost = [member.device for member in left if member.lost and not member.obeyed]
-    refused = [member.device for member in left
-               if member.state not in has and member.device not in lost]  # fmt: skip
+    taken = [member.device for member in left if member.state == "sent" and member.obeyed]
+    lost = [member.device for member in left if member.unknown]
+    refused = [member.device for member in left if member.state not in has
+               and member.device not in taken + lost]  # fmt: skip
     for state, names in has.items():
         if names:
             click.echo(f"umqtt-board: still {state} when --timeout was over: {', '.join(names)}",
                        err=True)  # fmt: skip
+    if taken:
+        click.echo(f"umqtt-board: taken by {', '.join(taken)}, without a sign of its effect when "
+                   "--timeout was over: `umqtt-board command report` asks", err=True)  # fmt: skip
     if refused:
         click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
     if lost:
-        click.echo(f"umqtt-board: {', '.join(lost)} may have taken it: more than {BEFORE} other "
-                   "commands have reached the board since, and its reports say no more of this "
-                   "one", err=True)  # fmt: skip
+        click.echo(f"umqtt-board: {', '.join(lost)} may have taken it, or not: more than {BEFORE} "
+                   "commands of other computers have a higher counter, and the board's reports "
+                   "name no others. `umqtt-board command report` asks what it does "
+                   "now", err=True)  # fmt: skip
 
 
 def _run(session, work, again, size=None):

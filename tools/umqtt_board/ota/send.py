@@ -47,8 +47,8 @@ class Member:
     own    counters of its commands from `count` on
     obeyed  the first of these that it has said to have obeyed, 0: none
     seen   the highest counter that it has ever said
-    lost   whether it has obeyed so many commands of others since the last that its reports do not
-           say any more whether it obeyed that
+    lost   whether so many commands of others have a higher counter that its reports do not say
+           whether it obeyed the last
     overtaken  times that a command was not above that, and was sent again
     state  waiting, sent, receiving, checking, restarting, on trial, done, refused, taken back
     why    what the board said to it
@@ -116,6 +116,11 @@ class Member:
         """True when the board has refused what it was sent: its counter is above that, and it does
         not say that it obeyed it before."""
         return not self.obeyed and not self.lost and self.seen > self.last > 0
+
+    @property
+    def unknown(self):
+        """True when nobody can tell any more whether the board has obeyed what it was sent."""
+        return self.lost and not self.obeyed
 
     def hear_counts(self, said):
         """Take note of the commands that a report says were obeyed: the last one, and those
@@ -204,6 +209,7 @@ class Session:
         if broker.get("tls"):
             self._client.tls_set_context(trust.context(broker))
         self._set = None
+        self._over = False
 
     def __enter__(self):
         where = f"{self._broker['host']}:{self._broker['port']}"
@@ -270,6 +276,8 @@ class Session:
                 member.foreign |= not former
             return
         with self.changed:
+            if self._over:
+                return
             member.hear_counts(said)
             self._hear_start(member, said)
             # Of another time: whoever has kept it may send it now. Or of another computer's
@@ -414,7 +422,8 @@ class Session:
                 for member in self.members.values():
                     if member.status and not member.final:
                         member.state, member.why = _obeyed(member, name, body)
-                if all(member.final for member in self.members.values()):
+                # What was lost sight of never shows again, and a second one could be obeyed, too.
+                if all(member.final or member.unknown for member in self.members.values()):
                     break
                 again = [member for member in self.members.values() if member.again]
                 if not again:
@@ -422,7 +431,17 @@ class Session:
             if again:
                 self.send(name, body, again)
             show()
+        self._end()
         show()
+
+    def _end(self):
+        """Hear nothing more, so that all that is told of a board is of one instant; and keep the
+        counters of boards that are ahead, so that the next command goes above them."""
+        with self.changed:
+            self._over = True
+        for member in self.members.values():
+            if member.seen > member.last and not counters.ahead(member.seen):
+                self._count([member.record], above=member.seen)
 
     # ---- updates
 
@@ -450,6 +469,7 @@ class Session:
             show()
             with self.changed:
                 self.changed.wait(0.1)
+        self._end()
         show()
 
     def _command(self, body, members):
