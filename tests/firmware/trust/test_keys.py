@@ -297,10 +297,13 @@ def test_the_host_checks_the_brokers_certificate(tmp_path):
         server.stop()
 
 
-def test_two_computers_that_know_one_counter_ahead_of_their_clocks_give_different_ones(home):
-    """A board that is off has said none: each would take the next one, and one of them the
-    other's command for its own."""
-    keys.save(keys.Record("g", "oven", "5e" * 16, count=counters.now() + 3_600_000))
+@pytest.mark.parametrize("ahead_s", [3600, 40, -0.2, -3600])
+def test_two_computers_that_know_one_counter_give_different_ones(home, monkeypatch, ahead_s):
+    """At the same millisecond, for a board that is off and has said none: each would take the next
+    one, or the time, and one of them the other's command for its own."""
+    now = counters.now()
+    monkeypatch.setattr(counters, "now", lambda: now)
+    keys.save(keys.Record("g", "oven", "5e" * 16, count=now + round(1000 * ahead_s)))
     record, given = keys.load("g", "oven"), set()
     for _ in range(5):
         keys.save(record)

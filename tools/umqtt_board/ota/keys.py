@@ -29,7 +29,8 @@ FORMER = 15  # keys that a board had, and may hold readings of
 TELEMETRY = b"umqtt telemetry"
 LEAST_BYTES = 16  # firmware/settings.py
 _PRINT = re.compile("[0-9a-f]{16}")  # of fingerprint()
-SPREAD_MS = 60_000  # so far beyond a board's counter goes the next one, at most
+SPREAD_MS = 60_000  # so wide is the range of the next counter beyond one that a board has said
+NEAR_MS = 1000  # ... and beyond one that is known here, or about the time of this computer
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
 
 
@@ -448,16 +449,18 @@ def locked():
 def next_count(records, above=0):
     """Return a counter above all that these boards were ever sent, kept before it is used.
 
-    It is the time in milliseconds where that is above: so another computer with the same keys
-    gets through as well. above: a counter that a board has said, 0 for none. Of two computers that
-    go beyond the same one, that or one that lies ahead of both clocks, each takes another: a
-    report tells whose command the board obeyed.
+    It is about the time in milliseconds where that is above: so another computer with the same
+    keys gets through as well. above: a counter that a board has said, 0 for none. It is drawn from
+    a range, so that two computers that know the same do not give the same one, though they send at
+    one instant: a report tells by the counter whose command the board obeyed.
     """
     with locked():
         fresh = [load(record.group, record.device) for record in records]
         last = max([above, *(record.count for record in fresh)])
-        spread = above or last > counters.now() + SPREAD_MS
-        count = max(counters.now(), last + 1 + (secrets.randbelow(SPREAD_MS) if spread else 0))
+        now = counters.now()
+        # Little while it is hardly ahead, or one command after the other would drive it away.
+        spread = SPREAD_MS if above or last > now + SPREAD_MS else NEAR_MS
+        count = max(last + 1, now - NEAR_MS) + secrets.randbelow(spread)
         if count >= MOST_COUNT:
             worst = max(fresh, key=lambda record: record.count)
             raise BoardError(f"The counter of {worst.device} is at its end ({worst.count}), no "
