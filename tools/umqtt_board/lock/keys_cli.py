@@ -111,7 +111,10 @@ def import_(yes, replace, path):
     keeps its own. Of a board that both computers have flashed, the key
     of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
-    click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here")
+    kept = len(came.older) + len(came.other)
+    click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here"
+               f"{f', {len(came.newer)} take the place of others' if came.newer else ''}"
+               f"{f', {kept} others stay' if kept else ''}")  # fmt: skip
     if came.opens:
         click.echo(f"  the keys of this computer are locked: {came.opens} opens them. "
                    "`umqtt-board keys lock --change` gives them another one, `unlock` "
@@ -152,7 +155,7 @@ def _tell_of_left(came):
         click.echo(f"  the file's keys take the place of those here: {', '.join(came.newer)}. "
                    "Write mark-keys and telemetry-keys anew")  # fmt: skip
     if came.older:
-        click.echo(f"  kept as they are here, for this computer has flashed them later: "
+        click.echo(f"  kept as they are here, for the keys here are of a later flash: "
                    f"{', '.join(came.older)}")  # fmt: skip
     if came.other:
         click.echo(f"  kept as they are here, for nothing proves that the file's are later: "
