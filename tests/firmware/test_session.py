@@ -418,3 +418,13 @@ def test_a_board_whose_counter_is_out_of_reach_is_waited_for_no_longer_and_reach
     assert ota_cli._run(session, lambda show: session.command("restart", {}, 60, show), "", None)
     assert time.monotonic() - began < 30 and above == [0, 110]
     assert "oven may have taken it, or not" in capsys.readouterr().err
+
+
+def test_a_connection_that_has_just_ended_is_left_without_an_error(session):
+    session, _ = session
+
+    def gone():
+        raise OSError(9, "Bad file descriptor")
+
+    session._client.disconnect = gone
+    assert session.__exit__() is None

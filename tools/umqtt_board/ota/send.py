@@ -6,6 +6,7 @@ after it has obeyed a command of this session: all else at the broker may be any
 of paho's receives; all else is called from one other thread.
 """
 
+import contextlib
 import json
 import os
 import ssl
@@ -240,7 +241,8 @@ class Session:
                 "`umqtt-board identity` has made.")  # fmt: skip
 
     def __exit__(self, *_):
-        self._client.disconnect()
+        with contextlib.suppress(OSError):  # the broker has ended it at the same instant
+            self._client.disconnect()
         self._client.loop_stop()
 
     # ---- paho's thread
