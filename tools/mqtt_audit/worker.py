@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from . import scratch as between
 from .capture import files as captures
 from .capture.files import Capture, content
-from .compiled.layout import KEY, SEGMENT
+from .compiled.layout import KEY, P_LANS, SEGMENT
 from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
@@ -153,6 +153,7 @@ def whole(parts):
     some = [p for p in parts if p["first"] is not None]
     steps += [clocks.between(a["until"], b["first"]) for a, b in zip(some, some[1:])]
     headers = np.concatenate([p["headers"] for p in parts])
+    alike, headers = headers[headers["kind"] == P_LANS], headers[headers["kind"] != P_LANS]
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
     rows["count"] = np.bincount(place, headers["count"], len(kinds))
@@ -160,7 +161,8 @@ def whole(parts):
     unread = sum((Counter(p["unread"]) for p in parts), Counter())
     return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
             "frames": sum(p["frames"] for p in parts),
-            "of_buckets": of_buckets, "segments": int(of_buckets.sum()), "headers": rows,
+            "of_buckets": of_buckets, "segments": int(of_buckets.sum()),
+            "headers": np.concatenate([rows, alike]),
             "unread": dict(unread),
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),

@@ -17,6 +17,11 @@ WAYS = {"at once": (5e-6, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "0.45 s later": (0.45, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "1.5 s later": (1.5, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "two VLANs": (5e-6, (TEN, TWENTY), (TEN, TWENTY)),
+        "another VLAN 0.02 s later": (0.02, (TEN, TWENTY), (TEN, TWENTY)),
+        "another VLAN 0.45 s later": (0.45, (TEN, TWENTY), (TEN, TWENTY)),
+        "a VLAN 2 s later": (2, (PLAIN, TWENTY), (PLAIN, TWENTY)),
+        "VLANs of each direction 1.5 s later": (
+            1.5, (TEN, TWENTY), ([(0x8100, 11)], [(0x8100, 21)])),
         "a VLAN of each direction": (5e-6, (TEN, TWENTY), ([(0x8100, 11)], [(0x8100, 21)])),
         "another VLAN of each direction": (5e-6, (TEN, PLAIN), (PLAIN, TWENTY))}  # fmt: skip
 
@@ -74,14 +79,18 @@ def test_no_packet_counts_twice_where_the_capture_lacks_a_frame(way, same, tells
     assert {host for host in lost if "loss" not in said[host]} == set()
 
 
-@pytest.mark.parametrize("lacks", [(0,), (0, 1)])
-def test_of_a_vlan_that_may_show_a_connection_again_it_is_told(lacks, tmp_path):
-    """It comes later, and the first VLAN lacks the SYN, and SYN with ACK: both count."""
-    made = [(time, kit.ethernet(frame, TEN)) for time, frame in lives("nothing", False, 1, 1)]
+@pytest.mark.parametrize("tells", ["identification", "stamps", "nothing"])
+@pytest.mark.parametrize("lacks", [(0,), (0, 1), (0, 1, 2)])
+def test_a_vlan_that_shows_connections_again_is_known_without_the_first_syn(
+    lacks, tells, tmp_path
+):
+    """It comes 2 s later, and the first VLAN lacks the SYN, and what comes behind that."""
+    frames = lives(tells, False, 1, 3)
+    made = [(time, kit.ethernet(frame, TEN)) for time, frame in frames]
     made = [frame for at, frame in enumerate(made) if at not in lacks]
-    made += [(time + 2 * 10**9, kit.ethernet(frame, TWENTY))
-             for time, frame in lives("nothing", False, 1, 1)]  # fmt: skip
-    found = kit.read([kit.pcap(tmp_path / "t.pcap", made)], tmp_path)
-    packets, said, _ = counted(found)
-    assert sum(packets["10.1.0.1"].values()) == 10 and told_of(found) == []
-    assert "doubled" in said[None]
+    made += [(time + 2 * 10**9, kit.ethernet(frame, TWENTY)) for time, frame in frames]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", sorted(made))], tmp_path)
+    packets, _, connections = counted(found)
+    assert sum(packets["10.1.0.1"].values()) == 15 and told_of(found) == []
+    assert connections == {"10.1.0.1": 3}
+    assert [p["what"] for p in found["problems"] if "VLAN" in p["what"]] == []

@@ -111,7 +111,8 @@ TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "laten
 
 #: What a count of 1 makes of the words of a problem.
 _ONE = (
-    ("{} bytes of the stream are", "{} byte of the stream is"), ("{} bytes are", "{} byte is"),
+    ("{} bytes of the stream are", "{} byte of the stream is"),
+    ("{} bytes are", "{} byte is"), ("{} pairs of ports have", "the two ports of this frame have"),
     ("{} bytes were", "{} byte was"), ("{} bytes", "{} byte"),
     ("reason: they are", "reason: it is"), ("which are right", "which is right"),
     ("the first have", "the first has"), ("the first are", "the first is"),
