@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 
 import audit_kit as kit
 import pytest
-from test_audit_doubled import Line, told_of
+from test_audit_doubled import Line, told_of, twice
 
 PLAIN, TEN, TWENTY = [], [(0x8100, 10)], [(0x8100, 20)]
 #: Seconds from a frame to its copy; VLANs of both, for the client and the broker.
@@ -94,3 +94,13 @@ def test_a_vlan_that_shows_connections_again_is_known_without_the_first_syn(
     assert sum(packets["10.1.0.1"].values()) == 15 and told_of(found) == []
     assert connections == {"10.1.0.1": 3}
     assert [p["what"] for p in found["problems"] if "VLAN" in p["what"]] == []
+
+
+def test_of_bytes_that_only_a_late_copy_has_the_capture_is_not_said_to_lack_them(tmp_path):
+    """A hole that is acknowledged is a loss after a second; copies come two seconds later."""
+    frames = twice(lives("identification", False, 1, 1), 2)
+    del frames[3]  # CONNECT
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    (lost,) = (p for p in found["problems"] if p["problem"] == "loss")
+    assert lost["what"].endswith("not in the capture, or come too late to be read")
+    assert found["connections"][0]["client_lost"] == lost["count"] == len(kit.connect("1"))

@@ -280,7 +280,7 @@ KINDS = {
     6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
     7: ("fragment", "fragments of IP datagrams whose rest is not there ({} such)"),
     8: ("snapped", "the capture kept only the beginning of segments; {} bytes are missing"),
-    9: ("loss", "{} bytes of the stream are not in the capture"),
+    9: ("loss", "{} bytes of the stream are not in the capture, or come too late to be read"),
     10: ("resynchronised", "{} bytes skipped before the next packet was found"),
     11: ("began before", "began before the capture; a packet was found after {} bytes"),
     12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
