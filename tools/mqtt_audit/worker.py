@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import scratch as between
@@ -324,13 +325,25 @@ def _tables_of(folder, name, schema, part="*"):
     return pa.concat_tables([schema.empty_table(), *found])
 
 
+def _whole_messages(out, idents, part, parts):
+    """The rows of joining.BETWEEN with these packet ids, of one part of the clients."""
+    found = [joining.BETWEEN.empty_table()]
+    for path in sorted(Path(out, "flows").glob("part-*.parquet")):
+        if not path.name.startswith("part-joined-"):
+            rows = pq.read_table(path, columns=joining.BETWEEN.names,
+                                 filters=pc.field("packet_id").isin(idents))  # fmt: skip
+            found.append(summaries.share(rows.cast(joining.BETWEEN), part, parts))
+    return pa.concat_tables(found)
+
+
 def join(part, parts, out, steps):
     """Write the messages, and their latencies, of one part of the clients whose exchanges may have
     gone on in another connection. steps: as plan() has them."""
     pieces = [columns.PIECES.empty_table()]
     for path in sorted(Path(out, "_pieces").glob("*.parquet")):
         pieces.append(summaries.share(pq.read_table(path).cast(columns.PIECES), part, parts))
-    flows = joining.joined(pa.concat_tables(pieces), steps)
+    flows = joining.joined(pa.concat_tables(pieces), steps,
+                           lambda idents: _whole_messages(out, idents, part, parts))  # fmt: skip
     tables = Tables(out, f"joined-{part:05d}")
     tables.add("flows", flows)
     tables.add("latencies", joining.latencies(flows))
