@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 
 import audit_kit as kit
 import pytest
+from mqtt_audit import sources
 from test_audit_doubled import Line, told_of, twice
 
 PLAIN, TEN, TWENTY = [], [(0x8100, 10)], [(0x8100, 20)]
@@ -84,12 +85,16 @@ def test_no_packet_counts_twice_where_the_capture_lacks_a_frame(way, same, tells
 def test_a_vlan_that_shows_connections_again_is_known_without_the_first_syn(
     lacks, tells, tmp_path
 ):
-    """It comes 2 s later, and the first VLAN lacks the SYN, and what comes behind that."""
+    """It comes 2 s later, and the first VLAN lacks the SYN, and what comes behind that. Lines of
+    JSON tell it as well, which are made as the capture is read."""
     frames = lives(tells, False, 1, 3)
     made = [(time, kit.ethernet(frame, TEN)) for time, frame in frames]
     made = [frame for at, frame in enumerate(made) if at not in lacks]
     made += [(time + 2 * 10**9, kit.ethernet(frame, TWENTY)) for time, frame in frames]
-    found = kit.read([kit.pcap(tmp_path / "t.pcap", sorted(made))], tmp_path)
+    path = kit.pcap(tmp_path / "t.pcap", sorted(made))
+    found, told = kit.read([path], tmp_path), Counter()
+    sources.lines([path], lambda table, rows: told.update({table: rows.num_rows}), (1883,))
+    assert (told["packets"], told["connections"]) == (15, 3)
     packets, _, connections = counted(found)
     assert sum(packets["10.1.0.1"].values()) == 15 and told_of(found) == []
     assert connections == {"10.1.0.1": 3}
