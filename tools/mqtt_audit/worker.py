@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import scratch as between
 from .capture import files as captures
 from .capture.files import Capture, content
-from .compiled.layout import KEY, SEGMENT
+from .compiled.layout import KEY, P_LANS, SEGMENT
 from .decoder import Decoder
 from .flows import joining
 from .report import columns, summaries
@@ -153,6 +154,7 @@ def whole(parts):
     some = [p for p in parts if p["first"] is not None]
     steps += [clocks.between(a["until"], b["first"]) for a, b in zip(some, some[1:])]
     headers = np.concatenate([p["headers"] for p in parts])
+    alike, headers = headers[headers["kind"] == P_LANS], headers[headers["kind"] != P_LANS]
     kinds, at, place = np.unique(headers["kind"], return_index=True, return_inverse=True)
     rows = headers[at]  # the first of each kind
     rows["count"] = np.bincount(place, headers["count"], len(kinds))
@@ -160,7 +162,8 @@ def whole(parts):
     unread = sum((Counter(p["unread"]) for p in parts), Counter())
     return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
             "frames": sum(p["frames"] for p in parts),
-            "of_buckets": of_buckets, "segments": int(of_buckets.sum()), "headers": rows,
+            "of_buckets": of_buckets, "segments": int(of_buckets.sum()),
+            "headers": np.concatenate([rows, alike]),
             "unread": dict(unread),
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),
@@ -322,13 +325,25 @@ def _tables_of(folder, name, schema, part="*"):
     return pa.concat_tables([schema.empty_table(), *found])
 
 
+def _whole_messages(out, idents, part, parts):
+    """The rows of joining.BETWEEN with these packet ids, of one part of the clients."""
+    found = [joining.BETWEEN.empty_table()]
+    for path in sorted(Path(out, "flows").glob("part-*.parquet")):
+        if not path.name.startswith("part-joined-"):
+            rows = pq.read_table(path, columns=joining.BETWEEN.names,
+                                 filters=pc.field("packet_id").isin(idents))  # fmt: skip
+            found.append(summaries.share(rows.cast(joining.BETWEEN), part, parts))
+    return pa.concat_tables(found)
+
+
 def join(part, parts, out, steps):
     """Write the messages, and their latencies, of one part of the clients whose exchanges may have
     gone on in another connection. steps: as plan() has them."""
     pieces = [columns.PIECES.empty_table()]
     for path in sorted(Path(out, "_pieces").glob("*.parquet")):
         pieces.append(summaries.share(pq.read_table(path).cast(columns.PIECES), part, parts))
-    flows = joining.joined(pa.concat_tables(pieces), steps)
+    flows = joining.joined(pa.concat_tables(pieces), steps,
+                           lambda idents: _whole_messages(out, idents, part, parts))  # fmt: skip
     tables = Tables(out, f"joined-{part:05d}")
     tables.add("flows", flows)
     tables.add("latencies", joining.latencies(flows))

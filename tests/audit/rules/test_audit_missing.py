@@ -7,7 +7,10 @@ import itertools
 import random
 
 import audit_kit as kit
+import pyarrow.parquet as pq
 import pytest
+from mqtt_audit import worker
+from mqtt_audit.rules import clock
 
 STEP = 1_000_000_000
 VERSIONS = {4: "MQTT", 3: "MQIsdp", 2: "MQIpdp"}
@@ -122,6 +125,34 @@ def lost(made, way, raw):
 
 
 PUB = kit.publish("a", b"x", 1, 7)
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_what_lacks_its_end_was_over_before_its_identifier_came_again(between, tmp_path):
+    """PUBCOMP is missing, and on a later connection PUBLISH and PUBREC of another message are: of
+    both together nobody knows that they are two, unless a whole one with the same identifier lies
+    between."""
+    frames, now = [], kit.START
+    for port in range(3):
+        made = kit.Talk(("10.0.0.2", 40_000 + port), start=now).open()
+        clean = port == 1
+        made.client(kit.connect("dev", 0, flags=2 * clean)).broker(kit.connack(0, not clean))
+        if port == 0:
+            made.client(kit.publish("a", b"one", 2, 7)).broker(kit.ack(5, 7))
+            lost(made.client(kit.ack(6, 7)), 1, kit.ack(7, 7))
+        elif port == 1 and between:
+            made.client(kit.publish("a", b"two", 1, 7)).broker(kit.ack(4, 7))
+        elif port == 2:
+            lost(made, 0, kit.publish("a", b"three", 2, 7))
+            lost(made, 1, kit.ack(5, 7)).client(kit.ack(6, 7)).broker(kit.ack(7, 7))
+        frames += made.client(kit.PINGREQ).broker(kit.PINGRESP).close().wrapped()
+        now = made.now + 20 * 10**9
+    kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    out = tmp_path / "tables"
+    worker.join(0, 1, str(out), clock.NONE)
+    (made,) = (out / "flows").glob("part-joined-*")
+    found = [(f["connections"], f["latency_ms"] is None) for f in pq.read_table(made).to_pylist()]
+    assert found == ([(1, True), (1, True)] if between else [(2, False)])
 
 
 def test_first_packets_are_judged_in_whole_streams(tmp_path):

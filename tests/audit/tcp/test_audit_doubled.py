@@ -244,15 +244,20 @@ def test_a_vlan_that_shows_a_connection_again_behind_many_frames(tells, tmp_path
 
 
 def test_where_nothing_tells_whether_two_vlans_have_the_same_connection_it_is_said(tmp_path):
-    """Their checksums differ, and there is no identification: both are counted, with a word."""
-    talk = Line("nothing", random.Random(7)).met(1, 20)
+    """Their checksums differ, and there is no identification: both are counted, with a word on
+    each pair of ports, which names one of its frames."""
+    hosts = [(kit.CLIENT[0], port) for port in (40_000, 40_001)]
+    talks = [Line("nothing", random.Random(7), client=client).met(1, 20) for client in hosts]
     frames = [(time + k * 5_000_000, kit.ethernet(f if not k else f[:36] + b"\x12\x34" + f[38:],
                                                  [(0x8100, 7)] * k))
-              for time, f in talk.frames for k in (0, 1)]  # fmt: skip
-    told, found = seen(sorted(frames, key=lambda f: f[0]), tmp_path)
-    assert told == [] and told_of(found) == [] and len(found["connections"]) == 2
-    (problem,) = found["problems"]
-    assert problem["problem"] == "doubled" and "VLAN" in problem["what"] and problem["count"] == 1
+              for talk in talks for time, f in talk.frames for k in (0, 1)]  # fmt: skip
+    frames.sort(key=lambda f: f[0])
+    told, found = seen(frames, tmp_path)
+    assert told == [] and told_of(found) == [] and len(found["connections"]) == 4
+    for (_, port), problem in zip(hosts, found["problems"], strict=True):
+        assert problem["problem"] == "doubled" and "VLAN" in problem["what"]
+        assert port.to_bytes(2, "big") in frames[problem["frame"] - 1][1][38:42]
+        assert problem["count"] == 1 and "two ports of this frame" in problem["what"]
 
 
 @pytest.mark.parametrize("tells", ["identification", "stamps", "nothing"])

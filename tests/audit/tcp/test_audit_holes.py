@@ -143,6 +143,20 @@ def test_bytes_that_are_sent_again_behind_a_hole_keep_their_first_frame(tmp_path
     assert got == [*((5 + k, f"t/{k}") for k in range(1, 6)), (12, "new")]
 
 
+def test_a_packet_that_begins_right_behind_what_is_missing_is_not_said_to_be_found_later(tmp_path):
+    """Behind a hole, and where the capture begins: no byte is skipped."""
+    made = kit.Talk().open().client(kit.connect("dev", 0)).broker(kit.connack())
+    made.seq[0] += 9
+    frames = made.client(kit.publish("t", b"x" * 40, 1, 3)).broker(kit.ack(4, 3)).wrapped()
+    said = {}
+    for begin in (0, 4):
+        found = kit.read([kit.pcap(tmp_path / "t.pcap", frames[begin:])], tmp_path)
+        said |= {p["problem"]: p["what"] for p in found["problems"] if not p["count"]}
+    assert said == {
+        "resynchronised": "the next packet was found at once, no byte was skipped",
+        "began before": "began before the capture; the first bytes there begin a packet"}
+
+
 def test_what_is_open_at_the_end_names_its_own_file_and_frame(tmp_path):
     """Packets behind a hole that is never filled, half a packet, a silence, a PINGREQ without an
     answer; the file read last has nothing to do with them."""

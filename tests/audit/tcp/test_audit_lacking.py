@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 
 import audit_kit as kit
 import pytest
-from test_audit_doubled import Line, told_of
+from mqtt_audit import sources
+from test_audit_doubled import Line, told_of, twice
 
 PLAIN, TEN, TWENTY = [], [(0x8100, 10)], [(0x8100, 20)]
 #: Seconds from a frame to its copy; VLANs of both, for the client and the broker.
@@ -17,6 +18,11 @@ WAYS = {"at once": (5e-6, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "0.45 s later": (0.45, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "1.5 s later": (1.5, (PLAIN, PLAIN), (PLAIN, PLAIN)),
         "two VLANs": (5e-6, (TEN, TWENTY), (TEN, TWENTY)),
+        "another VLAN 0.02 s later": (0.02, (TEN, TWENTY), (TEN, TWENTY)),
+        "another VLAN 0.45 s later": (0.45, (TEN, TWENTY), (TEN, TWENTY)),
+        "a VLAN 2 s later": (2, (PLAIN, TWENTY), (PLAIN, TWENTY)),
+        "VLANs of each direction 1.5 s later": (
+            1.5, (TEN, TWENTY), ([(0x8100, 11)], [(0x8100, 21)])),
         "a VLAN of each direction": (5e-6, (TEN, TWENTY), ([(0x8100, 11)], [(0x8100, 21)])),
         "another VLAN of each direction": (5e-6, (TEN, PLAIN), (PLAIN, TWENTY))}  # fmt: skip
 
@@ -74,14 +80,32 @@ def test_no_packet_counts_twice_where_the_capture_lacks_a_frame(way, same, tells
     assert {host for host in lost if "loss" not in said[host]} == set()
 
 
-@pytest.mark.parametrize("lacks", [(0,), (0, 1)])
-def test_of_a_vlan_that_may_show_a_connection_again_it_is_told(lacks, tmp_path):
-    """It comes later, and the first VLAN lacks the SYN, and SYN with ACK: both count."""
-    made = [(time, kit.ethernet(frame, TEN)) for time, frame in lives("nothing", False, 1, 1)]
+@pytest.mark.parametrize("tells", ["identification", "stamps", "nothing"])
+@pytest.mark.parametrize("lacks", [(0,), (0, 1), (0, 1, 2)])
+def test_a_vlan_that_shows_connections_again_is_known_without_the_first_syn(
+    lacks, tells, tmp_path
+):
+    """It comes 2 s later, and the first VLAN lacks the SYN, and what comes behind that. Lines of
+    JSON tell it as well, which are made as the capture is read."""
+    frames = lives(tells, False, 1, 3)
+    made = [(time, kit.ethernet(frame, TEN)) for time, frame in frames]
     made = [frame for at, frame in enumerate(made) if at not in lacks]
-    made += [(time + 2 * 10**9, kit.ethernet(frame, TWENTY))
-             for time, frame in lives("nothing", False, 1, 1)]  # fmt: skip
-    found = kit.read([kit.pcap(tmp_path / "t.pcap", made)], tmp_path)
-    packets, said, _ = counted(found)
-    assert sum(packets["10.1.0.1"].values()) == 10 and told_of(found) == []
-    assert "doubled" in said[None]
+    made += [(time + 2 * 10**9, kit.ethernet(frame, TWENTY)) for time, frame in frames]
+    path = kit.pcap(tmp_path / "t.pcap", sorted(made))
+    found, told = kit.read([path], tmp_path), Counter()
+    sources.lines([path], lambda table, rows: told.update({table: rows.num_rows}), (1883,))
+    assert (told["packets"], told["connections"]) == (15, 3)
+    packets, _, connections = counted(found)
+    assert sum(packets["10.1.0.1"].values()) == 15 and told_of(found) == []
+    assert connections == {"10.1.0.1": 3}
+    assert [p["what"] for p in found["problems"] if "VLAN" in p["what"]] == []
+
+
+def test_of_bytes_that_only_a_late_copy_has_the_capture_is_not_said_to_lack_them(tmp_path):
+    """A hole that is acknowledged is a loss after a second; copies come two seconds later."""
+    frames = twice(lives("identification", False, 1, 1), 2)
+    del frames[3]  # CONNECT
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    (lost,) = (p for p in found["problems"] if p["problem"] == "loss")
+    assert lost["what"].endswith("not in the capture, or come too late to be read")
+    assert found["connections"][0]["client_lost"] == lost["count"] == len(kit.connect("1"))

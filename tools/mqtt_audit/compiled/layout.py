@@ -41,13 +41,14 @@ COPY = 128
 #: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
 #: 5 a, 6 b: MQTT that began before the capture. tags: ids of its VLANs, 12 bits each, the outer
 #: one above; 0: none. root: the key that its segments count for, another one if its frames are of
-#: the same connections in another VLAN; sure: segments of both were the same. apart: another key
-#: of the same endpoints has other connections. ways: bit 0 if a sent, bit 1 if b did. opened,
-#: latest: both numbers of its first and its latest SYN with ACK, mixed; 0: none. Where that is
-#: missing, the first data show them to `latest`.
+#: the same connections in another VLAN; sure: segments of both were the same; of its own root:
+#: they were others at the same place. apart: another key of the same endpoints has other
+#: connections, as far as is known. ways: bit 0 if a sent, bit 1 if b did. opened, latest: both
+#: numbers of its first and its latest SYN with ACK, mixed; 0: none. Where that is missing, the
+#: first data show them to `latest`. told: the frame whose connection may be another VLAN's, too.
 KEY = _rows(
     "a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1 "
-    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4 opened:u4 latest:u4"
+    "apart:u1 sure:u1 ways:u1 tags:u4 root:u4 opened:u4 latest:u4 told:u4"
 )
 #: One end's packets on a connection that may be MQTT (tcp/midway.py): where the next one begins
 #: and whether that is known; how many stood where they must, whether a topic was seen, and a
@@ -279,7 +280,7 @@ KINDS = {
     6: ("bad header", "IP or TCP header is wrong or was cut off ({} such)"),
     7: ("fragment", "fragments of IP datagrams whose rest is not there ({} such)"),
     8: ("snapped", "the capture kept only the beginning of segments; {} bytes are missing"),
-    9: ("loss", "{} bytes of the stream are not in the capture"),
+    9: ("loss", "{} bytes of the stream are not in the capture, or come too late to be read"),
     10: ("resynchronised", "{} bytes skipped before the next packet was found"),
     11: ("began before", "began before the capture; a packet was found after {} bytes"),
     12: ("not in step", "{} bytes skipped at the end: no packet was found in them"),
@@ -313,8 +314,8 @@ KINDS = {
          "time stamps show ({} such): they count once"),
     33: ("doubled", "about half of the segments come once more, and nothing tells whether they "
          "were sent again ({} such): they count once"),
-    34: ("doubled", "connections that begin with the same numbers in two VLANs ({} such): perhaps "
-         "each is one that the capture has twice; they count for each VLAN"),
+    34: ("doubled", "{} pairs of ports have connections in two VLANs that begin with the same "
+         "numbers: perhaps each is one that the capture has twice; they count for each VLAN"),
     35: ("clock", "segments that the capture has twice, the second a quarter of a second or more "
          "after the first ({} such), as if made of captures whose clocks differ: the times of the "
          "first count, and no silence and no missing answer of these connections is judged"),

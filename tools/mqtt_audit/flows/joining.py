@@ -18,6 +18,9 @@ from ..rules import clock
 from ..rules.statements import AGAIN, OVERTAKEN, RELEASED, RULES, statement
 
 OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
+#: What tells that a message of which one connection has all lies between two pieces.
+BETWEEN = pa.schema([FLOWS.field(name) for name in (
+    "connection", "client_id", "broker", "sender", "packet_id", "first")])  # fmt: skip
 
 
 def write_empty(schema, path):
@@ -100,21 +103,36 @@ def _first_known(column, starts, least):
     return pa.array(found, mask=found == none).cast(column.type)
 
 
-def joined(pieces, steps=clock.NONE):
-    """One row per message out of the pieces that connections of one client have of it. steps:
-    where the captures' clock is not to be believed (rules/clock.py).
-
-    A piece goes on with the one before it (same client, broker, sender, packet id) if that was
-    left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
-    a session that was not clean.
-    """
+def _chained(pieces):
+    """(the pieces in order, which of them go on with the one before)."""
     rows, follows = _lined_up(pieces, _who(pieces))
     headless, clean = _yes(rows["headless"]), _yes(rows["clean"])
     conn = _whole(rows["connection"])
     resumes = headless & (_before(_whole(rows["qos"])) == 2)
     alike = _same_before(rows, "digest", "length") & ~clean
-    goes_on = (follows & _before(_is(rows["outcome"], OPEN)) & (_before(conn) != conn)
-               & _yes(rows["resumed"]) & (resumes | alike))  # fmt: skip
+    return rows, (follows & _before(_is(rows["outcome"], OPEN)) & (_before(conn) != conn)
+                  & _yes(rows["resumed"]) & (resumes | alike))  # fmt: skip
+
+
+def joined(pieces, steps=clock.NONE, others=None):
+    """One row per message out of the pieces that connections of one client have of it. steps:
+    where the captures' clock is not to be believed (rules/clock.py). others: gives messages, of
+    these packet ids, of which one connection has all, as BETWEEN has them.
+
+    A piece goes on with the one before it (same client, broker, sender, packet id) if that was
+    left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
+    a session that was not clean. A whole message with its packet id in between says that it was
+    over: only the capture lacks its end.
+    """
+    rows, goes_on = _chained(pieces)
+    if others and goes_on.any():
+        between = others(pc.unique(rows["packet_id"].filter(pa.array(goes_on))))
+        own = pa.array(np.ones(pieces.num_rows, bool))
+        rows, goes_on = _chained(pa.concat_tables(
+            [pieces.append_column("own", own), between], promote_options="default"))  # fmt: skip
+        own = _yes(rows["own"])
+        rows, goes_on = rows.filter(pa.array(own)), goes_on[own]
+    headless, conn = _yes(rows["headless"]), _whole(rows["connection"])
     starts = np.flatnonzero(~goes_on)
     chain = np.cumsum(~goes_on) - 1
     again = goes_on & ~headless  # the first PUBLISH of a later piece is a retransmission itself

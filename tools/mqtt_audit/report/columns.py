@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from ..compiled.layout import (
     AUTH,
     KINDS,
+    P_BEFORE,
     P_CLOCK,
     P_MQTT5,
+    P_RESYNC,
     PROBLEM,
     PUBLISH,
     RESERVED,
@@ -109,9 +111,16 @@ TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "laten
           "findings": FINDINGS}  # fmt: skip
 
 
+#: What a problem says of which the count is 0, if that is something else.
+_NONE = {
+    P_RESYNC: "the next packet was found at once, no byte was skipped",
+    P_BEFORE: "began before the capture; the first bytes there begin a packet",
+}
 #: What a count of 1 makes of the words of a problem.
 _ONE = (
-    ("{} bytes of the stream are", "{} byte of the stream is"), ("{} bytes are", "{} byte is"),
+    ("{} bytes of the stream are not in the capture, or come",
+     "{} byte of the stream is not in the capture, or comes"),
+    ("{} bytes are", "{} byte is"), ("{} pairs of ports have", "the two ports of this frame have"),
     ("{} bytes were", "{} byte was"), ("{} bytes", "{} byte"),
     ("reason: they are", "reason: it is"), ("which are right", "which is right"),
     ("the first have", "the first has"), ("the first are", "the first is"),
@@ -341,7 +350,7 @@ def violations(rows, whose, files, keep_alive):
 
 def _what(kind, count):
     """What a row of problems says."""
-    text = KINDS[kind][1]
+    text = KINDS[kind][1] if count else _NONE.get(kind, KINDS[kind][1])
     for many, one in _ONE if count == 1 else ():
         text = text.replace(many, one)
     return text.format(count)

@@ -31,7 +31,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from . import doubles, stamps
 from .fragments import Fragments
-from .lans import APART, APART_TOLD, met, opened, root_of, twin
+from .lans import look_again, met, opened, root_of, twin
 from .midway import SEEN, SPLIT, shown
 from .openings import asks
 
@@ -43,6 +43,7 @@ SRC, DST, SPORT, DPORT, SEQ, ACKED, FLAGS, OFF, CAP, WIRE = 0, 4, 8, 9, 10, 11, 
 TAGS, STAMP, SUM, UNREAD, IDENT = 16, 17, 18, 19, 20
 NUMBERS = 21  #: of them
 NOT_TCP = 0
+LISTED = 100  #: rows of P_LANS at most
 SHORTEST = 46  #: bytes behind Ethernet's header in the shortest frame, which may be filled up
 
 
@@ -238,6 +239,8 @@ def _find(recent, keys, trails, slots, state, out, swap):
         k = slots[at]
         if keys[k]["hash"] == h and _same(keys[k], out, a, b, ap, bp):
             if keys[k]["tags"] == out[TAGS]:
+                if keys[k]["apart"]:
+                    look_again(recent, keys, trails, slots, k, swap, out)
                 return k
             apart = True
             if root < 0 and keys[k]["root"] == k and met(recent, trails, k, swap, out):
@@ -251,9 +254,9 @@ def _find(recent, keys, trails, slots, state, out, swap):
     row["b0"], row["b1"], row["b2"], row["b3"] = out[b], out[b + 1], out[b + 2], out[b + 3]
     row["ap"], row["bp"], row["hash"], row["server"] = ap, bp, h, 0
     row["tags"], row["root"], row["apart"], row["opened"] = out[TAGS], root, 0, 0
-    row["latest"] = 0
+    row["latest"] = row["told"] = row["sure"] = 0
     if root < 0:
-        row["root"], row["apart"] = k, APART if apart else 0
+        row["root"], row["apart"] = k, apart
     return k
 
 
@@ -276,15 +279,14 @@ def _count_twice(problems, twice, frame, number):
 
 
 @kernel
-def _opens(problems, keys, slots, k, out, frame, number):
+def _opens(keys, slots, k, out, number):
     """Note a SYN with ACK, or the first data if the first one is missing."""
     key = keys[k]
     key["latest"] = opened(out)
     if out[FLAGS] & SYN and not key["opened"]:
         key["opened"] = key["latest"]
-    if key["apart"] == APART and twin(keys, slots, k):
-        key["apart"] = APART_TOLD
-        _count(problems, P_LANS, frame, number)
+    if key["apart"] and not key["told"] and twin(keys, slots, k):
+        key["told"] = number
 
 
 @entry
@@ -316,7 +318,7 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         k = root_of(recent, keys, trails, k, swap, out)
         answers = out[FLAGS] & (SYN | ACK) == SYN | ACK
         if answers or out[FLAGS] & ACK and out[WIRE] and not keys[k]["latest"]:
-            _opens(problems, keys, slots, k, out, frame, first + i)
+            _opens(keys, slots, k, out, first + i)
         if out[STAMP]:
             stamps.note(pauses, clock, trails[k, 1 if swap else 0], frame["time"], out[STAMP],
                         out[FLAGS] & SYN)  # fmt: skip
@@ -452,10 +454,21 @@ class Endpoints:
 
     @property
     def problems(self):
-        """Rows of layout.PROBLEM: of each kind the first, with the number of frames."""
+        """Rows of layout.PROBLEM: of each kind the first, with the number of frames. Of P_LANS
+        one for each pair of ports."""
         lost, row = self._fragments.lost, self._problems[P_FRAGMENT]
         if lost:
             row["kind"], row["conn"], row["count"] = P_FRAGMENT, -1, row["count"] + len(lost)
             row["frame"], row["off"], row["time"] = lost[0]
             self._fragments = Fragments()
-        return self._problems[self._problems["count"] > 0]
+        return np.concatenate([self._problems[self._problems["count"] > 0], self._alike()])
+
+    def _alike(self):
+        """Rows on pairs of ports whose connections may be the same in two VLANs: one for each, the
+        last for all the others."""
+        frames = np.sort(self.keys["told"][(self.keys["told"] > 0) & (self.keys["apart"] > 0)])
+        rows = np.zeros(min(len(frames), LISTED), PROBLEM)
+        rows["kind"], rows["conn"], rows["off"], rows["count"] = P_LANS, -1, -1, 1
+        rows["frame"] = frames[:LISTED]
+        rows["count"][LISTED - 1 :] += len(frames) - len(rows)
+        return rows

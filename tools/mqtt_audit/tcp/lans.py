@@ -15,8 +15,6 @@ from .sequence import diff
 
 # Places in what headers.py reads.
 SEQ, ACKED, FLAGS, WIRE, TAGS, SUM, IDENT = 10, 11, 12, 15, 16, 18, 20
-#: Of KEY.apart: nothing is told yet; it is told that the connections may be the same.
-APART, APART_TOLD = 1, 2
 NEAR = 1 << 20  #: bytes that numbers of one connection may be apart
 
 
@@ -87,18 +85,49 @@ def met(recent, trails, k, swap, out):
 
 
 @kernel
+def _ends_are(key, other):
+    """Whether two keys have the same endpoints."""
+    return (key["hash"] == other["hash"] and key["ap"] == other["ap"] and key["bp"] == other["bp"]
+            and key["a3"] == other["a3"] and key["b3"] == other["b3"]
+            and key["a2"] == other["a2"] and key["b2"] == other["b2"]
+            and key["a1"] == other["a1"] and key["b1"] == other["b1"]
+            and key["a0"] == other["a0"] and key["b0"] == other["b0"])  # fmt: skip
+
+
+@kernel
+def look_again(recent, keys, trails, slots, k, swap, out):
+    """Make key k, which is apart, one of another VLAN's if a segment with ACK came there before. A
+    SYN alone often does not tell that: the capture may lack the other VLAN's. What k has had up to
+    now then belongs to the other one as well, as it is apart no more. Arguments as of met()."""
+    key, way = keys[k], 1 if swap else 0
+    if not out[FLAGS] & ACK or key["sure"] or trails[k, way]["headed"]:
+        return
+    at = key["hash"] & len(slots) - 1
+    while slots[at] >= 0:
+        other = slots[at]
+        if other < k and keys[other]["root"] == other and _ends_are(key, keys[other]):
+            t = trails[other, way]
+            if had(recent, trails, out, other, way) or _same_syn(t, out) or _is_head(t, out):
+                key["root"], key["apart"] = other, 0
+                return
+        at = at + 1 & len(slots) - 1
+
+
+@kernel
 def root_of(recent, keys, trails, k, swap, out):
     """The key that a segment of key k counts for, which notes it. What looked like one connection
     are two if one VLAN does not have the bytes that the other one has at the same place."""
     way = 1 if swap else 0
     key = keys[k]
+    key["root"] = keys[key["root"]]["root"]
     t = trails[key["root"], way]
     if key["root"] != k and not key["sure"] and t["met"] and out[WIRE]:
         key["sure"] = _is_head(t, out)
         if not key["sure"] and t["tags"] != out[TAGS]:
             key["sure"] = had(recent, trails, out, wide(key["root"]), way)
             if not key["sure"] and t["wire"] and diff(t["seq"], out[SEQ]) >= 0:
-                key["root"], key["apart"] = k, APART
+                key["root"], key["apart"] = k, 1
+                key["sure"] = t["headed"] > 0 and t["head"] == out[SEQ]
                 t = trails[k, way]
     _note_first(t, out, key["root"] == k)
     root = wide(key["root"])
@@ -118,8 +147,7 @@ def twin(keys, slots, k):
     while slots[at] >= 0:
         other = keys[slots[at]]
         same = other["opened"] == key["latest"] or other["latest"] == key["latest"]
-        same = same and other["hash"] == key["hash"]
-        if same and slots[at] != k and other["ap"] == key["ap"] and other["bp"] == key["bp"]:
+        if same and slots[at] != k and _ends_are(key, other):
             return True
         at = at + 1 & len(slots) - 1
     return False
