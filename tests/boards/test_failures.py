@@ -10,12 +10,15 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import serial
 from images import esp_image
+from mpremote.transport import TransportError
 from serial.tools import list_ports, list_ports_common
 from umqtt_board import cli
+from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, onto_chip, steps
 from umqtt_board.port import device, find
 from virtual_esp import VirtualESP
@@ -312,3 +315,32 @@ def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch)
     assert run("restore") == (2, (
         f"{what}The last of this kind of board in {copies}: unix-20260101-000000, "
         "unix-20260102-000000."))  # fmt: skip
+
+
+@pytest.mark.parametrize("gives, says", [
+    ("return b'!!!!'", r"answered '!!!!' while .*a program on it prints in between"),
+    ("return b'A' * 4999", r"answered 'A{200}' \.\.\. while "),
+    ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase`"),
+    ("while True: print('A' * 99)", "prints without end while .*its reset button.*`make erase`"),
+])  # fmt: skip
+def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
+    board, put, monkeypatch, gives, says
+):
+    """Somebody else's program on it, or a hostile one: no traceback, no waiting for its end."""
+    monkeypatch.setattr(device, "MOST_READ", 10000)
+    monkeypatch.setattr(device, "MOST_SAID", 20000)
+    put(board, "binascii.py", f"def b2a_base64(data):\n    {gives}\n")
+    with device.Device(board.port) as there, pytest.raises(BoardError, match=says):
+        there.read_file("/binascii.py")
+
+
+def test_a_board_that_prints_without_end_before_its_prompt():
+    """No flush of the port ends there."""
+    line = SimpleNamespace(read=lambda size: b"A" * size, write=lambda data: len(data),
+                           inWaiting=lambda: 65536)  # fmt: skip
+    heard = device._Line(line)
+    for _ in range(2):
+        heard.write(b"\\r")
+        with pytest.raises(TransportError):
+            while heard.inWaiting():
+                heard.read(heard.inWaiting())

@@ -110,6 +110,9 @@ def logs(board, port, folder, lines, follow):
     """Show what a board prints."""
     description = board_files.load(board)
     if description["chip"] != "unix" or port:
+        if not follow:
+            raise BoardError("--no-follow shows what a virtual board has printed: nobody keeps it "
+                             "of one on a port. Leave it out.")  # fmt: skip
         _listen(find.find(description, port)[0])
         return
     virtual = find.virtual_board(folder)

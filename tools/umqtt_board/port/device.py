@@ -26,7 +26,12 @@ from umqtt_board.paths import VIRTUAL
 
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
+MOST_READ = 1 << 25  # bytes of one file or region of it: no chip has more flash
+SHOWN = 200  # characters of an answer that is none
+WITHOUT_END = ("The board on {device.port} {what} without end while {device.doing}. Press its "
+               "reset button and try again; if it does so again, erase it (`make erase`).")
 ENOENT = 2  # what MicroPython says of a file that is not there, on every port
+MOST_SAID = 1 << 18  # bytes that a board prints to one question, or to none; more is no answer
 STOP_S = 3  # for a board that is sent back to its work after something failed
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
 
@@ -42,10 +47,45 @@ _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, stru
 transport_serial.print = lambda *_: None
 
 
+class _Endless(TransportError):
+    """A board prints more than MOST_SAID bytes to one question."""
+
+
+class _Line:
+    """A serial port on which a board that prints without end is heard no more: mpremote waits for
+    it to be silent."""
+
+    def __init__(self, port):
+        vars(self).update(_port=port, _said=0)
+
+    def __getattr__(self, name):
+        return getattr(self._port, name)
+
+    def __setattr__(self, name, value):
+        setattr(self._port, name, value)
+
+    def write(self, data):
+        """As pyserial's."""
+        vars(self)["_said"] = 0
+        return self._port.write(data)
+
+    def read(self, size=1):
+        """As pyserial's. Raises _Endless."""
+        data = self._port.read(size)
+        vars(self)["_said"] += len(data)
+        if self._said > MOST_SAID:
+            raise _Endless
+        return data
+
+
 class _Transport(transport_serial.SerialTransport):
     """mpremote's transport with our patience instead of its fixed ten seconds."""
 
     patience = ANSWER_S
+
+    def __init__(self, port, **how):
+        super().__init__(port, **how)
+        self.serial = _Line(self.serial)
 
     def read_until(self, min_num_bytes, ending, timeout=10, data_consumer=None,
                    timeout_overall=None):  # fmt: skip
@@ -155,10 +195,14 @@ class Device:
         try:
             return ast.literal_eval(text[-1])
         except (IndexError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            raise BoardError(
-                f"The board on {self.port} answered {text!r} while {self.doing}: "
-                "a program on it prints in between. Reset the board and try again."
-            )
+            raise self._no_answer("\n".join(text))
+
+    def _no_answer(self, text):
+        more = " ..." if len(text) > SHOWN else ""
+        return BoardError(
+            f"The board on {self.port} answered {text[:SHOWN]!r}{more} while {self.doing}: a "
+            "program on it prints in between. Reset the board and try again."
+        )
 
     def _guarded(self, action):
         try:
@@ -169,6 +213,9 @@ class Device:
                 f"The board on {self.port} failed while {self.doing}: {plain.line(''.join(last))}",
                 error.error_output,
             )
+        except _Endless:
+            self._lost = True
+            raise BoardError(WITHOUT_END.format(what="prints", device=self))
         except _FAILURES:
             self._lost = True
             raise BoardError(
@@ -206,7 +253,13 @@ class Device:
         self.run("from binascii import b2a_base64 as _e")
         data = b""
         while piece := self.run(f"print(_e({source}).decode())").strip():
-            data += base64.b64decode(piece)
+            try:
+                data += base64.b64decode(piece, validate=True)
+            except ValueError:
+                raise self._no_answer(piece)
+            if len(data) > MOST_READ:
+                self._lost = True
+                raise BoardError(WITHOUT_END.format(what="gives a file", device=self))
             progress(len(data))
         return data
 
