@@ -145,8 +145,12 @@ def test_the_checkpoint_that_the_hint_names_is_gone(root):
     assert wrong(root) == [] and len(DeltaTable(str(root / "silver")).file_uris()) == 4
 
 
-def test_a_hint_that_cannot_be_read(root):
-    hint(root).write_bytes(b"{")
+@pytest.mark.parametrize("data", [
+    b"{", b"[]", b'{"version": %d, "parts": 2}' % NEW, b'{"version": %d, "v2Checkpoint": {}}' % NEW
+])  # fmt: skip
+def test_a_hint_that_cannot_be_read(root, data):
+    """Or names parts of a checkpoint that are not there, which only some readers look for."""
+    hint(root).write_bytes(data)
     (line,) = wrong(root)
     assert line.startswith(f"{hint(root)}: it cannot be read (") and "remove it" in line
     hint(root).unlink()

@@ -46,6 +46,12 @@ def other_columns_first(rows):
     return [copied(row, "metaData", schemaString=schema), *rows]
 
 
+def file_removed_as_well(rows):
+    add = row_of(rows, "add")
+    gone = {"path": add["add"]["path"], "dataChange": True, "size": add["add"]["size"]}
+    return [*rows, {**dict.fromkeys(add), "remove": gone}]
+
+
 def number_twice(rows):
     return [*rows, row_of(rows, "txn")]
 
@@ -56,6 +62,7 @@ def log_of(root, name):
 
 @pytest.mark.parametrize("change,said", [
     (file_twice, ".parquet' twice"), (other_file_first, ".parquet' twice"),
+    (file_removed_as_well, ".parquet' as added and as removed"),
     (other_columns_first, "it has metaData twice"), (number_twice, "'umqtt-ingest' twice")])
 def test_the_newest_checkpoint_says_something_twice(root, change, said):
     path = checkpoint(root)

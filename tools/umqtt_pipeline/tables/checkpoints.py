@@ -104,11 +104,19 @@ def twice(held):
     there = set(held.column_names)
     wrong = [f"it has {kind} twice" for kind in ("protocol", "metaData")
              if kind in there and len(held[kind]) - held[kind].null_count > 1]  # fmt: skip
-    for kind, key in (("add", "path"), ("txn", "appId")):
-        rows = held[kind].combine_chunks() if kind in there else None
-        names = rows.filter(rows.is_valid()).field(key).to_pylist() if kind in there else []
-        wrong += [f"it has {name!r} twice" for name, count in Counter(names).items() if count > 1]
-    return wrong
+    keys = {"add": "path", "remove": "path", "txn": "appId"}
+    names = {kind: Counter(_names(held[kind], key) if kind in there else ())
+             for kind, key in keys.items()}  # fmt: skip
+    for kind in ("add", "txn"):
+        wrong += [f"it has {name!r} twice" for name, count in names[kind].items() if count > 1]
+    # Some readers go by the later row, and some by the one that adds.
+    return wrong + [f"it has {name!r} as added and as removed"
+                    for name in names["add"] if name in names["remove"]]  # fmt: skip
+
+
+def _names(column, key):
+    rows = column.combine_chunks()
+    return rows.filter(rows.is_valid()).field(key).to_pylist()
 
 
 def differences(state, found):
@@ -297,12 +305,15 @@ class Look:
     def _look_at_hint(self, known):
         name = f"{self._log}/{HINT}"
         try:
-            version = json.loads(self._storage.read(name))["version"]
+            told = json.loads(self._storage.read(name))
+            version = told["version"]
+            if told.get("parts") is not None or told.get("v2Checkpoint") is not None:
+                raise ValueError("it names a checkpoint of a form that nobody writes here")
             there = version in self._names or any(
                 f"/{version:020d}.checkpoint" in each for each in self._storage.listed(self._log))
         except FileNotFoundError:
             return
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self.wrong.append((name, f"it cannot be read ({_words(error)}): remove it, "
                                      "readers find the newest checkpoint without it"))  # fmt: skip
             return
