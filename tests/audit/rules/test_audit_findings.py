@@ -133,6 +133,17 @@ def test_what_is_like_it_and_is_not(wrong, tmp_path):
     assert found(wrong, tmp_path)[0] == []
 
 
+@pytest.mark.parametrize("silent", [True, False])
+def test_of_a_capture_without_what_clients_send_no_slow_handshake_is_told(silent, tmp_path):
+    """As of a mirror port of one direction: whether they are answered or not."""
+    talks = [opened(("10.0.0.9", 40_000 + k), k / 100).wait(20) for k in range(6)]
+    for talk in () if silent else talks:
+        talk.client(kit.PINGREQ).broker(kit.PINGRESP)
+    frames = sorted((time, tcp) for talk in talks for time, tcp in talk.close().wrapped()
+                    if tcp[26:30] == b"\x0a\0\0\1")
+    assert kit.findings(frames, tmp_path) == []
+
+
 @pytest.mark.parametrize("early", [1, 3, 50])
 def test_a_client_that_closes_and_comes_back_is_pushed_out_by_nobody(early, tmp_path):
     """In a file made of both directions the clock of the broker's is some ms behind: its FIN is

@@ -265,7 +265,9 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         if _invented(st, conn, from_server):
             violation(st, 56, conn, from_server, PUBREL, time, frame, ident)
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
-        f["qos"], f["rel"], f["state"], f["early"] = 2, max(time, 1), RELEASED_ONLY, 1
+        f["qos"], f["rel"], f["state"] = 2, max(time, 1), RELEASED_ONLY
+        # Not if there was a PUBREC of a PUBLISH that the capture lacks: this may be its answer.
+        f["early"] = st.streams[2 * conn + from_server]["strange"] == 0
     elif missing:  # the capture has the answer before the question
         if kind != PUBREC:
             f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]

@@ -185,6 +185,8 @@ def _strangers(found):
 def _held(found):
     table = found.table
     whole = (_numbers(table["client_lost"]) == 0) & found.yes(table["begun"])
+    # A broker that sends packets had a CONNECT: the capture lacks what the client sent.
+    whole &= _numbers(table["broker_packets"]) == 0
     none = found.yes(pc.and_(pc.is_null(table["protocol"]), pc.is_null(table["client_id"])))
     took = _numbers(table["handshake_ms"], -1.0)
     until = np.where(none, (found.last - found.first) / SECOND, 0)
