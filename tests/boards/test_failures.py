@@ -18,6 +18,7 @@ from images import esp_image
 from mpremote.transport import TransportError
 from serial.tools import list_ports, list_ports_common
 from umqtt_board import cli
+from umqtt_board.backup import held
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, onto_chip, steps
 from umqtt_board.port import device, find
@@ -321,15 +322,18 @@ def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch)
     ("return b'!!!!'", r"answered '!!!!' while .*a program on it prints in between"),
     ("return b'A' * 4999", r"answered 'A{200}' \.\.\. while "),
     ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase`"),
+    ("import time\n    while True: time.sleep_ms(30), print('A')",
+     "prints without end while .*its reset button.*`make erase`"),
     ("while True: print('A' * 99)", "prints without end while .*its reset button.*`make erase`"),
 ])  # fmt: skip
 def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
     board, put, monkeypatch, gives, says
 ):
     """Somebody else's program on it, or a hostile one: no traceback, no waiting for its end."""
-    monkeypatch.setattr(device, "MOST_READ", 10000)
+    monkeypatch.setattr(device, "MOST_FILE", 10000)
     monkeypatch.setattr(device, "MOST_SAID", 20000)
     put(board, "binascii.py", f"def b2a_base64(data):\n    {gives}\n")
+    monkeypatch.setattr(device, "PAUSES", 0.5)
     with device.Device(board.port) as there, pytest.raises(BoardError, match=says):
         there.read_file("/binascii.py")
 
@@ -338,9 +342,25 @@ def test_a_board_that_prints_without_end_before_its_prompt():
     """No flush of the port ends there."""
     line = SimpleNamespace(read=lambda size: b"A" * size, write=lambda data: len(data),
                            inWaiting=lambda: 65536)  # fmt: skip
-    heard = device._Line(line)
+    heard = device._Line(line, 600)
     for _ in range(2):
         heard.write(b"\\r")
         with pytest.raises(TransportError):
             while heard.inWaiting():
                 heard.read(heard.inWaiting())
+
+
+@pytest.mark.parametrize("size, gives, says", [
+    (65536, b"", "gave 0 of the 65536 bytes of its journal"),
+    (8192, b"j" * 4096, "gave 4096 of the 8192 bytes of its journal"),
+    (-4096, b"", "says that its journal has -4096 bytes"),
+    (65536.5, b"", "says that its journal has 65536.5 bytes"),
+    (4096 * 10**9, b"", "says that its journal has 4096000000000 bytes"),
+    ("x" * 5000, b"", "says that its journal has x{80} bytes"),
+])  # fmt: skip
+def test_a_board_that_does_not_give_its_whole_journal(size, gives, says):
+    """A copy without it would be called one of a board that holds nothing."""
+    there = SimpleNamespace(port="/dev/x", value=lambda code: size, run=lambda code: None,
+                            read_pieces=lambda *_: gives)  # fmt: skip
+    with pytest.raises(BoardError, match=says):
+        held.region(there, "")

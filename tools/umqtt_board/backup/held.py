@@ -9,7 +9,9 @@ import tempfile
 from pathlib import Path
 
 from umqtt_board.backup import journal, known
+from umqtt_board.errors import BoardError
 from umqtt_board.flash import verify
+from umqtt_board.port.device import MOST_REGION
 
 SECTOR = 4096
 PIECE = 1024
@@ -110,12 +112,22 @@ def region(device, opening, transfer=lambda done, total, path: None):
     if not size:
         return None
     device.run(READ)
-    return device.read_pieces("_next()", lambda done: transfer(done, size, "journal"))
+    data = device.read_pieces("_next()", lambda done: transfer(done, size, "journal"), size)
+    if len(data) != size:
+        raise BoardError(f"The board on {device.port} gave {len(data)} of the {size} bytes of its "
+                         "journal. Reset the board and try again.")  # fmt: skip
+    return data
 
 
 def region_size(device, opening):
-    """Bytes of the board's journal region, None without one; sets `region` on the board."""
-    return device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
+    """Bytes of the board's journal region, None without one; sets `region` on the board.
+    BoardError for what can be none."""
+    size = device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
+    if size is None or type(size) is int and 0 <= size <= MOST_REGION and size % SECTOR == 0:
+        return size
+    raise BoardError(f"The board on {device.port} says that its journal has {str(size)[:80]} "
+                     "bytes. Reset the board and try again; if it says so again, `make flash` "
+                     "writes its program anew.")  # fmt: skip
 
 
 def _in_files(device):

@@ -26,7 +26,9 @@ from umqtt_board.paths import VIRTUAL
 
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
-MOST_READ = 1 << 25  # bytes of one file or region of it: no chip has more flash
+PAUSES = 6  # times that its answer may take as long as its silence
+MOST_FILE = 1 << 20  # bytes of a file on a board that is read
+MOST_REGION = 1 << 25  # ... of a region of its flash: no chip has more
 SHOWN = 200  # characters of an answer that is none
 WITHOUT_END = ("The board on {device.port} {what} without end while {device.doing}. Press its "
                "reset button and try again; if it does so again, erase it (`make erase`).")
@@ -48,15 +50,20 @@ transport_serial.print = lambda *_: None
 
 
 class _Endless(TransportError):
-    """A board prints more than MOST_SAID bytes to one question."""
+    """A board prints more than MOST_SAID bytes to one question, or for too long."""
 
 
 class _Line:
     """A serial port on which a board that prints without end is heard no more: mpremote waits for
-    it to be silent."""
+    it to be silent. most_s: seconds that an answer may take, with pauses."""
 
-    def __init__(self, port):
-        vars(self).update(_port=port, _said=0)
+    def __init__(self, port, most_s):
+        vars(self).update(_port=port, _most_s=most_s)
+        self.ask()
+
+    def ask(self):
+        """What the board says from now on is one answer."""
+        vars(self).update(_said=0, _since=time.monotonic())
 
     def __getattr__(self, name):
         return getattr(self._port, name)
@@ -66,14 +73,14 @@ class _Line:
 
     def write(self, data):
         """As pyserial's."""
-        vars(self)["_said"] = 0
+        self.ask()
         return self._port.write(data)
 
     def read(self, size=1):
         """As pyserial's. Raises _Endless."""
         data = self._port.read(size)
         vars(self)["_said"] += len(data)
-        if self._said > MOST_SAID:
+        if self._said > MOST_SAID or data and time.monotonic() - self._since > self._most_s:
             raise _Endless
         return data
 
@@ -81,11 +88,10 @@ class _Line:
 class _Transport(transport_serial.SerialTransport):
     """mpremote's transport with our patience instead of its fixed ten seconds."""
 
-    patience = ANSWER_S
-
-    def __init__(self, port, **how):
-        super().__init__(port, **how)
-        self.serial = _Line(self.serial)
+    def __init__(self, port, patience):
+        super().__init__(port, timeout=patience)
+        self.patience = patience
+        self.serial = _Line(self.serial, PAUSES * patience)
 
     def read_until(self, min_num_bytes, ending, timeout=10, data_consumer=None,
                    timeout_overall=None):  # fmt: skip
@@ -142,6 +148,9 @@ class Device:
             try:
                 self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
                 return
+            except _Endless:
+                self.close()
+                raise BoardError(WITHOUT_END.format(what="prints", device=self))
             except _FAILURES:
                 if not attempts_left:
                     self.close()
@@ -158,8 +167,7 @@ class Device:
 
     def _open_port(self):
         try:
-            self._transport = _Transport(self.port, timeout=self.answer_s)
-            self._transport.patience = self.answer_s
+            self._transport = _Transport(self.port, self.answer_s)
             with contextlib.suppress(NotImplementedError):  # RFC 2217 has none
                 self._transport.serial.write_timeout = self.answer_s
         except (TransportError, serial.SerialException, OSError, ValueError):
@@ -244,12 +252,13 @@ class Device:
                 f"except OSError as _x:\n if _x.args[0] != {ENOENT}:\n  raise\n print(0)")
         if not self.value(code):
             return None
-        data = self.read_pieces(f"_f.read({CHUNK})", progress)
+        data = self.read_pieces(f"_f.read({CHUNK})", progress, MOST_FILE)
         self.run("_f.close()")
         return data
 
-    def read_pieces(self, source, progress=lambda count: None):
-        """Return all the bytes that the expression `source` gives, time after time, until b""."""
+    def read_pieces(self, source, progress=lambda count: None, most=MOST_REGION):
+        """Return all the bytes that the expression `source` gives, time after time, until b"".
+        BoardError for more than `most`."""
         self.run("from binascii import b2a_base64 as _e")
         data = b""
         while piece := self.run(f"print(_e({source}).decode())").strip():
@@ -257,7 +266,7 @@ class Device:
                 data += base64.b64decode(piece, validate=True)
             except ValueError:
                 raise self._no_answer(piece)
-            if len(data) > MOST_READ:
+            if len(data) > most:
                 self._lost = True
                 raise BoardError(WITHOUT_END.format(what="gives a file", device=self))
             progress(len(data))
@@ -356,6 +365,7 @@ class Device:
     def read(self):
         """What the board has printed since the last call, b"" after a short while without."""
         port = self._transport.serial
+        port.ask()  # a log has no end
         port.timeout = 0.2
         return self._guarded(lambda: port.read(max(1, port.in_waiting)))
 
