@@ -13,7 +13,6 @@ six times as fast as copy.deepcopy(), which cannot copy a memoryview at all.
 import io
 import marshal
 from array import array
-from functools import cache
 from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
@@ -131,19 +130,9 @@ def _walk(o, out, seen, now):
         elif kind is list or kind is tuple:
             out.append(-len(o))
             for item in o:
-                if type(item) in PLAIN:  # most are: a call for each takes as long as all else
-                    out.append(item)
-                else:
-                    _walk(item, out, seen, now)
+                _walk(item, out, seen, now)
         else:
             _walk_object(o, kind.__name__, out, seen, now)
-
-
-@cache
-def _keys(name, fields):
-    """Those of the attributes `fields` of a class that say something, in one order."""
-    skip = SKIP.get(name, ())
-    return [key for key in sorted(fields) if key not in skip and key != "clock"]
 
 
 def _walk_object(o, name, out, seen, now):
@@ -156,12 +145,15 @@ def _walk_object(o, name, out, seen, now):
         _walk(o.__self__, out, seen, now)
         return
     fields = o if name == "dict" else vars(o)
-    for key in _keys(name, tuple(fields)):
+    skip = SKIP.get(name, ())
+    for key in sorted(fields):
+        if key in skip:
+            continue
         value = fields[key]
         if key in INSTANTS and type(value) is int:
             out.append(min(now - value, LONG_AGO))
-        elif type(value) in PLAIN and key != "_ends":
-            out.append(value)
+        elif key == "clock":
+            continue
         elif key == "_ends":  # of the connections: it is only looked at whether it is their count
             out.append(value == fields["_client"].counters.closed)
         elif key == "_born" and value is not None:  # of the messages that a store has
