@@ -45,6 +45,7 @@ ROWS = {
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
     "a row of it has": CHECKPOINT, "a checkpoint of this form": CHECKPOINT,
+    "of a form that nobody writes": CHECKPOINT,
     "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
     "an earlier commit is of {} {} already": COMMIT,
     "When nobody writes to this log, move": COMMIT, "it takes the column {} away": COMMIT,
@@ -68,7 +69,8 @@ ROWS = {
 #: words of texts that only stand within another one, or that `verify` does not say
 PARTS = (
     "the numbers of batches", "the names of files", "the names and bytes", "what it says of",
-    "the removed file", "it has {} twice", "rows, and it has", "bytes, and it has",
+    "the removed file", "it has {} twice", "as added and as", "rows, and it has",
+    "bytes, and it has",
     "and it lies in", "and it has {} to {}",
     "before it are", "before it is", "is just making it", "still see what", "do not see what",
     "see the same rows", "compact or ingest", "{} of {} files", "{} of {} commits",
