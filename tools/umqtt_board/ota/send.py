@@ -438,12 +438,15 @@ class Session:
 
     def _end(self):
         """Hear nothing more, so that all that is told of a board is of one instant; and keep the
-        counters of boards that are ahead, so that the next command goes above them."""
+        counters of boards that are ahead and did not obey, so that the next command goes above
+        them."""
         with self.changed:
             self._over = True
         for member in self.members.values():
-            if member.seen > member.last and not counters.ahead(member.seen):
-                self._count([member.record], above=member.seen)
+            behind = member.seen > member.last and not member.obeyed
+            if behind and not counters.ahead(member.seen):
+                with contextlib.suppress(BoardError):  # its key has just been forgotten here
+                    self._count([member.record], above=member.seen)
 
     # ---- updates
 
