@@ -344,7 +344,7 @@ def test_a_board_that_prints_without_end_before_its_prompt():
                            inWaiting=lambda: 65536)  # fmt: skip
     heard = device._Line(line, 600)
     for _ in range(2):
-        heard.write(b"\\r")
+        heard.write(b"\r")
         with pytest.raises(TransportError):
             while heard.inWaiting():
                 heard.read(heard.inWaiting())

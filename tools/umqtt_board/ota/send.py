@@ -443,8 +443,7 @@ class Session:
         with self.changed:
             self._over = True
         for member in self.members.values():
-            behind = member.seen > member.last and not member.obeyed
-            if behind and not counters.ahead(member.seen):
+            if (member.behind or member.unknown) and not counters.ahead(member.seen):
                 with contextlib.suppress(BoardError):  # its key has just been forgotten here
                     self._count([member.record], above=member.seen)
 

@@ -30,10 +30,8 @@ PAUSES = 6  # times that its answer may take as long as its silence
 MOST_FILE = 1 << 20  # bytes of a file on a board that is read
 MOST_REGION = 1 << 25  # ... of a region of its flash: no chip has more
 SHOWN = 200  # characters of an answer that is none
-WITHOUT_END = ("The board on {device.port} {what} without end while {device.doing}. Press its "
-               "reset button and try again; if it does so again, erase it (`make erase`).")
-ENOENT = 2  # what MicroPython says of a file that is not there, on every port
 MOST_SAID = 1 << 18  # bytes that a board prints to one question, or to none; more is no answer
+ENOENT = 2  # what MicroPython says of a file that is not there, on every port
 STOP_S = 3  # for a board that is sent back to its work after something failed
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
 
@@ -150,7 +148,7 @@ class Device:
                 return
             except _Endless:
                 self.close()
-                raise BoardError(WITHOUT_END.format(what="prints", device=self))
+                raise self._without_end("prints")
             except _FAILURES:
                 if not attempts_left:
                     self.close()
@@ -212,6 +210,12 @@ class Device:
             "program on it prints in between. Reset the board and try again."
         )
 
+    def _without_end(self, what):
+        return BoardError(
+            f"The board on {self.port} {what} without end while {self.doing}. Press its reset "
+            "button and try again; if it does so again, erase it (`make erase`)."
+        )
+
     def _guarded(self, action):
         try:
             return action()
@@ -223,7 +227,7 @@ class Device:
             )
         except _Endless:
             self._lost = True
-            raise BoardError(WITHOUT_END.format(what="prints", device=self))
+            raise self._without_end("prints")
         except _FAILURES:
             self._lost = True
             raise BoardError(
@@ -268,7 +272,7 @@ class Device:
                 raise self._no_answer(piece)
             if len(data) > most:
                 self._lost = True
-                raise BoardError(WITHOUT_END.format(what="gives a file", device=self))
+                raise self._without_end("gives a file")
             progress(len(data))
         return data
 

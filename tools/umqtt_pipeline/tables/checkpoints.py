@@ -93,8 +93,7 @@ def actions(held):
 
 def paths(held):
     """{(path, bytes)} of the files that the table has, by a checkpoint, an Arrow table."""
-    rows = held["add"].combine_chunks()
-    rows = rows.filter(rows.is_valid())
+    rows = _rows(held, "add")
     return set(zip(rows.field("path").to_pylist(), rows.field("size").to_pylist()))
 
 
@@ -105,7 +104,7 @@ def twice(held):
     wrong = [f"it has {kind} twice" for kind in ("protocol", "metaData")
              if kind in there and len(held[kind]) - held[kind].null_count > 1]  # fmt: skip
     keys = {"add": "path", "remove": "path", "txn": "appId"}
-    names = {kind: Counter(_names(held[kind], key) if kind in there else ())
+    names = {kind: Counter(_rows(held, kind).field(key).to_pylist() if kind in there else ())
              for kind, key in keys.items()}  # fmt: skip
     for kind in ("add", "txn"):
         wrong += [f"it has {name!r} twice" for name, count in names[kind].items() if count > 1]
@@ -114,9 +113,10 @@ def twice(held):
                     for name in names["add"] if name in names["remove"]]  # fmt: skip
 
 
-def _names(column, key):
-    rows = column.combine_chunks()
-    return rows.filter(rows.is_valid()).field(key).to_pylist()
+def _rows(held, kind):
+    """The contents of the actions of one kind in a checkpoint, an Arrow array of structs."""
+    rows = held[kind].combine_chunks()
+    return rows.filter(rows.is_valid())
 
 
 def differences(state, found):
