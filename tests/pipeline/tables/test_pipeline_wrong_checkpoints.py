@@ -110,6 +110,22 @@ def test_a_copy_of_a_checkpoint_that_readers_take(root, tmp_path, name):
     ready(root)
 
 
+def test_a_copy_of_a_checkpoint_behind_a_damaged_commit(root, tmp_path):
+    """The one does not hide what to do about the other."""
+    commit, path = log_of(root, f"{LAST:020d}.json"), checkpoint(root, LAST + 4)
+    commit.write_bytes(b"")
+    shutil.copy(checkpoint(root, OLD), path)
+    lines = wrong(root)
+    assert [line.partition(": ")[0] for line in lines] == [str(commit), str(path)]
+    assert "the next `umqtt-pipeline ingest` makes that commit again" in lines[0]
+    assert lines[1].endswith(f"{ELSEWHERE}, and remove _last_checkpoint")
+    for each in (commit, path):
+        each.rename(tmp_path / each.name)
+    hint(root).unlink()
+    ready(root)
+    assert wrong(root) == [] and len(DeltaTable(str(root / "silver")).file_uris()) == 4
+
+
 def test_a_copy_of_a_checkpoint_of_the_intents(root, tmp_path):
     path = checkpoint(root, LAST + 4, "_state/intents")
     shutil.copy(checkpoint(root, NEW, "_state/intents"), path)

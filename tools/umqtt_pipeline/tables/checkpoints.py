@@ -163,6 +163,7 @@ class Look:
         self._others = [name for _, name in of[_OTHER]]
         self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
         self._until, self.kept, self._last, self.strays = until, None, None, False
+        self._numbers = {}  # of batches, as the commits say them that are whole
         self._known = False  # whether the commits tell what the newest checkpoint has to say
 
     def take(self, version, told):
@@ -176,6 +177,8 @@ class Look:
                 self.state.take(told)
         except (KeyError, TypeError, AttributeError):  # whoever looks at that commit says so
             self.state = None
+        self._numbers.update((each["appId"], each["version"]) for kind, each in told or ()
+                             if kind == "txn" and {"appId", "version"} <= set(each))
         self._last = version
         if version in self._left:
             self._look(version, self._left.pop(version))
@@ -253,12 +256,12 @@ class Look:
 
     def _look_at_later(self, version, name):
         """A checkpoint of a version that is newer than all commits: it is a stray one, unless it
-        has a newer batch than they."""
+        has a newer batch than those of them that are whole."""
         try:
             found = State()
             found.take(actions(read(self._storage.read(name))))
-            numbers = self.state.numbers if self.state is not None else {}
-            newer = any(number > numbers.get(who, -1) for who, number in found.numbers.items())
+            newer = any(number > self._numbers.get(who, -1)
+                        for who, number in found.numbers.items())
         except FileNotFoundError:
             return
         except UNREADABLE:
@@ -268,7 +271,7 @@ class Look:
             gone = f"the commits {self._last + 1} to {version} that lead up to it are"
             if version == self._last + 1:
                 gone = f"the commit {version}, which it sums up, is"
-            self._say_stray(name, f"{gone} missing")
+            self._say_stray(name, f"{gone} missing", always=bool(self._numbers))
 
     def _look_at_summary(self, name):
         """What Spark has written of a table beside a commit: readers may take from it what the
@@ -286,9 +289,10 @@ class Look:
                 self._say_stray(name, f"its {kind} is not what the commits up to it say", "")
                 return
 
-    def _say_stray(self, name, why, also=f", and remove {HINT}"):
+    def _say_stray(self, name, why, also=f", and remove {HINT}", always=False):
+        """always: it can be spared even if nobody knows what the commits before it say."""
         self.strays = True
-        if self.state is not None:
+        if self.state is not None or always:
             why += f". When nobody writes to this log, move this file elsewhere{also}"
         self.wrong.append((name, why))
 
