@@ -471,6 +471,24 @@ def test_an_empty_table_that_is_gone(tmp_path, name, whole):
     assert wrong(tmp_path) == [] and len(DeltaTable(str(tmp_path / name)).schema().fields) > 3
 
 
+def counted(root):
+    """Rows of each table of gold."""
+    held = Tables(root, build.TABLES)
+    return {name: sum(file.rows for file in held.files(name)) for name in build.TABLES}
+
+
+def test_the_only_intent_of_gold_is_lost(spark, root):
+    first, only = commits(root, "_gold/intents")
+    only.unlink()
+    found, rows = verified(root), counted(root)
+    assert found.wrong == [] and [line.partition(": their rows")[0] for line in found.notes] == [
+        f"{root / '_gold' / 'intents'}: it has lost what was decided on "
+        f"{', '.join(sorted(name for name in build.MADE if files(root, name)))}"]  # fmt: skip
+    build.build(spark, root)
+    assert (verified(root).notes, wrong(root)) == ([], [])
+    assert counted(root) == rows
+
+
 def test_empty_tables_of_gold_that_are_gone(spark, root):
     empty = [name for name in build.TABLES if not files(root, name)]
     assert "restarts" in empty and len(empty) > 1

@@ -128,6 +128,7 @@ def _verify(found, root, state, finished):
     numbers = {name: TableLook(found, tables, name, decided).look() for name in tables.columns}
     if INGEST not in [each.name for each in decided]:
         _look_at_no_intents(found, tables.storage, numbers)
+    _look_at_unknown(found, tables.storage, decided, numbers)
     for each in decided:
         there = {*tables.columns, *tables.storage.dangling()}
         _look_at_gone(found, tables.storage, each, sorted(each.there - there))
@@ -175,6 +176,19 @@ def _look_at_no_intents(found, storage, numbers):
     names = [name for name, number in numbers.items() if name in ALL and number not in (None, -1)]
     if names:
         found.say(storage.path(INGEST), f"it is gone, and there are batches in {', '.join(names)}")
+
+
+def _look_at_unknown(found, storage, decided, numbers):
+    """Say which tables of gold have commits, and none of its intents, which are there, knows them.
+    Readers lack nothing."""
+    known = {name for each in decided for name in each.touched}
+    names = sorted(name for name, number in numbers.items()
+                   if name not in {*ALL, *known} and number not in (None, -1))  # fmt: skip
+    for each in decided:
+        if names and each.name != INGEST and each.whole:
+            found.notes.append(f"{storage.path(each.name)}: it has lost what was decided on "
+                               f"{', '.join(names)}: their rows are whole, and the next "
+                               f"`umqtt-pipeline {each.program}` makes all anew")  # fmt: skip
 
 
 def _newest(found, storage, name):
