@@ -45,7 +45,8 @@ ROWS = {
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
-    "a row of it has": CHECKPOINT, "a checkpoint of this form": CHECKPOINT,
+    "a row of it {}, by the": CHECKPOINT, "a checkpoint of this form": CHECKPOINT,
+    "is there twice": CHECKPOINT, "it is no JSON object": CHECKPOINT,
     "of a form that nobody writes": CHECKPOINT,
     "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
     "an earlier commit is of {} {} already": COMMIT,
@@ -70,8 +71,8 @@ ROWS = {
 #: words of texts that only stand within another one, or that `verify` does not say
 PARTS = (
     "the numbers of batches", "the names of files", "the names and bytes", "what it says of",
-    "the removed file", "it has {} twice", "as added and as", "rows, and it has",
-    "bytes, and it has",
+    "the removed file", "is of {} actions at once", "is of no action", "it has {} twice",
+    "as added and as", "rows, and it has", "bytes, and it has",
     "and it lies in", "and it has {} to {}",
     "before it are", "before it is", "is just making it", "still see what", "do not see what",
     "see the same rows", "compact or ingest", "{} of {} files", "{} of {} commits",

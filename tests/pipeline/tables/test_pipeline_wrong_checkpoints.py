@@ -75,6 +75,16 @@ def test_the_newest_checkpoint_says_something_twice(root, change, said):
     assert wrong(root) == []
 
 
+@pytest.mark.parametrize("change,said", [
+    (lambda held: held.append_column("add", held["add"]), "its column 'add' is there twice"),
+    (lambda held: held.drop_columns(["txn"]), "a row of it is of no action, by the columns that "
+                                              "it has")])  # fmt: skip
+def test_the_columns_of_a_checkpoint_are_wrong(root, change, said):
+    pq.write_table(change(pq.read_table(checkpoint(root))), checkpoint(root))
+    (line,) = wrong(root)
+    assert line.startswith(f"{checkpoint(root)}: it cannot be read ({said})")
+
+
 def test_an_older_checkpoint_has_a_file_twice(root):
     changed(checkpoint(root, OLD), file_twice)
     (line,) = wrong(root)

@@ -69,6 +69,9 @@ class State:
 def read(data):
     """All columns of a checkpoint, as an Arrow table. Raises pa.ArrowException, OSError,
     ValueError."""
+    for name, count in Counter(pq.read_schema(pa.BufferReader(data)).names).items():
+        if count > 1:  # pyarrow's own error has the whole schema in it
+            raise ValueError(f"its column {name!r} is there twice")
     held = pq.read_table(pa.BufferReader(data))
     held.validate(full=True)
     for column in held.schema:
@@ -85,7 +88,8 @@ def actions(held):
     for row in held.to_pylist():
         told = [(kind, content) for kind, content in row.items() if content is not None]
         if len(told) != 1:
-            raise ValueError(f"a row of it has {len(told)} actions")
+            which = f"is of {len(told)} actions at once" if told else "is of no action"
+            raise ValueError(f"a row of it {which}, by the columns that it has")
         kind, content = told[0]
         found.append((kind, {name: value for name, value in content.items() if value is not None}))
     return found
@@ -310,6 +314,8 @@ class Look:
         name = f"{self._log}/{HINT}"
         try:
             told = json.loads(self._storage.read(name))
+            if not isinstance(told, dict):
+                raise ValueError("it is no JSON object")
             version = told["version"]
             if told.get("parts") is not None or told.get("v2Checkpoint") is not None:
                 raise ValueError("it names a checkpoint of a form that nobody writes here")
