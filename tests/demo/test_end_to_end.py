@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,34 +36,24 @@ def finish(process, out):
 
 
 @pytest.mark.timeout(DEADLINE_S + 90)
-def test_every_reading_is_in_the_table_once(tmp_path):
+def test_every_reading_is_in_the_table_once_whatever_a_hostile_publisher_does(tmp_path):
     out = tmp_path / "demo"
-    process = start(out, "--boards", "2", "--readings", "20", "--interval-ms", "400",
+    process = start(out, "--attack", "--boards", "2", "--readings", "20", "--interval-ms", "400",
                     "--seed", "3", "--fault", "board", "--fault", "link", "--fault", "broker")
     text = finish(process, out)
     assert process.returncode == 0, text
     run = json.loads((out / "run.json").read_text())
-    assert [d["verdict"]["taken"] for d in run["devices"]] == [20, 20]
-    assert [d["verdict"]["rows"] for d in run["devices"]] == [20, 20]
+    verdicts = [device["verdict"] for device in run["devices"]]
+    assert [(told["taken"], told["rows"]) for told in verdicts] == [(20, 20), (20, 20)]
+    sent = re.search(r"the hostile publisher ends: (\d+) messages", text)
+    assert int(sent[1]) > 100 and sum(told["duplicates"] for told in verdicts) > 0
     # A reading may have been cut off on the board that lost its power, and on no other.
     cuts = [sum(o["kind"] == "board" and o["target"] == d["name"] for o in run["outages"])
             for d in run["devices"]]
-    assert [d["verdict"]["cuts"] for d in run["devices"]] == cuts and sorted(cuts) == [0, 2]
+    assert [told["cuts"] for told in verdicts] == cuts and sorted(cuts) == [0, 2]
     kinds = {outage["kind"] for outage in run["outages"]}
     assert kinds == {"board", "link", "broker", "bridge"}
     assert "Every reading is in the table exactly once" in (out / "report.html").read_text()
-
-
-@pytest.mark.timeout(DEADLINE_S + 90)
-def test_a_hostile_publisher_changes_no_count(tmp_path):
-    out = tmp_path / "demo"
-    process = start(out, "--attack", "--boards", "1", "--readings", "15", "--interval-ms", "400",
-                    "--seed", "3", "--fault", "broker")
-    text = finish(process, out)
-    assert process.returncode == 0, text
-    verdict = json.loads((out / "run.json").read_text())["devices"][0]["verdict"]
-    # It did something: readings that it recorded were published once more.
-    assert (verdict["taken"], verdict["rows"]) == (15, 15) and verdict["duplicates"] > 0
 
 
 @pytest.mark.timeout(DEADLINE_S + 90)

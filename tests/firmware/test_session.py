@@ -126,8 +126,9 @@ def test_an_update_refused_for_another_ones_trial_says_which_command_ends_that(
 
     assert ota_cli._run(session, work, " --broker h", 1) == 1
     said = capsys.readouterr().err
-    command = "umqtt-board command --device oven --group g --broker h commit a1b2c3d4 ends it"
-    assert (command in said) is ends and "\x1b" not in said
+    command = "umqtt-board command --device oven --group g --broker h commit a1b2c3d4 ends the"
+    before = "oven is still on trial with the set a1b2c3d4, which came before this one"
+    assert (command in said) is (before in said) is ends and "\x1b" not in said
 
 
 def test_a_set_that_is_on_trial_and_comes_again_is_not_said_to_leave_the_security_version(session):
@@ -316,6 +317,19 @@ def test_a_file_that_is_no_authority_of_a_broker_is_one_sentence(tmp_path, data,
     with pytest.raises(BoardError, match=f"The CA certificate {tmp_path}/ca {says}") as found:
         trust.context({"ca": str(tmp_path / "ca")})
     assert "_ssl" not in str(found.value)
+
+
+@pytest.mark.parametrize("given, says, warns", [
+    (None, "broker one:1883, by the settings of a\n", "settings of c, d name another broker"),
+    ("one:1883", "", "")])  # fmt: skip
+def test_a_group_with_two_brokers_is_told_which_of_them_it_is(given, says, warns, capsys):
+    at = {"a": ("one", 1883), "b": ("one", 1883), "c": ("two", 1883), "d": ("one", 8883)}
+    records = [keys.Record("g", name, "00" * 16, broker={"host": host, "port": port})
+               for name, (host, port) in at.items()] + [keys.Record("g", "e", "00" * 16)]
+    assert ota_cli._where(records, given, None, None, None)["host"] == "one"
+    ota_cli._where(records[:1], given, None, None, None)
+    said = capsys.readouterr()
+    assert said.out.strip() == says.strip() and (warns in said.err if warns else not said.err)
 
 
 @pytest.mark.parametrize("key, says", [

@@ -112,9 +112,10 @@ def import_(yes, replace, path):
     of the later flash counts, if the file has a passphrase."""
     came = whole.bring(path, _EXPORT, confirmed_by(yes), replace)
     kept = len(came.older) + len(came.other)
+    stay = f", {kept} {'stays as it is' if kept == 1 else 'stay as they are'} here" if kept else ""
     click.echo(f"{len(came.new)} keys are new here, {len(came.same)} were here"
                f"{f', {len(came.newer)} take the place of others' if came.newer else ''}"
-               f"{f', {kept} others stay' if kept else ''}")  # fmt: skip
+               f"{stay}")  # fmt: skip
     if came.opens:
         click.echo(f"  the keys of this computer are locked: {came.opens} opens them. "
                    "`umqtt-board keys lock --change` gives them another one, `unlock` "

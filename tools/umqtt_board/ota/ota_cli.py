@@ -51,7 +51,8 @@ def _records(device, group):
 
 
 def _where(records, broker, ca, cert, key):
-    """The broker to use: as given, else as the first board's settings say."""
+    """The broker to use: as given, else as the first board's settings say. Tells which one that
+    is, and whose settings name another one: those boards would not be heard."""
     found = dict(records[0].broker)
     if broker:
         host, _, port = broker.rpartition(":") if ":" in broker else (broker, "", "")
@@ -69,10 +70,23 @@ def _where(records, broker, ca, cert, key):
     if not found.get("host"):
         raise BoardError(f"Nothing is known of the broker of {records[0].device}: give --broker.")
     found.setdefault("port", 8883 if found.get("tls") else 1883)
+    if not broker and len(records) > 1:
+        _tell_of_broker(records, found)
     found["password"] = os.environ.get(PASSWORD)
     if found.get("user") and found["password"] is None:
         raise BoardError(f"The broker wants the password of {found['user']}: set {PASSWORD}.")
     return found
+
+
+def _tell_of_broker(records, found):
+    """Which broker the settings of the first of several boards name, and who names another."""
+    at = found["host"], found["port"]
+    click.echo(f"   broker {at[0]}:{at[1]}, by the settings of {records[0].device}")
+    others = [each.device for each in records if each.broker.get("host")
+              and (each.broker["host"], each.broker["port"]) != at]  # fmt: skip
+    if others:
+        click.echo(f"   The settings of {', '.join(others)} name another broker: for a board "
+                   "there, run this again with --device or --broker", err=True)  # fmt: skip
 
 
 def _again(broker, ca, cert, key):
@@ -179,9 +193,10 @@ def _run(session, work, again, size=None):
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
     for member in left:
         if member.state == "refused" and _SET.fullmatch(member.tries):
-            click.echo(f"   {member.device} is still on trial with the set before: umqtt-board "
-                       f"command --device {member.device} --group {session.group}{again} commit "
-                       f"{member.tries} ends it", err=True)  # fmt: skip
+            click.echo(f"   {member.device} is still on trial with the set {member.tries}, "
+                       "which came before this one: umqtt-board command --device "
+                       f"{member.device} --group {session.group}{again} commit {member.tries} "
+                       "ends the trial", err=True)  # fmt: skip
     since = [member.device for member in silent if _has_another_key(member.record)]
     silent = [member for member in silent if member.device not in since]
     foreign = [member.device for member in silent if member.foreign]
