@@ -27,9 +27,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
-# Rooms with files that take minutes (Spark, whole demonstrations, boards) come first, so that no
-# worker is left alone with one of them at the end.
-LONG = [HERE / name for name in ("pipeline", "demo", "audit", "attacks", "firmware", "boards")]
+# Rooms with files that take minutes (Spark, whole demonstrations, boards, every order of events)
+# come first, so that no worker is left alone with one of them at the end.
+LONG = [HERE / name for name in ("pipeline", "demo", "audit", "explore", "attacks", "firmware",
+                                 "boards")]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):

@@ -125,8 +125,8 @@ def test_whatever_happened_it_is_as_if_made_anew(spark, tmp_path):
     fleet.sent()
     fleet.sent()
     build.build(spark, fleet.root)
-    for step in ([fleet.sent, fleet.replayed], [fleet.compacted, fleet.sent], [fleet.cleaned],
-                 [fleet.sent, fleet.sent]):  # fmt: skip
+    for step in ([fleet.sent, fleet.replayed], [fleet.cleaned],
+                 [fleet.compacted, fleet.sent, fleet.sent]):  # fmt: skip
         for each in step:
             each()
         build.build(spark, fleet.root)
