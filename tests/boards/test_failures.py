@@ -338,6 +338,21 @@ def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
         there.read_file("/binascii.py")
 
 
+@pytest.mark.parametrize("sleeps, says", [
+    (0.2, r"answers too slowly while .*: \d bytes in [1-9] s\. .*run the same command again"),
+    (0.5, r"answers too slowly while .*: [1-9] s of waiting in all"),
+])  # fmt: skip
+def test_a_board_that_gives_a_file_byte_by_byte(board, put, monkeypatch, sleeps, says):
+    """Each answer comes in time; all of them would take hours."""
+    monkeypatch.setattr(device, "PAUSES", 0.5)
+    monkeypatch.setattr(device, "SLOW_S", 0.4)
+    monkeypatch.setattr(device, "MOST_SLOW_S", 0.8)
+    put(board, "binascii.py", "import time\ndef b2a_base64(data):\n"
+        f"    time.sleep({sleeps})\n    return b'QQ==\\n'\n")
+    with device.Device(board.port, 2) as there, pytest.raises(BoardError, match=says):
+        there.read_file("/binascii.py")
+
+
 def test_a_board_that_prints_without_end_before_its_prompt():
     """No flush of the port ends there."""
     line = SimpleNamespace(read=lambda size: b"A" * size, write=lambda data: len(data),
@@ -354,9 +369,11 @@ def test_a_board_that_prints_without_end_before_its_prompt():
     (65536, b"", "gave 0 of the 65536 bytes of its journal"),
     (8192, b"j" * 4096, "gave 4096 of the 8192 bytes of its journal"),
     (-4096, b"", "says that its journal has -4096 bytes"),
+    (0, b"", "says that its journal has 0 bytes"), (True, b"", "journal has True bytes"),
+    ("65536", b"", "says that its journal has '65536' bytes"),
     (65536.5, b"", "says that its journal has 65536.5 bytes"),
     (4096 * 10**9, b"", "says that its journal has 4096000000000 bytes"),
-    ("x" * 5000, b"", "says that its journal has x{80} bytes"),
+    ("x" * 5000, b"", "says that its journal has 'x{79} bytes"),
 ])  # fmt: skip
 def test_a_board_that_does_not_give_its_whole_journal(size, gives, says):
     """A copy without it would be called one of a board that holds nothing."""

@@ -3,13 +3,15 @@
 import hashlib
 import json
 import os
+import shutil
 import time
 
 import pytest
-from keep_kit import UNIX, backup, cli, content, quiet, restore
+from keep_kit import UNIX, backup, change_settings, cli, content, quiet, restore
 from umqtt_board import boards
-from umqtt_board.backup import copies, restoring
+from umqtt_board.backup import copies, half, held, restoring
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import steps
 from umqtt_board.ota import counters, giving, keys
 from umqtt_board.port import device
 
@@ -125,7 +127,7 @@ def test_a_counter_in_a_copy_that_somebody_has_changed_does_not_count(
     place = ("--board", "unix", "--folder", str(used.folder))
     status, told = cli("restore", *place, "--from", str(copy))
     assert status == 0 and "a month ahead" in told, told
-    assert "the board starts with what was brought back" in told
+    assert "the board has no firmware" in told and "the board starts" not in told
     assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7, "boot": 3}
 
 
@@ -198,10 +200,40 @@ def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
     used.power_on()
     used.wait_for(">>> ", since=mark)
     assert "main ran" not in used.printed()[mark:]
-    restore(used, tmp_path / "copy", yes=True)
+    with device.Device(used.port) as one:
+        told = "an earlier restore onto the board was cut"
+        with pytest.raises(BoardError, match=f"Nothing was copied: {told}"):
+            copies.backup(one, UNIX, tmp_path / "other", quiet, quiet)
+        with pytest.raises(BoardError, match=f"{told}.* Run that restore again.*YES=1 .* erases"):
+            steps.refuse_half(one)
+        assert steps.refuse_half(one, lambda text: told in text)
+    shutil.copytree(tmp_path / "copy", tmp_path / "changed")
+    change_settings(tmp_path / "changed", {"device": "two", "broker.host": "h"})
+    with pytest.raises(restoring.Refused, match=f"The board does not run: {told}") as refused:
+        restore(used, tmp_path / "changed")
+    assert not refused.value.runs
+    restore(used, tmp_path / "copy")  # nothing is asked: what is there now is nobody's
     used.reset()
     used.wait_for("main ran", since=mark)
     assert content(used)[3 * 4096 :].startswith(b"message" * 100)
+    backup(used, tmp_path / "other")
+
+
+def test_half_of_a_copy_that_is_given_up_is_a_board_without_messages(used, mpremote):
+    with device.Device(used.port) as one:
+        half.begin(one)
+        held.give_up(one, UNIX)
+        assert not half.there(one) and held.waiting_in_region(one, UNIX) == 0
+    assert content(used) == b"\xff" * len(content(used))
+
+
+def test_a_board_that_says_it_has_no_journal_region_is_told_of(used, tmp_path, monkeypatch):
+    monkeypatch.setattr(copies.verify, "opening", lambda journal: "region = None")
+    said = []
+    with device.Device(used.port) as one:
+        copies.backup(one, UNIX, tmp_path / "copy", lambda *words: said.append(words), quiet)
+    assert ("backup", "the board has no journal region, or cannot open it: readings that may be "
+                      "there are not in this copy") in said  # fmt: skip
 
 
 def test_a_damaged_copy_is_refused(used, tmp_path):

@@ -99,6 +99,7 @@ def test_a_board_keeps_its_settings_where_those_of_a_copy_are_damaged(used, mpre
 def test_a_copy_takes_no_command_key_away_unasked(used, put, mpremote, tmp_path):
     settings = {"device": "one", "broker.host": "h", "command_key": "5e" * 32}
     put(used, "settings.json", json.dumps(settings))
+    put(used, "main.py", "print('main ran')\n")
     copy = tmp_path / "copy"
     backup(used, copy)
     manifest = json.loads((copy / "manifest.json").read_text())

@@ -125,13 +125,13 @@ def restore(board, port, folder, source, yes):
     say("", "measuring: boards/README.md, If the board ran on after the copy was made")
     with _open(board, port, folder, start=True) as (description, device):
         try:
-            restoring.restore(device, description, copy, confirmed_by(yes), say, transferred,
-                              giving)  # fmt: skip
+            starts = restoring.restore(device, description, copy, confirmed_by(yes), say,
+                                       transferred, giving)  # fmt: skip
         except restoring.Refused as error:
             goes_on = (" The board runs on as it was: what it measures now is in no copy that was "
                        "made before.") if error.runs else ""  # fmt: skip
             raise BoardError(f"{error}{goes_on}")
-    say("restore", "done: the board starts with what was brought back")
+    say("restore", "done: the board starts with what was brought back" if starts else "done")
 
 
 @click.command()

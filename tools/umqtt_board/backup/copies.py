@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from umqtt_board import private
-from umqtt_board.backup import held, known
+from umqtt_board.backup import half, held, known
 from umqtt_board.errors import BoardError, reason
 from umqtt_board.flash import install, verify
 from umqtt_board.ota import keys
@@ -75,6 +75,10 @@ def backup(device, board, target, progress, transfer):
     Returns the manifest. Nothing on the board is changed. Raises BoardError.
     """
     target = new_folder(target)
+    device.doing = "looking for a restore that was cut"
+    if half.there(device):
+        raise BoardError(f"Nothing was copied: {half.TEXT}. Run that restore again: its copy is "
+                         "whole.")  # fmt: skip
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=_ASIDE) as aside:
         aside = Path(aside)  # made with mode 0700
         files, commands, print_ = _copy_files(device, aside, progress, transfer)
@@ -83,6 +87,9 @@ def backup(device, board, target, progress, transfer):
                     "key": print_}  # fmt: skip
         if board["journal"]["kind"] != "files":
             manifest["region"] = _copy_region(device, board, aside, transfer)
+            if not manifest["region"]:
+                progress("backup", "the board has no journal region, or cannot open it: readings "
+                                   "that may be there are not in this copy")  # fmt: skip
         private.write(aside / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
         kept = aside / "whole"
         kept.mkdir(mode=0o700)

@@ -8,7 +8,7 @@ Must not know: what a message says.
 import tempfile
 from pathlib import Path
 
-from umqtt_board.backup import journal, known
+from umqtt_board.backup import half, journal, known
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import verify
 from umqtt_board.port.device import MOST_REGION
@@ -99,6 +99,7 @@ def give_up(device, board):
         opening = verify.opening(board["journal"])
         for sector in range((region_size(device, opening) or 0) // SECTOR):
             device.run(f"region.ioctl(6, {sector})")
+    half.end(device)
 
 
 def region(device, opening, transfer=lambda done, total, path: None):
@@ -109,7 +110,7 @@ def region(device, opening, transfer=lambda done, total, path: None):
     """
     device.doing = "reading its journal"
     size = region_size(device, opening)
-    if not size:
+    if size is None:
         return None
     device.run(READ)
     data = device.read_pieces("_next()", lambda done: transfer(done, size, "journal"), size)
@@ -123,9 +124,9 @@ def region_size(device, opening):
     """Bytes of the board's journal region, None without one; sets `region` on the board.
     BoardError for what can be none."""
     size = device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
-    if size is None or type(size) is int and 0 <= size <= MOST_REGION and size % SECTOR == 0:
+    if size is None or type(size) is int and 0 < size <= MOST_REGION and size % SECTOR == 0:
         return size
-    raise BoardError(f"The board on {device.port} says that its journal has {str(size)[:80]} "
+    raise BoardError(f"The board on {device.port} says that its journal has {repr(size)[:80]} "
                      "bytes. Reset the board and try again; if it says so again, `make flash` "
                      "writes its program anew.")  # fmt: skip
 

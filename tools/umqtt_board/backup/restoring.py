@@ -13,7 +13,7 @@ import json
 from collections import namedtuple
 from functools import cached_property
 
-from umqtt_board.backup import copies, held, journal, known
+from umqtt_board.backup import copies, half, held, journal, known
 from umqtt_board.backup.held import PIECE, SECTOR
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, verify
@@ -29,7 +29,7 @@ _NUMBERS = 1 << 29  # a reading each second for seventeen years; JOURNAL.md ends
 class Refused(BoardError):
     """What a restore would do was not confirmed: nothing was changed.
 
-    runs  whether the board has settings, and so goes on with its work
+    runs  whether the board has firmware and settings, and so goes on with its work
     """
 
     def __init__(self, text, runs):
@@ -51,10 +51,11 @@ def restore(device, board, copy, confirm, progress, transfer, giving=None):
              not that of the copy, and obeys none of the commands that it had after the copy
     Until all of it is there the board has no main.py; a run that is cut is done again.
 
-    Raises BoardError, and nothing was changed, if the sizes of the journals differ; Refused if
-    confirm() returned False: its text has all that was not confirmed.
+    Returns whether the board has firmware, and starts. Raises BoardError, and nothing was changed,
+    if the sizes of the journals differ; Refused if confirm() returned False: its text has all that
+    was not confirmed.
     """
-    Restore(device, board, copy, progress, giving).run(confirm, transfer)
+    return Restore(device, board, copy, progress, giving).run(confirm, transfer)
 
 
 class Restore:
@@ -67,6 +68,7 @@ class Restore:
         self._opening = self._same_size()
         self._image_sum = copies.region_hash(device, self._opening) if self._opening else None
         device.doing = "reading its settings"
+        self._half = half.there(device)
         self._there = settings_file.from_board(device.read_file(settings_file.PATH))
         #: The settings in the copy, None if it has none or they are damaged.
         self._settings = settings_file.from_board(copy.files.get(settings_file.PATH))
@@ -77,12 +79,16 @@ class Restore:
         for at, doubt in enumerate(doubts):
             if not confirm(doubt.text):
                 left = "; besides, ".join(f"{text}. {advice}" for text, advice in doubts[at:])
-                raise Refused(f"Nothing was changed: {left}.", bool(self._there))
+                if self._half:
+                    left += f". The board does not run: {half.TEXT}"
+                raise Refused(f"Nothing was changed: {left}.", self._runs())
         files = self._files_to_put()
         with install.without_main(self._device):
+            half.begin(self._device)
             self._put_files(files, transfer)
             if self._brings_journal():
                 self._put_region(transfer)
+            half.end(self._device)
             self._main_back()
         if self._giving:
             self._giving.arrived(self._device,
@@ -91,9 +97,11 @@ class Restore:
         what = "the journal" if self._opening else "no journal region"
         self._progress("restore", f"{copies.counted(files)} and {what} from "
                                   f"{self._copy.folder}")  # fmt: skip
-        if not install.hashes(self._device, [install.MAIN])[install.MAIN]:
-            self._progress("restore", "the board has no firmware: `make flash` brings it, and "
-                                      "keeps what was restored")  # fmt: skip
+        if starts := self._has_main():
+            return starts
+        self._progress("restore", "the board has no firmware: `make flash` brings it, and "
+                                  "keeps what was restored")  # fmt: skip
+        return False
 
     # ---- what is asked
 
@@ -108,6 +116,8 @@ class Restore:
             yield from self._of_key()
 
     def _of_newer_messages(self):
+        if self._half:  # it was confirmed, and nothing of what is there now is whole
+            return
         region = self._brings_journal() and not self._is_blank()
         files = self._files_replaced
         if region or files:
@@ -281,6 +291,13 @@ class Restore:
         return {path: data for path, data in self._copy.files.items() if path not in known.OWN}
 
     # ---- what the board has now
+
+    def _has_main(self):
+        return bool(install.hashes(self._device, [install.MAIN])[install.MAIN])
+
+    def _runs(self):
+        """Whether the board goes on with its work."""
+        return bool(self._there) and not self._half and self._has_main()
 
     def _same_size(self):
         """The program that opens the board's region, None without one; BoardError if sizes

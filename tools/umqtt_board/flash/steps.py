@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import dataclass, field
 
 from umqtt_board import boards
-from umqtt_board.backup import held
+from umqtt_board.backup import half, held
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
 from umqtt_board.flash.build import build
@@ -117,12 +117,25 @@ def refuse_harm(device, board, flat, there, confirm):
     """BoardError if the settings `flat`, instead of those that are `there`, would do harm to the
     board or its messages, and that was not confirmed. Returns what refuse_new_name() does."""
     refuse_lowered(flat, there, confirm)
+    cut = refuse_half(device, confirm)
     renamed, give_up = refuse_new_name(device, board, flat, there, confirm)
-    if not give_up:
+    if not (give_up or cut):
         refuse_left_behind(device, board, flat, there, confirm)
     own.refuse_missing(device, flat, confirm)
     own.refuse_unfit(device, flat, confirm)
-    return renamed, give_up
+    return renamed, give_up or cut
+
+
+def refuse_half(device, confirm=lambda text: False):
+    """Whether the board holds half of a copy, which is to be erased then: it would give numbers a
+    second time. BoardError if that was not confirmed."""
+    device.doing = "looking for a restore that was cut"
+    if not half.there(device):
+        return False
+    if not confirm(f"{half.TEXT}. It will be erased"):
+        raise BoardError(f"Nothing was changed: {half.TEXT}. Run that restore again: its copy is "
+                         "whole. Or YES=1 (--yes) erases what the board holds.")  # fmt: skip
+    return True
 
 
 def refuse_lowered(flat, there, confirm):

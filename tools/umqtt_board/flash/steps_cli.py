@@ -87,6 +87,7 @@ def build():
 def install_(board, port, folder):
     """Write library and firmware, as far as they differ; settings stay."""
     with _open(board, port, folder) as (description, device):
+        steps.refuse_half(device)
         steps.set_aside(device, description, say)
         items = steps.build_items(None, say)
         items, image = romfs.split(device, items, say)

@@ -143,14 +143,16 @@ def _were(names):
     return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"
 
 
-def _tell_of_left(left):
-    """Which boards have not taken what they were sent, as far as that is known."""
+def _tell_of_left(left, update):
+    """Which boards have not taken what they were sent, as far as that is known. update: whether it
+    is a set, of which a board has nothing that it does not say."""
     has = {state: [member.device for member in left if member.state == state]
            for state in ("on trial", "restarting")}  # fmt: skip
     taken = [member.device for member in left if member.state == "sent" and member.obeyed]
     lost = [member.device for member in left if member.unknown]
+    silent = [member.device for member in left if member.silent and not update]
     refused = [member.device for member in left if member.state not in has
-               and member.device not in taken + lost]  # fmt: skip
+               and member.device not in taken + lost + silent]  # fmt: skip
     for state, names in has.items():
         if names:
             click.echo(f"umqtt-board: still {state} when --timeout was over: {', '.join(names)}",
@@ -160,6 +162,9 @@ def _tell_of_left(left):
                    "--timeout was over: `umqtt-board command report` asks", err=True)  # fmt: skip
     if refused:
         click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
+    if silent:
+        click.echo(f"umqtt-board: no answer from {', '.join(silent)} within --timeout: it may "
+                   "have been obeyed. `umqtt-board command report` asks", err=True)  # fmt: skip
     if lost:
         click.echo(f"umqtt-board: {', '.join(lost)} may have taken it, or not: more than {BEFORE} "
                    "commands of other computers have a higher counter, and the board's reports "
@@ -188,7 +193,7 @@ def _run(session, work, again, size=None):
     if not console.is_terminal:
         console.print()  # there the table has no end of line
     left = [member for member in session.members.values() if member.state != "done"]
-    _tell_of_left(left)
+    _tell_of_left(left, bool(size))
     silent = [member for member in session.members.values()
               if member.state in ("waiting", "sent") and not member.start]  # fmt: skip
     for member in left:

@@ -123,6 +123,12 @@ class Member:
         """True when nobody can tell any more whether the board has obeyed what it was sent."""
         return self.lost and not self.obeyed
 
+    @property
+    def silent(self):
+        """True when the board has said nothing of what it was sent: it may have obeyed it."""
+        refused = self.behind or 0 < self.refused == self.last
+        return self.state == "sent" and not (self.obeyed or self.unknown or refused)
+
     def hear_counts(self, said):
         """Take note of the commands that a report says were obeyed: the last one, and those
         before it, which other senders may have given at the same time."""

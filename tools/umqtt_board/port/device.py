@@ -27,7 +27,10 @@ from umqtt_board.paths import VIRTUAL
 CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
 PAUSES = 6  # times that its answer may take as long as its silence
-MOST_FILE = 1 << 20  # bytes of a file on a board that is read
+SLOW_S = 5  # an answer that takes longer is a slow one
+MOST_SLOW_S = 120  # of slow answers in all, before the board counts as too slow
+LEAST_RATE = 1024  # bytes a second that a board gives of a file, but for the time of an answer
+MOST_FILE = 1 << 17  # bytes of a file on a board that is read
 MOST_REGION = 1 << 25  # ... of a region of its flash: no chip has more
 SHOWN = 200  # characters of an answer that is none
 MOST_SAID = 1 << 18  # bytes that a board prints to one question, or to none; more is no answer
@@ -128,6 +131,7 @@ class Device:
         self.doing = "connecting to it"
         self._transport = None
         self._lost = False
+        self._slow = 0.0  # seconds of slow answers
 
     def __enter__(self):
         self.open()
@@ -190,7 +194,12 @@ class Device:
 
     def _exec(self, code):
         # As mpremote's own, but with our patience where that has ten seconds.
+        since = time.monotonic()
         said, error = self._transport.exec_raw(code, timeout=self.answer_s)
+        took = time.monotonic() - since
+        self._slow += took if took > SLOW_S else 0
+        if self._slow > MOST_SLOW_S:
+            self._too_slow(f"{self._slow:.0f} s of waiting in all")
         if error:
             raise TransportExecError(said.decode(errors="replace"), error.decode(errors="replace"))
         return said
@@ -213,7 +222,15 @@ class Device:
     def _without_end(self, what):
         return BoardError(
             f"The board on {self.port} {what} without end while {self.doing}. Press its reset "
-            "button and try again; if it does so again, erase it (`make erase`)."
+            "button and run the same command again. If it does so again, `make erase` removes "
+            "what runs on it, and the readings that it holds."
+        )
+
+    def _too_slow(self, what):
+        self._lost = True
+        raise BoardError(
+            f"The board on {self.port} answers too slowly while {self.doing}: {what}. See to its "
+            "cable, press its reset button, and run the same command again."
         )
 
     def _guarded(self, action):
@@ -262,9 +279,9 @@ class Device:
 
     def read_pieces(self, source, progress=lambda count: None, most=MOST_REGION):
         """Return all the bytes that the expression `source` gives, time after time, until b"".
-        BoardError for more than `most`."""
+        BoardError for more than `most`, and for a board that gives them too slowly."""
         self.run("from binascii import b2a_base64 as _e")
-        data = b""
+        data, since = b"", time.monotonic()
         while piece := self.run(f"print(_e({source}).decode())").strip():
             try:
                 data += base64.b64decode(piece, validate=True)
@@ -273,6 +290,9 @@ class Device:
             if len(data) > most:
                 self._lost = True
                 raise self._without_end("gives a file")
+            took = time.monotonic() - since
+            if took - PAUSES * self.answer_s > len(data) / LEAST_RATE:
+                self._too_slow(f"{len(data)} bytes in {took:.0f} s")
             progress(len(data))
         return data
 
