@@ -122,6 +122,7 @@ _ONE = (
      "{} byte of the stream is not in the capture, or comes"),
     ("{} bytes are", "{} byte is"), ("{} pairs of ports have", "the two ports of this frame have"),
     ("{} bytes were", "{} byte was"), ("{} bytes", "{} byte"),
+    ("beginning of {} frames", "beginning of {} frame"),
     ("reason: they are", "reason: it is"), ("which are right", "which is right"),
     ("the first have", "the first has"), ("the first are", "the first is"),
     ("{} problems more of this file are", "{} problem more of this file is"),
