@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import (
     AUTH,
+    HAS_FLAGS,
+    HAS_KEEP_ALIVE,
     KINDS,
     P_BEFORE,
     P_CLOCK,
@@ -460,6 +462,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
     hello.read() says}; files: as places(); timed: as Rows has it."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
     old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
+    untold = (conns["fields"] < HAS_KEEP_ALIVE) & (conns["imposed"] == 0)
     counts = {
         f"{side}_{name}": numbers(ways[item][:, way], pa.int64())
         for way, side in enumerate(WAYS)
@@ -486,8 +489,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
         "begun": pa.array(conns["begun"] > 0),
         "protocol": pa.array(said, pa.string()),
         "client_id": pa.array(clients, pa.string()),
-        "clean_session": pa.array(conns["clean"] > 0, mask=unknown),
-        "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown),
+        "clean_session": pa.array(conns["clean"] > 0, mask=conns["fields"] < HAS_FLAGS),
+        "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown | untold),
         "session_present": pa.array(conns["present"] > 0, mask=unanswered | old),
         "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
         "ended": words(conns["end"], ENDS),

@@ -92,7 +92,7 @@ def _packet(row):
                 _counted(row["payload_length"] or 0, "byte"))  # fmt: skip
     elif kind == "CONNECT":
         more = (row["client_id"] or "(no client id)", row["protocol"],
-                f"keep alive {row['keep_alive']} s",
+                row["keep_alive"] is not None and f"keep alive {row['keep_alive']} s",
                 row["clean_session"] and "clean session", row["will"] and "will")  # fmt: skip
     elif kind == "CONNACK":
         more = (f"code {row['return_code']}", row["session_present"] and "session present")
