@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import (
     AUTH,
+    END_OPEN,
     HAS_FLAGS,
     HAS_KEEP_ALIVE,
     KINDS,
@@ -24,10 +25,10 @@ from ..compiled.layout import (
     TYPES,
 )  # fmt: skip
 from ..mqtt.properties import PROPERTIES
-from ..rules.ending import full, longest
+from ..rules.ending import full, longest, unseen
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
-from ..rules.why import ANSWERS, never_answered, refused, why
+from ..rules.why import ANSWERS, half, never_answered, refused, sure, why
 from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -69,7 +70,7 @@ CONNECTIONS = _schema(
     "connection:i8 file:s frame:i8 client:s broker:s first:t last:t begun:b protocol:s "
     "client_id:s "
     "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
-    "websocket:b tls_version:s tls_server_name:s tls_ja3:s tls_ja4:s "
+    "unseen:s websocket:b tls_version:s tls_server_name:s tls_ja3:s tls_ja4:s "
     "handshake_ms:f connack_ms:f pings:i4 longest_silence_s:f "
     "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
@@ -473,6 +474,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
     silence, known = longest(conns, ways)
     whole, shook, answered = timed
     known &= whole
+    halves = half(ways)
+    nobody_knows = (conns["end"] == END_OPEN) & np.array([h is not None for h in halves], bool)
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),
         **places(conns["id"], files),
@@ -493,11 +496,13 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
         "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown | untold),
         "session_present": pa.array(conns["present"] > 0, mask=unanswered | old),
         "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
-        "ended": words(conns["end"], ENDS),
+        "ended": chosen(conns["end"], ENDS, nobody_knows),
         "disconnect": pa.array(conns["disconnected"] > 0),
         "websocket": pa.array((conns["web"] > 0) & (conns["opaque"] == 0)),
         "why": pa.array([why(c, reasons.get(k), *more) for k, (c, *more) in enumerate(
-            zip(conns, refused(conns, ways), never_answered(conns, ways), known))], pa.string()),
+            zip(conns, refused(conns, ways), never_answered(conns, ways), known, halves,
+                sure(conns, ways)))], pa.string()),
+        "unseen": chosen(unseen(ways), [None, *WAYS]),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(silence / 1e9, pa.float64(), ~known),
         **_hellos(hellos, len(conns)),
