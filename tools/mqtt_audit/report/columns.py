@@ -92,7 +92,7 @@ FLOWS = _schema(
 _MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
 PIECES = pa.unify_schemas([_MADE, _schema(
     "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b "
-    "goes_on:b left:b")])  # fmt: skip
+    "goes_on:b left:b begins:b unsure:b")])  # fmt: skip
 VIOLATIONS = _schema(
     "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s protocol:s "
     "statement:s keep_alive:b what:s"
@@ -245,6 +245,14 @@ def goes_on(rows, conns):
     return asked & kept & (rows["state"] == 0)
 
 
+def _begins(conn, conns):
+    """Which of these connections begin a session, so that no message of an earlier one goes on."""
+    c = conns[conn]
+    none = (c["acked"] > 0) & (c["code"] == 0) & (c["present"] == 0) & (c["level"] >= 4)
+    sure = (c["connects"] == 1) & (c["spoilt"] == 0) & (c["tears"] == 0)
+    return sure & ((c["clean"] > 0) | none)
+
+
 def repeats(rows, conns):
     """Which exchanges are sent again without DUP if the connection before left the same one open,
     and their acknowledgement on this connection cannot be what is missing."""
@@ -256,7 +264,8 @@ def pieces(made, rows, conns, ways, files):
     """flows() of the same rows with all that joining them needs. ways: the connections' streams;
     files: as places() has it. resends: with DUP, in a session that goes on; alone: sent once, and
     without; both are known only of a client whose packets are all there. left: released, without
-    PUBCOMP."""
+    PUBCOMP. begins: its connection begins a session. unsure: it begins with PUBREL, and the
+    capture may lack its PUBLISH."""
     conn = rows["conn"]
     used, place = np.unique(conn, return_inverse=True)
     sender = rows["sender"].astype(np.int64)
@@ -278,6 +287,8 @@ def pieces(made, rows, conns, ways, files):
         "closed": pa.array(conns["end"][conn] > 0),
         "goes_on": pa.array(kept),
         "left": pa.array(open_ & left),
+        "begins": pa.array(_begins(conn, conns)),
+        "unsure": pa.array((rows["state"] == 2) & (ways["gaps"][conn, sender] > 0)),
     })  # fmt: skip
 
 
