@@ -15,7 +15,7 @@ from .capture.unpacking import TOLD
 from .compiled.layout import SYN
 from .decoder import Decoder
 from .flows import joining
-from .report import columns
+from .report import columns, sides
 from .report.lines import ENDS
 from .rules import clock as clocks
 from .rules.findings import findings
@@ -116,6 +116,7 @@ class Following:
             self._tell("violations", joining.sent_again(pieces, connections))
         steps = np.concatenate([clocks.NONE, *self._steps])
         self._tell("findings", findings(connections, latencies, steps))
+        self._tell("problems", sides.one_way(connections))
 
     def _sink(self, table, rows):
         """Hand rows on, with the addresses of both ends: without a CONNECT nothing else says whose

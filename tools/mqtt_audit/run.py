@@ -25,11 +25,13 @@ from . import folder, worker
 from .capture.files import NotACapture, magic, shown
 from .capture.sizes import bytes_of, packed
 from .capture.unpacking import TOLD
+from .compiled.layout import P_SHORT
 from .cores import Here, Spark
 from .flows import joining
 from .folder import Refused
 from .report import summaries
 from .report.columns import MARK, TABLES
+from .report.lines import nothing
 from .warming import warm
 
 log = logging.getLogger("umqtt.audit")
@@ -278,11 +280,16 @@ class Audit:
             if not any(made.iterdir()):
                 joining.write_empty(schema, made / "part-none.parquet")
 
+    def cut_frames(self):
+        """Of how many frames the captures kept only the beginning."""
+        found = np.concatenate([s["headers"] for s in self.split])
+        return int(found["count"][found["kind"] == P_SHORT].sum())
+
     def facts(self):
-        """Files and frames, for the report."""
+        """Files, frames, and how many of them were cut, for the report."""
         return {"files": [{"file": self.names[s["number"]], **{k: s[k] for k in (
             "frames", "segments", "bytes", "first", "last")}} for s in self.split],
-            "ports": list(self.ports)}  # fmt: skip
+            "ports": list(self.ports), "cut": self.cut_frames()}  # fmt: skip
 
 
 def build(spark, paths, out, ports=(1883,)):
@@ -308,5 +315,5 @@ def make(spark, paths, out, ports=(1883,), names=None):
         folder.discard(out)
         raise
     if not packets:
-        log.warning("no MQTT was found; the report says where to look")
+        log.warning("%s; the report says where to look", nothing(audit.cut_frames()))
     log.info("wrote %s", Path(out, folder.REPORT))

@@ -24,6 +24,7 @@ from .capture.sizes import packed
 from .folder import Refused
 from .following import Following
 from .report import columns
+from .report.lines import cut_frames, nothing
 from .together.groups import overlap
 from .warming import warm
 
@@ -176,11 +177,18 @@ def _weave(following, members, sink, scratch):
 def lines(captures, sink, ports, stop=None):
     """Tell what captures hold while they are read. stop: a signal to it ends standard input, which
     nobody can read again, and what was read of it is told. Raises Refused if none can be read."""
-    following, found, read = Following(sink, ports), _in_order(captures), 0
+    cut = 0
+
+    def told(table, rows):
+        nonlocal cut
+        cut += cut_frames(rows) if table == "problems" else 0
+        sink(table, rows)
+
+    following, found, read = Following(told, ports), _in_order(captures), 0
     with tempfile.TemporaryDirectory(prefix="mqtt-audit-") as scratch:
         for members in _together(found, ports, scratch):
             if len(members) > 1:
-                _weave(following, members, sink, scratch)
+                _weave(following, members, told, scratch)
                 read += 1
             else:
                 read += _read(following, members[0][0], stop)
@@ -188,7 +196,7 @@ def lines(captures, sink, ports, stop=None):
     if not read:
         raise Refused("no capture could be read")
     if not following.packets:
-        log.warning("no MQTT was found, so nothing was judged")
+        log.warning("%s", nothing(cut))
 
 
 def _read(following, path, stop):

@@ -24,7 +24,7 @@ from .capture.files import Capture, content
 from .compiled.layout import KEY, P_LANS, SEGMENT
 from .decoder import Decoder
 from .flows import joining
-from .report import columns, summaries
+from .report import columns, sides, summaries
 from .rules import clock as clocks
 from .rules.findings import findings
 from .scratch import bunches, keys_file, segments_file
@@ -382,11 +382,13 @@ def summarise(name, part, parts, out):
 
 
 def find(out, steps):
-    """Write the findings, from the tables of connections and of latencies. steps: as plan() has
-    them."""
+    """Write the findings, from the tables of connections and of latencies, and which direction of
+    connections is missing. steps: as plan() has them."""
     tables = Tables(out, "all")
-    tables.add("findings", findings(*(_tables_of(out, name, columns.TABLES[name])
-                                      for name in ("connections", "latencies")), steps))
+    connections, latencies = (_tables_of(out, name, columns.TABLES[name])
+                              for name in ("connections", "latencies"))  # fmt: skip
+    tables.add("findings", findings(connections, latencies, steps))
+    tables.add("problems", sides.one_way(connections))
     tables.close()
 
 

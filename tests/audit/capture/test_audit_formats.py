@@ -275,7 +275,8 @@ def test_what_the_capture_cut_off_is_said_and_the_rest_read(tmp_path):
     assert [(r["topic"], r["packet_id"], r["damaged"]) for r in found["packets"][2:]] == [
         ("a/b", 5, True), ("a/c", None, False)]  # fmt: skip
     # Ethernet, IP and TCP are 54 of the 100 bytes.
-    assert said(found) == [("snapped", len(kit.publish("a/b", bytes(1000), 1, 5)) - 46)]
+    bytes_ = len(kit.publish("a/b", bytes(1000), 1, 5)) - 46
+    assert sorted(said(found)) == [("snapped", 1), ("snapped", bytes_)]  # frames, bytes
 
 
 def test_a_file_that_ends_in_a_frame(tmp_path):

@@ -115,6 +115,22 @@ def test_what_is_there_of_a_cut_connect_is_read(tmp_path):
         assert {p["keep_alive"] for p in rows if p.get("keep_alive")} == {10}
 
 
+def test_what_a_cut_connect_lacks_is_not_told_of_its_connection(tmp_path):
+    """A keep alive that is not there is none of 0 s; that of a CONNACK is known."""
+    from mqtt_audit.report.lines import connection
+
+    connack = mqtt5.connack(OFFERED[0])  # 60 s
+    for answer, kept, known in ((kit.connack(), 9, (None, None)), (kit.connack(), 10, (None, 1)),
+                                (kit.connack(), 12, (10, 1)), (connack, 9, (60, None))):
+        level = 4 if answer == kit.connack() else 5
+        made = kit.Talk().open().client(kit.connect("a", 10, level=level)).broker(answer)
+        frames = [(t, f, HEADERS + kept if k == 3 else len(f))
+                  for k, (t, f) in enumerate(made.wrapped())]  # fmt: skip
+        found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)["connections"][0]
+        assert (found["keep_alive"], found["clean_session"]) == known, kept
+        assert ("keep alive" in connection(found)) == (known[0] is not None)
+
+
 def _wrong(asked, kept, tmp_path):
     """The violations of a talk of MQTT 5 that goes wrong, of whose CONNECT bytes are cut off."""
     made = kit.Talk().open().client(mqtt5.connect(*asked, rest=kit.string("x" * 200), flags=0x82))

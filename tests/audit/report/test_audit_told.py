@@ -136,6 +136,34 @@ def test_where_no_mqtt_was_found_nothing_is_said_to_be_sound(audited, tmp_path, 
     assert caplog.messages == ["no MQTT was found, so nothing was judged"]
 
 
+def test_where_frames_were_cut_it_is_not_said_that_there_was_no_mqtt(tmp_path, caplog):
+    """By the tables, the page, lines of words and, on standard error, by both."""
+    from mqtt_audit import run, sources
+    from mqtt_audit.report.lines import TOLD, JsonLines, TextLines, told
+
+    made = kit.Talk(broker=("10.0.0.1", 1999)).open().client(kit.connect()).broker(kit.connack())
+    path = kit.pcap(tmp_path / "t.pcap", made.client(kit.publish("a", bytes(60))).wrapped(),
+                    snap=60)  # fmt: skip
+    said = ("no MQTT was found in what the capture has, so nothing was judged: it kept only the "
+            "beginning of 2 frames; capture whole frames (tcpdump -s 0)")  # fmt: skip
+    run.build(None, [path], tmp_path / "out")
+    assert f"{said}; the report says where to look" in caplog.messages
+    words = io.StringIO()
+    told(tmp_path / "out", words)
+    assert words.getvalue().splitlines() == [
+        f"0 violations: {said}", "1 problem of the capture, in the report"]  # fmt: skip
+    page = " ".join((tmp_path / "out" / "report.html").read_text().split())
+    assert "it kept only the beginning of 2 frames. Capture whole frames" in page
+    words = io.StringIO()
+    lines = TextLines(words, TOLD)
+    sources.lines([str(path)], lines, (1883,))
+    lines.close()
+    assert words.getvalue().splitlines()[-1] == f"0 violations: {said}"
+    caplog.clear()
+    sources.lines([str(path)], JsonLines(io.StringIO(), TOLD), (1883,))
+    assert caplog.messages == [said]
+
+
 @pytest.mark.parametrize("name", ["live", "warm-up"])
 def test_the_usage_of_a_subcommand_is_how_it_is_called(name):
     from click.testing import CliRunner

@@ -45,6 +45,50 @@ def test_tls_that_began_before_the_capture_is_named(tmp_path):
     assert [p["problem"] for p in found["problems"]] == ["TLS"] and not found["packets"]
 
 
+def _web(n, size=600):
+    """So many connections that are no MQTT, with answers of so many bytes."""
+    frames = []
+    for k in range(n):
+        made = kit.Talk(("10.0.0.2", 4000 + k), ("10.0.0.1", 443), start=kit.START + k * 10**8)
+        made.open().client(hello()).broker(b"\x16\x03\x03" + bytes(size)).close()
+        frames += made.wrapped()
+    return sorted(frames)
+
+
+def _mqtt(port):
+    """A connection at this port."""
+    made = kit.Talk(broker=("10.0.0.1", port)).open().client(kit.connect()).broker(kit.connack())
+    return made.client(kit.publish("a/b", bytes(60))).close().wrapped()
+
+
+def _upgrade():
+    """A WebSocket whose first request shows that it is for MQTT behind its 100th byte."""
+    first = UPGRADE.replace(b"Host: b", b"Host: " + b"b" * 100)
+    made = kit.Talk(broker=("10.0.0.1", 9001)).open().client(first)
+    return made.broker(b"HTTP/1.1 101\r\n\r\n").close().wrapped()
+
+
+@pytest.mark.parametrize("frames,snap,cut", [
+    (_mqtt(1999), 60, (4, 2)), (_upgrade(), 96, (4, 1)), (_web(20), 100, (4, 40)),
+    (_mqtt(1999), 65_535, None), (_upgrade(), 65_535, None), (_web(20), 65_535, None),
+    (_mqtt(1999)[:3], 54, None)],
+    ids=["MQTT", "WebSocket", "TLS", "whole MQTT", "whole WebSocket", "whole TLS", "padding"])
+def test_frames_of_which_the_capture_has_the_beginning_are_told_once(frames, snap, cut, tmp_path):
+    """On any port, whether or not the beginning shows what they are; what fills up a frame is not
+    missed."""
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames, snap=snap)], tmp_path)
+    rows = [(r["frame"], r["count"]) for r in found["problems"] if r["problem"] == "snapped"]
+    assert rows == ([cut] if cut else [])
+    if cut:
+        assert not found["connections"] and "-s 0" in found["problems"][0]["what"]
+
+
+def test_the_parts_of_a_large_capture_count_cut_frames_together(tmp_path):
+    path = kit.pcap(tmp_path / "t.pcap", _web(200), snap=100)
+    found = kit.read([path], tmp_path, part_size=8_000)
+    assert [(r["frame"], r["count"]) for r in found["problems"]] == [(4, 400)]
+
+
 def fragmented(packet, size):
     """An IPv4 packet as fragments of `size` bytes."""
     head, body = packet[:20], packet[20:]

@@ -127,11 +127,24 @@ def lost(made, way, raw):
 PUB = kit.publish("a", b"x", 1, 7)
 
 
+def _joined(frames, tmp_path):
+    """Of each message of frames: (its connections, whether its latency is null, its outcome)."""
+    kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    out = tmp_path / "tables"
+    worker.join(0, 1, str(out), clock.NONE)
+    (made,) = (out / "flows").glob("part-joined-*")
+    rows = sorted(pq.read_table(made).to_pylist(), key=lambda r: r["first"])
+    return [(r["connections"], r["latency_ms"] is None, r["outcome"]) for r in rows]
+
+
+APART = [(1, True, "open"), (1, True, "acknowledged")]
+
+
 @pytest.mark.parametrize("between,answered", [(True, False), (False, True), (False, False)])
 def test_what_lacks_its_end_was_over_before_its_identifier_came_again(between, answered, tmp_path):
     """PUBCOMP is missing, and on a later connection PUBLISH and PUBREC of another message are: of
-    both together nobody knows that they are two, unless a whole one with the same identifier lies
-    between, or there is that PUBREC."""
+    both together nobody knows that they are two, nor how long they took, unless a whole one with
+    the same identifier lies between, or there is that PUBREC."""
     frames, now = [], kit.START
     for port in range(3):
         made = kit.Talk(("10.0.0.2", 40_000 + port), start=now).open()
@@ -151,12 +164,40 @@ def test_what_lacks_its_end_was_over_before_its_identifier_came_again(between, a
             made.client(kit.ack(6, 7)).broker(kit.ack(7, 7))
         frames += made.client(kit.PINGREQ).broker(kit.PINGRESP).close().wrapped()
         now = made.now + 20 * 10**9
-    kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
-    out = tmp_path / "tables"
-    worker.join(0, 1, str(out), clock.NONE)
-    (made,) = (out / "flows").glob("part-joined-*")
-    found = [(f["connections"], f["latency_ms"] is None) for f in pq.read_table(made).to_pylist()]
-    assert found == ([(1, True), (1, True)] if between or answered else [(2, False)])
+    assert _joined(frames, tmp_path) == (
+        APART if between or answered else [(2, True, "acknowledged")])  # fmt: skip
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("level,flags,present,again,goes_on", [
+    (4, 0, 1, "PUBREL", True), (5, 0, 1, "PUBREL", True), (3, 0, 0, "PUBREL", True),
+    (4, 0, 0, "PUBREL", False), (5, 0, 0, "PUBREL", False), (4, 2, 0, "PUBREL", False),
+    (5, 2, 0, "PUBREL", False), (3, 2, 0, "PUBREL", False), (4, 0, 1, "PUBLISH", True),
+    (4, 0, 0, "PUBLISH", False), (4, 0, 0, "DUP", True)])  # fmt: skip
+def test_a_message_ends_where_a_session_begins(way, level, flags, present, again, goes_on,
+                                               tmp_path):  # fmt: skip
+    """Its end is missing, or the broker has lost it: what comes then is another message, unless
+    DUP says that it is the same."""
+    frames, now, tail = [], kit.START, b"\0" if level == 5 else b""
+    for port in range(2):
+        made = kit.Talk(("10.0.0.2", 40_000 + port), start=now).open()
+        body = kit.connect("dev", 0, flags=flags if port else 0, level=level)
+        if level == 5:
+            body = kit.packet(0x10, body[2:12] + b"\0" + body[12:])
+        made.client(body).broker(kit.packet(0x20, bytes([present if port else 1, 0]) + tail))
+        topic = kit.string("a") + b"\0\7" + tail + b"x"
+        if port == 0 or again != "PUBREL":
+            head = 0x3C if port and again == "DUP" else 0x34
+            made.segment(way, kit.packet(head, topic)).segment(1 - way, kit.ack(5, 7))
+        made.segment(way, kit.ack(6, 7)) if port or again == "PUBREL" else None
+        if port:
+            made.segment(1 - way, kit.ack(7, 7))
+        frames += made.close().wrapped()
+        now = made.now + 10**9
+    found = _joined(frames, tmp_path)
+    whole = [(2, False, "acknowledged")]
+    alone = [(1, True, "open"), (1, again == "PUBREL", "acknowledged")]
+    assert found == (whole if goes_on else alone)
 
 
 def test_first_packets_are_judged_in_whole_streams(tmp_path):

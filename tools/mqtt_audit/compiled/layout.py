@@ -92,10 +92,11 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1")
 #: web: the client asked for a WebSocket. dubious: its SYN is missing, and no CONNACK that is the
 #: broker's first packet has confirmed its CONNECT.
 #: asked_frame: of CONNECT. acked_at: when CONNACK came. method: whether a CONNECT of MQTT 5 names
-#: an Authentication Method. agreed: keep_alive is for sure what holds: that of CONNECT or, in MQTT
-#: 5, what CONNACK has of it. imposed: it is a Server Keep Alive. spoilt: from this frame on its
-#: bytes may be others than were sent; 0: from none. rtt: from SYN to the client's next segment,
-#: about a round trip.
+#: an Authentication Method. fields: how far the capture has its CONNECT: HAS_FLAGS, or
+#: HAS_KEEP_ALIVE if the keep alive is there, too. agreed: keep_alive is for sure what holds: that
+#: of CONNECT or, in MQTT 5, what CONNACK has of it. imposed: it is a Server Keep Alive. spoilt:
+#: from this frame on its bytes may be others than were sent; 0: from none. rtt: from SYN to the
+#: client's next segment, about a round trip.
 #: ping_heard, asked_heard: when the broker had acknowledged PINGREQ, CONNECT; 0: not known.
 #: ping_waited: how long it could have answered since, up to what it sent instead.
 #: owed...: a silence after which the broker should have closed, and the packet that ended it; it
@@ -114,9 +115,10 @@ CONN = _rows(
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
     "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
-    "belated:u1 lag:i8"
+    "belated:u1 lag:i8 fields:u1"
 )
 LATE, LATE_FAR = 1, 2
+HAS_FLAGS, HAS_KEEP_ALIVE = 1, 2  #: CONN.fields
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
 #: One direction of a connection: TCP state, state of the packet in progress, counters.
@@ -332,10 +334,13 @@ KINDS = {
     40: ("order", "bytes come a quarter of a second or more behind TCP's acknowledgement of them, "
          "so frames are out of order, or their clocks differ: nothing of this connection is "
          "judged that depends on time, or on the order of both sides"),
+    41: ("snapped", "the capture kept only the beginning of {} frames: if the rest has MQTT, "
+         "the audit lacks those packets, or whole connections; capture whole frames (tcpdump -s "
+         "0)"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
  P_DOUBLED, P_TWICE, P_MAYBE,
- P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR) = range(1, 41)  # fmt: skip
+ P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR, P_SHORT) = range(1, 42)  # fmt: skip

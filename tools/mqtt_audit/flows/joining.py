@@ -107,9 +107,11 @@ def _chained(pieces):
     """(the pieces in order, which of them go on with the one before)."""
     rows, follows = _lined_up(pieces, _who(pieces))
     headless, clean = _yes(rows["headless"]), _yes(rows["clean"])
-    conn = _whole(rows["connection"])
-    resumes = headless & (_before(_whole(rows["qos"])) == 2)
+    conn, begins = _whole(rows["connection"]), _yes(rows["begins"])
+    resumes = headless & (_before(_whole(rows["qos"])) == 2) & ~begins
+    # With DUP a client sends it again, though the server has lost the session.
     alike = _same_before(rows, "digest", "length") & ~clean
+    alike &= ~begins | _yes(rows["dup_first"])
     return rows, (follows & _before(_is(rows["outcome"], OPEN)) & (_before(conn) != conn)
                   & _yes(rows["resumed"]) & (resumes | alike))  # fmt: skip
 
@@ -122,7 +124,9 @@ def joined(pieces, steps=clock.NONE, others=None):
     A piece goes on with the one before it (same client, broker, sender, packet id) if that was
     left open and this one begins with PUBREL, or is the same PUBLISH (length and check value) in
     a session that was not clean. A whole message with its packet id in between says that it was
-    over: only the capture lacks its end.
+    over: only the capture lacks its end. So does a connection that begins a session, but for a
+    PUBLISH with DUP. If the PUBLISH that PUBREL belongs to may be missing, nobody knows how long
+    the message took.
     """
     rows, goes_on = _chained(pieces)
     if others and goes_on.any():
@@ -153,7 +157,8 @@ def joined(pieces, steps=clock.NONE, others=None):
     # A piece that is acknowledged, and yet nobody knows how long that took.
     vague = _is(rows["outcome"], ACKNOWLEDGED) & ~headless & _yes(pc.is_null(rows["latency_ms"]))
     begin, end = (1000 * _whole(made[name]) for name in ("first", "done"))
-    known = ~vague[ends] & clock.timed(begin, end, np.zeros(len(begin), np.int64), steps)
+    unsure = _sums(_yes(rows["unsure"]).astype(np.int64), starts) > 0
+    known = ~vague[ends] & ~unsure & clock.timed(begin, end, np.zeros(len(begin), np.int64), steps)
     return _ended(made, headless[starts], rows["outcome"].take(pa.array(ends)), known)
 
 

@@ -18,6 +18,8 @@ from ..compiled.layout import (
     FLOOD_S,
     FOUND,
     GRACE,
+    HAS_FLAGS,
+    HAS_KEEP_ALIVE,
     METHOD_NAMED,
     METHOD_NONE,
     METHOD_UNKNOWN,
@@ -215,7 +217,9 @@ def _connect(st, d, p, have, c, row):
     c["level"] = row["level"] = level
     if have >= at + 2:
         c["clean"], c["login"] = d[p + at + 1] >> 1 & 1, d[p + at + 1] >> 7
+        c["fields"] = HAS_FLAGS
     if have >= at + 4:
+        c["fields"] = HAS_KEEP_ALIVE
         c["keep_alive"] = wide(d[p + at + 2]) << 8 | wide(d[p + at + 3])
         c["agreed"] = level != 5
     if level == 5:

@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import (
     AUTH,
+    END_OPEN,
+    HAS_FLAGS,
+    HAS_KEEP_ALIVE,
     KINDS,
     P_BEFORE,
     P_CLOCK,
@@ -22,10 +25,10 @@ from ..compiled.layout import (
     TYPES,
 )  # fmt: skip
 from ..mqtt.properties import PROPERTIES
-from ..rules.ending import full, longest
+from ..rules.ending import full, longest, unseen
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
-from ..rules.why import ANSWERS, never_answered, refused, why
+from ..rules.why import ANSWERS, half, never_answered, refused, sure, why
 from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -67,7 +70,7 @@ CONNECTIONS = _schema(
     "connection:i8 file:s frame:i8 client:s broker:s first:t last:t begun:b protocol:s "
     "client_id:s "
     "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
-    "websocket:b tls_version:s tls_server_name:s tls_ja3:s tls_ja4:s "
+    "unseen:s websocket:b tls_version:s tls_server_name:s tls_ja3:s tls_ja4:s "
     "handshake_ms:f connack_ms:f pings:i4 longest_silence_s:f "
     "client_packets:i8 client_bytes:i8 client_publish_0:i8 client_publish_1:i8 "
     "client_publish_2:i8 client_dup:i8 client_payload:i8 client_segments:i8 client_resent:i8 "
@@ -89,7 +92,7 @@ FLOWS = _schema(
 _MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
 PIECES = pa.unify_schemas([_MADE, _schema(
     "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b "
-    "goes_on:b left:b")])  # fmt: skip
+    "goes_on:b left:b begins:b unsure:b")])  # fmt: skip
 VIOLATIONS = _schema(
     "time:t connection:i8 client_id:s broker:s file:s frame:i8 sender:s type:s protocol:s "
     "statement:s keep_alive:b what:s"
@@ -122,6 +125,7 @@ _ONE = (
      "{} byte of the stream is not in the capture, or comes"),
     ("{} bytes are", "{} byte is"), ("{} pairs of ports have", "the two ports of this frame have"),
     ("{} bytes were", "{} byte was"), ("{} bytes", "{} byte"),
+    ("beginning of {} frames", "beginning of {} frame"),
     ("reason: they are", "reason: it is"), ("which are right", "which is right"),
     ("the first have", "the first has"), ("the first are", "the first is"),
     ("{} problems more of this file are", "{} problem more of this file is"),
@@ -241,6 +245,14 @@ def goes_on(rows, conns):
     return asked & kept & (rows["state"] == 0)
 
 
+def _begins(conn, conns):
+    """Which of these connections begin a session, so that no message of an earlier one goes on."""
+    c = conns[conn]
+    none = (c["acked"] > 0) & (c["code"] == 0) & (c["present"] == 0) & (c["level"] >= 4)
+    sure = (c["connects"] == 1) & (c["spoilt"] == 0) & (c["tears"] == 0)
+    return sure & ((c["clean"] > 0) | none)
+
+
 def repeats(rows, conns):
     """Which exchanges are sent again without DUP if the connection before left the same one open,
     and their acknowledgement on this connection cannot be what is missing."""
@@ -252,7 +264,8 @@ def pieces(made, rows, conns, ways, files):
     """flows() of the same rows with all that joining them needs. ways: the connections' streams;
     files: as places() has it. resends: with DUP, in a session that goes on; alone: sent once, and
     without; both are known only of a client whose packets are all there. left: released, without
-    PUBCOMP."""
+    PUBCOMP. begins: its connection begins a session. unsure: it begins with PUBREL, and the
+    capture may lack its PUBLISH."""
     conn = rows["conn"]
     used, place = np.unique(conn, return_inverse=True)
     sender = rows["sender"].astype(np.int64)
@@ -274,6 +287,8 @@ def pieces(made, rows, conns, ways, files):
         "closed": pa.array(conns["end"][conn] > 0),
         "goes_on": pa.array(kept),
         "left": pa.array(open_ & left),
+        "begins": pa.array(_begins(conn, conns)),
+        "unsure": pa.array((rows["state"] == 2) & (ways["gaps"][conn, sender] > 0)),
     })  # fmt: skip
 
 
@@ -459,6 +474,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
     hello.read() says}; files: as places(); timed: as Rows has it."""
     unknown, unanswered = conns["connects"] == 0, conns["acked"] == 0
     old = np.isin(conns["level"], (2, 3))  # whose CONNACK does not say so
+    untold = (conns["fields"] < HAS_KEEP_ALIVE) & (conns["imposed"] == 0)
     counts = {
         f"{side}_{name}": numbers(ways[item][:, way], pa.int64())
         for way, side in enumerate(WAYS)
@@ -469,6 +485,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
     silence, known = longest(conns, ways)
     whole, shook, answered = timed
     known &= whole
+    halves = half(ways)
+    nobody_knows = (conns["end"] == END_OPEN) & np.array([h is not None for h in halves], bool)
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),
         **places(conns["id"], files),
@@ -485,15 +503,17 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
         "begun": pa.array(conns["begun"] > 0),
         "protocol": pa.array(said, pa.string()),
         "client_id": pa.array(clients, pa.string()),
-        "clean_session": pa.array(conns["clean"] > 0, mask=unknown),
-        "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown),
+        "clean_session": pa.array(conns["clean"] > 0, mask=conns["fields"] < HAS_FLAGS),
+        "keep_alive": numbers(conns["keep_alive"], pa.int32(), unknown | untold),
         "session_present": pa.array(conns["present"] > 0, mask=unanswered | old),
         "return_code": numbers(conns["code"].astype(np.int16), pa.int16(), unanswered),
-        "ended": words(conns["end"], ENDS),
+        "ended": chosen(conns["end"], ENDS, nobody_knows),
         "disconnect": pa.array(conns["disconnected"] > 0),
         "websocket": pa.array((conns["web"] > 0) & (conns["opaque"] == 0)),
         "why": pa.array([why(c, reasons.get(k), *more) for k, (c, *more) in enumerate(
-            zip(conns, refused(conns, ways), never_answered(conns, ways), known))], pa.string()),
+            zip(conns, refused(conns, ways), never_answered(conns, ways), known, halves,
+                sure(conns, ways)))], pa.string()),
+        "unseen": chosen(unseen(ways), [None, *WAYS]),
         "pings": numbers(conns["pings"], pa.int32()),
         "longest_silence_s": numbers(silence / 1e9, pa.float64(), ~known),
         **_hellos(hellos, len(conns)),

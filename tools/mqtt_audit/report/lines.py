@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import timezone
 from pathlib import Path
 
-from ..compiled.layout import KINDS, P_HTTP, P_NOT_MQTT, P_WEB
+from ..compiled.layout import KINDS, P_HTTP, P_NOT_MQTT, P_SHORT, P_WEB
 from ..rules.why import REFUSED
 
 #: Table: what a row of it is called as an event.
@@ -21,7 +21,10 @@ TOLD = ("packet", "connection", "violation", "problem", "finding")  #: without o
 #: Protocols of connections that are not MQTT, as the table has them.
 FOREIGN = {KINDS[kind][0] for kind in (P_HTTP, P_NOT_MQTT, P_WEB)}
 SORTED = 100_000  #: connections that are sorted by time for this
-NOTHING = "0 violations: no MQTT was found, so nothing was judged"
+#: What is said if there is no packet; with frames that were cut, if there are such.
+NOTHING = "no MQTT was found, so nothing was judged"
+CUT = ("no MQTT was found in what the capture has, so nothing was judged: it kept only the "
+       "beginning of {}; capture whole frames (tcpdump -s 0)")  # fmt: skip
 SHOWN = 40  #: lines of connections, and of rules, after an audit; the tables have all
 
 
@@ -89,7 +92,7 @@ def _packet(row):
                 _counted(row["payload_length"] or 0, "byte"))  # fmt: skip
     elif kind == "CONNECT":
         more = (row["client_id"] or "(no client id)", row["protocol"],
-                f"keep alive {row['keep_alive']} s",
+                row["keep_alive"] is not None and f"keep alive {row['keep_alive']} s",
                 row["clean_session"] and "clean session", row["will"] and "will")  # fmt: skip
     elif kind == "CONNACK":
         more = (f"code {row['return_code']}", row["session_present"] and "session present")
@@ -139,6 +142,21 @@ def _counted(n, what):
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
+def cut_frames(problems):
+    """Of how many frames captures kept only the beginning, by rows of `problems`. The rows on
+    single connections count bytes."""
+    import pyarrow.compute as pc
+
+    mine = pc.and_(pc.equal(problems["problem"], KINDS[P_SHORT][0]),
+                   pc.is_null(problems["connection"]))  # fmt: skip
+    return pc.sum(problems["count"].filter(mine)).as_py() or 0
+
+
+def nothing(cut):
+    """What is said of captures without a packet, with `cut` frames as cut_frames() counts them."""
+    return CUT.format(_counted(cut, "frame")) if cut else NOTHING
+
+
 def pair(row):
     """The hosts of a connection: the client without its port, and the broker."""
     return re.sub(r":\d+$", "", row["client"]), row["broker"]
@@ -176,8 +194,12 @@ def _broken(root):
     more = kinds.num_rows - SHOWN
     if more > 0:
         yield f"... and {_counted(more, 'rule')} more: the table violations has all"
-    seen = rows.num_rows or ds.dataset(Path(root, "packets")).count_rows()
-    yield _counted(rows.num_rows, "violation") if seen else NOTHING
+    said = _counted(rows.num_rows, "violation")
+    if not rows.num_rows and not ds.dataset(Path(root, "packets")).count_rows():
+        problems = ds.dataset(Path(root, "problems")).to_table(
+            columns=["problem", "connection", "count"])  # fmt: skip
+        said = f"{said}: {nothing(cut_frames(problems))}"
+    yield said
 
 
 def told(root, out):
@@ -216,12 +238,13 @@ class TextLines:
 
     def __init__(self, out, kinds):
         self._out, self._kinds, self._who = out, frozenset(kinds) - {"message"}, {}
-        self._refused, self._violations, self._packets = Counter(), 0, 0
+        self._refused, self._violations, self._packets, self._cut = Counter(), 0, 0, 0
 
     def __call__(self, table, rows):
         event = EVENTS.get(table)
         self._violations += rows.num_rows if event == "violation" else 0
         self._packets += rows.num_rows if event == "packet" else 0
+        self._cut += cut_frames(rows) if event == "problem" else 0
         if event not in self._kinds:
             return
         for row in rows.to_pylist():
@@ -236,8 +259,10 @@ class TextLines:
         for ends, n in self._refused.items() if "connection" in self._kinds else ():
             if not _round(n):
                 self._out.write(refusals(ends, n) + "\n")
-        seen = self._violations or self._packets
-        self._out.write((_counted(self._violations, "violation") if seen else NOTHING) + "\n")
+        said = _counted(self._violations, "violation")
+        if not (self._violations or self._packets):
+            said = f"{said}: {nothing(self._cut)}"
+        self._out.write(said + "\n")
         self._out.flush()
 
     def _line(self, event, row):

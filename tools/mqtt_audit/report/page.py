@@ -372,7 +372,7 @@ def build(root, out, drawn=None):
     page = jinja2.Environment(autoescape=True, finalize=_clean).from_string(
         template.TABLE + template.PAGE)  # fmt: skip
     text = page.render(
-        files=facts["files"], ports=facts["ports"], policy=template.POLICY,
+        files=facts["files"], ports=facts["ports"], cut=facts["cut"], policy=template.POLICY,
         script=markupsafe.Markup(template.SCRIPT),
         frames=sum(f["frames"] for f in facts["files"]),
         packets=_rows(root, "packets"), connections=_rows(root, "connections"),

@@ -83,7 +83,9 @@ PAGE = """<!doctype html>
 <p>Files: {{ files|length }}. {{ counted(frames, "frame") }},
 {{ counted(packets, "MQTT packet") }}, {{ counted(connections, "connection") }},
 {{ counted(flows, "message") }} of QoS 1 and 2.</p>
-{% if not packets %}<p class="bad">No MQTT was found. Brokers are those on port
+{% if not packets %}<p class="bad">No MQTT was found{% if cut %} in what the capture has: it kept
+only the beginning of {{ counted(cut, "frame") }}. Capture whole frames (tcpdump -s 0){% endif %}.
+Brokers are those on port
 {{ ports|join(", ") }} and whoever is sent a CONNECT; others, of connections that began before the
 capture, are found by --port.{% if not frames %} The captures have no frames at all.{% endif %}</p>
 {% endif %}

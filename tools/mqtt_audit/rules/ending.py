@@ -60,6 +60,14 @@ def _more(ways):
     return acked | (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > fin)
 
 
+def unseen(ways):
+    """Of which side of each connection the capture has nothing, though the other side acknowledges
+    its bytes: 1 the client, 2 the broker, 0 neither."""
+    nothing = (ways["segments"] == 0) & (ways["bytes"] == 0) & (ways["isn_known"] == 0)
+    missing = nothing & (ways["acked_known"] > 0) & (_beyond(ways, "acked") > 0)
+    return np.where(missing[:, 0], 1, np.where(missing[:, 1], 2, 0))
+
+
 def _lacking(conns, ways):
     """Bytes at the end of each stream that only these numbers tell of: a FIN may be the last."""
     fin = ways["fin"] > 0

@@ -3,6 +3,8 @@
 Knows: connections as they are at the end. Must not know: tables, other connections.
 """
 
+import numpy as np
+
 from ..compiled.layout import (
     END_FIN_CLIENT,
     END_FIN_SERVER,
@@ -16,12 +18,14 @@ from ..compiled.layout import (
     SECOND,
 )  # fmt: skip
 from ..mqtt.reasons import reason, returned
+from .ending import full, unseen
 
 _CLOSED = {
     END_FIN_CLIENT: "closed by the client", END_FIN_SERVER: "closed by the broker",
     END_RST_CLIENT: "reset by the client", END_RST_SERVER: "reset by the broker",
     END_REUSED: "no end in the capture, its port was used again",
 }  # fmt: skip
+_SIDES = ("client", "broker")
 
 
 #: Of a connection to a port at which nobody listens.
@@ -47,9 +51,30 @@ def never_answered(conns, ways):
     return (conns["end"] == END_OPEN) & nothing
 
 
-def why(conn, code, refused_, unanswered_=False, timed=True):
+def half(ways):
+    """What is said of each connection of which the capture has one direction, with a FIN in it:
+    nobody knows whether that FIN is the first one. None of others."""
+    lacks = unseen(ways)
+    out = [None] * len(lacks)
+    for k in np.flatnonzero(lacks).tolist():
+        lack = int(lacks[k]) - 1
+        if ways["fin"][k, 1 - lack]:
+            out[k] = f"FIN by the {_SIDES[1 - lack]}; the capture lacks the {_SIDES[lack]}'s side"
+    return out
+
+
+def sure(conns, ways):
+    """Of which connections it is certain that something was not sent before their end: CONNACK if
+    the capture has none, and DISCONNECT, if it has CONNACK."""
+    whole = full(ways, "lapse")
+    by_client = np.isin(conns["end"], (END_FIN_CLIENT, END_RST_CLIENT))
+    return np.where(conns["acked"] > 0, whole[:, 0] & (whole[:, 1] | by_client), full(ways)[:, 1])
+
+
+def why(conn, code, refused_, unanswered_=False, timed=True, half_=None, sure_=True):
     """One row of layout.CONN; code: reason of the DISCONNECT that was sent (MQTT 5), or None;
-    refused_, unanswered_: what those say of it; timed: whether its times are believed."""
+    refused_, unanswered_, half_, sure_: what those say of it; timed: whether its times are
+    believed."""
     end = int(conn["end"])
     if refused_:
         return REFUSED
@@ -64,9 +89,9 @@ def why(conn, code, refused_, unanswered_=False, timed=True):
     if conn["disconnected"]:
         return f"client sent DISCONNECT{reason(code)}"
     if end == END_OPEN:
-        return "open at the end of the capture"
+        return half_ or "open at the end of the capture"
     said = _CLOSED[end]
-    if conn["opaque"] or not conn["connects"]:
+    if conn["opaque"] or not (conn["connects"] and sure_):
         return said
     if not conn["acked"]:
         return f"{said} before CONNACK"

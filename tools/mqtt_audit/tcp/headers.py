@@ -21,6 +21,7 @@ from ..compiled.layout import (
     P_LANS,
     P_LATER,
     P_LINK,
+    P_SHORT,
     PROBLEM,
     SEGMENT,
     SHUT,
@@ -313,6 +314,8 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
             _count(problems, -found, frame, first + i)
         if found <= 0:
             continue
+        if out[CAP] < out[WIRE]:
+            _count(problems, P_SHORT, frame, first + i)
         swap = _order(out)
         k = _find(recent, keys, trails, slots, state, out, swap)
         k = root_of(recent, keys, trails, k, swap, out)
