@@ -58,7 +58,7 @@ def test_a_board_lets_go_of_nothing_but_for_a_mark_of_its_bridge(
         assert "all delivered" not in board.printed()
         file = tmp_path / "mark-keys.json"
         assert board_cli("mark-keys", "--out", file) == 0
-        assert "keys for the marks of 1 boards" in capsys.readouterr().out
+        assert "keys for the marks of 1 board" in capsys.readouterr().out
         assert file.stat().st_mode & 0o777 == 0o600 and key not in file.read_text()
         bridge("--mark-keys", file)
         board.wait_for("all delivered: 30 readings", 60)
@@ -91,7 +91,7 @@ def test_only_what_the_board_has_signed_is_a_reading_and_moves_its_mark(
     key = giving.give(flat, "b1")[0]["command_key"]
     for name in ("mark", "telemetry"):
         assert board_cli(f"{name}-keys", "--out", tmp_path / name) == 0
-    assert "keys for the readings of 1 boards" in capsys.readouterr().out
+    assert "keys for the signed readings of 1 board" in capsys.readouterr().out
     metrics = tmp_path / "metrics.json"
     bridge("--mark-keys", tmp_path / "mark", "--telemetry-keys", tmp_path / "telemetry",
            "--metrics", metrics)  # fmt: skip

@@ -2,7 +2,7 @@
 nothing. No escape sequence, no control character (C0, C1), nothing that turns the direction of
 what stands beside it.
 
-Pure: text in, text out.
+Pure: text, or a number, in; text out.
 """
 
 import codecs
@@ -16,6 +16,11 @@ def line(text):
 def block(text):
     """Text of several lines, each as line() makes it."""
     return "\n".join(line(part) for part in str(text).split("\n"))
+
+
+def counted(count, word):
+    """How many things of a word, that an "s" makes several: "1 board", "2 boards"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _shown(letter):

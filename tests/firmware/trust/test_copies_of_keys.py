@@ -42,7 +42,7 @@ def test_a_copy_of_open_keys_has_a_passphrase_of_its_own(monkeypatch, tmp_path, 
     assert board_cli("keys", "export", copy) == 2 and not copy.exists()
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "export", copy) == 0
-    assert "copy: keys of 1 boards\n" in capsys.readouterr().out
+    assert "copy: keys of 1 board\n" in capsys.readouterr().out
     assert key.encode() not in copy.read_bytes() and key.encode() in everything()
     assert board_cli("keys", "export", "--no-passphrase", tmp_path / "open") == 0
     assert key.encode() in (tmp_path / "open").read_bytes()

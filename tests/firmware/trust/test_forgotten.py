@@ -138,7 +138,7 @@ def test_a_file_in_which_a_board_is_forgotten_stays_so_on_another_computer(two, 
     capsys.readouterr()
     assert board_cli("telemetry-keys", "--out", file) == 0
     said = capsys.readouterr().out
-    assert oven_in(file) == [] and "the readings of 1 boards" in said
+    assert oven_in(file) == [] and "the signed readings of 1 board" in said
     assert "without a key, for another computer has forgotten them: fleet/g/oven." in said
     # A key that it has given since counts as soon as it knows which one was forgotten.
     flashed(SIGNS, "oven")

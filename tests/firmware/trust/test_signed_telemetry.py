@@ -310,7 +310,7 @@ def test_a_key_that_was_taken_out_comes_not_back_from_a_computer_that_still_has_
         assert board_cli("telemetry-keys", "--out", file, *more) == 0
         said = capsys.readouterr().out
         assert "another computer has given them a key: fleet/g/oven." in said
-        assert "keys for the readings of 1 boards" in said and "Anybody" not in said
+        assert "keys for the signed readings of 1 board" in said and "Anybody" not in said
         assert file.read_bytes() == before
     assert TelemetryKeys(file).fault(*sign(old)) == WRONG
     assert board_cli("telemetry-keys", "--out", file, "--replace") == 0
@@ -331,7 +331,7 @@ def test_a_forgotten_board_stays_in_the_file_without_a_key(tmp_path, capsys):
     capsys.readouterr()
     assert board_cli("telemetry-keys", "--out", file) == 0
     out = capsys.readouterr().out
-    assert "the readings of 1 boards" in out and "without a key here: fleet/g/oven." in out
+    assert "the signed readings of 1 board" in out and "without a key here: fleet/g/oven." in out
     held = TelemetryKeys(file)
     assert held.fault(*payload) == held.fault(payload[0], b"plain") == GONE
     assert held.fault(b"fleet/g/other/telemetry", b"plain") is None
@@ -446,7 +446,7 @@ def test_a_computer_without_keys_leaves_a_file_as_it_is(name, tmp_path, monkeypa
     before = file.read_bytes()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     assert board_cli(name, "--out", file) == 2
-    assert "has keys of 1 boards, and this computer has none" in capsys.readouterr().err
+    assert "has keys of 1 board, and this computer has none" in capsys.readouterr().err
     assert file.read_bytes() == before
     file.write_text("[]")
     assert board_cli(name, "--out", file) == 2

@@ -91,7 +91,7 @@ def export(no_passphrase, path):
         raise BoardError("The keys are locked, and so is a copy of them: leave out "
                          "--no-passphrase.")  # fmt: skip
     count, more = whole.export(path, lambda: "" if no_passphrase else _EXPORT.new())
-    click.echo(f"{path}: keys of {count} boards"
+    click.echo(f"{path}: keys of {plain.counted(count, 'board')}"
                f"{', and of the authorities of certificates' if more else ''}")  # fmt: skip
 
 

@@ -181,9 +181,9 @@ def _there(out, records, purpose):
         raise BoardError(f"{out} is the file of `umqtt-board {_WORDS[_OTHER[purpose]]}`. It stays "
                          "as it is: give another name.")  # fmt: skip
     if data and not records and not forgotten.names():
-        raise BoardError(f"{out} has keys of {len(data)} boards, and this computer has none of "
-                         f"these ({keys.root()}). It stays as it is: run this where the keys are, "
-                         "or remove the file.")  # fmt: skip
+        raise BoardError(f"{out} has keys of {plain.counted(len(data), 'board')}, and this "
+                         f"computer has none of these ({keys.root()}). It stays as it is: run "
+                         "this where the keys are, or remove the file.")  # fmt: skip
     return found
 
 
@@ -253,8 +253,8 @@ def mark_keys(group, out, replace):
         click.echo(plain.line(f"  no longer in it, for they are forgotten: {', '.join(gone)}"))
     _tell_kept(kept)
     _tell_newer(strange)
-    click.echo(f"{out}: keys for the marks of {len(found)} boards; write it anew after flashing "
-               "a board that is new or was erased")  # fmt: skip
+    click.echo(f"{out}: keys for the marks of {plain.counted(len(found), 'board')}; write it "
+               "anew after flashing a board that is new or was erased")  # fmt: skip
 
 
 @click.command("telemetry-keys")
@@ -309,8 +309,8 @@ def telemetry_keys(group, out, no_former, with_former, drop, replace):
     stay |= {name: one if len(one) != 1 else one[0] for name, one in found.items()}
     _write(out, stay, there, records, TELEMETRY)
     count = sum(map(bool, found.values()))
-    click.echo(f"{out}: keys for the readings of {count} boards that sign them; write it "
-               "anew after flashing a board that is new or was erased")  # fmt: skip
+    click.echo(f"{out}: keys for the signed readings of {plain.counted(count, 'board')}; write "
+               "it anew after flashing a board that is new or was erased")  # fmt: skip
     more = sum(len(keys_of) > 1 for keys_of in found.values())
     if more:
         click.echo(f"  {more} of them had other keys before, which still count. When they have "
