@@ -117,14 +117,20 @@ def test_tables_that_lack_what_was_deleted_from_the_spool_are_refused(spark, tmp
         assert numbers(root)[-1] == 220 and 1 < numbers(root)[0] <= 161
 
 
-@pytest.mark.parametrize("left", [None, "_checkpoint"])
-def test_tables_begun_anew_have_all_that_is_still_in_the_spool(spark, tmp_path, caplog, left):
+@pytest.mark.parametrize("left, reader", [
+    (None, True), ("_checkpoint", True), ("_checkpoint", False)])  # fmt: skip
+def test_tables_begun_anew_have_all_that_is_still_in_the_spool(
+    spark, tmp_path, caplog, left, reader
+):
+    """reader: whether its file in the spool is there; Spark's checkpoint knows how far it was."""
     spool, root = tmp_path / "spool", tmp_path / "tables"
     fill(spool, [publish(senml(n)) for n in range(1, 9)])
     ingest(spark, spool, root)
     assert "has had more" not in caplog.text
     for name in [path.name for path in root.iterdir() if path.name != left]:
         shutil.rmtree(root / name)
+    if not reader:
+        (spool / "consumers" / "ingest.json").unlink()
     fill(spool, [publish(senml(9))])
     ingest(spark, spool, root)
     assert numbers(root) == list(range(1, 10))

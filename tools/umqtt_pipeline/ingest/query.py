@@ -371,13 +371,14 @@ class Runner:
         return writer.trigger(processingTime=f"{int(self.interval * 1000)} milliseconds").start()
 
     def _compare(self):
-        """Look whether these tables have what their reader has had of the spools: they may be
-        begun anew, or an older copy. Raises SpoolError if it is in the spools no more; else they
-        are read again."""
+        """Look whether these tables have what their reader has had of the spools, by its file and
+        by Spark's checkpoint: they may be begun anew, or an older copy. Raises SpoolError if it is
+        in the spools no more; else they are read again."""
         places, again = self.ingest.ledger.last["places"], False
+        done = consumers.done(self.ingest.checkpoint) if self.folders else {}
         for key, folder in logs.by_id(self.folders).items():
             place = places.get(key, -1)
-            if not consumers.ahead(folder, self.consumer, key, place):
+            if not consumers.ahead(folder, self.consumer, key, place, done):
                 continue
             root, begin = self.ingest.tables.storage.root, logs.begin(folder)
             less = f"have it up to {place} only" if place >= 0 else "have nothing of it"

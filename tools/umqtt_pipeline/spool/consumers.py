@@ -137,12 +137,22 @@ def register(folder, name, position, **more):
         replace_file(path, data)
 
 
-def ahead(folder, name, key, place):
+def ahead(folder, name, key, place, done):
     """Whether reader `name` has once had more of the spool in `folder`, whose id is `key`, than up
-    to the packet at `place` (-1: none)."""
+    to the packet at `place` (-1: none), by its file or by `done`, see done()."""
     committed = _held(_path(folder, name)).get("committed")
-    at = committed.get(key, ()) if isinstance(committed, dict) else ()
-    return len(at) >= 5 and place < at[2]
+    ends = (each.get(key, ()) for each in (committed, done) if isinstance(each, dict))
+    return any(len(at) >= 5 and place < at[2] for at in ends)
+
+
+def done(checkpoint):
+    """The offset up to which the query of a checkpoint has had the spools, {} if nothing says
+    so."""
+    number = _newest(Path(checkpoint, "commits"))
+    try:
+        return {} if number is None else _offset(Path(checkpoint, "offsets", str(number)))
+    except (OSError, ValueError):
+        return {}
 
 
 def advance(folder, name, key, end):

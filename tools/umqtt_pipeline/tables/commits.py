@@ -12,6 +12,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 from .checkpoints import ACTIONS, Look
+from .store import APPLICATION
 
 NAMED = re.compile(r"(?:.*/)?\d{12}-.*-([0-9a-f]{8})\.parquet")  #: a data file of ours, by its CRC
 COMMIT = re.compile(r".*/_delta_log/(\d{20})\.json")
@@ -66,6 +67,16 @@ class Log:
                 self.named.add(version)
             self.checkpoints.take(version, actions if len(found.wrong) == wrong else None)
         self.checkpoints.rest()
+
+    def number_after(self, version):
+        """The number of the batch that the commit after a version is of, None if that says
+        none."""
+        name = dict(self._commits).get(version + 1)
+        try:
+            data = self._storage.read(name) if name else b""
+            return number_of([_action(line) for line in data.decode().splitlines()])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # it is named in its turn
 
     def name_the_cause(self, why, opens):
         """Name what keeps readers from opening the table, once all commits were gone through,
@@ -162,6 +173,12 @@ def _look_at_first(actions):
 def one(actions, kind):
     """The content of the only action of a kind, {} if there is none."""
     return next((content for name, content in actions if name == kind), {})
+
+
+def number_of(actions):
+    """The highest number of a batch that a commit says it is of, None if it says none."""
+    return max((told["version"] for kind, told in actions
+                if kind == "txn" and told["appId"] == APPLICATION), default=None)  # fmt: skip
 
 
 def digest(actions):

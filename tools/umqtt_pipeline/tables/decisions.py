@@ -10,6 +10,7 @@ from umqtt_runtime import failures
 from ..spool.files import SpoolError
 from .commits import Log, digest, one
 from .intents import check_of
+from .schema import ALL
 from .store import File, opened
 
 INGEST = "_state/intents"  #: whose intents must be there when tables are
@@ -44,6 +45,11 @@ class Decided:
             if not isinstance(intent, dict) or told.get("check") != check_of(intent):
                 found.say(path, "it is not the intent that was written")
                 continue
+            if strange := [each for each in (*intent["touched"], *intent["tables"])
+                           if (each in ALL) != (name == INGEST)]:  # fmt: skip
+                found.say(path, f"it is an intent on {strange[0]}, and those of another folder "
+                          "are: another log has taken the place of this one")  # fmt: skip
+                break
             self._take(intent)
         self.whole = len(found.wrong) == before
         try:

@@ -14,7 +14,7 @@ from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
 from . import large
-from .commits import NAMED, Log, digest, one, read_ahead
+from .commits import NAMED, Log, digest, number_of, one, read_ahead
 from .schema import ALL, PARTITION
 from .store import APPLICATION, file_added, files_of, last_of, opened
 
@@ -98,6 +98,8 @@ class TableLook:
         for path, version, actions in log.commits():
             begins, lines = begins or version == 0, len(self.found.wrong)
             try:
+                if self._is_in_place_of_another(log, path, version, actions, numbers):
+                    continue
                 self._follow(path, version, actions)
                 done = self._look_at_commit(path, actions)
                 sound = len(self.found.wrong) == lines
@@ -130,6 +132,21 @@ class TableLook:
             for number in sorted(lacking):
                 self.found.say(self.path, f"its log has no commit of {each.what} {number}")
         return state
+
+    def _is_in_place_of_another(self, log, path, version, actions, numbers):
+        """Whether somebody has copied a later commit over one, which is said: a batch is skipped
+        whose intent is there, and the commit after it is of that, or of an earlier one than it.
+        numbers: of the commits before it"""
+        number, before = number_of(actions), max(numbers, default=-1)
+        skipped = any(before < each < (number or 0) for decided in self.decided
+                      for each in decided.tables.get(self.name, ()))  # fmt: skip
+        after = log.number_after(version) if skipped else None
+        if after is None or not before < after <= number:
+            return False
+        what = self.decided[0].what
+        self.found.say(path, f"it is of {what} {number}, and the commit after it is of {what} "
+                       f"{after}: another commit has taken its place")  # fmt: skip
+        return True
 
     def _say_again(self, path, number, behind_gap):
         """A commit is of a batch that an earlier one is of already: somebody has copied it."""
@@ -210,10 +227,10 @@ class TableLook:
                 done.append(["remove", told["path"], told.get("size"),
                              told.get("partitionValues"), told["dataChange"]])  # fmt: skip
                 ours.append(appends and NAMED.fullmatch(told["path"]))
-        numbers = {told["version"] for kind, told in actions
-                   if kind == "txn" and told["appId"] == APPLICATION}  # fmt: skip
+        number = number_of(actions)
+        numbers = set() if number is None else {number}
         for each in self.decided if numbers else ():
-            self._compare(path, each, max(numbers), done)
+            self._compare(path, each, number, done)
         if not numbers and any(ours) and self.decided and info.get("operation") == "WRITE":
             self.found.say(path, "it is a commit of a batch, and does not say of which")
         return numbers
