@@ -481,7 +481,7 @@ def test_the_only_intent_of_gold_is_lost(spark, root):
     first, only = commits(root, "_gold/intents")
     only.unlink()
     found, rows = verified(root), counted(root)
-    assert found.wrong == [] and [line.partition(": their rows")[0] for line in found.notes] == [
+    assert found.wrong == [] and [line.partition(": the next")[0] for line in found.notes] == [
         f"{root / '_gold' / 'intents'}: it has lost what was decided on "
         f"{', '.join(sorted(name for name in build.MADE if files(root, name)))}"]  # fmt: skip
     build.build(spark, root)

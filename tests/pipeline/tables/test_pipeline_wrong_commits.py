@@ -3,6 +3,7 @@ do mends it."""
 
 import json
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,8 @@ from deltalake import DeltaTable
 from pipeline_tables import files
 from test_pipeline_verify import commits, decided, replaced, wrong
 from umqtt_pipeline.ingest.ledger import Ledger, ready
+from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.tables import intents
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.store import Tables, written
 
@@ -165,8 +168,73 @@ def test_the_newest_intents_are_missing(root, change, lost, which):
         path.unlink()
         if change == "copy":
             shutil.copy(before if lost == 2 else commits(root, "_state/intents")[-1], path)
-    assert wrong(root) == [f"{root}/_state/intents: it lacks what {which} decided, and there are "
-                           "commits of it in batches"]  # fmt: skip
+    *named, line = wrong(root)
+    assert line == (f"{root}/_state/intents: it lacks what {which} decided, and there are commits "
+                    "of it in batches")  # fmt: skip
+    strange = commits(root, "_state/intents")[-lost:] if change == "copy" else []
+    assert named == [f"{path}: it is batch {5 - lost - 1} in the place of another one. When no "
+                     "ingest runs, move this file elsewhere" for path in strange]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [4, 9])
+def test_a_copy_of_an_intent_behind_the_newest(root, tmp_path, version):
+    *_, older, _ = commits(root, "_state/intents")
+    path = older.with_name(f"{version:020d}.json")
+    shutil.copy(older, path)
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(
+        "it is batch 1 in the place of another one. When no ingest runs, move this file elsewhere")
+    with pytest.raises(SpoolError):
+        ready(root)
+    path.rename(tmp_path / path.name)
+    assert wrong(root) == []
+    ready(root)
+
+
+def test_a_later_intent_over_an_earlier_one_accuses_no_table(root):
+    _, path, _, newest = commits(root, "_state/intents")
+    shutil.copy(newest, path)
+    assert wrong(root) == [f"{path}: it is batch 2 in the place of another one"]
+
+
+@pytest.mark.parametrize("later", [2, 3])
+def test_a_later_commit_over_an_earlier_one(root, later):
+    """It is named, and not the later one, which is where it should be."""
+    path = commits(root, "silver")[1]
+    shutil.copy(commits(root, "silver")[later], path)
+    assert path in [Path(line.partition(": ")[0]) for line in wrong(root)]
+    assert [line for line in wrong(root) if "place" in line] == [
+        f"{path}: it is of batch {later - 1}, and the commit after it is of batch 1: another "
+        "commit has taken its place"]  # fmt: skip
+    assert not [line for line in wrong(root) if "already" in line or "elsewhere" in line]
+
+
+@pytest.mark.parametrize("gone", ["_state/intents", "_gold/intents"])
+def test_the_intents_of_another_folder(root, gone):
+    tables, other = Tables(root, {}), {"_state/intents": "_gold/intents"}
+    held = intents.Intents(tables, "_gold/intents", ["gold_minute"], intents.NONE, "gold")
+    rows = written(tables.storage, "gold_minute", 0, "2026-01-01", pa.table({"minute": [1]}))
+    held.decide("gold", {"gold_minute": ([rows], [])})
+    shutil.rmtree(root / gone)
+    shutil.copytree(root / other.get(gone, "_state/intents"), root / gone)
+    path = commits(root, gone)[1]
+    name = "gold_minute" if gone == "_state/intents" else "bronze"
+    assert f"{path}: it is an intent on {name}, and this log is of other tables: another folder " \
+        "has taken its place" in wrong(root)
+    if gone == "_state/intents":
+        with pytest.raises(SpoolError, match="its last intent is that of another folder"):
+            ready(root)
+
+
+def test_a_lost_commit_whose_files_are_torn(root):
+    """A power cut may take both; the commit made again would keep readers from all rows."""
+    (data,) = (path for path in files(root) if path.name.startswith("000000000002-"))
+    commits(root, "silver")[-1].unlink()
+    data.write_bytes(data.read_bytes()[:-7])
+    assert wrong(root) == [f"{root / 'silver'}: it has no commit after batch 1, and batch 2 has "
+                           "changed it"]  # fmt: skip
+    with pytest.raises(SpoolError, match="silver has the batches up to 1 only, and lacks batch 2"):
+        ready(root)
 
 
 def test_a_commit_that_gives_a_column_another_type(root, tmp_path):

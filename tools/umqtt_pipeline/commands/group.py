@@ -45,6 +45,10 @@ def damaged_file_named(tables, names, version=None):
             raise
         for name in set(names) & set(existing(tables).columns):
             wrong = verifying.damaged(tables, name, version)
+            if wrong and version is not None and not verifying.damaged(tables, name):
+                raise click.ClickException(
+                    f"version {version} of {name} cannot be read any more ({wrong}): "
+                    "`umqtt-pipeline clean` removes the files that only older versions have")
             if wrong:
                 raise click.ClickException(f"{wrong}; {all_damaged(tables)}")
         raise

@@ -175,6 +175,16 @@ def one(actions, kind):
     return next((content for name, content in actions if name == kind), {})
 
 
+def is_whole(storage, name, size):
+    """Whether a data file is there, and is what was written: so many bytes, and the check value in
+    its name."""
+    try:
+        data, told = storage.read(name), NAMED.fullmatch(name)
+    except OSError:
+        return False
+    return len(data) == size and (not told or f"{zlib.crc32(data):08x}" == told[1])
+
+
 def number_of(actions):
     """The highest number of a batch that a commit says it is of, None if it says none."""
     return max((told["version"] for kind, told in actions

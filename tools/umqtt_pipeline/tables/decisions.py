@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
-from .commits import Log, digest, one
+from .commits import Log, digest, is_whole, one
 from .intents import check_of
 from .schema import ALL
 from .store import File, opened
@@ -26,7 +26,8 @@ class Decided:
     made      names of the tables in which the newest intent was committed, or must have been:
               its commits are made in turn
     to_come   names of those in which it is not, and can be; nobody can tell whether it was
-    whole     whether none of them is damaged
+    whole     whether none of them is damaged; copies behind the newest one do no harm to them
+    copied    whether there are such copies
     beyond    [(path of a commit, its number)] of those that none of the intents is of, yet
     """
 
@@ -35,8 +36,9 @@ class Decided:
         self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
         self.tables, self.touched, self.there, self.first, self.last = {}, {}, set(), None, -1
         self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
-        self.to_come = []
+        self.to_come, copies = [], []
         before, log = len(found.wrong), Log(found, storage, name)
+        known = before  # lines up to the newest intent that is in its place
         for path, version, actions in log.commits():
             told = one(actions, "commitInfo")
             intent = told.get("intent")
@@ -47,16 +49,33 @@ class Decided:
                 continue
             if strange := [each for each in (*intent["touched"], *intent["tables"])
                            if (each in ALL) != (name == INGEST)]:  # fmt: skip
-                found.say(path, f"it is an intent on {strange[0]}, and those of another folder "
-                          "are: another log has taken the place of this one")  # fmt: skip
+                found.say(path, f"it is an intent on {strange[0]}, and this log is of other "
+                          "tables: another folder has taken its place")  # fmt: skip
                 break
+            if self._is_a_copy(intent["number"], version):
+                why = f"it is {self.what} {intent['number']} in the place of another one"
+                if version in log.behind_gaps:
+                    found.add(path, f"; and {why}")
+                else:
+                    found.say(path, why)
+                copies.append(path)
+                continue
             self._take(intent)
-        self.whole = len(found.wrong) == before
+            known, copies = len(found.wrong), []
+        self.copied = bool(copies)
+        for path in copies:
+            found.add(path, f". When no {self.program} runs, move this file elsewhere")
+        self.whole = known == before and len(found.wrong) == known + len(copies)
         try:
             opened(storage, name)
         except DeltaError as error:
             log.name_the_cause(failures.plain(error), self._opens)
         log.say()
+
+    def _is_a_copy(self, number, version):
+        """Whether an intent is that of another place in the log: each of ingest has its own, and
+        those of gold go on from whatever its tables have."""
+        return number != version - 1 if self.name == INGEST else number <= self.last
 
     def _opens(self, version):
         try:
@@ -97,8 +116,8 @@ class Decided:
         and still has the files of that: then the next ingest, or gold, makes the commit."""
         if self.touched[table] != self.last or number != self.newest["before"].get(table, -1):
             return False
-        return all(self._storage.exists(f"{table}/{path}")
-                   for path, *_ in self.newest["tables"][table][0])  # fmt: skip
+        return all(is_whole(self._storage, f"{table}/{path}", size)
+                   for path, size, *_ in self.newest["tables"][table][0])  # fmt: skip
 
 
 def _added(file, change):

@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
+from .commits import is_whole
 from .lock import InUse
 from .store import File, begin, naming, opened
 
@@ -85,6 +86,8 @@ class Intents:
             raise self._damaged("its last commit is no intent")
         if found is not None and info.get("check") != check_of(found):
             raise self._damaged("its last intent is not what was written")
+        if found is not None and set(self._nothing) - set(found):
+            raise self._damaged("its last intent is that of another folder")
         return found or self._nothing
 
     def _sync(self):
@@ -131,10 +134,11 @@ class Intents:
         return old
 
     def written(self, name):
-        """Whether the files are there that the newest intent adds to a table, which lacks its
-        commit: they are not if somebody has removed the table since then."""
+        """Whether the files are there, and whole, that the newest intent adds to a table, which
+        lacks its commit: they are not if somebody has removed the table since then, or a power cut
+        has taken both."""
         added = self.last["tables"].get(name, [()])[0]
-        return all(self.storage.exists(f"{name}/{path}") for path, *_ in added)
+        return all(is_whole(self.storage, f"{name}/{path}", size) for path, size, *_ in added)
 
     def finish(self):
         """Make the commits of the newest intent that are not made yet."""

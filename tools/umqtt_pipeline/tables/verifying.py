@@ -142,7 +142,8 @@ def _verify(found, root, state, finished):
     found.doing("large payloads")
     large.look(found, tables.storage, found.referred)
     found.doing("the state of ingest")
-    _look_at_state(found, tables.storage, state, INGEST in lacking)
+    copied = any(each.copied for each in decided if each.name == INGEST)
+    _look_at_state(found, tables.storage, state, copied or INGEST in lacking)
 
 
 def _look_beyond(found, storage, decided):
@@ -179,16 +180,16 @@ def _look_at_no_intents(found, storage, numbers):
 
 
 def _look_at_unknown(found, storage, decided, numbers):
-    """Say which tables of gold have commits, and none of its intents, which are there, knows them.
-    Readers lack nothing."""
+    """Say which tables of gold have commits, and none of its intents, which are there, knows
+    them."""
     known = {name for each in decided for name in each.touched}
     names = sorted(name for name, number in numbers.items()
                    if name not in {*ALL, *known} and number not in (None, -1))  # fmt: skip
     for each in decided:
         if names and each.name != INGEST and each.whole:
             found.notes.append(f"{storage.path(each.name)}: it has lost what was decided on "
-                               f"{', '.join(names)}: their rows are whole, and the next "
-                               f"`umqtt-pipeline {each.program}` makes all anew")  # fmt: skip
+                               f"{', '.join(names)}: the next `umqtt-pipeline {each.program}` "
+                               "makes all anew")  # fmt: skip
 
 
 def _newest(found, storage, name):
@@ -227,8 +228,8 @@ def _look_at_gone(found, storage, decided, names):
 
 
 def _look_at_state(found, storage, state, older):
-    """older: whether intents after these are missing, whose batches may have taken other files in
-    the place of the state's"""
+    """older: whether intents after these are missing, or these are copies of older ones: batches
+    may have taken other files in the place of the state's"""
     try:
         for name in state():
             if older and not storage.exists(name):
