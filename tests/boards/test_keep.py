@@ -209,7 +209,9 @@ def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
         assert steps.refuse_half(one, lambda text: told in text)
     shutil.copytree(tmp_path / "copy", tmp_path / "changed")
     change_settings(tmp_path / "changed", {"device": "two", "broker.host": "h"})
-    with pytest.raises(restoring.Refused, match=f"The board does not run: {told}") as refused:
+    asked = (f"an earlier restore of another copy was cut.* It will be erased; .*YES=1.*; besides, "
+             f"the copy changes .*The board does not run: {told}")  # fmt: skip
+    with pytest.raises(restoring.Refused, match=asked) as refused:
         restore(used, tmp_path / "changed")
     assert not refused.value.runs
     restore(used, tmp_path / "copy")  # nothing is asked: what is there now is nobody's
@@ -219,11 +221,27 @@ def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
     backup(used, tmp_path / "other")
 
 
+def test_a_copy_without_a_journal_over_half_of_another_one(used, mpremote, tmp_path):
+    """It would leave half a journal on the board."""
+    backup(used, tmp_path / "copy")
+    manifest = tmp_path / "copy" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"region": None}))
+    with device.Device(used.port) as one:
+        half.begin(one, "another one")
+    with pytest.raises(restoring.Refused, match="an earlier restore of another copy was cut"):
+        restore(used, tmp_path / "copy")
+    assert b"message" in content(used)
+    restore(used, tmp_path / "copy", yes=True)
+    assert content(used) == b"\xff" * len(content(used))
+    backup(used, tmp_path / "other")
+
+
 def test_half_of_a_copy_that_is_given_up_is_a_board_without_messages(used, mpremote):
     with device.Device(used.port) as one:
-        half.begin(one)
+        half.begin(one, "a copy")
+        assert half.of(one) == "a copy"
         held.give_up(one, UNIX)
-        assert not half.there(one) and held.waiting_in_region(one, UNIX) == 0
+        assert half.of(one) is None and held.waiting_in_region(one, UNIX) == 0
     assert content(used) == b"\xff" * len(content(used))
 
 

@@ -200,6 +200,34 @@ def test_a_message_ends_where_a_session_begins(way, level, flags, present, again
     assert found == (whole if goes_on else alone)
 
 
+@pytest.mark.parametrize("way", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("gone", ["none", "answer", "answer and PUBLISH", "others"])
+def test_an_answer_that_may_be_of_another_message_has_no_latency(way, qos, gone, tmp_path):
+    """Two messages of one identifier, five seconds apart. Without the answer to the first and the
+    second PUBLISH they look like one. Other packets that are missing in between do no harm."""
+    made = kit.Talk().open().client(kit.connect("dev", 60)).broker(kit.connack())
+
+    def say(side, raw, there=True):
+        made.segment(side, raw) if there else lost(made, side, raw)
+
+    for second in (False, True):
+        both = gone == "answer and PUBLISH"
+        say(way, kit.publish("a", b"two" if second else b"one", qos, 7), not (both and second))
+        if qos == 2:
+            say(1 - way, kit.ack(5, 7), not (both and second))
+            say(way, kit.ack(6, 7))
+        say(1 - way, kit.ack(4 if qos == 1 else 7, 7), second or "answer" not in gone)
+        for side in (0, 1):
+            say(side, kit.publish("b"), gone != "others")
+        made.wait(5)
+    made.client(kit.PINGREQ).broker(kit.PINGRESP).close()
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    took = [flow["latency_ms"] for flow in found["flows"] if flow["outcome"] == "acknowledged"]
+    known = [None] if both else [qos * 2.0 - 1] * (1 if gone == "answer" else 2)
+    assert took == known, found["flows"]
+
+
 def test_first_packets_are_judged_in_whole_streams(tmp_path):
     """Also if a hole comes later, and in the first packet itself behind its beginning."""
     made = kit.Talk().open().client(PUB).client(kit.connect()).broker(kit.ack(4, 7))

@@ -209,14 +209,14 @@ REMEMBERED = 16  #: of them are known of each stream
 #: a WebSocket's frame that is not binary. found: FOUND if the stream was `searched`, OTHER_FOUND
 #: if the other side's was. wide: its Remaining Length takes more bytes than it must.
 #: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
-#: are not there (yet); lapses: as STREAM's of the other side. calm: since when all that its side
-#: had sent before was acknowledged, without trouble of TCP (tcp/calm.py); calm_other: of the other
-#: side; 0: not. tears: as CONN's.
+#: are not there (yet); lapses: as STREAM's of the other side; own: of its own. calm: since when all
+#: that its side had sent before was acknowledged, without trouble of TCP (tcp/calm.py); calm_other:
+#: of the other side; 0: not. tears: as CONN's.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
     "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1 "
-    "lapse:u1 now:u1 lapses:i4 tears:i4 calm:i8 calm_other:i8"
+    "lapse:u1 now:u1 lapses:i4 own:i4 tears:i4 calm:i8 calm_other:i8"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
@@ -225,14 +225,16 @@ PACKET = _rows(
 #: frame: of its first PUBLISH, or of the answer or PUBREL that it begins with; missing: as
 #: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there. turn: of a
 #: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
-#: among those of its connection; 0: not known. tears: CONN's torn when it began. vague: nobody
-#: knows when its PUBLISH or its last answer passed; it counts on a belated connection alone.
+#: among those of its connection; 0: not known. tears: CONN's torn when it began. own: lapses of
+#: its own side then. vague: VAGUE if nobody knows when PUBLISH or its last answer passed, which
+#: counts on a belated connection alone; ANOTHER if its last answer may be another message's.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1 vague:u1 lapses:i4 tears:i4 turn:i8"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 vague:u1 lapses:i4 own:i4 tears:i4 turn:i8"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
+VAGUE, ANOTHER = 1, 2
 FOUND, OTHER_FOUND = 1, 2
 PENDING, UNSEEN = 1, 2  #: PACKET.now: bytes are waited for; none has come so far
 METHOD_UNKNOWN, METHOD_NONE, METHOD_NAMED = 0, 1, 2

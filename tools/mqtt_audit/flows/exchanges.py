@@ -9,6 +9,7 @@ from ..compiled.arena import copy, take, violation
 from ..compiled.jit import entry, kernel
 from ..compiled.layout import (
     ALIAS,
+    ANOTHER,
     F_DONE,
     F_HEADLESS,
     F_OPEN,
@@ -27,6 +28,7 @@ from ..compiled.layout import (
     PUBREL,
     REQUEST,
     UNORDERED,
+    VAGUE,
 )  # fmt: skip
 
 REFUSED = 16  #: a kind of answer(): PUBREC of MQTT 5 with a reason code of 128 or more
@@ -220,8 +222,8 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
-    f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
-    f["vague"] = late == LATE_FAR
+    f["lapses"], f["own"] = -1 if row["now"] == PENDING else row["lapses"], row["own"]
+    f["vague"] = VAGUE if late == LATE_FAR else 0
     s = st.streams[2 * conn + sender]
     s["open"] += 1
     if sender:
@@ -314,9 +316,14 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
 
 @kernel
 def _vague(c, f, row):
-    """Whether nobody knows when the last answer passed: it was captured long after its
-    acknowledgement, or it may be the second one of two, of which the capture lacks the first."""
-    return row["late"] == LATE_FAR or 0 < c["lag"] < row["time"] - f["first"] + GRACE // 2
+    """Whether nobody knows when the last answer passed. VAGUE: it was captured long after its
+    acknowledgement, or it may be the second one of two, of which the capture lacks the first.
+    ANOTHER: both sides lack bytes since the message, which may be its answer, and another message
+    that this one answers."""
+    late = row["late"] == LATE_FAR or 0 < c["lag"] < row["time"] - f["first"] + GRACE // 2
+    asked = f["own"] < row["lapses"] or row["now"] == PENDING
+    both = f["lapses"] < row["own"] and asked
+    return (VAGUE if late else 0) | (ANOTHER if both and f["state"] == WHOLE else 0)
 
 
 @kernel

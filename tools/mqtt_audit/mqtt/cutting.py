@@ -80,7 +80,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     unread = other["blind"] > 0
     pending = other["head"] >= 0 or behind or other["skipped"] > 0
     row["now"] = PENDING if pending else 0 if other["known"] else UNSEEN
-    row["lapses"], row["tears"] = other["lapses"], st.conns[conn]["tears"]
+    row["lapses"], row["own"], row["tears"] = other["lapses"], s["lapses"], st.conns[conn]["tears"]
     row["missing"] = row["now"] > 0 or other["gaps"] > 0 or unread
     row["lapse"], s["lapse"] = s["lapse"], 0
     row["late"] = s["late"]

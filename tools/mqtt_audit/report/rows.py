@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..compiled.layout import (
+    ANOTHER,
     CONNACK,
     CONNECT,
     DISCONNECT,
@@ -36,6 +37,7 @@ from ..compiled.layout import (
     SUBSCRIBE,
     UNSUBACK,
     UNSUBSCRIBE,
+    VAGUE,
     VIOLATION,
 )  # fmt: skip
 from ..mqtt import bodies
@@ -241,7 +243,8 @@ class Rows:
         alone = columns.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
-        known &= (rows["vague"] == 0) | (conns["belated"][rows["conn"]] == 0)
+        known &= ((rows["vague"] & VAGUE) == 0) | (conns["belated"][rows["conn"]] == 0)
+        known &= (rows["vague"] & ANOTHER) == 0
         made = columns.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)

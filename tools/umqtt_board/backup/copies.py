@@ -75,8 +75,7 @@ def backup(device, board, target, progress, transfer):
     Returns the manifest. Nothing on the board is changed. Raises BoardError.
     """
     target = new_folder(target)
-    device.doing = "looking for a restore that was cut"
-    if half.there(device):
+    if half.of(device) is not None:
         raise BoardError(f"Nothing was copied: {half.TEXT}. Run that restore again: its copy is "
                          "whole.")  # fmt: skip
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=_ASIDE) as aside:
@@ -175,6 +174,7 @@ class Copy:
     folder  where it lies
     files   {path on the board: bytes}
     image   the bytes of the journal's region; None without one
+    digest  says which copy it is, whatever its folder is called
     made, key, commands  as in its manifest: when, the fingerprint of the command key that the
             board had, whether it had one
     """
@@ -200,6 +200,8 @@ class Copy:
         self.files = {path: known.content(folder, f"files{path}") for path in self._sums}
         self.image = known.content(folder, IMAGE) if self._region else None
         self.image_sum = self._region["sha256"] if self._region else None
+        sums = json.dumps([self._sums, self.image_sum], sort_keys=True)
+        self.digest = hashlib.sha256(sums.encode()).hexdigest()
 
     def damaged(self):
         """Which of its files are not those of its manifest, a list of their names in the copy."""

@@ -67,8 +67,10 @@ class Restore:
         self._rules = settings_file.firmware_settings()
         self._opening = self._same_size()
         self._image_sum = copies.region_hash(device, self._opening) if self._opening else None
+        self._half = half.of(device)
+        #: Whether nothing that the board holds is to be kept: half of another copy.
+        self._void = self._half not in (None, copy.digest)
         device.doing = "reading its settings"
-        self._half = half.there(device)
         self._there = settings_file.from_board(device.read_file(settings_file.PATH))
         #: The settings in the copy, None if it has none or they are damaged.
         self._settings = settings_file.from_board(copy.files.get(settings_file.PATH))
@@ -79,12 +81,15 @@ class Restore:
         for at, doubt in enumerate(doubts):
             if not confirm(doubt.text):
                 left = "; besides, ".join(f"{text}. {advice}" for text, advice in doubts[at:])
-                if self._half:
+                if self._half is not None:
                     left += f". The board does not run: {half.TEXT}"
                 raise Refused(f"Nothing was changed: {left}.", self._runs())
         files = self._files_to_put()
         with install.without_main(self._device):
-            half.begin(self._device)
+            if self._void:
+                held.give_up(self._device, self._board)
+                self._image_sum = None
+            half.begin(self._device, self._copy.digest)
             self._put_files(files, transfer)
             if self._brings_journal():
                 self._put_region(transfer)
@@ -116,7 +121,12 @@ class Restore:
             yield from self._of_key()
 
     def _of_newer_messages(self):
-        if self._half:  # it was confirmed, and nothing of what is there now is whole
+        if self._void:
+            yield Doubt("an earlier restore of another copy was cut, and what the board holds is "
+                        "half of that. It will be erased; numbers that the board has given since "
+                        "this copy was made will be given again",
+                        "Run the restore of that copy again, or YES=1 restores this one")
+        if self._half is not None:  # of this one it was confirmed, and nothing there is whole
             return
         region = self._brings_journal() and not self._is_blank()
         files = self._files_replaced
@@ -297,7 +307,7 @@ class Restore:
 
     def _runs(self):
         """Whether the board goes on with its work."""
-        return bool(self._there) and not self._half and self._has_main()
+        return bool(self._there) and self._half is None and self._has_main()
 
     def _same_size(self):
         """The program that opens the board's region, None without one; BoardError if sizes

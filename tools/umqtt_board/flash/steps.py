@@ -129,8 +129,7 @@ def refuse_harm(device, board, flat, there, confirm):
 def refuse_half(device, confirm=lambda text: False):
     """Whether the board holds half of a copy, which is to be erased then: it would give numbers a
     second time. BoardError if that was not confirmed."""
-    device.doing = "looking for a restore that was cut"
-    if not half.there(device):
+    if half.of(device) is None:
         return False
     if not confirm(f"{half.TEXT}. It will be erased"):
         raise BoardError(f"Nothing was changed: {half.TEXT}. Run that restore again: its copy is "

@@ -141,5 +141,6 @@ def start(board, port, folder, timeout):
     description = boards.load(board)
     device, _ = onto_chip.arrive(description, onto_chip.Ways(port, folder, "skip", progress=say))
     with contextlib.closing(device), device.going_on():
+        steps.refuse_half(device)
         follow.follow(device, lambda line: say("log", line), timeout)
     say("start", "the broker has acknowledged the first publish")
