@@ -209,7 +209,7 @@ def test_a_restore_that_is_cut_leaves_no_running_program_and_is_done_again(
         assert steps.refuse_half(one, lambda text: told in text)
     shutil.copytree(tmp_path / "copy", tmp_path / "changed")
     change_settings(tmp_path / "changed", {"device": "two", "broker.host": "h"})
-    asked = (f"an earlier restore of another copy was cut.* It will be erased; .*YES=1.*; besides, "
+    asked = ("an earlier restore of another copy was cut.* It will be erased; .*YES=1.*; besides, "
              f"the copy changes .*The board does not run: {told}")  # fmt: skip
     with pytest.raises(restoring.Refused, match=asked) as refused:
         restore(used, tmp_path / "changed")

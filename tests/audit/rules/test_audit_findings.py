@@ -110,9 +110,31 @@ def test_a_finding_is_told_with_its_frames(name, tmp_path):
         assert place["file"].endswith("t.pcap") and 1 <= place["frame"] <= len(frames)
 
 
+def waiting(clients, seconds):
+    """Connections that send nothing for long, and then are as others."""
+    talks = []
+    for k in range(clients):
+        talk = kit.Talk(("10.0.0.8", 40_000 + k), start=kit.START + k * 10**7).open().wait(seconds)
+        talks.append(talk.client(kit.connect(f"s{k}")).broker(kit.connack())
+                     .client(kit.DISCONNECT).close())  # fmt: skip
+    return talks
+
+
+def test_a_slow_handshake_that_comes_to_its_end(tmp_path):
+    (one,), _ = found(waiting(7, 15), tmp_path)
+    assert (one["finding"], one["count"]) == ("slow handshake", 7)
+    assert found(waiting(7, 5), tmp_path)[0] == []
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_keeps_below_the_numbers_of_the_rule_is_none(name, tmp_path):
     assert found(CASES[name][1], tmp_path)[0] == []
+
+
+def test_refused_clients_of_which_only_their_own_side_was_captured(tmp_path):
+    talks = [opened(("10.0.0.2", 40_000 + k), 3 * k, code=5).close() for k in range(14)]
+    frames = [f for talk in talks for f in talk.wrapped() if bytes([10, 0, 0, 2]) == f[1][26:30]]
+    assert len(frames) > 40 and kit.findings(sorted(frames), tmp_path) == []
 
 
 def test_the_evidence_of_a_burst_is_its_first_message(tmp_path):

@@ -209,9 +209,9 @@ REMEMBERED = 16  #: of them are known of each stream
 #: a WebSocket's frame that is not binary. found: FOUND if the stream was `searched`, OTHER_FOUND
 #: if the other side's was. wide: its Remaining Length takes more bytes than it must.
 #: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
-#: are not there (yet); lapses: as STREAM's of the other side; own: of its own. calm: since when all
-#: that its side had sent before was acknowledged, without trouble of TCP (tcp/calm.py); calm_other:
-#: of the other side; 0: not. tears: as CONN's.
+#: are not there (yet); lapses: as STREAM's of the other side; own: of its own. calm: since when
+#: all that its side had sent before was acknowledged, without trouble of TCP (tcp/calm.py);
+#: calm_other: of the other side; 0: not. tears: as CONN's.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "

@@ -128,6 +128,7 @@ def _named(found):
 def _storms(found):
     named, key = _named(found)
     refused = found.yes(pc.greater(found.table["return_code"], 0))
+    refused |= found.yes(pc.equal(found.table["unseen"], "broker"))  # nobody knows
     ended = found.yes(found.table["disconnect"])
     some = np.flatnonzero(named & ~refused & ~ended & found.yes(found.table["begun"]))
     for at in _crowded(key[some], found.first[some], *STORM):
@@ -185,10 +186,10 @@ def _strangers(found):
 def _held(found):
     table = found.table
     whole = (_numbers(table["client_lost"]) == 0) & found.yes(table["begun"])
-    # A broker that sends packets had a CONNECT: the capture lacks what the client sent.
-    whole &= _numbers(table["broker_packets"]) == 0
-    none = found.yes(pc.and_(pc.is_null(table["protocol"]), pc.is_null(table["client_id"])))
+    # A broker that sends packets had a CONNECT. Without one the capture lacks what clients sent.
     took = _numbers(table["handshake_ms"], -1.0)
+    whole &= (_numbers(table["broker_packets"]) == 0) | (took >= 0)
+    none = found.yes(pc.and_(pc.is_null(table["protocol"]), pc.is_null(table["client_id"])))
     until = np.where(none, (found.last - found.first) / SECOND, 0)
     waited = np.where(took >= 0, took / 1000, until)
     end = found.first + (waited * SECOND).astype(np.int64)
