@@ -332,6 +332,16 @@ def test_a_group_with_two_brokers_is_told_which_of_them_it_is(given, says, warns
     assert said.out.strip() == says.strip() and (warns in said.err if warns else not said.err)
 
 
+def test_a_silent_board_of_another_broker_is_not_to_be_forgotten(capsys):
+    record = keys.Record("g", "far", "00" * 16, broker={"host": "two", "port": 1883})
+    made = send.Session("g", [record], {"host": "one", "port": 1883}, lambda records: 1)
+    made._client.publish = lambda *_, **__: None
+    assert ota_cli._run(made, lambda show: made.command("report", {}, 0, show), "") == 1
+    said = capsys.readouterr().err
+    assert "Nothing was heard of far, whose settings name another broker" in said
+    assert "forget" not in said
+
+
 @pytest.mark.parametrize("key, says", [
     ("key", ""), ("none", "none: No such file or directory"), ("garbage", "not the key of it"),
     ("other", "the key is that of another certificate"),

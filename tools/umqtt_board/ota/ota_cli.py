@@ -82,13 +82,19 @@ def _where(records, broker, ca, cert, key):
 
 def _tell_of_broker(records, found):
     """Which broker the settings of the first of several boards name, and who names another."""
-    at = found["host"], found["port"]
-    click.echo(f"   broker {at[0]}:{at[1]}, by the settings of {records[0].device}")
-    others = [each.device for each in records if each.broker.get("host")
-              and (each.broker["host"], each.broker["port"]) != at]  # fmt: skip
+    click.echo(f"   broker {found['host']}:{found['port']}, by the settings of "
+               f"{records[0].device}")  # fmt: skip
+    others = [each.device for each in records if _has_another_broker(each, found)]
     if others:
-        click.echo(f"   The settings of {', '.join(others)} name another broker: for a board "
-                   "there, run this again with --device or --broker", err=True)  # fmt: skip
+        click.echo(f"   The settings of {', '.join(others)} name another broker. If that is not "
+                   "this one by another address, run this again with --device or --broker",
+                   err=True)
+
+
+def _has_another_broker(record, where):
+    """Whether the settings of a board name another broker than `where`, or another address."""
+    named = record.broker.get("host"), record.broker.get("port")
+    return bool(named[0]) and named != (where["host"], where["port"])
 
 
 def _again(broker, ca, cert, key):
@@ -206,12 +212,18 @@ def _run(session, work, again, size=None):
                        "ends the trial", err=True)  # fmt: skip
     since = [member.device for member in silent if _has_another_key(member.record)]
     silent = [member for member in silent if member.device not in since]
+    elsewhere = [member.device for member in silent
+                 if _has_another_broker(member.record, session.broker)]  # fmt: skip
+    silent = [member for member in silent if member.device not in elsewhere]
     foreign = [member.device for member in silent if member.foreign]
     void = [member.device for member in silent if member.void and not member.foreign]
     silent = [member.device for member in silent if not (member.foreign or member.void)]
     if since:
         click.echo(f"   {_were(since)} given another key here while this command ran: run "
                    "it again", err=True)  # fmt: skip
+    if elsewhere:
+        click.echo(f"   Nothing was heard of {', '.join(elsewhere)}, whose settings name another "
+                   "broker: run this again with --device", err=True)  # fmt: skip
     if foreign:
         click.echo(f"   {_were(foreign)} heard with a key that this computer does not "
                    "have: either another computer has flashed it since, or somebody forges its "

@@ -203,7 +203,7 @@ class Session:
         self.changed = Condition()
         self._count = count
         self.valid = valid
-        self._broker = broker
+        self.broker = broker
         self._ready = False
         self._failure = None
         self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2,
@@ -219,9 +219,9 @@ class Session:
         self._over = False
 
     def __enter__(self):
-        where = f"{self._broker['host']}:{self._broker['port']}"
+        where = f"{self.broker['host']}:{self.broker['port']}"
         try:
-            self._client.connect(self._broker["host"], self._broker["port"], keepalive=30)
+            self._client.connect(self.broker["host"], self.broker["port"], keepalive=30)
         except ssl.SSLCertVerificationError as error:
             why = error.verify_message.rstrip(".")
             raise BoardError(f"The broker at {where} is not trusted: {why}. Its "
@@ -241,7 +241,7 @@ class Session:
         return self
 
     def _hint(self):
-        if not self._broker.get("tls") or self._broker.get("cert"):
+        if not self.broker.get("tls") or self.broker.get("cert"):
             return ""
         return (" If it asks for certificates, give --cert and --key: the operator's, which "
                 "`umqtt-board identity` has made.")  # fmt: skip
