@@ -1,6 +1,6 @@
-"""Text that came from a board or a broker, made fit for a terminal: it says what it says, and does
-nothing. No escape sequence, no control character (C0, C1), nothing that turns the direction of
-what stands beside it.
+"""Words for a terminal. Text that came from a board or a broker is made fit for one: it says what
+it says, and does nothing. No escape sequence, no control character (C0, C1), nothing that turns
+the direction of what stands beside it.
 
 Pure: text, or a number, in; text out.
 """

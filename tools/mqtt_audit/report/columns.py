@@ -249,8 +249,8 @@ def _begins(conn, conns):
     """Which of these connections begin a session, so that no message of an earlier one goes on."""
     c = conns[conn]
     none = (c["acked"] > 0) & (c["code"] == 0) & (c["present"] == 0) & (c["level"] >= 4)
-    sure = (c["connects"] == 1) & (c["spoilt"] == 0) & (c["tears"] == 0)
-    return sure & ((c["clean"] > 0) | none)
+    certain = (c["connects"] == 1) & (c["spoilt"] == 0) & (c["tears"] == 0)
+    return certain & ((c["clean"] > 0) | none)
 
 
 def repeats(rows, conns):

@@ -22,11 +22,15 @@ def one_way(connections):
     rows = found.to_pylist()
     if not rows:
         return PROBLEMS.empty_table()
-    what = [WHAT.format(n, "s" * (n > 1), row["broker"], WAYS[1 - WAYS.index(row["unseen"])],
-                        row["unseen"])
-            for row in rows for n in (row["count_all"],)]  # fmt: skip
     return build(PROBLEMS, {
         "file": found["file_first"].cast(pa.string()), "frame": found["frame_first"],
         "time": found["first_first"], "count": found["count_all"],
-        "problem": pa.array(["one direction"] * len(rows)), "what": pa.array(what),
+        "problem": pa.array(["one direction"] * len(rows)), "what": pa.array(map(_what, rows)),
     }).cast(PROBLEMS)  # fmt: skip
+
+
+def _what(row):
+    """What is said of the connections of one broker of which one direction is missing."""
+    there = WAYS[1 - WAYS.index(row["unseen"])]
+    several = "s" * (row["count_all"] > 1)
+    return WHAT.format(row["count_all"], several, row["broker"], there, row["unseen"])

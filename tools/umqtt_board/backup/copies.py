@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from umqtt_board import private
+from umqtt_board import plain, private
 from umqtt_board.backup import half, held, known
 from umqtt_board.errors import BoardError, reason
 from umqtt_board.flash import install, verify
@@ -96,7 +96,7 @@ def backup(device, board, target, progress, transfer):
             if path != kept:
                 path.rename(kept / path.name)
         kept.rename(target)
-    progress("backup", counted(files)
+    progress("backup", plain.counted(len(files), "file")
                        + (f", {manifest['region']['size']} bytes of journal"
                           if manifest["region"] else "") + f" -> {target}")  # fmt: skip
     return manifest
@@ -160,11 +160,6 @@ def region_hash(device, opening):
     opening  program that sets `region` on the board, see verify.opening()
     """
     return device.value(opening + held.READ + _HASH)
-
-
-def counted(files):
-    """How many files there are, in words."""
-    return f"{len(files)} file{'' if len(files) == 1 else 's'}"
 
 
 class Copy:

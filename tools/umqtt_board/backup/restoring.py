@@ -13,6 +13,7 @@ import json
 from collections import namedtuple
 from functools import cached_property
 
+from umqtt_board import plain
 from umqtt_board.backup import copies, half, held, journal, known
 from umqtt_board.backup.held import PIECE, SECTOR
 from umqtt_board.errors import BoardError
@@ -100,7 +101,7 @@ class Restore:
                                  settings_file.from_board(files.get(settings_file.PATH)),
                                  counters.count(counters.state(files.get(counters.STATE))) or 0)
         what = "the journal" if self._opening else "no journal region"
-        self._progress("restore", f"{copies.counted(files)} and {what} from "
+        self._progress("restore", f"{plain.counted(len(files), 'file')} and {what} from "
                                   f"{self._copy.folder}")  # fmt: skip
         if starts := self._has_main():
             return starts

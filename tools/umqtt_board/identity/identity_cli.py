@@ -142,7 +142,7 @@ def _write(out, boards, hosts, broker_folder, days, new_authority):
                        ("emqx-acl.conf", access.emqx(rights))):  # fmt: skip
         private.replace(out / BROKER / name, text.encode())
     click.echo(f"{out}: {len(files.made)} certificates made, {files.kept} kept; access lists for "
-               f"{len(boards)} boards, the bridge and the operator")  # fmt: skip
+               f"{plain.counted(len(boards), 'board')}, the bridge and the operator")  # fmt: skip
     return files
 
 

@@ -28,8 +28,6 @@ PASSWORD = "UMQTT_BROKER_PASSWORD"
 # A trial that a reading ends is over by then, mostly: nobody has to be told of it.
 TRIAL_S = 1.0
 _SET = re.compile("[0-9a-f]{8}")  # the name of a set
-# States of a board that has the command, and may come to an end without anybody who watches.
-UNDER_WAY = ("receiving", "checking", "making room", "restarting", "on trial")
 
 _device = click.option("--device", "--board", "device", help="Name of one board.")
 _group = click.option("--group", help="All boards of this group that there is a key for; with "
@@ -154,17 +152,18 @@ def _were(names):
 def _tell_of_left(left, update):
     """Which boards have not taken what they were sent, as far as that is known. update: whether it
     is a set, of which a board has nothing that it does not say."""
-    has = {state: [member.device for member in left if member.state == state]
-           for state in UNDER_WAY}  # fmt: skip
+    has = {}
+    for member in left:
+        if member.under_way:
+            has.setdefault(member.state, []).append(member.device)
     taken = [member.device for member in left if member.state == "sent" and member.obeyed]
     lost = [member.device for member in left if member.unknown]
     silent = [member.device for member in left if member.silent and not update]
     refused = [member.device for member in left if member.state not in has
                and member.device not in taken + lost + silent]  # fmt: skip
     for state, names in has.items():
-        if names:
-            click.echo(f"umqtt-board: still {state} when --timeout was over: {', '.join(names)}",
-                       err=True)  # fmt: skip
+        click.echo(f"umqtt-board: still {state} when --timeout was over: {', '.join(names)}",
+                   err=True)  # fmt: skip
     if taken:
         click.echo(f"umqtt-board: taken by {', '.join(taken)}, without a sign of its effect when "
                    "--timeout was over: `umqtt-board command report` asks", err=True)  # fmt: skip

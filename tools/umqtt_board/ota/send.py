@@ -124,6 +124,12 @@ class Member:
         return self.lost and not self.obeyed
 
     @property
+    def under_way(self):
+        """True when it has taken what it was sent, and may come to an end without anybody who
+        watches."""
+        return not self.final and self.state not in ("waiting", "sent")
+
+    @property
     def silent(self):
         """True when the board has said nothing of what it was sent: it may have obeyed it."""
         refused = self.behind or 0 < self.refused == self.last

@@ -199,7 +199,8 @@ class Device:
         took = time.monotonic() - since
         self._slow += took if took > SLOW_S else 0
         if self._slow > MOST_SLOW_S:
-            self._too_slow(f"{self._slow:.0f} s of waiting in all")
+            self._lost = True
+            raise self._too_slow(f"{self._slow:.0f} s of waiting in all")
         if error:
             raise TransportExecError(said.decode(errors="replace"), error.decode(errors="replace"))
         return said
@@ -227,8 +228,7 @@ class Device:
         )
 
     def _too_slow(self, what):
-        self._lost = True
-        raise BoardError(
+        return BoardError(
             f"The board on {self.port} answers too slowly while {self.doing}: {what}. See to its "
             "cable, press its reset button, and run the same command again."
         )
@@ -292,7 +292,8 @@ class Device:
                 raise self._without_end("gives a file")
             took = time.monotonic() - since
             if took - PAUSES * self.answer_s > len(data) / LEAST_RATE:
-                self._too_slow(f"{len(data)} bytes in {took:.0f} s")
+                self._lost = True
+                raise self._too_slow(f"{len(data)} bytes in {took:.0f} s")
             progress(len(data))
         return data
 

@@ -375,10 +375,10 @@ class Runner:
         by Spark's checkpoint: they may be begun anew, or an older copy. Raises SpoolError if it is
         in the spools no more; else they are read again."""
         places, again = self.ingest.ledger.last["places"], False
-        done = consumers.done(self.ingest.checkpoint) if self.folders else {}
+        end = consumers.end_of(self.ingest.checkpoint) if self.folders else {}
         for key, folder in logs.by_id(self.folders).items():
             place = places.get(key, -1)
-            if not consumers.ahead(folder, self.consumer, key, place, done):
+            if not consumers.ahead(folder, self.consumer, key, place, end):
                 continue
             root, begin = self.ingest.tables.storage.root, logs.begin(folder)
             less = f"have it up to {place} only" if place >= 0 else "have nothing of it"

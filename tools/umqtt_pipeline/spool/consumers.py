@@ -137,15 +137,15 @@ def register(folder, name, position, **more):
         replace_file(path, data)
 
 
-def ahead(folder, name, key, place, done):
+def ahead(folder, name, key, place, end):
     """Whether reader `name` has once had more of the spool in `folder`, whose id is `key`, than up
-    to the packet at `place` (-1: none), by its file or by `done`, see done()."""
+    to the packet at `place` (-1: none), by its file or by `end`, see end_of()."""
     committed = _held(_path(folder, name)).get("committed")
-    ends = (each.get(key, ()) for each in (committed, done) if isinstance(each, dict))
+    ends = (each.get(key, ()) for each in (committed, end) if isinstance(each, dict))
     return any(len(at) >= 5 and place < at[2] for at in ends)
 
 
-def done(checkpoint):
+def end_of(checkpoint):
     """The offset up to which the query of a checkpoint has had the spools, {} if nothing says
     so."""
     number = _newest(Path(checkpoint, "commits"))

@@ -68,13 +68,21 @@ class Log:
             self.checkpoints.take(version, actions if len(found.wrong) == wrong else None)
         self.checkpoints.rest()
 
+    def name(self, path, version, why):
+        """Name a commit that is there and whole: in the line on the gap before it, if there is
+        one."""
+        if version in self.behind_gaps:
+            self._found.add(path, f"; and {why}")
+        else:
+            self._found.say(path, why)
+
     def number_after(self, version):
         """The number of the batch that the commit after a version is of, None if that says
         none."""
         name = dict(self._commits).get(version + 1)
         try:
             data = self._storage.read(name) if name else b""
-            return number_of([_action(line) for line in data.decode().splitlines()])
+            return number_of(_parsed(data))
         except (OSError, ValueError, KeyError, TypeError):
             return None  # it is named in its turn
 
@@ -103,7 +111,7 @@ class Log:
         try:
             data = read.result()
             self._found.bytes += len(data)
-            actions = [_action(line) for line in data.decode().splitlines()]
+            actions = _parsed(data)
             if not actions:
                 raise ValueError("it is empty, and so no action of Delta Lake")
             if not version:
@@ -143,6 +151,11 @@ def read_ahead(storage, files):
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def _parsed(data):
+    """The (kind, content) of each line of a commit. Raises ValueError."""
+    return [_action(line) for line in data.decode().splitlines()]
+
+
 def _action(line):
     """(kind, content) of a line of a commit. Raises ValueError."""
     try:
@@ -175,14 +188,19 @@ def one(actions, kind):
     return next((content for name, content in actions if name == kind), {})
 
 
+def as_written(name, data):
+    """Whether the bytes of a data file have the check value in its name; None if that has none."""
+    told = NAMED.fullmatch(name)
+    return f"{zlib.crc32(data):08x}" == told[1] if told else None
+
+
 def is_whole(storage, name, size):
-    """Whether a data file is there, and is what was written: so many bytes, and the check value in
-    its name."""
+    """Whether a data file is there, and is what was written: so many bytes, and as_written()."""
     try:
-        data, told = storage.read(name), NAMED.fullmatch(name)
+        data = storage.read(name)
     except OSError:
         return False
-    return len(data) == size and (not told or f"{zlib.crc32(data):08x}" == told[1])
+    return len(data) == size and as_written(name, data) is not False
 
 
 def number_of(actions):

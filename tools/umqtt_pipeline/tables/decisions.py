@@ -53,11 +53,8 @@ class Decided:
                           "tables: another folder has taken its place")  # fmt: skip
                 break
             if self._is_a_copy(intent["number"], version):
-                why = f"it is {self.what} {intent['number']} in the place of another one"
-                if version in log.behind_gaps:
-                    found.add(path, f"; and {why}")
-                else:
-                    found.say(path, why)
+                log.name(path, version, f"it is {self.what} {intent['number']} in the place of "
+                                        "another one")  # fmt: skip
                 copies.append(path)
                 continue
             self._take(intent)

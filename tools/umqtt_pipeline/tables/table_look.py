@@ -106,7 +106,9 @@ class TableLook:
                 if done & numbers and self.name in ALL:
                     again.add(version)
                     if sound:
-                        self._say_again(path, max(done & numbers), version in log.behind_gaps)
+                        what = self.decided[0].what if self.decided else "batch"
+                        log.name(path, version, f"an earlier commit is of {what} "
+                                                f"{max(done & numbers)} already")  # fmt: skip
                 elif done and sound:
                     of[version] = max(done)
                 numbers |= done
@@ -147,15 +149,6 @@ class TableLook:
         self.found.say(path, f"it is of {what} {number}, and the commit after it is of {what} "
                        f"{after}: another commit has taken its place")  # fmt: skip
         return True
-
-    def _say_again(self, path, number, behind_gap):
-        """A commit is of a batch that an earlier one is of already: somebody has copied it."""
-        what = self.decided[0].what if self.decided else "batch"
-        why = f"an earlier commit is of {what} {number} already"
-        if behind_gap:
-            self.found.add(path, f"; and {why}")
-        else:
-            self.found.say(path, why)
 
     def _tell_what_to_do(self, log, of, again):
         """The newest commit, if it is named, can be made again from the newest intent, or needs

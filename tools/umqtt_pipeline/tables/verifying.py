@@ -12,13 +12,11 @@ Knows how each kind of file can be told from a damaged one. Must not know what a
     large payloads    the CRC-32 in their names (large.py)
 """
 
-import zlib
-
 from umqtt_runtime import failures, progress
 
 from ..spool.files import SpoolError, broken_link, leads_nowhere
 from . import large
-from .commits import NAMED
+from .commits import as_written
 from .decisions import INGEST, Decided
 from .schema import ALL
 from .store import Tables, existing
@@ -78,12 +76,12 @@ class Verified:
             self.say(path, error.strerror or error)
             return None
         self.files, self.bytes = self.files + 1, self.bytes + len(data)
-        told = NAMED.fullmatch(name)
-        if told and f"{zlib.crc32(data):08x}" == told[1]:
+        sound = as_written(name, data)
+        if sound:
             return data
         if size is not None and len(data) != size:
             self.say(path, f"{len(data)} bytes, the log says {size}")
-        elif told:
+        elif sound is False:
             self.say(path, "its bytes are not those that were written")
         else:
             return data
