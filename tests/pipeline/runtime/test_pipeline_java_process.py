@@ -1,4 +1,7 @@
-"""What Spark's Java says: to the user, or aside where it is no use to anybody."""
+"""What Spark's Java says: to the user, or aside where it is no use to anybody.
+
+Spark of another test in this process may say something meanwhile: only this line is looked for.
+"""
 
 import pytest
 from umqtt_runtime.java_process import Java, NotStarted
@@ -17,7 +20,7 @@ def broken(tmp_path, monkeypatch):
 def test_what_it_says_is_passed_on(broken, capfd):
     with pytest.raises(NotStarted, match="with status 3; what it said stands above"):
         Java().start({})
-    assert capfd.readouterr().err == "no room\n"
+    assert "no room\n" in capfd.readouterr().err
 
 
 def test_what_it_says_is_kept_aside_if_wanted(broken, capfd):
@@ -25,4 +28,4 @@ def test_what_it_says_is_kept_aside_if_wanted(broken, capfd):
     java.aside = []
     with pytest.raises(NotStarted, match="with status 3"):
         java.start({})
-    assert java.aside == [b"no room\n"] and capfd.readouterr().err == ""
+    assert java.aside == [b"no room\n"] and "no room" not in capfd.readouterr().err
