@@ -8,7 +8,7 @@ copies what is still referred to into another one.
 
 
 from ..rules.order import ORDER
-from .jit import entry, kernel, wide
+from .jit import entry, inlined, kernel, wide
 from .layout import (
     BODY_MAX,
     FOUND,
@@ -38,14 +38,14 @@ from .layout import (
 )  # fmt: skip
 
 
-@kernel
+@inlined
 def copy(source, at, n, target, to):
     """n bytes from one place to another. A loop, as slices count references (see jit.py)."""
     for k in range(n):
         target[to + k] = source[at + k]
 
 
-@kernel
+@inlined
 def take(st, n):
     """Place of n free bytes, or -1."""
     at = st.n[N_ARENA]
@@ -55,7 +55,7 @@ def take(st, n):
     return at
 
 
-@kernel
+@inlined
 def arena_room(st):
     """Whether the arena has room for what one packet can bring."""
     if st.n[N_TIGHT] or st.n[N_ARENA] + SLACK <= len(st.arena):
@@ -64,7 +64,7 @@ def arena_room(st):
     return False
 
 
-@kernel
+@inlined
 def room(st):
     """Whether TCP's tables have room for a packet; else says what is full."""
     n = st.n
@@ -77,7 +77,7 @@ def room(st):
     return False
 
 
-@kernel
+@inlined
 def talk_room(st):
     """As room(), for all that the reading of one packet can bring."""
     n = st.n

@@ -103,4 +103,6 @@ def kernel(function):
     return function
 
 
+inlined = kernel
+
 wide = int

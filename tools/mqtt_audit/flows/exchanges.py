@@ -6,7 +6,7 @@ An open exchange is found by (connection, sender, packet id) in a hash table wit
 """
 
 from ..compiled.arena import copy, take, violation
-from ..compiled.jit import entry, kernel
+from ..compiled.jit import entry, inlined, kernel
 from ..compiled.layout import (
     ALIAS,
     ANOTHER,
@@ -36,13 +36,13 @@ EARLY = 32  #: so many first messages of a connection may be of the session befo
 WHOLE, ACKED_EARLY, RELEASED_ONLY = 0, 1, 2  # FLOW.state
 
 
-@kernel
+@inlined
 def _place(conn, sender, ident, mask):
     h = (conn * 131071 + ident * 2 + sender) * 40503 & 0xFFFFFFFF
     return (h ^ h >> 15) & mask
 
 
-@kernel
+@inlined
 def find(st, conn, sender, ident):
     """Place in `slots` of an open exchange; if there is none: -1 minus the place for it."""
     mask = len(st.slots) - 1
@@ -55,7 +55,7 @@ def find(st, conn, sender, ident):
     return -1 - at
 
 
-@kernel
+@inlined
 def _unlink(st, at):
     """Take an entry out of the hash table, moving up those behind it."""
     mask = len(st.slots) - 1
@@ -73,7 +73,7 @@ def _unlink(st, at):
     st.slots[hole] = -1
 
 
-@kernel
+@inlined
 def _free(st, at):
     """Forget an exchange."""
     k = st.slots[at]
@@ -84,7 +84,7 @@ def _free(st, at):
     st.n[N_FLOWS] -= 1
 
 
-@kernel
+@inlined
 def finish(st, at, outcome):
     """Move an exchange into the table of those that are over."""
     k = st.slots[at]
@@ -101,7 +101,7 @@ def finish(st, at, outcome):
     _free(st, at)
 
 
-@kernel
+@inlined
 def _begin(st, at, conn, sender, ident, time, frame, missing):
     """A new exchange; `at` as from find(). frame, missing: of the packet that it begins with."""
     k = st.n[N_FLOW_FREE]
@@ -119,7 +119,7 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     return k
 
 
-@kernel
+@inlined
 def _wait(s, f):
     """The message is the next one to be answered."""
     if s["turns"] != UNORDERED:
@@ -165,18 +165,18 @@ def _again(st, f, conn, sender, ident, dup, time, frame, missing):
         violation(st, 106, conn, sender, PUBLISH, time, frame, ident)
 
 
-@kernel
+@inlined
 def _same(f, digest, length, qos):
     return f["hash"] == digest and f["length"] == length and f["qos"] == qos
 
 
-@kernel
+@inlined
 def _hidden(f, row):
     """Whether the answer to what was asked before may be missing, since then."""
     return row["now"] > 0 or row["lapses"] != f["lapses"]
 
 
-@kernel
+@inlined
 def _still_open(st, conn, sender, ident):
     """As find(), of a message of this connection for sure: others that are open are given up."""
     at = find(st, conn, sender, ident)
@@ -186,7 +186,7 @@ def _still_open(st, conn, sender, ident):
     return at
 
 
-@kernel
+@inlined
 def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     """A PUBLISH at QoS 1 or 2, a row of layout.PACKET; topic: its place in d. If it is late, that
     is, captured after TCP's acknowledgement of it, its answer may be there already. What looks
@@ -281,7 +281,7 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         violation(st, code, conn, from_server, kind, time, frame, ident)
 
 
-@kernel
+@inlined
 def _received(st, f, conn, from_server, ident, time, frame, missing):
     """A PUBREC. A second one of the same message says that nobody knows the order; MQTT 5 allows
     it only after a second PUBLISH."""
@@ -299,7 +299,7 @@ def _received(st, f, conn, from_server, ident, time, frame, missing):
         _answered(st, f, PUBREC, conn, 1, ident, time, frame)
 
 
-@kernel
+@inlined
 def _released(st, f, conn, sender, ident, time, frame, missing):
     """A PUBREL. A second PUBREC asks for a second one; of what was sent twice nobody knows what is
     answered."""
@@ -314,7 +314,7 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
     f["rel"] = f["rel"] if f["rel"] else time
 
 
-@kernel
+@inlined
 def _vague(c, f, row):
     """Whether nobody knows when the last answer passed. VAGUE: it was captured long after its
     acknowledgement, or it may be the second one of two, of which the capture lacks the first.
@@ -326,7 +326,7 @@ def _vague(c, f, row):
     return (VAGUE if late else 0) | (ANOTHER if both and f["state"] == WHOLE else 0)
 
 
-@kernel
+@inlined
 def answer(st, kind, conn, from_server, row, missing):
     """PUBACK, PUBREC, PUBREL, PUBCOMP or REFUSED, a row of layout.PACKET. missing: bytes of the
     other side are not there (yet)."""

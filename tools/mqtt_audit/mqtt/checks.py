@@ -5,7 +5,7 @@ Knows: rows of packets, connections. Must not know: bytes.
 """
 
 from ..compiled.arena import violation
-from ..compiled.jit import kernel
+from ..compiled.jit import inlined, kernel
 from ..compiled.layout import (
     AUTH,
     CONNACK,
@@ -50,7 +50,7 @@ def _length_right(kind, length, level):
     return not (none and length)
 
 
-@kernel
+@inlined
 def check_form(st, row, conn, sender):
     """Flags, length and direction of everything but PUBLISH."""
     kind, flags, length, level = row["kind"], row["flags"], row["length"], row["level"]
@@ -69,7 +69,7 @@ def check_form(st, row, conn, sender):
         violation(st, 49, conn, sender, kind, time, frame, length)
 
 
-@kernel
+@inlined
 def check_size(st, row, conn, sender):
     """The Maximum Packet Size of MQTT 5, which counts the fixed header."""
     most, size = st.streams[2 * conn + sender]["packet_max"], row["length"] + 2
@@ -113,7 +113,7 @@ def _order_of_five(st, c, row, conn, sender, sure):
         violation(st, 93, conn, 0, kind, time, frame, 0)
 
 
-@kernel
+@inlined
 def check_order(st, c, row, conn, sender):
     """CONNECT is the client's first packet and CONNACK the server's; DISCONNECT is the last."""
     kind, time, frame = row["kind"], row["time"], row["frame"]

@@ -11,7 +11,7 @@ pieces the beginning is kept in the arena, as much as is needed to read it.
 
 from ..capture.records import u32
 from ..compiled.arena import copy, problem, room, take
-from ..compiled.jit import kernel, wide
+from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import (
     BODY_MAX,
     CONNACK,
@@ -56,7 +56,7 @@ TRUSTED = 8
 JOINED = 1 << 14  #: bytes behind them that are looked at
 
 
-@kernel
+@inlined
 def _digest(h, d, p, n):
     """Go on with a check value over the bytes of a packet (FNV-1a, 32 bits)."""
     for k in range(p, p + n):
@@ -64,7 +64,7 @@ def _digest(h, d, p, n):
     return h
 
 
-@kernel
+@inlined
 def _give(st, at, have, s, head, length, conn, sender, time, start, frame, digest, kept):
     """Hand a packet on: its row, with the place of its bytes."""
     row = st.packets[st.n[N_PACKETS]]
@@ -93,7 +93,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
         s["first"], s["asked"] = 1, head >> 4 == CONNECT
 
 
-@kernel
+@inlined
 def _whole(st, d, p, end, s, conn, sender, time, frame, kept):
     """A packet that lies in one piece at p: returns its end, or p if it does not. kept: d is the
     arena."""

@@ -7,7 +7,7 @@ answers are only copied here: bodies.py takes them apart. Must not know: TCP.
 
 
 from ..compiled.arena import copy, problem, talk_room, violation
-from ..compiled.jit import entry, kernel, wide
+from ..compiled.jit import entry, inlined, kernel, wide
 from ..compiled.layout import (
     AUTH,
     BODY_MAX,
@@ -60,7 +60,7 @@ def _id_at(d, p, level):
     return wide(d[p]) << 8 | wide(d[p + 1])
 
 
-@kernel
+@inlined
 def _properties(st, d, p, have, head, row, conn, sender):
     """What MQTT 5 has behind the packet identifier of a PUBLISH: its place in the heap for
     bodies.py, and its topic alias; 0: none, -1: they are not all there."""
@@ -91,7 +91,7 @@ def _properties(st, d, p, have, head, row, conn, sender):
     return alias
 
 
-@kernel
+@inlined
 def _topic(st, d, p, n, alias, bad, row, conn, sender):
     """The topic, or that of the alias, goes into the heap."""
     at = st.n[N_TEXT]
@@ -123,7 +123,7 @@ def _allowed(st, row, conn, sender):
         violation(st, 87, conn, sender, PUBLISH, time, frame, 0)
 
 
-@kernel
+@inlined
 def _publish(st, d, p, have, row, conn, sender, digest):
     """The variable header of PUBLISH. d[p:p+have] is there of the row's `length` bytes."""
     flags, length, level = row["flags"], row["length"], row["level"]
@@ -168,7 +168,7 @@ def _publish(st, d, p, have, row, conn, sender, digest):
                 st.n[N_TEXT] - at)  # fmt: skip
 
 
-@kernel
+@inlined
 def _count_flood(s, row):
     """Note the longest time with FLOOD messages a second. Who is ahead may rest for two seconds
     at most, so that a burst with a rest behind it is none."""
@@ -185,7 +185,7 @@ def _count_flood(s, row):
         s["flood"], s["flood_n"], s["flood_frame"] = long, s["run_n"], s["run_frame"]
 
 
-@kernel
+@inlined
 def _count_publish(s, row):
     _count_flood(s, row)
     flags, second = row["flags"], row["time"] // SECOND
@@ -231,7 +231,7 @@ def _connect(st, d, p, have, c, row):
         c["method"] = METHOD_NAMED if named_ else METHOD_NONE if whole else METHOD_UNKNOWN
 
 
-@kernel
+@inlined
 def _silence(st, c, conn, start, row):
     """Keep alive: the time between the end of a client's packet and the start of the next."""
     gap = start - c["last_client"]
@@ -257,7 +257,7 @@ def _silence(st, c, conn, start, row):
         c["owed_kind"] = row["kind"]
 
 
-@kernel
+@inlined
 def _heard(st, c, conn, row, sender):
     """What the broker has acknowledged of questions, and of a packet that came after its limit: it
     was still there then."""
@@ -309,7 +309,7 @@ def _open(st, c, d, p, have, row, sender):
             limits(d, p + 2, p + have, st.streams[2 * conn], c, True)
 
 
-@kernel
+@inlined
 def _follow(st, c, d, p, have, row, sender, missing):
     """What the packet does to the connection and to exchanges."""
     kind, conn = row["kind"], row["conn"]
@@ -336,7 +336,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
         c["disconnected"] = 1
 
 
-@kernel
+@inlined
 def _keep_body(st, d, p, have, row, conn, sender):
     """Copy the body of a packet that bodies.py takes apart."""
     kind = row["kind"]
@@ -368,7 +368,7 @@ def _forget(st, c, conn, tears):
         s["alias_max"] = -1
 
 
-@kernel
+@inlined
 def _packet(st, d, row):
     """Fill in a row that has the fixed header and the place of the rest."""
     conn, sender, p, have = row["conn"], wide(row["from_server"]), row["at"], row["have"]

@@ -4,12 +4,12 @@ Knows: RFC 3629, topic names (MQTT 3.1.1, 4.7). Must not know: packets.
 """
 
 from ..compiled.arena import copy
-from ..compiled.jit import kernel
+from ..compiled.jit import inlined, kernel
 
 TEXT_OK, TEXT_NUL, TEXT_WILD, TEXT_BAD = 0, 1, 2, 3
 
 
-@kernel
+@inlined
 def _step(d, p, end):
     """Length of the UTF-8 character at p, 0 if it is none (RFC 3629)."""
     b = d[p]
@@ -26,7 +26,7 @@ def _step(d, p, end):
     return 0 if low or (b == 0xED and c >= 0xA0) or (b == 0xF4 and c >= 0x90) else n
 
 
-@kernel
+@inlined
 def text_kind(d, p, n):
     """What is wrong with a topic name, the worst of it."""
     found, q = TEXT_OK, p
@@ -55,7 +55,7 @@ def utf8(d, p, end, whole):
     return True
 
 
-@kernel
+@inlined
 def copy_text(d, p, n, text, at, bad):
     """Copy a topic into the heap; bytes that are no UTF-8 as \\xHH. Returns the end."""
     if not bad:

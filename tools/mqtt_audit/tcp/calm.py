@@ -7,12 +7,12 @@ did not reach him. TCP's acknowledgements show what reached the other side, and 
 sent again, holes, and windows of 0 show that a side's bytes are on their way.
 """
 
-from ..compiled.jit import kernel, wide
+from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import ACK, COPY, FIN, GRACE, MASK, RST, SHUT, SYN, TWICE
 from .sequence import diff
 
 
-@kernel
+@inlined
 def calm(s):
     """Since when all bytes of a stream up to here are acknowledged and none is in trouble; 0: they
     are not."""
@@ -23,7 +23,7 @@ def calm(s):
     return max(s["acked_at"], s["free"], 1)
 
 
-@kernel
+@inlined
 def acknowledge(s, seg):
     """A later acknowledgement of the stream's bytes; to be called before it is noted."""
     if not s["acked_known"] or diff(s["acked"], s["next"]) < 0:
@@ -35,7 +35,7 @@ def acknowledge(s, seg):
         s["stuck"], s["free"] = 0, max(s["free"], seg["time"])
 
 
-@kernel
+@inlined
 def window(s, seg):
     """How much of the stream the other side, whose segment it is, takes: nothing, or some."""
     if not seg["flags"] & ACK or seg["flags"] & (SYN | RST | COPY):
@@ -68,7 +68,7 @@ def behind(c, s, seg, lag, frame):
             s["lag_frame"] = frame
 
 
-@kernel
+@inlined
 def note_alive(c, s, other, seg, sender, frame):
     """What shows that a side was there, and had sent no more than what is here. Not the broker's
     RST and FIN, which may be of an end that came earlier: FIN counts if it can only answer the

@@ -5,7 +5,7 @@ a CONNECT.
 """
 
 
-from ..compiled.jit import kernel, wide
+from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import (
     ACK,
     COPY,
@@ -38,7 +38,7 @@ RESTART = SECOND  #: ns; a device that lost power takes longer to connect again
 STRAY = -2  #: no connection: a segment of another one than is known, with nothing in it
 
 
-@kernel
+@inlined
 def _new_connection(st, pair, seg, server):
     """A new row of conns and two of streams; -1 if there is no room."""
     conn = st.n[N_CONNS]
@@ -165,7 +165,7 @@ def syn(s, other, seg, again, frame):
         other["sync"] = other["ever"] = other["whole"] = IN_STEP
 
 
-@kernel
+@inlined
 def behind_end(c, seg):
     """Whether a segment comes after all that counts of its connection."""
     return c["settled"] or c["end"] and seg["time"] - c["last"] > LINGER
@@ -188,7 +188,7 @@ def _fin(s, other, seg):
     s["fin"] = 1 if other["fin"] and not answered else 2  # 2: was the first of the two
 
 
-@kernel
+@inlined
 def ends(c, s, other, seg, sender):
     """FIN and RST, and the acknowledgement of the last FIN."""
     if seg["flags"] & (FIN | RST) and not c["closed"]:

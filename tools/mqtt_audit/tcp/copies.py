@@ -10,7 +10,7 @@ segment that it is a copy of. Where a segment has nothing of that kind, only the
 link loses some of the segments that carry data, of one side mostly; a second tap has all.
 """
 
-from ..compiled.jit import kernel, wide
+from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import ACK, COPY, FIN, MASK, N_FILE, REMEMBERED, RST, SECOND, SYN
 from .sequence import diff
 
@@ -25,7 +25,7 @@ STEPS = 4  #: after so many in a row the side counts its packets
 NEW, AGAIN, MAYBE, COPIED = range(4)  #: what judged() says
 
 
-@kernel
+@inlined
 def _new_to(s, other, seg):
     """Whether a segment brings something new: bytes, SYN, FIN, RST, an acknowledgement. Also if it
     may be of another connection."""
@@ -73,7 +73,7 @@ def _turn(s, seg):
     return 0 if 0 < ahead < 0x8000 else 1
 
 
-@kernel
+@inlined
 def _count_packets(s, seg, kind):
     """Note the identification of a segment of a kind but COPIED. One a little below the latest is
     of a packet that another one has passed."""
@@ -90,7 +90,7 @@ def _count_packets(s, seg, kind):
         s["steps"] = 0
 
 
-@kernel
+@inlined
 def _copy_of(c, s, other, seg):
     """Whether a segment that brings nothing new is a copy for sure."""
     age = _age(s, seg)
@@ -110,7 +110,7 @@ def _copy_of(c, s, other, seg):
     return older or not seg["wire"] and not seg["flags"] & FIN and diff(seg["seq"], s["top"]) < -1
 
 
-@kernel
+@inlined
 def mark(seg):
     """A number that tells a segment from others of the same bytes; 0: it has none."""
     return wide(seg["stamp"]) * 40_503 + wide(seg["ident"]) & MASK
@@ -136,7 +136,7 @@ def _sent_again(taken, k, s, seg):
     return again
 
 
-@kernel
+@inlined
 def _count(s, other, seg, again):
     """Count a segment among the latest of its connection. again: it may have come before, for
     which the caller counts one with data."""
@@ -153,7 +153,7 @@ def _count(s, other, seg, again):
     s["data"] += 1
 
 
-@kernel
+@inlined
 def _count_rest(s, again):
     if s["rest"] >= REST:
         s["rest"] //= 2
@@ -191,7 +191,7 @@ def _forgive(s, frame):
         s["maybe"] = 0
 
 
-@kernel
+@inlined
 def judged(st, conn, seg):
     """Mark a segment of a connection that is a copy as COPY. Returns NEW: it brings something new;
     COPIED; AGAIN: it was sent again; MAYBE: nothing tells which of the two."""
@@ -222,7 +222,7 @@ def judged(st, conn, seg):
     return COPIED
 
 
-@kernel
+@inlined
 def noted(s, other, seg, kind):
     """Count a segment of a kind but COPIED that judged() gives."""
     if seg["stamp"] and (not s["newest_at"] or _age(s, seg) < 0):

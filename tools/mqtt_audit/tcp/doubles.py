@@ -10,7 +10,7 @@ comes sooner than TCP would send again; for others see copies.py.
 
 import numpy as np
 
-from ..compiled.jit import kernel
+from ..compiled.jit import inlined, kernel
 from ..compiled.layout import GRACE, MASK, RECENT, SECOND, SYN
 
 ONCE, TWICE, LATER = range(3)  #: what doubled() says
@@ -42,7 +42,7 @@ def _set(out, key, way):
     return (h ^ h >> 15) & PLACES - WAYS
 
 
-@kernel
+@inlined
 def _mark(out, key, way):
     """What tells a segment from others of the same number and identification, never 0."""
     side, kind = key << 1 | way, out[WIRE] << 8 | out[FLAGS]
@@ -50,7 +50,7 @@ def _mark(out, key, way):
             ^ kind * 668265263) & MASK | 1  # fmt: skip
 
 
-@kernel
+@inlined
 def _place(rows, out, mark, at):
     """Where in its set a segment is known, or minus one and the place that it may take."""
     oldest = at
@@ -74,7 +74,7 @@ def had(rows, trails, out, key, way):
     return out[IDENT] > 0 and told > 0 or rows[at]["sum"] == out[SUM] and out[SUM] > 0
 
 
-@kernel
+@inlined
 def doubled(rows, trails, out, key, way, time):
     """ONCE: the segment is noted; TWICE: it is one that the capture has had already; LATER: a long
     time ago. trails: rows of layout.TRAIL; key, way: which side of which endpoints."""

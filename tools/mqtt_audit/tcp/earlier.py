@@ -8,7 +8,7 @@ the same ports has begun. It brings that one nothing, and the first one only wha
 there.
 """
 
-from ..compiled.jit import kernel, wide
+from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import ACK, COPY, FIN, LATE_FAR, MASK, N_FILE, RST, SYN
 from .copies import STEPS
 from .places import BACK, off, opened_by
@@ -119,7 +119,7 @@ def _another(s, other, old, back, seg):
     return _others(s, old) or _others(other, back) or age(old, seg) > 0
 
 
-@kernel
+@inlined
 def of_earlier(st, pair, seg):
     """The earlier connection of its endpoints that lacks a segment, NONE: it is of the one that
     they have now; HAD: an earlier one has all of it, where it is counted."""

@@ -8,7 +8,7 @@ headers. Must not know: streams, files, what a segment holds (openings.py, midwa
 import numpy as np
 
 from ..capture.records import u16, u32
-from ..compiled.jit import entry, kernel, wide
+from ..compiled.jit import entry, inlined, kernel, wide
 from ..compiled.layout import (
     ACK,
     COPY,
@@ -70,7 +70,7 @@ def _behind_tags(d, p, end, kind, q, out):
     return NOT_TCP
 
 
-@kernel
+@inlined
 def _network(d, p, end, link, out):
     """Place of the IP header, NOT_TCP, or minus the problem."""
     if link == 1:
@@ -92,7 +92,7 @@ def _network(d, p, end, link, out):
     return -P_LINK
 
 
-@kernel
+@inlined
 def _ipv4(d, p, end, wire_end, out):
     """(place of TCP or as _network, end of the datagram on the wire; minus the frame's end if the
     header does not say it)."""
@@ -154,7 +154,7 @@ def _payload_end(d, p, end, last, size):
     return p
 
 
-@kernel
+@inlined
 def tcp(d, frame, size, out):
     """Read a frame's headers into `out`; 1 if it is TCP, else NOT_TCP or minus the problem."""
     p = frame["off"]
@@ -197,7 +197,7 @@ def tcp(d, frame, size, out):
     return 1
 
 
-@kernel
+@inlined
 def _order(out):
     """Whether the source is the greater of the two endpoints."""
     for k in range(4):
@@ -206,7 +206,7 @@ def _order(out):
     return out[SPORT] > out[DPORT]
 
 
-@kernel
+@inlined
 def _hash(out, a, b, ap, bp):
     """32 bits out of both endpoints."""
     h = 2166136261
@@ -220,7 +220,7 @@ def _hash(out, a, b, ap, bp):
     return h ^ h >> 15
 
 
-@kernel
+@inlined
 def _same(key, out, a, b, ap, bp):
     return (key["ap"] == ap and key["bp"] == bp and key["a3"] == out[a + 3]
             and key["b3"] == out[b + 3] and key["a2"] == out[a + 2] and key["b2"] == out[b + 2]
@@ -228,7 +228,7 @@ def _same(key, out, a, b, ap, bp):
             and key["b0"] == out[b])  # fmt: skip
 
 
-@kernel
+@inlined
 def _find(recent, keys, trails, slots, state, out, swap):
     """Index of the pair of endpoints in its VLANs, a new one if need be."""
     a, b, ap, bp = SRC, DST, out[SPORT], out[DPORT]

@@ -8,7 +8,7 @@ sent, or back by what is still on its way.
 """
 
 from ..compiled.arena import problem
-from ..compiled.jit import kernel, wide
+from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import ACK, FIN, MASK, P_JUMP, RST, SYN
 from .sequence import diff
 
@@ -24,7 +24,7 @@ LONG_AGO = 2  #: STREAM.top_known of one that has come so far
 SAME, BEHIND, OTHER = range(3)
 
 
-@kernel
+@inlined
 def off(s, number):
     """How far a number is from the greatest that is known of a stream; 0: it fits."""
     if not s["top_known"]:
@@ -58,7 +58,7 @@ def _gone(s, number, ahead):
     return ahead and (ahead < -LOST or ahead > FAR or _early(s, number))
 
 
-@kernel
+@inlined
 def place(c, s, other, seg):
     """SAME, also if bytes are missing before the segment, which may still come; BEHIND: nothing of
     the connection is on its way from so far behind; OTHER: it is of another connection, or shows
@@ -105,7 +105,7 @@ def _age(s):
         s["top_known"] = LONG_AGO
 
 
-@kernel
+@inlined
 def reach(s, other, seg):
     """Note how far a segment says that both streams go."""
     end = wide(seg["seq"]) + wide(seg["wire"]) + (seg["flags"] & (SYN | FIN) > 0)

@@ -11,7 +11,7 @@ for an end may have slept, or count otherwise.
 import numpy as np
 
 from ..capture.records import u32
-from ..compiled.jit import kernel
+from ..compiled.jit import inlined, kernel
 from ..compiled.layout import GRACE, MASK, PAUSE, SECOND
 
 #: A capture without a frame for so long has a pause, in ns: shorter steps of the clock are within
@@ -37,7 +37,7 @@ def stamp_at(d, q, head, end):
     return 0
 
 
-@kernel
+@inlined
 def pause(pauses, state, time):
     """The next frame of the capture has this time."""
     before = state[BEFORE]
@@ -51,7 +51,7 @@ def pause(pauses, state, time):
     state[LAST] = max(state[LAST], time)
 
 
-@kernel
+@inlined
 def note(pauses, state, t, time, stamp, opens):
     """A side's next segment has this time and time stamp. t: its row of layout.TRAIL; opens: it is
     a SYN, so that the one before may be of another host."""

@@ -11,7 +11,7 @@ and time at which they were captured, or those at which all before them were, as
 
 
 from ..compiled.arena import copy, problem, room, take
-from ..compiled.jit import entry, kernel, wide
+from ..compiled.jit import entry, inlined, kernel, wide
 from ..compiled.layout import (
     ACK,
     COPY,
@@ -52,7 +52,7 @@ LONG_PATIENCE = 60 * SECOND  #: after which any is
 HELD_SEGMENTS, HELD_BYTES = 1024, 8 << 20  #: held for one stream at most
 
 
-@kernel
+@inlined
 def _reach(s, time, frame, late):
     """Bytes of a frame are taken. Who reads the stream has them when he has all before them."""
     if frame > s["reached"]:
@@ -140,7 +140,7 @@ def _lag(st, seg, s, k, seq, frame):
             c["lag"] = min(c["lag"], lag) if c["lag"] else lag
 
 
-@kernel
+@inlined
 def _remember(st, seg, k, seq, frame):
     row = st.taken[k, st.streams[k]["segments"] % REMEMBERED]
     row["seq"], row["cap"], row["wire"], row["off"] = seq, seg["cap"], seg["wire"], seg["off"]
@@ -281,7 +281,7 @@ def _begin(st, s, seq, seg, conn, sender):
     return True
 
 
-@kernel
+@inlined
 def _tell(s, other, seg):
     """What a segment says about how far both streams go. An older acknowledgement than what was
     taken for the beginning of the other stream tells of bytes before that."""
