@@ -7,6 +7,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from keep_kit import quiet
+from umqtt_board import boards
+from umqtt_board.backup import copies, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import build, install, steps
 from umqtt_board.port import device
@@ -150,7 +153,34 @@ def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
     mark = len(board.printed())
     _flash(board)
     board.wait_for("new app 5 7", since=mark)
-    assert not [path for path in files_on(board) if path.endswith((".new", ".off"))]
+    assert not [path for path in files_on(board) if path.endswith((".new", ".off", ".half"))]
+
+
+@pytest.mark.parametrize("of", [0.2, 0.5, 0.9])
+def test_a_restore_never_starts_old_and_new_files(make_board, project, tmp_path, of):
+    board, measured = make_board("one"), make_board("measured")
+    for one in (board, measured):
+        one.power_on()
+        _flash(one)
+    unix = boards.load("unix")
+    with device.Device(board.port) as one:
+        copies.backup(one, unix, tmp_path / "copy", quiet, quiet)
+    _update(project)
+    total, force = _operations_of_an_update(measured, project)
+    board.cut_after(force + round((total - 1 - force) * of))
+    with pytest.raises(BoardError, match="was lost while"):
+        _flash(board)
+    board.cut_after(None)
+    mark = len(board.printed())
+    board.power_on()
+    copy = copies.load(tmp_path / "copy", unix)
+    with device.Device(board.port) as one:
+        with pytest.raises(BoardError, match="a flash of the board .* was cut.* Run that flash"):
+            restoring.restore(one, unix, copy, lambda text: True, quiet, quiet)
+    _flash(board)
+    board.wait_for("new app 5 7", since=mark)
+    with device.Device(board.port) as one:
+        assert restoring.restore(one, unix, copy, lambda text: True, quiet, quiet)
 
 
 def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):

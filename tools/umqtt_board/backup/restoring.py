@@ -53,8 +53,8 @@ def restore(device, board, copy, confirm, progress, transfer, giving=None):
     Until all of it is there the board has no main.py; a run that is cut is done again.
 
     Returns whether the board has firmware, and starts. Raises BoardError, and nothing was changed,
-    if the sizes of the journals differ; Refused if confirm() returned False: its text has all that
-    was not confirmed.
+    if the sizes of the journals differ, or a flash of the board was cut; Refused if confirm()
+    returned False: its text has all that was not confirmed.
     """
     return Restore(device, board, copy, progress, giving).run(confirm, transfer)
 
@@ -66,6 +66,7 @@ class Restore:
         self._device, self._board, self._copy = device, board, copy
         self._progress, self._giving = progress, giving
         self._rules = settings_file.firmware_settings()
+        install.refuse_mixed(device)
         self._opening = self._same_size()
         self._image_sum = copies.region_hash(device, self._opening) if self._opening else None
         self._half = half.of(device)

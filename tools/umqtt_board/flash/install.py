@@ -22,6 +22,8 @@ from umqtt_board.port.device import DeviceError
 
 MAIN = "/main.py"
 OFF = "/main.py.off"
+#: Is there while new files are put in force, and after a cut then: old and new ones are together.
+MIXED = "/flash.half"
 STAYING = ("/settings.json", "/state.json")  # when they are not given anew
 OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
 UPDATES = "/sets"  # which set from over the air is in force: none is after this
@@ -106,11 +108,11 @@ class Plan:
     rom: object = None  # the romfs.Image to be written
     hides: bool = False  # a folder in the filesystem, be it empty, that hides the library in there
     same: int = 0
-    main_off: bool = False  # an earlier run ended before main.py was in place and alone
+    cut: bool = False  # an earlier run ended before main.py was in place and alone
 
     @property
     def nothing_to_do(self):
-        return not (self.rename or self.remove or self.rom or self.hides or self.main_off)
+        return not (self.rename or self.remove or self.rom or self.hides or self.cut)
 
 
 def digest(data):
@@ -138,16 +140,17 @@ def plan(device, items, image=None):
     device.doing = "comparing its files"
     record = record_item(items)
     items = [*items, record]
-    there = hashes(device, [OFF] + [path for i in items for path in (i.path, i.path + ".new")])
-    off = there.pop(OFF)
-    result = Plan(main_off=bool(off and there.get(MAIN)))
+    there = hashes(device, [OFF, MIXED] + [path for i in items
+                                           for path in (i.path, i.path + ".new")])  # fmt: skip
+    off, mixed = there.pop(OFF), there.pop(MIXED)
+    result = Plan(cut=bool(mixed or off and there.get(MAIN)))
     for item in items:
         wanted = digest(item.data)
         if there[item.path] == wanted:
             result.same += 1
             continue
         if item.path == MAIN and off == wanted and there[MAIN] is None:
-            result.main_off = True
+            result.cut = True
             continue
         result.rename.append(item)
         if there.pop(item.path + ".new") != wanted:
@@ -196,6 +199,7 @@ def carry_out(device, todo, progress):
             if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
                 raise
             _give_up(device, todo)
+        device.run(f"open({MIXED!r}, 'w').close()")
         if todo.rom:
             # With main.py away nothing starts from a ROMFS that a cut has left half written.
             romfs.write(device, todo.rom, progress)
@@ -246,8 +250,15 @@ def allow_main(device, new):
     """Put the `new` main.py in force, or bring the old one back; the last step of all."""
     device.doing = "putting main.py in place"
     source = MAIN + ".new" if new else OFF
-    code = f"import os\n{_REMOVE}\nos.rename({source!r}, {MAIN!r})\n_remove({OFF!r})"
-    device.run(code)
+    device.run(f"import os\n{_REMOVE}\nos.rename({source!r}, {MAIN!r})\n"
+               f"for _p in ({OFF!r}, {MIXED!r}): _remove(_p)")  # fmt: skip
+
+
+def refuse_mixed(device):
+    """BoardError if the board has old and new files together, as a flash left it that was cut."""
+    if hashes(device, [MIXED])[MIXED]:
+        raise BoardError(f"Nothing was changed: a flash of the board on {device.port} was cut, "
+                         "and its files are old and new ones. Run that flash again first.")
 
 
 def _check_space(device, todo):
