@@ -115,3 +115,16 @@ def test_other_traffic_has_none(kind, tmp_path):
     found = _read(sorted(frames), tmp_path)
     assert [c["client"] for c in found["connections"]] == ["10.0.0.3:41000"]
     assert found["problems"] == []
+
+
+@pytest.mark.parametrize("snap", [56, 57, 60])
+def test_a_short_snap_length_makes_no_packets_of_its_frames(snap, tmp_path):
+    """The header of a frame may be that of a SUBSCRIBE, and both are as long as they say."""
+    made = kit.Talk(broker=WEB).open().client(ASKED).broker(AGREED)
+    for ident in range(1, 20):
+        made.broker(frame(kit.publish("a/b", b"x", 1, ident))).client(
+            frame(kit.ack(4, ident), mask=b"\x81\x0f\xa5\x5a"))  # fmt: skip
+    path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped(), snap=snap)
+    found = kit.read([path], tmp_path)
+    assert found["connections"] == []
+    assert [p["problem"] for p in found["problems"]] == ["snapped"]

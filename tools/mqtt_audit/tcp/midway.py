@@ -13,7 +13,7 @@ from ..compiled.jit import kernel, wide
 from ..compiled.layout import MASK, PUBLISH
 from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at
 from ..mqtt.text import TEXT_OK, text_kind
-from ..mqtt.webframes import SIGNS_IN, framed
+from ..mqtt.webframes import BINARY, SIGNS_IN, framed
 from .sequence import diff
 
 SURE, SURE_WITHOUT_TOPIC = 3, 6  #: packets that stand where the one before says
@@ -39,8 +39,11 @@ def _topic_at(d, p, end):
 
 @kernel
 def _packet(t, d, p, end):
-    """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it."""
+    """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it. A frame
+    of a WebSocket begins as a SUBSCRIBE, and is as long: that counts only if it is all there."""
     n, back = packet_at(d, p, end, 0), packet_at(d, p, end, 1)
+    if d[p] == BINARY and n > end - p:
+        return NEVER
     if n == NEVER and back == NEVER or n == NOT_YET or back == NOT_YET:
         return max(n, back)
     t["client"] |= back == NEVER
