@@ -49,6 +49,7 @@ class Following:
         self._ends = Endpoints()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
+        self._last = None  # connections that end with the captures, which may be doubted
 
     def capture(self, name, pieces):
         """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
@@ -108,10 +109,14 @@ class Following:
 
     def finish(self):
         """There are no more captures."""
+        self._last = []
         self._decoder.finish()
         connections, latencies, pieces = (
             pa.concat_tables([_SCHEMAS[name].empty_table(), *made])
             for name, made in self._judged.items())  # fmt: skip
+        brokers = sides.unheard(connections)
+        for rows in self._last:
+            self._sink("connections", sides.doubted(rows, brokers) or rows)
         if self._decoder.rows.repeats:
             self._tell("violations", joining.sent_again(pieces, connections))
         steps = np.concatenate([clocks.NONE, *self._steps])
@@ -135,7 +140,10 @@ class Following:
             self._sink(table, rows)
 
     def _told(self, table, rows):
-        self._sink(table, rows)
+        if table == "connections" and self._last is not None:
+            self._last.append(rows)
+        else:
+            self._sink(table, rows)
         if table in self._judged:
             self._judged[table].append(rows.cast(_SCHEMAS[table]))
 

@@ -381,6 +381,16 @@ def summarise(name, part, parts, out):
     tables.close()
 
 
+def _doubt(out, brokers):
+    """Take back that brokers of which the captures have nothing never answered. brokers: as
+    sides.unheard() has them."""
+    for path in sorted(Path(out, "connections").glob("*.parquet")) if len(brokers) else ():
+        rows = sides.doubted(pq.read_table(path), brokers)
+        if rows:
+            with _writer(path, rows.schema) as file:
+                file.write_table(rows)
+
+
 def find(out, steps):
     """Write the findings, from the tables of connections and of latencies, and which direction of
     connections is missing. steps: as plan() has them."""
@@ -390,6 +400,7 @@ def find(out, steps):
     tables.add("findings", findings(connections, latencies, steps))
     tables.add("problems", sides.one_way(connections))
     tables.close()
+    _doubt(out, sides.unheard(connections))
 
 
 _settled = False

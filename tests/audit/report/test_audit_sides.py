@@ -102,3 +102,39 @@ def test_one_row_counts_the_connections_of_a_broker(tmp_path):
         assert [(r["frame"], r["count"], r["what"]) for r in rows] == [
             (1, 6, ONE.format("broker", "client").replace("1 connection", "6 connections"))]
     assert pq.read_table(tmp_path / "out" / "findings").num_rows == 0
+
+
+UNANSWERED = "TCP connection never answered by the broker"
+UNKNOWN = "SYN by the client; the capture lacks the broker's side"
+
+
+@pytest.mark.parametrize("lacks,sees,why", [
+    (["client"], [], UNKNOWN), (["client"], ["broker"], UNANSWERED), ([], [], UNANSWERED),
+    ([], ["client"], UNANSWERED)],
+    ids=["one direction", "one direction of one of two", "nothing else", "both directions"]
+)  # fmt: skip
+def test_nobody_knows_what_answered_a_syn_where_the_broker_s_side_is_missing(
+        lacks, sees, why, tmp_path):  # fmt: skip
+    """With --out and with --json; a second broker, of which both directions are there, is told as
+    before. lacks: connections of one direction; sees: of both."""
+    from mqtt_audit import run, sources
+
+    frames = []
+    for k in range(4):
+        broker = kit.BROKER if k else ("10.0.0.9", 1883)
+        made = kit.Talk(("10.0.0.2", 50_000 + k), broker, start=kit.START + k * 10**8)
+        frames += made.segment(0, flags=kit.SYN).wrapped()
+    for k, side in enumerate(lacks):
+        frames += _of(side, _talk("FIN", k).wrapped())
+    for k, _ in enumerate(sees):
+        frames += _talk("FIN", 5 + k).wrapped()
+    other = kit.Talk(("10.0.0.3", 40_009), ("10.0.0.9", 1883)).open()
+    frames += other.client(kit.connect("other")).broker(kit.connack()).wrapped()
+    path, told = kit.pcap(tmp_path / "t.pcap", sorted(frames)), []
+    run.build(None, [path], tmp_path / "out")
+    sources.lines([str(path)], lambda table, rows: told.extend(
+        rows.to_pylist() if table == "connections" else ()), (1883,))  # fmt: skip
+    for rows in (pq.read_table(tmp_path / "out" / "connections").to_pylist(), told):
+        lone = sorted((r["client"][-1], r["why"]) for r in rows if ":5000" in r["client"])
+        assert lone == [("0", UNANSWERED), *((str(k), why) for k in (1, 2, 3))]
+        assert len(rows) == 5 + len(lacks) + len(sees)

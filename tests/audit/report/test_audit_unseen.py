@@ -83,6 +83,55 @@ def test_frames_of_which_the_capture_has_the_beginning_are_told_once(frames, sna
         assert not found["connections"] and "-s 0" in found["problems"][0]["what"]
 
 
+def _cut_heads(kind):
+    """A connection at port 1883, as frames whose TCP headers a short snap length cuts."""
+    broker, client = (("fd00::1", 1883), ("fd00::2", 40_000)) if kind == "IPv6" else (
+        kit.BROKER, kit.CLIENT)  # fmt: skip
+    made = kit.Talk(client, broker).open().client(kit.connect()).broker(kit.connack())
+    made.client(kit.publish("a/b", bytes(700))).close()
+    tags = [(0x88A8, 100), (0x8100, 10)] if kind == "QinQ" else []
+    return [(t, kit.ethernet(f, tags)) for t, f in made.frames]
+
+
+@pytest.mark.parametrize("kind,snap", [("IPv6", 68), ("IPv6", 50), ("QinQ", 60), ("IPv4", 50),
+                                       ("IPv4", 30)])  # fmt: skip
+def test_a_snap_length_that_cuts_the_header_of_tcp_is_told(kind, snap, tmp_path):
+    """With tables and report, and with --json."""
+    from mqtt_audit import run, sources
+
+    frames = _cut_heads(kind)
+    path, told = kit.pcap(tmp_path / "t.pcap", frames, snap=snap), []
+    run.build(None, [path], tmp_path / "out")
+    sources.lines([str(path)], lambda table, rows: told.extend(
+        rows.to_pylist() if table == "problems" else ()), (1883,))  # fmt: skip
+    for rows in (pq.read_table(tmp_path / "out" / "problems").to_pylist(), told):
+        assert [(r["problem"], r["frame"], r["count"]) for r in rows] == [
+            ("snapped", 1, len(frames))]  # fmt: skip
+        assert "-s 0" in rows[0]["what"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"the beginning of {len(frames)} frames" in " ".join(page.split())
+
+
+def test_a_header_that_is_wrong_in_a_cut_frame_is_told_as_such(tmp_path):
+    frames = [(t, f[:46] + b"\x10" + f[47:]) for t, f in _cut_heads("IPv4")]  # of 4 bytes
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames, snap=54)], tmp_path)
+    assert [(r["problem"], r["count"]) for r in found["problems"]] == [("bad header", len(frames))]
+
+
+def test_fragments_that_are_cut_are_told(tmp_path):
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    made.client(kit.publish("long", bytes(900), 1, 5)).broker(kit.ack(4, 5)).close()
+    frames = []
+    for k, (ns, packet) in enumerate(made.frames):
+        pieces = list(fragmented(packet, 200)) if k == 5 else [packet]
+        frames += [(ns + j * 1000, kit.ethernet(p)) for j, p in enumerate(pieces)]
+    for snap, cut in ((100, 5), (240, 0)):
+        found = kit.read([kit.pcap(tmp_path / "t.pcap", frames, snap=snap)], tmp_path)
+        rows = [(r["frame"], r["count"]) for r in found["problems"] if r["problem"] == "snapped"]
+        assert rows == ([(6, cut)] if cut else [])
+        assert bool(cut) == any(r["problem"] == "fragment" for r in found["problems"])
+
+
 def test_the_parts_of_a_large_capture_count_cut_frames_together(tmp_path):
     path = kit.pcap(tmp_path / "t.pcap", _web(200), snap=100)
     found = kit.read([path], tmp_path, part_size=8_000)

@@ -39,21 +39,23 @@ COPY = 128
 
 #: A pair of endpoints, a before b; addresses as four words, IPv4 mapped into IPv6.
 #: server: 0 unknown, 1 a, 2 b: who was sent a CONNECT; 3 a, 4 b: a TLS or WebSocket for MQTT;
-#: 5 a, 6 b: MQTT that began before the capture. tags: ids of its VLANs, 12 bits each, the outer
-#: one above; 0: none. root: the key that its segments count for, another one if its frames are of
-#: the same connections in another VLAN; sure: segments of both were the same; of its own root:
-#: they were others at the same place. apart: another key of the same endpoints has other
-#: connections, as far as is known. ways: bit 0 if a sent, bit 1 if b did. opened, latest: both
-#: numbers of its first and its latest SYN with ACK, mixed; 0: none. Where that is missing, the
-#: first data show them to `latest`. told: the frame whose connection may be another VLAN's, too.
+#: 5 a, 6 b: MQTT that began before the capture; 7 a, 8 b: in a WebSocket. tags: ids of its VLANs,
+#: 12 bits each, the outer one above; 0: none. root: the key that its segments count for, another
+#: one if its frames are of the same connections in another VLAN; sure: segments of both were the
+#: same; of its own root: they were others at the same place. apart: another key of the same
+#: endpoints has other connections, as far as is known. ways: bit 0 if a sent, bit 1 if b did.
+#: opened, latest: both numbers of its first and its latest SYN with ACK, mixed; 0: none. Where
+#: that is missing, the first data show them to `latest`. told: the frame whose connection may be
+#: another VLAN's, too.
 KEY = _rows(
     "a0:u4 a1:u4 a2:u4 a3:u4 b0:u4 b1:u4 b2:u4 b3:u4 ap:u2 bp:u2 hash:u4 server:u1 "
     "apart:u1 sure:u1 ways:u1 tags:u4 root:u4 opened:u4 latest:u4 told:u4"
 )
 #: One end's packets on a connection that may be MQTT (tcp/midway.py): where the next one begins
 #: and whether that is known; how many stood where they must, whether a topic was seen, and a
-#: packet that only a client, only a server sends; of a header that goes on in the next segment how
-#: many bytes are there, and which.
+#: packet that only a client, only a server sends; webs: how many segments of either side were
+#: frames of a WebSocket with MQTT whose broker is this end; of a header that goes on in the next
+#: segment how many bytes are there, and which.
 #: Of the end's latest segment, of any kind, the headers: VLAN tags, numbers of TCP, checksum; met:
 #: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
 #: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied:
@@ -63,7 +65,7 @@ KEY = _rows(
 #: there is one.
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
-    "flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
+    "webs:u1 flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
     "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2 "
     "headed:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
 )

@@ -17,7 +17,7 @@ from ..report.tallies import STEP
 from ..rules import clock
 from ..rules.statements import AGAIN, OVERTAKEN, RELEASED, RULES, statement
 
-OPEN, ACKNOWLEDGED, _, HEADLESS = OUTCOMES
+OPEN, ACKNOWLEDGED, _, HEADLESS, UNSEEN = OUTCOMES
 #: What tells that a message of which one connection has all lies between two pieces.
 BETWEEN = pa.schema([FLOWS.field(name) for name in (
     "connection", "client_id", "broker", "sender", "packet_id", "first")])  # fmt: skip
@@ -112,7 +112,8 @@ def _chained(pieces):
     # With DUP a client sends it again, though the server has lost the session.
     alike = _same_before(rows, "digest", "length") & ~clean
     alike &= ~begins | _yes(rows["dup_first"])
-    return rows, (follows & _before(_is(rows["outcome"], OPEN)) & (_before(conn) != conn)
+    left = _is(rows["outcome"], OPEN) | _is(rows["outcome"], UNSEEN)
+    return rows, (follows & _before(left) & (_before(conn) != conn)
                   & _yes(rows["resumed"]) & (resumes | alike))  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def sent_again(pieces, connections):
     Said only if nothing speaks against it: the client's connection before this one left the same
     message (packet id, QoS, length, check value) without any answer, or without PUBCOMP, none of
     the answering side's bytes are missing on it, its session was to be kept and goes on
-    (columns.goes_on), and it was seen to end, or is in the same capture file, for nobody knows
+    (messages.goes_on), and it was seen to end, or is in the same capture file, for nobody knows
     what was left out between two.
     """
     named = pieces.filter(pc.fill_null(pc.not_equal(pieces["client_id"], ""), False))

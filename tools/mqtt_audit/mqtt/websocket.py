@@ -12,7 +12,7 @@ where the next frame begins, and the connection is left.
 from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import IN_STEP, P_HTTP, P_WEB
-from ..tcp.openings import WEBSOCKET, has
+from ..tcp.openings import WEBSOCKET, agreed, has
 from . import cutting
 
 UPGRADE, HEAD, PAYLOAD = 0, 1, 2  #: what comes next: of HTTP, a frame's header, its payload
@@ -39,19 +39,13 @@ def _answered(st, d, p, end, s, conn, sender):
     """Whether these are the first bytes of a server that grants a WebSocket before the client has
     asked for it: the capture's frames are out of order."""
     fresh = not (s["first"] or s["stage"] or s["skipped"] or st.streams[2 * conn]["bytes"])
-    return sender and fresh and _agreed(d, p, end) and has(d, p, end, WEBSOCKET)
+    return sender and fresh and agreed(d, p, end) and has(d, p, end, WEBSOCKET)
 
 
 @kernel
 def _begun(d, p, end):
     """Whether an answer of HTTP begins here."""
     return end - p >= 4 and d[p] == 72 and d[p + 1] == 84 and d[p + 2] == 84 and d[p + 3] == 80
-
-
-@kernel
-def _agreed(d, p, end):
-    """Whether a server's answer that begins here is 101, Switching Protocols."""
-    return end - p >= 12 and d[p] == 72 and d[p + 9] == 49 and d[p + 10] == 48 and d[p + 11] == 49
 
 
 @kernel
@@ -148,7 +142,7 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     if c["opaque"]:
         return n
     if s["web"] == UPGRADE:
-        if sender and not s["web_seen"] and not _agreed(d, p, end):
+        if sender and not s["web_seen"] and not agreed(d, p, end):
             kind = P_HTTP if s["whole"] or _begun(d, p, end) else P_WEB
             _leave(st, conn, sender, time, frame, kind, n)
             return n

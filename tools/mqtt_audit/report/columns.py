@@ -25,7 +25,7 @@ from ..compiled.layout import (
     TYPES,
 )  # fmt: skip
 from ..mqtt.properties import PROPERTIES
-from ..rules.ending import full, longest, unseen
+from ..rules.ending import longest, unseen
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
 from ..rules.why import ANSWERS, half, never_answered, refused, sure, why
@@ -33,7 +33,8 @@ from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
 WAYS = ("client", "broker")
-OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning")
+#: By the outcome of an exchange in layout.FLOW; the last one only messages.unanswered() gives.
+OUTCOMES = ("open", "acknowledged", "id reused", "not seen from its beginning", "unseen")
 #: Names of the protocol levels.
 PROTOCOLS = {2: "MQIpdp", 3: "3.1", 4: "3.1.1", 5: "5"}
 ETHER_TYPES = 5  #: of frames that are not read, that are named
@@ -89,8 +90,8 @@ FLOWS = _schema(
     "outcome:s connections:i4"
 )
 #: What joining the exchanges of several connections needs beside them.
-_MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
-PIECES = pa.unify_schemas([_MADE, _schema(
+MADE = pa.unify_schemas([FLOWS, _schema("digest:i8 dup_first:b headless:b clean:b resumed:b")])
+PIECES = pa.unify_schemas([MADE, _schema(
     "file:s frame:i8 level:i2 repeats:b resends:b unanswered:b alone:b closed:b "
     "goes_on:b left:b begins:b unsure:b")])  # fmt: skip
 VIOLATIONS = _schema(
@@ -222,108 +223,6 @@ def packets(rows, text, ids, files, bodies):
         "payload_length": numbers(rows["payload"], pa.int64(), rows["payload"] < 0),
         "damaged": pa.array(rows["damaged"] > 0),
         **_bodies(bodies, n),
-    })  # fmt: skip
-
-
-def _resumed(rows, conns):
-    return (rows["early"] > 0) & ((rows["dup_first"] > 0) | (conns["clean"][rows["conn"]] == 0)
-                                  | (rows["state"] == 2))  # fmt: skip
-
-
-def alone(rows, conns):
-    """Which exchanges can have no part in another connection."""
-    return (rows["outcome"] == 1) & (rows["state"] != 2) & ~_resumed(rows, conns)
-
-
-def goes_on(rows, conns):
-    """Which exchanges are of a session that goes on: before 3.1.1 the server does not say so, but
-    the client asked for it."""
-    c = conns[rows["conn"]]
-    asked = (c["connects"] == 1) & (c["clean"] == 0) & (c["acked"] > 0) & (c["code"] == 0)
-    asked &= c["spoilt"] == 0
-    kept = (c["level"] >= 4) & (c["present"] > 0) | (c["level"] == 3) | (c["level"] == 2)
-    return asked & kept & (rows["state"] == 0)
-
-
-def _begins(conn, conns):
-    """Which of these connections begin a session, so that no message of an earlier one goes on."""
-    c = conns[conn]
-    none = (c["acked"] > 0) & (c["code"] == 0) & (c["present"] == 0) & (c["level"] >= 4)
-    certain = (c["connects"] == 1) & (c["spoilt"] == 0) & (c["tears"] == 0)
-    return certain & ((c["clean"] > 0) | none)
-
-
-def repeats(rows, conns):
-    """Which exchanges are sent again without DUP if the connection before left the same one open,
-    and their acknowledgement on this connection cannot be what is missing."""
-    return (goes_on(rows, conns) & (rows["dup_first"] == 0) & (rows["early"] > 0)
-            & (rows["missing"] == 0))  # fmt: skip
-
-
-def pieces(made, rows, conns, ways, files):
-    """flows() of the same rows with all that joining them needs. ways: the connections' streams;
-    files: as places() has it. resends: with DUP, in a session that goes on; alone: sent once, and
-    without; both are known only of a client whose packets are all there. left: released, without
-    PUBCOMP. begins: its connection begins a session. unsure: it begins with PUBREL, and the
-    capture may lack its PUBLISH."""
-    conn = rows["conn"]
-    used, place = np.unique(conn, return_inverse=True)
-    sender = rows["sender"].astype(np.int64)
-    whole = full(ways[used])
-    answering, own = whole[place, 1 - sender], whole[place, sender]
-    ordered = own & (sender == 0) & (conns["level"][conn] > 3)
-    open_ = (rows["outcome"] == 0) & answering & (conns["connects"][conn] == 1)
-    unanswered = (rows["rec"] == 0) & (rows["rel"] == 0)
-    left = (rows["rel"] > 0) & (rows["qos"] == 2) & (rows["state"] == 0)
-    kept = goes_on(rows, conns)
-    return build(PIECES, {
-        **{name: made[name] for name in made.column_names},
-        **places(rows["frame"], files),
-        "level": numbers(conns["level"][conn].astype(np.int16), pa.int16()),
-        "repeats": pa.array(repeats(rows, conns)),
-        "resends": pa.array(kept & (rows["dup_first"] > 0) & ordered),
-        "unanswered": pa.array(open_ & unanswered),
-        "alone": pa.array(ordered & (rows["dup_first"] == 0) & (rows["sent"] == 1)),
-        "closed": pa.array(conns["end"][conn] > 0),
-        "goes_on": pa.array(kept),
-        "left": pa.array(open_ & left),
-        "begins": pa.array(_begins(conn, conns)),
-        "unsure": pa.array((rows["state"] == 2) & (ways["gaps"][conn, sender] > 0)),
-    })  # fmt: skip
-
-
-def flows(rows, text, whose, conns, known):
-    """The table of exchanges with what tells their pieces apart. whose: columns of the
-    connections; known: of which it is known how long they took, if they are acknowledged."""
-    conn = rows["conn"]
-    none = rows["qos"] == 0
-    first = np.where(rows["state"] == 2, rows["rel"], rows["first"])
-    done = rows["done"]
-    open_ = rows["outcome"] != 1
-    unknown = open_ | (rows["state"] == 2) | ~known
-    return build(_MADE, {
-        **whose,
-        "sender": words(rows["sender"], WAYS),
-        "packet_id": numbers(rows["id"], pa.int32()),
-        "qos": numbers(rows["qos"].astype(np.int16), pa.int16(), none),
-        "topic": heap(rows["topic"], text, rows["topic_len"] == 0),
-        "length": numbers(rows["length"], pa.int64(), rows["state"] != 0),
-        "first": times(first),
-        "last": times(rows["last"]),
-        "received": times(rows["rec"], rows["rec"] == 0),
-        "released": times(rows["rel"], rows["rel"] == 0),
-        "done": times(done, open_),
-        "latency_ms": numbers(np.maximum(done - first, 0) / 1e6, pa.float64(), unknown),
-        "sent": numbers(rows["sent"], pa.int32()),
-        "with_dup": numbers(rows["dup"], pa.int32()),
-        "without_dup": numbers(rows["nodup"], pa.int32()),
-        "outcome": words(rows["outcome"], OUTCOMES),
-        "connections": numbers(np.ones(len(rows), np.int32), pa.int32()),
-        "digest": numbers(rows["hash"], pa.int64()),
-        "dup_first": pa.array(rows["dup_first"] > 0),
-        "headless": pa.array(rows["state"] == 2),
-        "clean": pa.array(conns["clean"][conn] > 0),
-        "resumed": pa.array(_resumed(rows, conns)),
     })  # fmt: skip
 
 

@@ -200,7 +200,8 @@ def _with_lost(table):
 _SUMMARY = {
     "connections": "connections", "client_packets": "packets from clients",
     "broker_packets": "to clients", "client_acknowledged": "acknowledged",
-    "client_unacknowledged": "never", "client_retransmissions": "sent again",
+    "client_unacknowledged": "never", "client_unseen": "answers not in the capture",
+    "client_retransmissions": "sent again",
     "client_latency_p50_ms": "latency p50 ms", "client_latency_p99_ms": "p99",
     "keep_alive_violations": "keep alive broken", "protocol_violations": "other violations",
     "lost": "bytes lost",
@@ -275,11 +276,13 @@ def _quantiles(root):
 
 def _summaries(root):
     devices, brokers = (_with_lost(_read(root, name)) for name in ("devices", "brokers"))
+    unseen = (pc.sum(brokers["client_unseen"]).as_py() or 0) > 0
+    shown = {n: h for n, h in _SUMMARY.items() if unseen or n != "client_unseen"}
     worst = ["protocol_violations", "keep_alive_violations", "client_unacknowledged",
              "client_packets"]  # fmt: skip
     return [
-        _list("Brokers", brokers, {"broker": "broker", "clients": "clients", **_SUMMARY}, worst),
-        _list("Devices", devices, {"client_id": "client id", "broker": "broker", **_SUMMARY},
+        _list("Brokers", brokers, {"broker": "broker", "clients": "clients", **shown}, worst),
+        _list("Devices", devices, {"client_id": "client id", "broker": "broker", **shown},
               worst),
     ]  # fmt: skip
 

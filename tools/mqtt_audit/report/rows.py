@@ -45,7 +45,7 @@ from ..rules import clock
 from ..rules.agreed import Agreed
 from ..rules.order import ORDER
 from ..tls import hello
-from . import columns
+from . import columns, messages
 from .tallies import Tallies
 
 _EMPTIED = [N_READ, N_TEXT, N_BODIES, N_VIOLATIONS, N_DONE, N_DONE_TEXT, N_PROBLEMS]
@@ -240,15 +240,16 @@ class Rows:
         """Exchanges; apart from the rest those that may belong to one of another connection."""
         st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
         rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
-        alone = columns.alone(rows, conns)
+        messages.unanswered(rows, self.arrays.ways)
+        alone = messages.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
         known &= ((rows["vague"] & VAGUE) == 0) | (conns["belated"][rows["conn"]] == 0)
         known &= (rows["vague"] & ANOTHER) == 0
-        made = columns.flows(rows, text, self._whose(rows["conn"]), conns, known)
+        made = messages.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)
-            found = columns.pieces(
+            found = messages.pieces(
                 made.filter(apart), rows[~alone], conns, self.arrays.ways, self.files)
             again = pc.and_(found["goes_on"], found["dup_first"])
             again = pc.or_(pc.or_(found["repeats"], found["resends"]), again)

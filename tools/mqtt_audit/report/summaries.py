@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ..flows.quantiles import quantiles
 from .columns import CONNECTIONS, LATENCIES, OUTCOMES, VIOLATIONS, WAYS
 
-OPEN, ACKNOWLEDGED, REUSED, _ = OUTCOMES
+OPEN, ACKNOWLEDGED, REUSED, _, UNSEEN = OUTCOMES
 GROUPS = {"devices": ["client_id", "broker"], "brokers": ["broker"]}
 TABLES = {"connections": CONNECTIONS, "latencies": LATENCIES, "violations": VIOLATIONS}
 _SUMMED = ("packets", "bytes", "publish_0", "publish_1", "publish_2", "dup", "resent",
@@ -23,7 +23,7 @@ _SUMMED = ("packets", "bytes", "publish_0", "publish_1", "publish_2", "dup", "re
 #: What is read of each table.
 NEEDED = {
     "connections": ["client_id", "broker", "connection", "first", "last", "return_code", "ended",
-                    "pings", "longest_silence_s", "keep_alive",
+                    "pings", "longest_silence_s", "keep_alive", "unseen",
                     *[f"{side}_{n}" for side in WAYS for n in _SUMMED]],
     "latencies": LATENCIES.names,
     "violations": ["client_id", "broker", "keep_alive"],
@@ -107,13 +107,20 @@ def _grouped(tables, groups):
     return sums, {n: w.take(pa.array(first)).dictionary_decode() for n, w in words.items()}
 
 
-def _exchanges(latencies, side):
-    """How messages of one side went."""
+def _exchanges(latencies, side, lacking):
+    """How messages of one side went. lacking: groups of which the capture lacks a direction. Where
+    it has no message there with an answer that could be in it, nothing is said of answers."""
     mine, out = pc.equal(latencies.table["sender"], side), {}
+    counts = {}
     for name, outcome in (("acknowledged", ACKNOWLEDGED), ("unacknowledged", OPEN),
-                          ("reused", REUSED)):  # fmt: skip
+                          ("reused", REUSED), ("unseen", UNSEEN)):  # fmt: skip
         yes = pc.and_(mine, pc.equal(latencies.table["outcome"], outcome))
-        out[f"{side}_{name}"] = latencies.where(yes, "messages")
+        counts[name] = latencies.where(yes, "messages")
+    told = pc.add(pc.add(counts["acknowledged"], counts["unacknowledged"]), counts["reused"])
+    unknown = pc.and_(lacking, pc.equal(told, 0))
+    for name, count in counts.items():
+        known = count if name == "unseen" else pc.if_else(unknown, None, count)
+        out[f"{side}_{name}"] = known
     out[f"{side}_retransmissions"] = latencies.where(mine, "retransmissions")
     found = latencies.latency(mine)
     return out | {f"{side}_latency_{name}_ms": values for name, values in found.items()}
@@ -148,8 +155,9 @@ def summary(name, tables):
         columns["keep_alive"] = connections.of("keep_alive", "max")
     else:
         columns["clients"] = connections.number("client_id", "count_distinct")
+    lacking = pc.greater(connections.where(pc.is_valid(connections.table["unseen"])), 0)
     for side in WAYS:
-        columns |= _exchanges(sums["latencies"], side)
+        columns |= _exchanges(sums["latencies"], side, lacking)
     silent = broken.table["keep_alive"]
     columns["keep_alive_violations"] = broken.where(silent)
     columns["protocol_violations"] = broken.where(pc.invert(silent))

@@ -52,7 +52,7 @@ class Tallies:
         done = (rows["outcome"] == F_DONE) & known
         took = np.where(done, np.maximum(rows["done"] - rows["first"], 0), 0)
         step = np.rint(np.log(np.maximum(took / 1000, 1)) / np.log(STEP)).astype(np.int64)
-        key = rows["conn"] << 5 | rows["sender"] << 4 | rows["qos"] << 2 | rows["outcome"]
+        key = rows["conn"] << 6 | rows["sender"] << 5 | rows["qos"] << 3 | rows["outcome"]
         key = key << 12 | np.where(done, np.minimum(step, _NO_LATENCY - 1), _NO_LATENCY)
         again = rows["dup"] + rows["nodup"]
         self._flows.append(_grouped(key, np.ones(len(rows), np.int64), again, took))
@@ -60,15 +60,15 @@ class Tallies:
     def latencies(self, clients, brokers):
         """The table of latencies. clients, brokers: names of each connection."""
         key, messages, again, longest = _grouped(*map(np.concatenate, zip(*self._flows)))
-        step, conn = key & 4095, key >> 17
+        step, conn = key & 4095, key >> 18
         none = step == _NO_LATENCY
-        qos = (key >> 14 & 3).astype(np.int16)
+        qos = (key >> 15 & 3).astype(np.int16)
         return columns.build(columns.LATENCIES, {
             "client_id": pa.array([clients[k] for k in conn], pa.string()),
             "broker": pa.array([brokers[k] for k in conn], pa.string()),
-            "sender": columns.words(key >> 16 & 1, columns.WAYS),
+            "sender": columns.words(key >> 17 & 1, columns.WAYS),
             "qos": columns.numbers(qos, pa.int16(), qos == 0),
-            "outcome": columns.words(key >> 12 & 3, columns.OUTCOMES),
+            "outcome": columns.words(key >> 12 & 7, columns.OUTCOMES),
             "latency_ms": columns.numbers(STEP**step / 1000, pa.float64(), none),
             "messages": columns.numbers(messages, pa.int64()),
             "retransmissions": columns.numbers(again, pa.int64()),

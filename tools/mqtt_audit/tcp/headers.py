@@ -92,12 +92,18 @@ def _network(d, p, end, link, out):
     return -P_LINK
 
 
+@kernel
+def _lacking(end, wire_end):
+    """What is said of a header that goes on behind `end`: the capture may have cut it off."""
+    return -P_SHORT if end < wire_end else -P_HEADER
+
+
 @inlined
 def _ipv4(d, p, end, wire_end, out):
     """(place of TCP or as _network, end of the datagram on the wire; minus the frame's end if the
     header does not say it)."""
     if p + 20 > end:
-        return -P_HEADER, 0
+        return _lacking(end, wire_end), 0
     size = (d[p] & 15) * 4
     if d[p + 9] != 6:
         return NOT_TCP, 0
@@ -119,7 +125,7 @@ def _ipv4(d, p, end, wire_end, out):
 def _ipv6(d, p, end, wire_end, out):
     """As _ipv4, through the extension headers; without a length it ends with the frame."""
     if p + 40 > end:
-        return -P_HEADER, 0
+        return _lacking(end, wire_end), 0
     total, out[IDENT] = u16(d, p + 4, True), 0
     for k in range(4):
         out[SRC + k], out[DST + k] = u32(d, p + 8 + 4 * k, True), u32(d, p + 24 + 4 * k, True)
@@ -127,7 +133,7 @@ def _ipv6(d, p, end, wire_end, out):
     kind, q = wide(d[p + 6]), p + 40
     while kind in (0, 43, 44, 51, 60):
         if q + 8 > end:
-            return -P_HEADER, 0
+            return _lacking(end, wire_end), 0
         if kind == 44:
             if u16(d, q + 2, True) & 0xFFF9:
                 return (-P_FRAGMENT if d[q] == 6 else NOT_TCP), 0
@@ -167,7 +173,7 @@ def tcp(d, frame, size, out):
     if ip <= 0:
         return ip
     if ip >= end:
-        return -P_HEADER
+        return _lacking(end, wire_end)
     version = d[ip] >> 4
     if version == 4:
         q, last = _ipv4(d, ip, end, wire_end, out)
@@ -178,7 +184,7 @@ def tcp(d, frame, size, out):
     if q <= 0:
         return q
     if q + 20 > end:
-        return -P_HEADER
+        return _lacking(end, wire_end)
     head = (d[q + 12] >> 4) * 4
     if last < 0:
         behind = wire_end - ip if frame["link"] == 1 else 0
@@ -280,6 +286,15 @@ def _count_twice(problems, twice, frame, number):
 
 
 @kernel
+def _fragment(row, problems, d, frame, first, i, out):
+    """Note a fragment of IPv4, frame i behind the first one, in a row of segments()' `cut`; count
+    it if the capture has only its beginning."""
+    row[0], row[1], row[2] = i, out[OFF], out[TAGS]
+    if out[OFF] + u16(d, out[OFF] + 2, True) > frame["off"] + frame["cap"]:
+        _count(problems, P_SHORT, frame, first + i)
+
+
+@kernel
 def _opens(keys, slots, k, out, number):
     """Note a SYN with ACK, or the first data if the first one is missing."""
     key = keys[k]
@@ -307,8 +322,7 @@ def segments(d, size, first, frames, keys, trails, seen, slots, state, out, rows
         found = tcp(d, frame, size, out)
         unread[out[UNREAD]] += 1
         if found == -P_FRAGMENT and out[OFF]:
-            row = cut[state[1]]
-            row[0], row[1], row[2] = i, out[OFF], out[TAGS]
+            _fragment(cut[state[1]], problems, d, frame, first, i, out)
             state[1] += 1
         elif found < 0:
             _count(problems, -found, frame, first + i)

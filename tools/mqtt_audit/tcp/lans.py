@@ -33,6 +33,17 @@ def _continues(there, out):
 
 
 @kernel
+def _answers_syn(there, out):
+    """Whether a segment is the next one of a handshake, behind the other direction's latest
+    segment, `there`: SYN with ACK behind SYN, or ACK behind that."""
+    behind = there["flags"] & SYN and out[FLAGS] & ACK and diff(out[ACKED], there["seq"]) == 1
+    syn = out[FLAGS] & SYN > 0
+    if not behind or syn == (there["flags"] & ACK > 0):
+        return False
+    return syn or diff(out[SEQ], there["ack"]) == 0
+
+
+@kernel
 def opened(out):
     """What KEY's field of this name has of a SYN with ACK, or of the first data behind that."""
     seq, ack = out[SEQ], out[ACKED]
@@ -77,6 +88,8 @@ def met(recent, trails, k, swap, out):
     if here["met"]:  # a segment of its direction once more? A checksum of 0 is none
         if had(recent, trails, out, k, 1 if swap else 0) or _same_syn(here, out):
             return True
+        if _answers_syn(there, out):
+            return True
         if (out[FLAGS] | here["flags"]) & SYN:  # a SYN acknowledges nothing
             both = out[FLAGS] & there["flags"] & ACK
             return there["met"] > 0 and both > 0 and _continues(there, out)
@@ -107,7 +120,9 @@ def look_again(recent, keys, trails, slots, k, swap, out):
         other = slots[at]
         if other < k and keys[other]["root"] == other and _ends_are(key, keys[other]):
             t = trails[other, way]
-            if had(recent, trails, out, other, way) or _same_syn(t, out) or _is_head(t, out):
+            answers = _answers_syn(trails[other, 1 - way], out)
+            if answers or had(recent, trails, out, other, way) or _same_syn(t, out) or (
+                    _is_head(t, out)):  # fmt: skip
                 key["root"], key["apart"] = other, 0
                 return
         at = at + 1 & len(slots) - 1

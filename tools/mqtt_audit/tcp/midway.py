@@ -1,5 +1,5 @@
-"""MQTT known by its packets on a connection that the capture saw neither begin nor sign in,
-compiled.
+"""MQTT known by its packets on a connection that the capture saw neither begin nor sign in, by
+itself or in the frames of a WebSocket, compiled.
 
 Knows: sequence numbers, what headers of packets look like. Must not know: frames, what becomes of
 the connection.
@@ -13,11 +13,13 @@ from ..compiled.jit import kernel, wide
 from ..compiled.layout import MASK, PUBLISH
 from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at
 from ..mqtt.text import TEXT_OK, text_kind
+from ..mqtt.webframes import BINARY, SIGNS_IN, framed
 from .sequence import diff
 
 SURE, SURE_WITHOUT_TOPIC = 3, 6  #: packets that stand where the one before says
 SPLIT = 4  #: bytes of a packet's header that a segment may end with
 SEEN = 512  #: bytes behind them that are looked at
+WEBS = 3  #: segments that are frames with packets, of which a connection is a WebSocket with MQTT
 
 
 @kernel
@@ -37,8 +39,11 @@ def _topic_at(d, p, end):
 
 @kernel
 def _packet(t, d, p, end):
-    """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it."""
+    """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it. A frame
+    of a WebSocket begins as a SUBSCRIBE, and is as long: that counts only if it is all there."""
     n, back = packet_at(d, p, end, 0), packet_at(d, p, end, 1)
+    if d[p] == BINARY and n > end - p:
+        return NEVER
     if n == NEVER and back == NEVER or n == NOT_YET or back == NOT_YET:
         return max(n, back)
     t["client"] |= back == NEVER
@@ -106,11 +111,27 @@ def _follow(t, d, p, end, seq, seen):
 
 
 @kernel
+def _web(trails, k, swap, d, p, end, seen):
+    """KEY.server of a WebSocket with MQTT whose upgrade the capture lacks, or 0. A CONNECT is
+    enough."""
+    found = framed(d, p, end, seen)
+    if not found:
+        return 0
+    side = 1 - swap if d[p + 1] & 128 else swap  # of the broker
+    broker = trails[k, side]
+    broker["webs"] = min(broker["webs"] + 1, WEBS)
+    return 7 + side if found == SIGNS_IN or broker["webs"] == WEBS else 0
+
+
+@kernel
 def shown(trails, k, swap, d, p, end, seq, a_port, b_port, seen):
     """As openings.asks(), of a connection that began before the capture: 0, or 5 or 6, which end
-    is taken for the broker. trails: rows of layout.TRAIL for both ends. The end that sends
-    what only a broker sends is one; else the one with the lower port."""
+    is taken for the broker; 7 or 8 if that is a WebSocket. trails: rows of layout.TRAIL for both
+    ends. The end that sends what only a broker sends is one; else the one with the lower port."""
     a, b = trails[k, 0], trails[k, 1]
+    web = _web(trails, k, swap, d, p, end, seen)
+    if web:
+        return web
     _follow(trails[k, swap], d, p, end, seq, seen)
     good = a["good"] + b["good"]
     if good < SURE or not (a["topics"] or b["topics"]) and good < SURE_WITHOUT_TOPIC:

@@ -1,5 +1,5 @@
-"""What the first bytes of a client look like that speaks MQTT, by itself or in something else,
-compiled.
+"""What the first bytes look like of a client that speaks MQTT, by itself or in something else, and
+of a server that grants it a WebSocket, compiled.
 
 Knows: CONNECT, the hello of TLS, the upgrade to a WebSocket, the PROXY protocol. Must not know:
 streams, frames.
@@ -64,9 +64,16 @@ def has(d, p, end, word):
 
 
 @kernel
+def agreed(d, p, end):
+    """Whether a server's answer of HTTP that begins here is 101, Switching Protocols."""
+    return end - p >= 12 and d[p] == 72 and d[p + 9] == 49 and d[p + 10] == 48 and d[p + 11] == 49
+
+
+@kernel
 def asks(d, p, end, port, swap):
-    """Whether a segment of the client begins MQTT: KEY.server. TLS is taken for it on its port,
-    or if its hello asks for "mqtt" (ALPN); a WebSocket, if it asks for that protocol."""
+    """Whether a segment begins MQTT, as a client's or as the server's answer: KEY.server. TLS is
+    taken for it on its port, or if its hello asks for "mqtt" (ALPN); a WebSocket, if that protocol
+    is asked for or granted."""
     skip = proxy_header(d, p, end)
     p += skip
     mine = 1 if swap else 2
@@ -78,4 +85,6 @@ def asks(d, p, end, port, swap):
         return mine + 2 if port == TLS_PORT or has(d, p, end, ALPN) else 0
     if d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84:  # GET
         return mine + 2 if has(d, p, end, PROTOCOL) and has(d, p, end, WORD) else 0
+    if agreed(d, p, end):  # the source is the broker
+        return 5 - mine if has(d, p, end, PROTOCOL) and has(d, p, end, WORD) else 0
     return 0

@@ -1,0 +1,130 @@
+"""A WebSocket on a port that nobody named, of which the capture lacks what asks for it.
+
+Knows: audit_kit, RFC 6455. Must not know: what is taken for evidence.
+"""
+
+import random
+
+import audit_kit as kit
+import pytest
+from web_frames import AGREED, ASKED, frame
+
+WEB = ("10.0.0.1", 9001)
+
+
+def _talk(client=kit.CLIENT, start=kit.START, broker=WEB):
+    """A connection: 4 frames to GET, the 5th grants it, the 6th has CONNECT."""
+    made = kit.Talk(client, broker, start=start).open().client(ASKED).broker(AGREED)
+    said = [(0, kit.connect("web")), (1, kit.connack()), (0, kit.subscribe(1, ("a/#", 1))),
+            (1, kit.suback(1, 1))]  # fmt: skip
+    for ident in range(2, 6):
+        said += [(0, kit.publish("a/b", bytes(200 * ident), 1, ident)), (1, kit.ack(4, ident))]
+    for sender, raw in [*said, (0, kit.PINGREQ), (1, kit.PINGRESP)]:
+        made.segment(sender, frame(raw, mask=None if sender else b"\x81\x0f\xa5\x5a"))
+    return made.segment(0, flags=kit.ACK)
+
+
+def _read(frames, tmp_path, **more):
+    return kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path, **more)
+
+
+def _of(way, frames):
+    return [(t, f) for t, f in frames if (f[26:30] == b"\x0a\0\0\1") == (way == "broker")]
+
+
+def _as_lines(path):
+    """{table: rows} of the same with --json."""
+    from mqtt_audit import sources
+
+    told = {}
+    sources.lines([str(path)], lambda table, rows: told.setdefault(table, []).extend(
+        rows.to_pylist()), (1883,))  # fmt: skip
+    return told
+
+
+LACKING = {"GET": [3], "the answer": [4], "both": [3, 4], "all up to there": [0, 1, 2, 3, 4],
+           "all up to the first PUBLISH": list(range(9))}  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["both", "client", "broker"])
+@pytest.mark.parametrize("lost", LACKING.values(), ids=LACKING)
+def test_it_has_a_row(lost, side, tmp_path):
+    """The same with --json, in parts of a file, and beside a connection that is whole."""
+    frames = [f for k, f in enumerate(_talk().wrapped()) if k not in lost]
+    frames = frames if side == "both" else _of(side, frames)
+    found = _read(frames, tmp_path)
+    (one,) = found["connections"]
+    assert (one["client"], one["broker"]) == ("10.0.0.2:40000", "10.0.0.1:9001")
+    missing = [n for n, k in (("client", 3), ("broker", 4)) if k in lost and side in (n, "both")]
+    assert bool(found["problems"]) == bool(missing)
+    assert found["violations"] == []
+    (told,) = _as_lines(tmp_path / "t.pcap")["connections"]
+    assert [told[n] for n in ("client", "broker")] == [one[n] for n in ("client", "broker")]
+    assert len(_read(frames, tmp_path, part_size=800)["connections"]) == 1
+    other = _talk(("10.0.0.3", 41_000), kit.START + 10**9).wrapped()
+    found = _read(sorted(frames + other), tmp_path)
+    assert [c["client"] for c in found["connections"]] == ["10.0.0.2:40000", "10.0.0.3:41000"]
+
+
+def test_both_directions_in_two_files(tmp_path):
+    frames = [f for k, f in enumerate(_talk().wrapped()) if k != 3]
+    paths = [kit.pcap(tmp_path / f"{side}.pcap", _of(side, frames))
+             for side in ("client", "broker")]  # fmt: skip
+    (one,) = kit.read(paths, tmp_path)["connections"]
+    assert (one["broker"], one["unseen"]) == ("10.0.0.1:9001", None)
+
+
+TLS = b"\x16\x03\x01\x01\x00\x01\x00\x00\xfc\x03\x03"
+CHAT = AGREED.replace(b"Protocol: mqtt", b"Protocol: chat")
+
+
+def _other(kind, choice):
+    """[(sender, bytes)] of what is no WebSocket with MQTT."""
+    raw = choice.randbytes
+    if kind == "HTTP":
+        return [(0, b"GET /mqtt HTTP/1.1\r\nHost: b\r\n\r\n"),
+                (1, b"HTTP/1.1 200 OK\r\n\r\nsec-websocket-protocol: mqtt websocket")]  # fmt: skip
+    if kind == "TLS":
+        return [(0, TLS + raw(240)), (1, b"\x16\x03\x03\0\x7a\x02" + raw(1200)),
+                *((k % 2, b"\x17\x03\x03\0\x45" + raw(69)) for k in range(20))]  # fmt: skip
+    if kind == "SSH":
+        hello = [(1, b"SSH-2.0-x\r\n"), (0, b"SSH-2.0-y\r\n")]
+        return [*hello, *((k % 2, raw(36)) for k in range(9))]
+    if kind == "random":
+        return [(k % 2, b"\x82" + raw(choice.choice((1, 5, 60)))) for k in range(60)]
+    if kind == "text":
+        return [(k % 2, frame(b'{"a": 1}', 1, mask=None if k % 2 else raw(4))) for k in range(40)]
+    if kind == "chat":
+        return [(0, ASKED.replace(b"mqtt", b"chat")), (1, CHAT), *(
+            (k % 2, frame(raw(choice.choice((2, 5, 60))), mask=None if k % 2 else raw(4)))
+            for k in range(60))]  # fmt: skip
+    return [(k % 2, frame(b"", 9 + k % 2, mask=None if k % 2 else raw(4))) for k in range(40)]
+
+
+@pytest.mark.parametrize("kind", ["HTTP", "TLS", "SSH", "random", "text", "chat", "pings"])
+def test_other_traffic_has_none(kind, tmp_path):
+    """Also at an address that is a broker's for other connections."""
+    choice, frames = random.Random(kind), _talk(("10.0.0.3", 41_000)).wrapped()
+    for k in range(6):
+        made = kit.Talk(("10.0.0.2", 40_000 + k), WEB, start=kit.START + k * 10**9)
+        if k % 2:
+            made.open()
+        for sender, raw in _other(kind, choice):
+            made.segment(sender, raw)
+        frames += made.wrapped()
+    found = _read(sorted(frames), tmp_path)
+    assert [c["client"] for c in found["connections"]] == ["10.0.0.3:41000"]
+    assert found["problems"] == []
+
+
+@pytest.mark.parametrize("snap", [56, 57, 60])
+def test_a_short_snap_length_makes_no_packets_of_its_frames(snap, tmp_path):
+    """The header of a frame may be that of a SUBSCRIBE, and both are as long as they say."""
+    made = kit.Talk(broker=WEB).open().client(ASKED).broker(AGREED)
+    for ident in range(1, 20):
+        made.broker(frame(kit.publish("a/b", b"x", 1, ident))).client(
+            frame(kit.ack(4, ident), mask=b"\x81\x0f\xa5\x5a"))  # fmt: skip
+    path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped(), snap=snap)
+    found = kit.read([path], tmp_path)
+    assert found["connections"] == []
+    assert [p["problem"] for p in found["problems"]] == ["snapped"]
